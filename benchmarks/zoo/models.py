@@ -1,0 +1,220 @@
+"""The list of the zoo's models: where each comes from, the shapes it is run at, and its inputs.
+
+`build_model` writes the ONNX file of one entry below a cache folder and is a no-op where it is already there.
+Importing this module is cheap: torch is loaded only while building.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.zoo import inputs
+from benchmarks.zoo.inputs import Feeds, Sizes
+
+CACHE = Path(__file__).resolve().parents[2] / "build" / "zoo"
+
+
+@dataclass(frozen=True, slots=True)
+class Packaged:
+    """An ONNX file shipped inside an installed Python package."""
+
+    package: str
+    path: str
+
+    def locate(self) -> Path:
+        """Return the file's path; raises FileNotFoundError with the package to install."""
+        spec = find_spec(self.package)
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError(f"the package {self.package} is not installed; install the bench extra")
+        return Path(spec.origin).parent / self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A torch network of `networks.py`, exported with `torch.onnx.export`.
+
+    `dynamic` maps each input to its symbolic dimensions, {axis: name}; the sizes used while tracing are `example`.
+    """
+
+    network: str
+    outputs: tuple[str, ...]
+    example: Mapping[str, int]
+    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict[str, Mapping[int, str]])
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One entry of the zoo: `feeds(rng, sizes)` generates inputs, `shapes` are the size sets that are checked.
+
+    `ranges` are the inclusive ranges of the named symbolic dimensions, as `tilewright.compile` takes them.
+    """
+
+    name: str
+    source: Packaged | Exported
+    feeds: Callable[[np.random.Generator, Sizes], Feeds]
+    shapes: tuple[Mapping[str, int], ...]
+    ranges: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def path(self) -> Path:
+        """Where the ONNX file is, once built."""
+        return CACHE / self.name / "model.onnx"
+
+    def inputs(self, sizes: Sizes, seed: int = 0) -> Feeds:
+        """Return the feeds for one size set; the same seed gives the same arrays."""
+        return self.feeds(np.random.default_rng([seed, *sizes.values()]), sizes)
+
+
+def label(sizes: Sizes) -> str:
+    """Return a size set as it is written in tables: `4x128`."""
+    return "x".join(str(size) for size in sizes.values())
+
+
+def build_model(model: Model, *, rebuild: bool = False) -> bool:
+    """Write the model's ONNX file into the cache; return whether anything had to be done."""
+    if model.path.exists() and not rebuild:
+        return False
+    folder = model.path.parent
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    if isinstance(model.source, Packaged):
+        shutil.copyfile(model.source.locate(), partial / "model.onnx")
+    else:
+        from benchmarks.zoo.export import export
+
+        export(model.source, model.inputs(model.source.example), partial / "model.onnx")
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return True
+
+
+def _sizes(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
+    """Return a function that turns tuples of sizes into size sets with these names."""
+
+    def sets(*rows: tuple[int, ...]) -> tuple[Mapping[str, int], ...]:
+        return tuple(dict(zip(names, row, strict=True)) for row in rows)
+
+    return sets
+
+
+_batches = _sizes("batch")
+_pictures = _sizes("batch", "height", "width")
+_lines = _sizes("batch", "width")
+_clips = _sizes("batch", "frames", "height", "width")
+_texts = _sizes("batch", "sequence")
+
+_BATCH_OF_PIXELS = {"pixel_values": {0: "batch"}}
+_TOKEN_AXES = {0: "batch", 1: "sequence"}
+_TOKENS = {"input_ids": _TOKEN_AXES, "attention_mask": _TOKEN_AXES}
+_TEXT_RANGES = {"batch": "1..64", "sequence": "1..512"}
+_BATCH_RANGE = {"batch": "1..64"}
+_FIVE_BATCHES = ((1,), (2,), (3,), (4,), (7,))
+_FIVE_TEXTS = ((1, 32), (1, 128), (1, 384), (4, 128), (3, 17))
+
+
+def _classifier(name: str, network: str, dynamic_shapes: tuple[tuple[int, ...], ...] = _FIVE_BATCHES) -> list[Model]:
+    """The static model at batch 1 and the one with a dynamic batch, of one image classifier."""
+    static = Exported(network, ("logits",), {"batch": 1})
+    dynamic = Exported(network, ("logits",), {"batch": 3}, _BATCH_OF_PIXELS)
+    return [
+        Model(name, static, inputs.images, _batches((1,))),
+        Model(f"{name}_dyn", dynamic, inputs.images, _batches(*dynamic_shapes), _BATCH_RANGE),
+    ]
+
+
+def _language(
+    name: str, feeds: Callable[[np.random.Generator, Sizes], Feeds], outputs: tuple[str, ...], ranges: Mapping[str, str]
+) -> list[Model]:
+    """The static model at 1x128 and the one with dynamic batch and sequence, of one language model."""
+    example = {"batch": 1, "sequence": 128}
+    dynamic = Exported(name, outputs, {"batch": 3, "sequence": 24}, _TOKENS)
+    return [
+        Model(name, Exported(name, outputs, example), feeds, (example,)),
+        Model(f"{name}_dyn", dynamic, feeds, _texts(*_FIVE_TEXTS), ranges),
+    ]
+
+
+def _packaged() -> list[Model]:
+    """The models that installed packages bring along: trained weights, other exporters than torch."""
+    ppocr = "rapidocr_onnxruntime"
+    return [
+        Model(
+            "ppocr_det",
+            Packaged(ppocr, "models/ch_PP-OCRv4_det_infer.onnx"),
+            inputs.document,
+            _pictures((1, 320, 320), (1, 640, 480), (1, 736, 1280), (2, 224, 416), (1, 96, 608)),
+        ),
+        Model(
+            "ppocr_rec",
+            Packaged(ppocr, "models/ch_PP-OCRv4_rec_infer.onnx"),
+            inputs.text_lines,
+            _lines((1, 320), (6, 320), (3, 517), (1, 97), (2, 800)),
+        ),
+        Model(
+            "ppocr_cls",
+            Packaged(ppocr, "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
+            inputs.text_lines,
+            _lines((1, 192), (2, 192), (3, 192), (4, 192), (6, 192)),
+        ),
+        Model(
+            "magika",
+            Packaged("magika", "models/standard_v3_3/model.onnx"),
+            inputs.file_bytes,
+            _batches((1,), (2,), (3,), (8,), (32,)),
+        ),
+    ]
+
+
+def _sentence_encoder() -> Model:
+    dynamic = {**_TOKENS, "token_type_ids": _TOKEN_AXES}
+    source = Exported(
+        "minilm", ("token_embeddings", "sentence_embedding"), {"batch": 3, "sequence": 24}, dynamic
+    )
+    shapes = _texts((1, 8), (1, 32), (3, 17), (8, 64), (1, 256), (2, 128))
+    return Model("minilm", source, inputs.sentence_tokens, shapes, _TEXT_RANGES)
+
+
+def _videos() -> list[Model]:
+    clip = {"batch": 1, "frames": 16, "height": 112, "width": 112}
+    axes = {"video": {0: "batch", 2: "frames", 3: "height", 4: "width"}}
+    dynamic = Exported("r3d18", ("logits",), {"batch": 3, "frames": 10, "height": 50, "width": 58}, axes)
+    ranges = {"batch": "1..16", "frames": "1..64", "height": "16..256", "width": "16..256"}
+    shapes = _clips((1, 8, 112, 112), (2, 8, 56, 56), (1, 16, 64, 64), (3, 4, 48, 80), (2, 5, 40, 37))
+    return [
+        Model("r3d18", Exported("r3d18", ("logits",), clip), inputs.video, (clip,)),
+        Model("r3d18_dyn", dynamic, inputs.video, shapes, ranges),
+    ]
+
+
+def _any_picture() -> Model:
+    axes = {"pixel_values": {0: "batch", 2: "height", 3: "width"}}
+    source = Exported("resnet18", ("logits",), {"batch": 3, "height": 200, "width": 232}, axes)
+    shapes = _pictures((1, 224, 224), (2, 160, 192), (1, 97, 131), (4, 64, 64), (1, 320, 256))
+    ranges = {"batch": "1..64", "height": "32..512", "width": "32..512"}
+    return Model("resnet18_dyn", source, inputs.images, shapes, ranges)
+
+
+_HIDDEN = ("last_hidden_state", "pooler_output")
+
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in [
+        *_packaged(),
+        _sentence_encoder(),
+        _classifier("resnet18", "resnet18")[0],
+        _any_picture(),
+        *_classifier("resnet50", "resnet50"),
+        *_classifier("mobilenetv2", "mobilenetv2"),
+        *_videos(),
+        *_classifier("mlp_mixer", "mlp_mixer"),
+        *_language("bert_tiny", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES),
+        *_language("bert_base", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES),
+        *_language("gpt2", inputs.gpt2_tokens, ("logits",), {"batch": "1..64", "sequence": "1..1024"}),
+        *_classifier("vit_base", "vit_base", ((1,), (2,), (3,), (4,), (5,))),
+    ]
+}

@@ -1,0 +1,71 @@
+"""Functions of one or a few instructions, the same for float32 and float64.
+
+Rounding to integers is the LLVM intrinsic: one instruction from SSE4.1 and on AArch64, a call of the C library's
+function on plain SSE2. The remainder is LLVM's `frem`, which is C's exact `fmod` called lane by lane.
+"""
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from tilewright.codegen.vecmath.lanes import INF, Lanes
+
+
+def _intrinsic(name: str) -> Callable[..., ir.Value]:
+    return lambda v, *args: v.intrinsic(name, *args)
+
+
+def _rsqrt(v: Lanes, x: ir.Value) -> ir.Value:
+    return v.div(v.const(1.0), v.intrinsic("sqrt", x))
+
+
+def _sign(v: Lanes, x: ir.Value) -> ir.Value:
+    """-1, 0 or 1; +0 for both zeros and NaN for NaN, as `numpy.sign`."""
+    zero = v.const(0.0)
+    negative = v.select(v.cmp("<", x, zero), v.const(-1.0), zero)
+    signed = v.select(v.cmp(">", x, zero), v.const(1.0), negative)
+    return v.select(v.is_nan(x), x, signed)
+
+
+def _mod(v: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
+    """Remainder with the sign of the divisor, as `numpy.mod`."""
+    zero = v.const(0.0)
+    r = v.builder.frem(x, y)
+    opposite = v.builder.xor(v.cmp("<", r, zero), v.cmp("<", y, zero))
+    nonzero = v.select(opposite, v.add(r, y), r)
+    return v.select(v.cmp("==", r, zero), v.intrinsic("copysign", zero, y), nonzero)
+
+
+def _extremum(op: str) -> Callable[[Lanes, ir.Value, ir.Value], ir.Value]:
+    """Minimum or maximum that is NaN when either operand is; of two zeros it returns either."""
+
+    def function(v: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
+        if isinstance(b, ir.Constant):
+            a, b = b, a
+        # x86's instruction returns its second operand when either is NaN, so only a NaN in the first is left to mend;
+        # a constant first operand (relu's zero) needs no mending, and the optimizer drops the select.
+        chosen = v.select(v.cmp(op, a, b), a, b)
+        return v.select(v.is_nan(a), a, chosen)
+
+    return function
+
+
+BASIC: dict[str, Callable[..., ir.Value]] = {
+    "sqrt": _intrinsic("sqrt"),
+    "rsqrt": _rsqrt,
+    "reciprocal": lambda v, x: v.div(v.const(1.0), x),
+    "floor": _intrinsic("floor"),
+    "ceil": _intrinsic("ceil"),
+    "round": _intrinsic("roundeven"),
+    "trunc": _intrinsic("trunc"),
+    "abs": _intrinsic("fabs"),
+    "neg": lambda v, x: v.builder.fneg(x),
+    "sign": _sign,
+    "copysign": _intrinsic("copysign"),
+    "fmod": lambda v, x, y: v.builder.frem(x, y),
+    "mod": _mod,
+    "min": _extremum("<"),
+    "max": _extremum(">"),
+    "isnan": lambda v, x: v.is_nan(x),
+    "isinf": lambda v, x: v.cmp("==", v.intrinsic("fabs", x), v.const(INF)),
+}

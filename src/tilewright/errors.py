@@ -1,0 +1,127 @@
+"""Every exception of the package.
+
+A user's mistake raises a subclass of `TilewrightError`: a stable code, what is wrong, where in the user's
+model, file or argument, and what to do about it. A fault of the compiler raises `InternalError`, whose text
+says how to make a reproduction. Several problems of one model travel together in `ModelError.problems`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class TilewrightError(Exception):
+    """Base of all errors; prints as `[code] where: what; what to do`.
+
+    Args:
+        what: one sentence, "expected X, got Y" wherever two things are compared.
+        where: the user's node, file, tensor or argument ("node 'conv1' (Conv)", "input 'x'", "file 'a.onnx'").
+        hint: what the user can do about it.
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        self.what, self.where, self.hint = what, where, hint
+        super().__init__(what, where, hint)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        advice = f"; {self.hint}" if self.hint else ""
+        return f"[{self.code}] {place}{self.what}{advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One defect of a model: a stable code, the place, the sentence and the advice."""
+
+    code: str
+    where: str
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        advice = f"; {self.hint}" if self.hint else ""
+        return f"[{self.code}] {self.where}: {self.what}{advice}"
+
+
+class ModelError(TilewrightError):
+    """The model is not valid; `problems` lists every defect found, not only the first."""
+
+    code = "model"
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "model") -> None:
+        self.problems = tuple(problems)
+        lines = "\n  ".join(str(p) for p in self.problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__(f"{count}\n  {lines}", where=where)
+
+
+class ModelFileError(TilewrightError):
+    """The model's file can't be read: missing, truncated, not ONNX, external data outside its folder."""
+
+    code = "model-file"
+
+
+class ShapeError(TilewrightError):
+    """Shapes that do not fit, in the model or in a feed; a size outside the declared range."""
+
+    code = "shape"
+
+
+class FeedError(TilewrightError):
+    """An input of a call is missing, unknown, of the wrong type or of the wrong shape."""
+
+    code = "feed"
+
+
+class OptionError(TilewrightError):
+    """An argument, option or environment variable has a value that can't be used."""
+
+    code = "option"
+
+
+class TargetError(TilewrightError):
+    """A target that is unknown, or whose CPU features the host lacks."""
+
+    code = "target"
+
+
+class UnsupportedError(TilewrightError):
+    """The compiler can't express this operator with these inputs; the reference evaluator runs it instead."""
+
+    code = "unsupported"
+
+
+class ArtifactError(TilewrightError):
+    """An artifact is truncated, altered, from a newer format, or can't be written."""
+
+    code = "artifact"
+
+
+class ParseError(TilewrightError):
+    """Printed IR that does not parse; names line and column."""
+
+    code = "parse"
+
+
+class VerifyError(TilewrightError):
+    """Loop IR that is not well-formed: types, bounds, scopes, races, use before definition."""
+
+    code = "verify"
+
+
+class ScheduleError(TilewrightError):
+    """A loop primitive that would not be legal here; names the loop or block and the reason."""
+
+    code = "schedule"
+
+
+class InternalError(TilewrightError):
+    """A fault of the compiler, not of the user; please report it with the model or `tilewright inspect` output."""
+
+    code = "internal"
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        report = hint or "this is a fault of tilewright: report it with the output of `tilewright doctor --json` and the model"
+        super().__init__(what, where=where, hint=report)

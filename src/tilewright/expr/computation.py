@@ -1,0 +1,130 @@
+"""Tensor expressions: what is computed, with no word about how.
+
+A `Computation` gives every element of its output as a scalar expression over the output's axes and, for a
+reduction, over reduction axes. FLOPs, bytes, access patterns, loops and reference results all come from it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import BinaryOp, Const, Expr, Var, const, loads, walk
+
+
+class Reducer(StrEnum):
+    """How the values along reduction axes are combined."""
+
+    SUM = "sum"
+    PROD = "prod"
+    MAX = "max"
+    MIN = "min"
+
+    @property
+    def op(self) -> BinaryOp:
+        """The binary operation that combines two values."""
+        operations: dict[Reducer, BinaryOp] = {
+            Reducer.SUM: "add", Reducer.PROD: "mul", Reducer.MAX: "max", Reducer.MIN: "min",
+        }  # fmt: skip
+        return operations[self]
+
+    def identity(self, dtype: DType) -> Const:
+        """The value that changes nothing: 0, 1, or the end of the type's range."""
+        if self is Reducer.SUM:
+            return const(0, dtype)
+        if self is Reducer.PROD:
+            return const(1, dtype)
+        low = self is Reducer.MAX
+        if dtype.is_float:
+            return const(float("-inf") if low else float("inf"), dtype)
+        if dtype.kind == "b":
+            return const(not low, dtype)
+        smallest = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+        largest = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
+        return const(smallest if low else largest, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An iteration variable with its extent: 0 <= var < extent."""
+
+    var: Var
+    extent: Expr
+
+    def __str__(self) -> str:
+        return f"{self.var.name} in {self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """`output[axes] = reducer over reduce_axes of body`, or `= body` without reduction axes.
+
+    Attributes:
+        output: the buffer that is written; its shape equals the extents of `axes`.
+        axes: one per dimension of the output.
+        reduce_axes: reduction axes; empty exactly when `reducer` is None.
+        body: an expression of the output's dtype over the variables of both.
+        reducer: how values are combined.
+        label: the user's node that this came from ("conv1 (Conv)"); shown in errors and profiles, no part of the meaning.
+    """
+
+    output: Buffer
+    axes: tuple[Axis, ...]
+    reduce_axes: tuple[Axis, ...]
+    body: Expr
+    reducer: Reducer | None = None
+    label: str = ""
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers that are read, in the order of their first use."""
+        return tuple(dict.fromkeys(load.buffer for load in loads(self.body)))
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether values are combined along reduction axes."""
+        return self.reducer is not None
+
+    def __str__(self) -> str:
+        left = f"{self.output.name}[{', '.join(a.var.name for a in self.axes)}]"
+        over = "; ".join(map(str, self.axes))
+        if self.reducer is None:
+            return f"{left} = {self.body}  for {over}"
+        inner = ", ".join(map(str, self.reduce_axes))
+        return f"{left} = {self.reducer}({self.body} for {inner})  for {over}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`output` is `source` under another shape: the same elements in the same row-major order, nothing moves."""
+
+    output: Buffer
+    source: Buffer
+    label: str = ""
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffer that is looked at."""
+        return (self.source,)
+
+    def __str__(self) -> str:
+        return f"{self.output.name} = view({self.source.name})"
+
+
+Stage = Computation | View
+
+
+def flops(c: Computation) -> Expr:
+    """Arithmetic operations of a computation: those of the body, plus one per combined value."""
+    per_point = sum(1 for node in walk(c.body) if node.dtype.is_float and len(node.children()) in (1, 2)
+                    and node.__class__.__name__ in ("Unary", "Binary")) + (1 if c.reducer else 0)  # fmt: skip
+    return points((*c.axes, *c.reduce_axes)) * per_point
+
+
+def points(axes: Sequence[Axis]) -> Expr:
+    """The number of points of an iteration space."""
+    total: Expr = const(1)
+    for axis in axes:
+        total = total * axis.extent
+    return total

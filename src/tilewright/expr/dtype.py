@@ -1,0 +1,87 @@
+"""Element types: one frozen record per type, with its NumPy counterpart and its size in memory."""
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type.
+
+    Attributes:
+        name: the NumPy name ("float32", "int64", "bool", ...).
+        kind: "f" floating, "i" signed, "u" unsigned, "b" bool.
+        bits: bits in memory; bool takes 8.
+    """
+
+    name: str
+    kind: str
+    bits: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of one element in memory, in bytes."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating point."""
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        """Whether values are signed or unsigned integers (bool is not)."""
+        return self.kind in "iu"
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype of the same memory representation."""
+        if self.name == "bfloat16":
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+float16 = DType("float16", "f", 16)
+bfloat16 = DType("bfloat16", "f", 16)
+float32 = DType("float32", "f", 32)
+float64 = DType("float64", "f", 64)
+int8 = DType("int8", "i", 8)
+int16 = DType("int16", "i", 16)
+int32 = DType("int32", "i", 32)
+int64 = DType("int64", "i", 64)
+uint8 = DType("uint8", "u", 8)
+uint16 = DType("uint16", "u", 16)
+uint32 = DType("uint32", "u", 32)
+uint64 = DType("uint64", "u", 64)
+boolean = DType("bool", "b", 8)
+
+DTYPES: dict[str, DType] = {
+    t.name: t
+    for t in (
+        float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, boolean,
+    )
+}  # fmt: skip
+
+
+def dtype_of(source: "str | np.dtype | DType") -> DType:
+    """The `DType` of a name or NumPy dtype.
+
+    Raises:
+        OptionError: the type is not one that tensors here may have.
+    """
+    if isinstance(source, DType):
+        return source
+    name = source if isinstance(source, str) else np.dtype(source).name
+    if name not in DTYPES:
+        raise OptionError(f"element type {name!r} is not supported", hint=f"use one of {', '.join(DTYPES)}")
+    return DTYPES[name]

@@ -1,0 +1,146 @@
+"""Reference results of tensor expressions in NumPy: vectorised, one array operation per node of the body.
+
+Used to fold constants, to transform weights offline and as an oracle in tests. Reductions of float16/32 values are
+combined in double precision and rounded once, so the result is as good as the type allows.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InternalError
+from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
+from tilewright.expr.dtype import boolean
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.expr.scalar import apply_binary, apply_cast, apply_unary
+
+Array = np.ndarray[Any, Any]
+
+_CHUNK = 1 << 22
+"""Points of the iteration space that are evaluated at once; bounds the memory of temporaries."""
+
+
+class Environment:
+    """Values of variables (integers or broadcastable index arrays) and of buffers (arrays by name)."""
+
+    def __init__(self, variables: Mapping[Var, Any], buffers: Mapping[str, Array]) -> None:
+        self.variables, self.buffers = dict(variables), buffers
+
+
+def evaluate_expr(e: Expr, env: Environment, *, guarded: bool = False) -> Any:
+    """The value of an expression; arrays where its variables are arrays.
+
+    Args:
+        e: the expression.
+        env: values of its variables and buffers.
+        guarded: whether some points lie in an arm that a Select does not take, so indices may be out of range.
+
+    Raises:
+        InternalError: an index out of range outside a Select, or a variable or buffer without a value.
+    """
+    match e:
+        case Const(value, dtype):
+            return np.asarray(value).astype(dtype.numpy)
+        case Var(name):
+            if e not in env.variables:
+                raise InternalError(f"variable {name!r} has no value")
+            return env.variables[e]
+        case Unary(op, a):
+            return apply_unary(op, evaluate_expr(a, env, guarded=guarded))
+        case Binary(op, a, b):
+            return apply_binary(op, evaluate_expr(a, env, guarded=guarded), evaluate_expr(b, env, guarded=guarded))
+        case Cast(dtype, a):
+            return apply_cast(dtype, evaluate_expr(a, env, guarded=guarded))
+        case Select(cond, a, b):
+            test = evaluate_expr(cond, env, guarded=guarded)
+            if np.ndim(test) == 0:
+                return evaluate_expr(a if test else b, env, guarded=guarded)
+            return np.where(test, evaluate_expr(a, env, guarded=True), evaluate_expr(b, env, guarded=True))
+        case Load(buffer, indices):
+            return _load(buffer.name, [evaluate_expr(i, env, guarded=guarded) for i in indices], env, guarded)
+        case _:
+            raise InternalError(f"cannot evaluate {type(e).__name__}")
+
+
+def _load(name: str, indices: list[Any], env: Environment, guarded: bool) -> Any:
+    if name not in env.buffers:
+        raise InternalError(f"buffer {name!r} has no value")
+    array = env.buffers[name]
+    if not indices:
+        return array[()]
+    if 0 in array.shape and guarded:
+        return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in indices)), array.dtype)
+    if guarded:
+        indices = [np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape, strict=True)]
+    else:
+        for axis, (i, n) in enumerate(zip(indices, array.shape, strict=True)):
+            if np.size(i) and (np.min(i) < 0 or np.max(i) >= n):
+                raise InternalError(f"index {np.min(i)}..{np.max(i)} of {name!r} leaves axis {axis} of size {n}")
+    return array[tuple(indices)]
+
+
+def _size(extent: Expr, env: Environment) -> int:
+    return int(evaluate_expr(extent, env))
+
+
+def evaluate(c: Stage, buffers: Mapping[str, Array], symbols: Mapping[Var, int]) -> Array:
+    """The output of a computation or view.
+
+    Args:
+        c: the stage.
+        buffers: an array for every input, by buffer name.
+        symbols: a size for every symbolic dimension.
+
+    Returns:
+        An array of the output's shape and dtype.
+    """
+    env = Environment({v: np.int64(n) for v, n in symbols.items()}, buffers)
+    shape = tuple(_size(s, env) for s in c.output.shape)
+    if isinstance(c, View):
+        return np.ascontiguousarray(buffers[c.source.name]).reshape(shape)
+    out = np.empty(shape, c.output.dtype.numpy)
+    reduce_shape = tuple(_size(a.extent, env) for a in c.reduce_axes)
+    rows = shape[0] if shape else 1
+    per_row = max(1, int(np.prod(shape[1:], dtype=np.int64)) * int(np.prod(reduce_shape, dtype=np.int64)))
+    step = max(1, _CHUNK // per_row)
+    for start in range(0, rows, step):
+        stop = min(rows, start + step)
+        part = _evaluate_rows(c, env, shape, reduce_shape, (start, stop))
+        if shape:
+            out[start:stop] = part
+        else:
+            out[()] = part
+    return out
+
+
+def _evaluate_rows(
+    c: Computation, env: Environment, shape: tuple[int, ...], reduce_shape: tuple[int, ...], rows: tuple[int, int]
+) -> Array:
+    axes: tuple[Axis, ...] = (*c.axes, *c.reduce_axes)
+    ranges = [(0, n) for n in (*shape, *reduce_shape)]
+    if shape:
+        ranges[0] = rows
+    variables = dict(env.variables)
+    for position, (axis, (low, high)) in enumerate(zip(axes, ranges, strict=True)):
+        dims = [1] * len(axes)
+        dims[position] = high - low
+        variables[axis.var] = np.arange(low, high, dtype=np.int64).reshape(dims)
+    full = tuple(high - low for low, high in ranges)
+    value = np.broadcast_to(np.asarray(evaluate_expr(c.body, Environment(variables, env.buffers))), full)
+    if c.reducer is None:
+        return value
+    return _reduced(value, c.reducer, tuple(range(len(shape), len(axes))), c)
+
+
+def _reduced(value: Array, reducer: Reducer, over: tuple[int, ...], c: Computation) -> Array:
+    dtype = c.output.dtype
+    start = reducer.identity(dtype).value
+    if reducer is Reducer.SUM:
+        wide = np.float64 if dtype.is_float else dtype.numpy
+        return np.sum(value, axis=over, dtype=wide).astype(dtype.numpy)
+    if reducer is Reducer.PROD:
+        return np.prod(value, axis=over, dtype=np.float64 if dtype.is_float else dtype.numpy).astype(dtype.numpy)
+    if dtype == boolean:
+        return np.any(value, axis=over) if reducer is Reducer.MAX else np.all(value, axis=over)
+    return (np.max if reducer is Reducer.MAX else np.min)(value, axis=over, initial=dtype.numpy.type(start))

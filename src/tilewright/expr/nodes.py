@@ -1,0 +1,362 @@
+"""The expression language: sizes, indices and values are all `Expr`.
+
+Nodes are immutable and hash-consed: building an expression that exists already returns the existing object, so
+equality is identity and hashing costs nothing. Operators on int64 expressions build simplified index
+expressions (`simplify.py`); on other types they build plain nodes.
+
+Semantics, shared by the interpreter, the NumPy evaluation and the generated code:
+  * `floordiv` and `mod` round towards minus infinity; `div` is the floating-point quotient.
+  * `Select` is lazy: the arm not taken is not evaluated, so its loads may lie outside their buffer.
+  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type.
+  * `min`/`max` give NaN when either operand is NaN.
+  * Comparisons and `and`/`or`/`not` have dtype bool.
+"""
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import DType, boolean, int64
+
+T = TypeVar("T")
+
+ArithOp = Literal["add", "sub", "mul", "div", "floordiv", "mod", "fmod", "min", "max", "pow"]
+CompareOp = Literal["eq", "ne", "lt", "le", "gt", "ge"]
+LogicOp = Literal["and", "or", "xor", "shl", "shr"]
+BinaryOp = Literal[ArithOp, CompareOp, LogicOp]
+UnaryOp = Literal[
+    "neg", "not", "abs", "sign", "sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "sigmoid", "erf", "sin", "cos",
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "round", "trunc",
+    "isnan", "isinf", "softplus", "log1p", "expm1",
+]  # fmt: skip
+
+COMPARISONS: frozenset[str] = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+PREDICATES: frozenset[str] = frozenset(("isnan", "isinf", "not"))
+
+_interned: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
+
+
+class _Interned(type):
+    """Metaclass that returns the existing node when one with the same fields lives."""
+
+    def __call__(cls: type[T], *args: Any) -> T:
+        key = (cls, *(a if not isinstance(a, int | float) else (type(a), float(a).hex() if isinstance(a, float) else a)
+                      for a in args))  # fmt: skip
+        found = _interned.get(key)
+        if found is None:
+            found = type.__call__(cls, *args)
+            # setdefault keeps one winner when two threads build the same node.
+            found = _interned.setdefault(key, found)
+        return found
+
+
+class Expr(metaclass=_Interned):
+    """Base of all expressions. `dtype` is the type of the value."""
+
+    __slots__ = ("__weakref__", "dtype", "normal_form")
+    dtype: DType
+
+    def children(self) -> tuple["Expr", ...]:
+        """The operands, in order."""
+        return ()
+
+    def rebuild(self, children: tuple["Expr", ...]) -> "Expr":
+        """The same node over other operands."""
+        return self
+
+    # Arithmetic on index expressions simplifies; `simplify.py` installs the real functions to break the cycle.
+    def __add__(self, other: "Expr | int | float") -> "Expr":
+        return binary("add", self, other)
+
+    def __radd__(self, other: "int | float") -> "Expr":
+        return binary("add", other, self)
+
+    def __sub__(self, other: "Expr | int | float") -> "Expr":
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: "int | float") -> "Expr":
+        return binary("sub", other, self)
+
+    def __mul__(self, other: "Expr | int | float") -> "Expr":
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: "int | float") -> "Expr":
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: "Expr | int | float") -> "Expr":
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: "int | float") -> "Expr":
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: "Expr | int") -> "Expr":
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: "Expr | int") -> "Expr":
+        return binary("mod", self, other)
+
+    def __neg__(self) -> "Expr":
+        return binary("sub", 0, self) if self.dtype is int64 else unary("neg", self)
+
+    def __lt__(self, other: "Expr | int | float") -> "Expr":
+        return binary("lt", self, other)
+
+    def __le__(self, other: "Expr | int | float") -> "Expr":
+        return binary("le", self, other)
+
+    def __gt__(self, other: "Expr | int | float") -> "Expr":
+        return binary("gt", self, other)
+
+    def __ge__(self, other: "Expr | int | float") -> "Expr":
+        return binary("ge", self, other)
+
+    def equals(self, other: "Expr | int | float") -> "Expr":
+        """The comparison `self == other` as an expression (`==` compares the expressions themselves)."""
+        return binary("eq", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of expression `{self}` is not known here; use select(), both() or prove()")
+
+    def __repr__(self) -> str:
+        from tilewright.expr.printer import show
+
+        return show(self)
+
+
+class Const(Expr):
+    """A literal. `value` is a Python int, float or bool matching `dtype`."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("value", "dtype")
+    value: int | float | bool
+
+    def __init__(self, value: int | float | bool, dtype: DType) -> None:
+        self.value, self.dtype = value, dtype
+
+
+class Var(Expr):
+    """An int64 variable: a loop variable, an iteration variable, or the symbol of a dimension.
+
+    `lo`/`hi` are the inclusive declared range of a symbol; None where nothing is declared (loop variables get
+    their range from the loop).
+    """
+
+    __slots__ = ("hi", "lo", "name")
+    __match_args__ = ("name", "lo", "hi")
+
+    def __init__(self, name: str, lo: int | None = None, hi: int | None = None) -> None:
+        self.name, self.lo, self.hi, self.dtype = name, lo, hi, int64
+
+
+class Unary(Expr):
+    """An operation on one value."""
+
+    __slots__ = ("a", "op")
+    __match_args__ = ("op", "a")
+
+    def __init__(self, op: UnaryOp, a: Expr) -> None:
+        self.op, self.a = op, a
+        self.dtype = boolean if op in PREDICATES else a.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        return unary(self.op, children[0])
+
+
+class Binary(Expr):
+    """An operation on two values of one type."""
+
+    __slots__ = ("a", "b", "op")
+    __match_args__ = ("op", "a", "b")
+
+    def __init__(self, op: BinaryOp, a: Expr, b: Expr) -> None:
+        self.op, self.a, self.b = op, a, b
+        self.dtype = boolean if op in COMPARISONS else a.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        return binary(self.op, children[0], children[1])
+
+
+class Select(Expr):
+    """`a` where `cond` holds, else `b`; lazy."""
+
+    __slots__ = ("a", "b", "cond")
+    __match_args__ = ("cond", "a", "b")
+
+    def __init__(self, cond: Expr, a: Expr, b: Expr) -> None:
+        self.cond, self.a, self.b, self.dtype = cond, a, b, a.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.a, self.b)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        return select(*children)
+
+
+class Cast(Expr):
+    """Conversion to another type (float to integer truncates towards zero; to bool means `!= 0`)."""
+
+    __slots__ = ("a",)
+    __match_args__ = ("dtype", "a")
+
+    def __init__(self, dtype: DType, a: Expr) -> None:
+        self.a, self.dtype = a, dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        return cast(self.dtype, children[0])
+
+
+class Load(Expr):
+    """The element of `buffer` at `indices` (int64, one per dimension)."""
+
+    __slots__ = ("buffer", "indices")
+    __match_args__ = ("buffer", "indices")
+
+    def __init__(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        self.buffer, self.indices, self.dtype = buffer, indices, buffer.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        return Load(self.buffer, children)
+
+
+def const(value: int | float | bool, dtype: DType = int64) -> Const:
+    """A literal of the given type; the value is converted to it (wrapping or rounding as NumPy does)."""
+    if dtype.kind == "b":
+        return Const(bool(value), dtype)
+    if dtype.is_int:
+        whole = int(value) & ((1 << dtype.bits) - 1)
+        if dtype.kind == "i" and whole >> (dtype.bits - 1):
+            whole -= 1 << dtype.bits
+        return Const(whole, dtype)
+    with np.errstate(over="ignore"):
+        return Const(float(dtype.numpy.type(value)), dtype)
+
+
+def as_expr(value: "Expr | int | float | bool", like: DType = int64) -> Expr:
+    """`value` itself, or the literal of type `like`."""
+    return value if isinstance(value, Expr) else const(value, like)
+
+
+def _pair(a: "Expr | int | float", b: "Expr | int | float") -> tuple[Expr, Expr]:
+    if isinstance(a, Expr):
+        return a, as_expr(b, a.dtype)
+    if isinstance(b, Expr):
+        return as_expr(a, b.dtype), b
+    return as_expr(a), as_expr(b)
+
+
+def binary(op: BinaryOp, a: "Expr | int | float", b: "Expr | int | float") -> Expr:
+    """The operation on two values, simplified; a Python number takes the other operand's type.
+
+    Raises:
+        TypeError: the operands' types differ (cast first).
+    """
+    from tilewright.expr import simplify
+
+    left, right = _pair(a, b)
+    if left.dtype is not right.dtype and left.dtype != right.dtype:
+        raise TypeError(f"operands of {op!r} have types {left.dtype} and {right.dtype}; cast one of them")
+    return simplify.make_binary(op, left, right)
+
+
+def unary(op: UnaryOp, a: Expr) -> Expr:
+    """The operation on one value, folded where the operand is a literal."""
+    from tilewright.expr import simplify
+
+    return simplify.make_unary(op, a)
+
+
+def select(cond: Expr, a: Expr, b: "Expr | int | float") -> Expr:
+    """`a` where `cond` holds, else `b` (lazy); folded where the condition is known.
+
+    Raises:
+        TypeError: `cond` is not bool, or the arms' types differ.
+    """
+    other = as_expr(b, a.dtype)
+    if cond.dtype != boolean or other.dtype != a.dtype:
+        raise TypeError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {other.dtype}")
+    if isinstance(cond, Const):
+        return a if cond.value else other
+    return a if a is other else Select(cond, a, other)
+
+
+def cast(dtype: DType, a: Expr) -> Expr:
+    """`a` converted to `dtype`; folded where it is a literal or already has the type."""
+    from tilewright.expr import simplify
+
+    return simplify.make_cast(dtype, a)
+
+
+def minimum(a: "Expr | int", b: "Expr | int") -> Expr:
+    """The smaller of two values."""
+    return binary("min", a, b)
+
+
+def maximum(a: "Expr | int", b: "Expr | int") -> Expr:
+    """The larger of two values."""
+    return binary("max", a, b)
+
+
+def ceildiv(a: "Expr | int", b: "Expr | int") -> Expr:
+    """The quotient of int64 expressions rounded up (b > 0)."""
+    top, bottom = _pair(a, b)
+    return (top + bottom - 1) // bottom
+
+
+TRUE = Const(True, boolean)
+FALSE = Const(False, boolean)
+
+
+def both(*conditions: Expr) -> Expr:
+    """The conjunction of bool expressions (True when there are none)."""
+    result: Expr = TRUE
+    for c in conditions:
+        result = binary("and", result, c)
+    return result
+
+
+def conjuncts(condition: Expr) -> tuple[Expr, ...]:
+    """The conditions whose conjunction `condition` is; none when it is True."""
+    if condition is TRUE:
+        return ()
+    if isinstance(condition, Binary) and condition.op == "and":
+        return conjuncts(condition.a) + conjuncts(condition.b)
+    return (condition,)
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every distinct node of `e`, operands before users."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(e, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(node.children()))
+
+
+def free_vars(e: Expr) -> frozenset[Var]:
+    """The variables that occur in `e` (not those in the shapes of its buffers)."""
+    return frozenset(n for n in walk(e) if isinstance(n, Var))
+
+
+def loads(e: Expr) -> tuple[Load, ...]:
+    """The distinct loads in `e`, inner ones first."""
+    return tuple(n for n in walk(e) if isinstance(n, Load))

@@ -1,0 +1,160 @@
+"""Polynomial normal form of int64 expressions.
+
+A polynomial maps monomials to integer coefficients; a monomial is a sorted tuple of atoms, and an atom is any
+int64 expression that is not a sum, difference or product: a variable, a quotient, a remainder, a minimum, a
+load. Two index expressions that differ only in the order or grouping of terms have the same normal form.
+"""
+
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import Binary, Const, Expr
+
+Monomial = tuple[Expr, ...]
+Polynomial = dict[Monomial, int]
+
+_order: dict[int, tuple[Expr, str]] = {}
+
+
+def sort_key(atom: Expr) -> str:
+    """A total order on atoms that is the same in every process: the printed text."""
+    known = _order.get(id(atom))
+    if known is not None and known[0] is atom:
+        return known[1]
+    if len(_order) > 100_000:
+        _order.clear()
+    text = repr(atom)
+    _order[id(atom)] = (atom, text)
+    return text
+
+
+def constant(value: int) -> Polynomial:
+    """The polynomial of an integer."""
+    return {(): value} if value else {}
+
+
+def added(p: Polynomial, q: Polynomial, factor: int = 1) -> Polynomial:
+    """p + factor * q."""
+    result = dict(p)
+    for monomial, c in q.items():
+        total = result.get(monomial, 0) + c * factor
+        if total:
+            result[monomial] = total
+        else:
+            result.pop(monomial, None)
+    return result
+
+
+def multiplied(p: Polynomial, q: Polynomial) -> Polynomial:
+    """p * q."""
+    result: Polynomial = {}
+    for m1, c1 in p.items():
+        for m2, c2 in q.items():
+            m = m1 + m2 if not m1 or not m2 else tuple(sorted(m1 + m2, key=sort_key))
+            total = result.get(m, 0) + c1 * c2
+            if total:
+                result[m] = total
+            else:
+                result.pop(m, None)
+    return result
+
+
+def polynomial(e: Expr) -> Polynomial:
+    """The normal form of an int64 expression (not to be changed by the caller)."""
+    known: Polynomial | None = getattr(e, "normal_form", None)
+    if known is not None:
+        return known
+    match e:
+        case Const(value):
+            result = constant(int(value))
+        case Binary("add", a, b):
+            result = added(polynomial(a), polynomial(b))
+        case Binary("sub", a, b):
+            result = added(polynomial(a), polynomial(b), -1)
+        case Binary("mul", a, b):
+            result = multiplied(polynomial(a), polynomial(b))
+        case _:
+            result = {(e,): 1}
+    e.normal_form = result
+    return result
+
+
+def _term_key(item: tuple[Monomial, int]) -> tuple[bool, bool, int, list[str]]:
+    monomial, c = item
+    # Positive terms first, the constant last, higher degrees first, then by text.
+    return not monomial, c < 0, -len(monomial), [sort_key(a) for a in monomial]
+
+
+def _product(monomial: Monomial) -> Expr:
+    result = monomial[0]
+    for atom in monomial[1:]:
+        result = Binary("mul", result, atom)
+    return result
+
+
+def expression(p: Polynomial) -> Expr:
+    """The canonical expression of a polynomial."""
+    if not p:
+        return Const(0, int64)
+    result: Expr | None = None
+    for monomial, c in sorted(p.items(), key=_term_key):
+        size = abs(c)
+        if not monomial:
+            term: Expr = Const(size, int64)
+        else:
+            term = _product(monomial)
+            if size != 1:
+                term = Binary("mul", term, Const(size, int64))
+        if result is None:
+            if c < 0:
+                term = Const(c, int64) if not monomial else Binary("mul", _product(monomial), Const(c, int64))
+            result = term
+        else:
+            result = Binary("sub" if c < 0 else "add", result, term)
+    if result is None:  # pragma: no cover - p is not empty
+        return Const(0, int64)
+    result.normal_form = p
+    return result
+
+
+def constant_value(p: Polynomial) -> int | None:
+    """The integer that `p` is, or None."""
+    if not p:
+        return 0
+    return p.get((), None) if len(p) == 1 else None
+
+
+def _divides(part: Monomial, whole: Monomial) -> Monomial | None:
+    """whole / part as a monomial, or None."""
+    rest = list(whole)
+    for atom in part:
+        for k, candidate in enumerate(rest):
+            if candidate is atom:
+                del rest[k]
+                break
+        else:
+            return None
+    return tuple(rest)
+
+
+def divided(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Quotient and remainder with p = q*d + r, where no term of r is divisible by the leading term of d.
+
+    For a constant divisor, constant coefficients of r lie in [0, d).
+    """
+    lead, lead_c = min(d.items(), key=_term_key)
+    if len(d) == 1 and not lead:
+        quotient = {m: c // lead_c for m, c in p.items() if c % lead_c == 0 or not m}
+        quotient = {m: c for m, c in quotient.items() if c}
+        return quotient, added(p, multiplied(quotient, d), -1)
+    quotient: Polynomial = {}
+    rest = dict(p)
+    for _ in range(4 * (len(p) + 1)):
+        for m, c in sorted(rest.items(), key=_term_key):
+            other = _divides(lead, m)
+            if other is not None and c % lead_c == 0:
+                step: Polynomial = {other: c // lead_c}
+                quotient = added(quotient, step)
+                rest = added(rest, multiplied(step, d), -1)
+                break
+        else:
+            break
+    return quotient, rest

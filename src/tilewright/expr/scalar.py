@@ -1,0 +1,125 @@
+"""Scalar and array semantics of every operation, in NumPy: used to fold literals and to evaluate expressions."""
+
+from collections.abc import Callable
+from math import erf
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.dtype import DType, boolean
+from tilewright.expr.nodes import BinaryOp, Const, UnaryOp, const
+
+Array = Any
+"""A NumPy array or scalar."""
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+def _as(like: Array, value: Array) -> Array:
+    return np.asarray(value).astype(np.asarray(like).dtype, copy=False)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(x, np.zeros((), np.asarray(x).dtype))
+
+
+def _floordiv(a: Array, b: Array) -> Array:
+    return np.floor_divide(a, b)
+
+
+def _wide(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Evaluates in double precision and rounds once, so that the reference is as good as its type allows."""
+
+    def call(x: Array) -> Array:
+        x = np.asarray(x)
+        return function(x.astype(np.float64)).astype(x.dtype)
+
+    return call
+
+
+_UNARY: dict[str, Callable[[Array], Array]] = {
+    "neg": np.negative, "not": np.logical_not, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
+    "round": np.rint, "trunc": np.trunc, "isnan": np.isnan, "isinf": np.isinf,
+    "sqrt": np.sqrt, "rsqrt": _wide(lambda x: 1 / np.sqrt(x)), "reciprocal": np.reciprocal,
+    "exp": _wide(np.exp), "log": _wide(np.log), "tanh": _wide(np.tanh), "sigmoid": _wide(_sigmoid),
+    "erf": _wide(_erf), "sin": _wide(np.sin), "cos": _wide(np.cos), "tan": _wide(np.tan), "asin": _wide(np.arcsin),
+    "acos": _wide(np.arccos), "atan": _wide(np.arctan), "sinh": _wide(np.sinh), "cosh": _wide(np.cosh),
+    "asinh": _wide(np.arcsinh), "acosh": _wide(np.arccosh), "atanh": _wide(np.arctanh),
+    "softplus": _wide(_softplus), "log1p": _wide(np.log1p), "expm1": _wide(np.expm1),
+}  # fmt: skip
+
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": _floordiv, "mod": np.mod,
+    "fmod": np.fmod, "min": np.minimum, "max": np.maximum, "pow": np.power, "eq": np.equal, "ne": np.not_equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "shl": np.left_shift, "shr": np.right_shift,
+}  # fmt: skip
+_LOGIC: dict[str, tuple[Callable[[Array, Array], Array], Callable[[Array, Array], Array]]] = {
+    "and": (np.logical_and, np.bitwise_and),
+    "or": (np.logical_or, np.bitwise_or),
+    "xor": (np.logical_xor, np.bitwise_xor),
+}
+
+
+def apply_unary(op: UnaryOp, a: Array) -> Array:
+    """The operation on an array or NumPy scalar; the result has the type that the expression has."""
+    with np.errstate(all="ignore"):
+        if op == "not" and np.asarray(a).dtype != np.bool_:
+            return np.bitwise_not(a)
+        return _UNARY[op](a)
+
+
+def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
+    """The operation on two arrays or NumPy scalars of one type, broadcast."""
+    with np.errstate(all="ignore"):
+        if op in _LOGIC:
+            logical, bitwise = _LOGIC[op]
+            return logical(a, b) if np.asarray(a).dtype == np.bool_ else bitwise(a, b)
+        result = _BINARY[op](a, b)
+        return result if np.asarray(result).dtype == np.bool_ else _as(a, result)
+
+
+def apply_cast(dtype: DType, a: Array) -> Array:
+    """Conversion: float to integer truncates; to bool means != 0."""
+    with np.errstate(all="ignore"):
+        return np.asarray(a).astype(dtype.numpy)
+
+
+def _literal(dtype: DType, value: Array) -> Const:
+    return const(np.asarray(value).item(), dtype)
+
+
+def fold_unary(op: UnaryOp, a: Const) -> Const | None:
+    """The literal that the operation gives, or None where it is not worth folding."""
+    if a.dtype.is_int and op in ("reciprocal", "sqrt", "exp", "log"):
+        return None
+    value = np.asarray(a.value).astype(a.dtype.numpy)
+    return _literal(boolean if op in ("isnan", "isinf", "not") and a.dtype == boolean else (
+        boolean if op in ("isnan", "isinf") else a.dtype), apply_unary(op, value))
+
+
+def fold_binary(op: BinaryOp, a: Const, b: Const) -> Const | None:
+    """The literal that the operation gives, or None for an integer division by zero."""
+    if a.dtype.is_int and op in ("div", "floordiv", "mod", "fmod") and b.value == 0:
+        return None
+    if a.dtype.is_int and op == "pow" and b.value < 0:
+        return None
+    if a.dtype.name == "int64" and op in ("add", "sub", "mul", "floordiv", "mod"):
+        x, y = int(a.value), int(b.value)
+        exact = {"add": x + y, "sub": x - y, "mul": x * y}.get(op)
+        return const(exact if exact is not None else x // y if op == "floordiv" else x % y)
+    x, y = (np.asarray(v.value).astype(v.dtype.numpy) for v in (a, b))
+    result = apply_binary(op, x, y)
+    return _literal(boolean if np.asarray(result).dtype == np.bool_ else a.dtype, result)
+
+
+def fold_cast(dtype: DType, a: Const) -> Const:
+    """The converted literal."""
+    if a.dtype.is_float and dtype.is_int:
+        value = float(a.value)
+        return const(int(value) if np.isfinite(value) else 0, dtype)
+    return const(a.value, dtype) if dtype.kind != "b" else const(a.value != 0, dtype)

@@ -1,0 +1,1 @@
+"""Loop IR: builder, verifier, printer, parser and the interpreter that is the oracle of every transformation."""

@@ -1,0 +1,159 @@
+"""Loop IR: an immutable tree of loops around blocks, in the way of TensorIR.
+
+A *block* is the unit of computation: it has iteration variables with domains of their own, says what one
+iteration stores, and is independent of the loops around it; the loops only decide in which order, how often at once
+and where it runs, through the bindings of the iteration variables. So a loop transformation changes loops and bindings, never
+the meaning of a block, and bounds of accesses are proved once, over the block's own domains.
+
+    func matmul(A: float32[M, 64], B: float32[64, 32], C: float32[M, 32]; M: 1..512):
+        for i in parallel(M):
+            for j in vectorized(32):
+                for k in serial(64):
+                    block C(v0 = i, v1 = j, reduce v2 = k):
+                        init C[v0, v1] = 0.0
+                        C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import TRUE, Expr, Var
+
+
+class LoopKind(StrEnum):
+    """How the iterations of a loop run."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    VECTORIZED = "vectorized"
+    UNROLLED = "unrolled"
+
+
+class IterKind(StrEnum):
+    """Whether iterations are independent (spatial) or combine into one value (reduce)."""
+
+    SPATIAL = "spatial"
+    REDUCE = "reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """buffer[indices] = value"""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIter:
+    """An iteration variable of a block: 0 <= var < extent, and its value in terms of the loops around.
+
+    Attributes:
+        var: the variable that the block's body uses; unique within the function.
+        extent: size of its domain.
+        kind: spatial or reduce.
+        binding: its value over loop variables and symbols.
+    """
+
+    var: Var
+    extent: Expr
+    kind: IterKind
+    binding: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One statement with its own iteration domain.
+
+    Attributes:
+        name: unique within the function.
+        iters: iteration variables.
+        body: what one iteration stores, over the iteration variables and symbols.
+        init: stored instead of accumulated before the first reduction iteration; None for spatial blocks and after
+            `decompose_reduction`.
+        predicate: over loop variables; the iteration happens only where it holds.
+    """
+
+    name: str
+    iters: tuple[BlockIter, ...]
+    body: Store
+    init: Store | None = None
+    predicate: Expr = TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(extent): body`, run as `kind` says. The variable's name is unique within the function."""
+
+    var: Var
+    extent: Expr
+    kind: LoopKind
+    body: "Stmt"
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """Statements one after the other; never nested directly in another Seq, never of length one."""
+
+    stmts: "tuple[Stmt, ...]"
+
+
+Stmt = For | Block | Seq
+
+
+@dataclass(frozen=True, slots=True)
+class Func:
+    """A kernel.
+
+    Attributes:
+        name: a C identifier.
+        params: buffers that the caller hands over, inputs first; outputs are those that blocks write.
+        symbols: sizes that the caller hands over, as variables with declared ranges.
+        allocs: buffers that live inside: register and stack scopes have constant shapes; memory scope is workspace.
+        body: the loops.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    symbols: tuple[Var, ...]
+    allocs: tuple[Buffer, ...]
+    body: Stmt
+
+    def with_body(self, body: Stmt) -> "Func":
+        """The same function around another body."""
+        return replace(self, body=body)
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Statements in sequence, flattened."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.stmts if isinstance(s, Seq) else (s,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def children(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside."""
+    match s:
+        case For():
+            return (s.body,)
+        case Seq():
+            return s.stmts
+        case Block():
+            return ()
+
+
+def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
+    """Every statement with the loops around it, outermost first; in the order of execution."""
+    yield s, loops
+    inner = (*loops, s) if isinstance(s, For) else loops
+    for child in children(s):
+        yield from walk(child, inner)
+
+
+def blocks(s: Stmt) -> tuple[Block, ...]:
+    """The blocks inside, in the order of execution."""
+    return tuple(b for b, _ in walk(s) if isinstance(b, Block))

@@ -1,0 +1,113 @@
+"""How many threads a call may use: an argument, the environment, then what the system grants this process.
+
+The order is argument, TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, and last the smaller of the CPU affinity mask and
+the control group's CPU quota (versions 1 and 2).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tilewright.errors import OptionError
+
+MAX_THREADS = 1024
+VARIABLES = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS")
+_CGROUPS = Path("/sys/fs/cgroup")
+_SELF = Path("/proc/self/cgroup")
+
+
+def thread_count(argument: int | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Number of threads to use, at least 1.
+
+    Args:
+        argument: the caller's wish; None leaves it to the environment and the system.
+        environ: environment variables, the process's own by default.
+
+    Raises:
+        OptionError: the argument or a variable is not an integer in 1..1024; names the argument or variable.
+    """
+    if argument is not None:
+        return _checked(argument, "argument 'threads'")
+    environ = os.environ if environ is None else environ
+    for name in VARIABLES:
+        text = environ.get(name, "").strip()
+        if text:
+            # OpenMP allows one number per nesting level; there is one level here
+            first = text.split(",")[0].strip() if name == "OMP_NUM_THREADS" else text
+            return _checked(first, f"environment variable {name}={text}")
+    quota = cgroup_quota()
+    cpus = len(available_cpus())
+    # rounded down: a thread beyond the quota makes every parallel region wait for the next accounting period
+    return max(1, min(cpus, int(quota))) if quota is not None else cpus
+
+
+def _checked(value: int | str, where: str) -> int:
+    hint = f"give an integer from 1 to {MAX_THREADS}"
+    if isinstance(value, bool) or not isinstance(value, (int, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"expected a number of threads, got {value!r}", where=where, hint=hint)
+    try:
+        count = int(value)
+    except ValueError:
+        raise OptionError(f"expected a number of threads, got {value!r}", where=where, hint=hint) from None
+    if not 1 <= count <= MAX_THREADS:
+        raise OptionError(f"expected a number of threads, got {count}", where=where, hint=hint)
+    return count
+
+
+def available_cpus() -> frozenset[int]:
+    """Logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def cgroup_quota(groups: Path = _SELF, root: Path = _CGROUPS) -> float | None:
+    """CPUs that the control groups of this process grant, None when nothing limits them.
+
+    The limit of every ancestor holds too, so the smallest one counts. In a container the path of the group may not be
+    visible; its root then shows the container's own limit.
+
+    Args:
+        groups: file in the format of /proc/self/cgroup.
+        root: where the control group file systems are mounted.
+    """
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return None
+    limits: list[float] = []
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            limits += [_v2_limit(folder) for folder in _with_ancestors(root, path)]
+        elif "cpu" in controllers.split(","):
+            mounts = [root / controllers, root / "cpu"]
+            limits += [_v1_limit(folder) for mount in mounts for folder in _with_ancestors(mount, path)]
+    granted = [limit for limit in limits if limit > 0]
+    return min(granted) if granted else None
+
+
+def _with_ancestors(mount: Path, path: str) -> list[Path]:
+    parts = [part for part in path.split("/") if part not in ("", "..", ".")]
+    return [mount.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+
+
+def _v2_limit(folder: Path) -> float:
+    """Quota / period of `cpu.max` ("max 100000" or "150000 100000"), 0 without a limit."""
+    words = _words(folder / "cpu.max")
+    return int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdigit() and int(words[1]) else 0.0
+
+
+def _v1_limit(folder: Path) -> float:
+    """Quota / period of the CFS files (a quota of -1 is no limit), 0 without a limit."""
+    quota, period = _words(folder / "cpu.cfs_quota_us"), _words(folder / "cpu.cfs_period_us")
+    if len(quota) == 1 and len(period) == 1 and quota[0].isdigit() and int(period[0]):
+        return int(quota[0]) / int(period[0])
+    return 0.0
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

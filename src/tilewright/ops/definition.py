@@ -1,0 +1,299 @@
+"""What an operator definition works with: operands, attributes, and the stages it emits.
+
+A definition is one function. It receives a `Definition`, emits computations and views through it and returns the
+result(s). Output shapes are the shapes of what it computes; the values of shape arithmetic (Shape, Gather, Concat, ... on
+small integer tensors) are derived from the same expressions, so no operator has a second rule for them.
+
+    @operator("Relu")
+    def relu(d: Definition) -> Operand:
+        x = d.input(0)
+        return d.compute(x.shape, lambda *i: maximum(x[i], 0))
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.bounds import prove
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Const, Expr, Var, as_expr
+from tilewright.ops.symbolic import symbolic_elements
+
+Known = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor inside a definition.
+
+    Attributes:
+        buffer: its storage.
+        known: its elements in row-major order, as expressions over the symbols, where they are known at compile
+            time (constants and shape arithmetic); None otherwise.
+    """
+
+    buffer: Buffer
+    known: Known | None = None
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """Sizes, as int64 expressions."""
+        return self.buffer.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.buffer.dtype
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.buffer.shape)
+
+    def __getitem__(self, indices: "tuple[Expr | int, ...] | Expr | int") -> Expr:
+        return self.buffer[indices]
+
+
+@dataclass(slots=True)
+class Definition:
+    """The context of one operator application: its operands and attributes, and the stages emitted so far.
+
+    Attributes:
+        op_type: operator name.
+        label: the user's node ("conv1 (Conv)"), for errors.
+        opset: version of the operator set; definitions branch on it where a version changed the meaning.
+        operands: inputs; None where an optional one is left out.
+        attributes: by name.
+        prefix: names of emitted buffers start with it.
+        wanted: number of outputs that the node names.
+    """
+
+    op_type: str
+    label: str
+    opset: int
+    operands: Sequence[Operand | None]
+    attributes: Mapping[str, Any]
+    prefix: str
+    wanted: int = 1
+    stages: list[Stage] = field(default_factory=list[Stage])
+    constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
+    derived: dict[Buffer, Known] = field(default_factory=dict[Buffer, Known])
+
+    # Inputs and attributes
+
+    def optional(self, position: int) -> Operand | None:
+        """Input number `position`, or None where it is left out."""
+        return self.operands[position] if position < len(self.operands) else None
+
+    def input(self, position: int) -> Operand:
+        """Input number `position`.
+
+        Raises:
+            ShapeError: the node does not have it.
+        """
+        operand = self.optional(position)
+        if operand is None:
+            raise ShapeError(f"input {position} is missing", where=f"node {self.label}")
+        return operand
+
+    def known(self, position: int) -> Known:
+        """The elements of input `position`, which must be known at compile time.
+
+        Raises:
+            UnsupportedError: they depend on data; the node runs on the reference evaluator.
+        """
+        operand = self.input(position)
+        if operand.known is None:
+            raise self.unsupported(f"input {position} depends on data")
+        return operand.known
+
+    def known_ints(self, position: int) -> tuple[int, ...]:
+        """The elements of input `position`, which must be literals.
+
+        Raises:
+            UnsupportedError: they are not.
+        """
+        values = self.known(position)
+        if not all(isinstance(v, Const) for v in values):
+            raise self.unsupported(f"input {position} is not constant")
+        return tuple(int(v.value) for v in values if isinstance(v, Const))
+
+    def attr_int(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        return int(self.attributes.get(name, default))
+
+    def attr_float(self, name: str, default: float) -> float:
+        """A float attribute."""
+        return float(self.attributes.get(name, default))
+
+    def attr_ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...] | None:
+        """A list of integers, or the default."""
+        value = self.attributes.get(name, default)
+        return None if value is None else tuple(int(v) for v in value)
+
+    def attr_str(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self.attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front.
+
+        Raises:
+            ShapeError: it is out of range.
+        """
+        if not -rank <= value < rank:
+            raise ShapeError(f"axis {value} is out of range for {rank} dimensions", where=f"node {self.label}")
+        return value % rank if rank else 0
+
+    # Results
+
+    def compute(
+        self,
+        shape: Sequence[Expr | int],
+        body: Callable[..., Expr],
+        dtype: DType | None = None,
+    ) -> Operand:
+        """Emits `out[i...] = body(i...)`.
+
+        Args:
+            shape: of the output.
+            body: takes one int64 index per dimension, gives a value.
+            dtype: of the output; by default the body's, which must equal it.
+        """
+        axes = self._axes(shape, "i")
+        return self._emit(axes, (), body(*(a.var for a in axes)), None, dtype)
+
+    def reduce(
+        self,
+        shape: Sequence[Expr | int],
+        extents: Sequence[Expr | int],
+        body: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr],
+        reducer: Reducer,
+    ) -> Operand:
+        """Emits `out[i...] = reducer over r... of body(i, r)`; `extents` are the sizes of the reduction axes.
+
+        With no reduction axes it is `compute`.
+        """
+        axes, inner = self._axes(shape, "i"), self._axes(extents, "r")
+        value = body(tuple(a.var for a in axes), tuple(a.var for a in inner))
+        return self._emit(axes, inner, value, reducer if inner else None, None)
+
+    def view(self, source: Operand, shape: Sequence[Expr | int]) -> Operand:
+        """The same elements under another shape; the caller makes sure that the sizes' products are equal."""
+        sizes = tuple(as_expr(s) for s in shape)
+        if sizes == source.shape:
+            return source
+        out = Buffer(self._name(), sizes, source.dtype)
+        self.stages.append(View(out, source.buffer, self.label))
+        return Operand(out, source.known)
+
+    def require(self, condition: Expr, message: str) -> None:
+        """States a condition that must hold for this node: decided now, or checked on every call.
+
+        Raises:
+            ShapeError: it can never hold.
+        """
+        if isinstance(condition, Const):
+            if not condition.value:
+                raise ShapeError(message, where=f"node {self.label}")
+            return
+        if not prove(condition):
+            self.constraints.append((condition, f"node {self.label}: {message}"))
+
+    def require_equal(self, a: Expr, b: Expr, what: str) -> Expr:
+        """States that two sizes are equal and returns the simpler of them."""
+        self.require(a.equals(b), f"{what}: sizes {a} and {b} differ")
+        return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
+
+    def unsupported(self, reason: str) -> UnsupportedError:
+        """The error that sends this node to the reference evaluator."""
+        return UnsupportedError(reason, where=f"node {self.label}")
+
+    def _name(self) -> str:
+        return f"{self.prefix}_{len(self.stages)}" if self.stages else self.prefix
+
+    def _axes(self, shape: Sequence[Expr | int], letter: str) -> tuple[Axis, ...]:
+        return tuple(Axis(Var(f"{letter}{k}"), as_expr(n)) for k, n in enumerate(shape))
+
+    def _emit(
+        self, axes: tuple[Axis, ...], inner: tuple[Axis, ...], body: Expr, reducer: Reducer | None, dtype: DType | None
+    ) -> Operand:
+        if dtype is not None and body.dtype != dtype:
+            raise TypeError(f"{self.op_type}: body has type {body.dtype}, expected {dtype}")
+        out = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
+        stage = Computation(out, axes, inner, body, reducer, self.label)
+        self.stages.append(stage)
+        known = {o.buffer: o.known for o in self.operands if o is not None and o.known is not None} | self.derived
+        values = symbolic_elements(stage, known)
+        if values is not None:
+            self.derived[out] = values
+        return Operand(out, values)
+
+
+
+
+Define = Callable[[Definition], "Operand | tuple[Operand, ...]"]
+
+OPERATORS: dict[tuple[str, str], Define] = {}
+"""Definitions by (domain, operator name)."""
+
+
+def operator(*names: str, domain: str = "") -> Callable[[Define], Define]:
+    """Registers a definition under operator names; it handles every version that it does not refuse."""
+
+    def register(define: Define) -> Define:
+        for name in names:
+            OPERATORS[domain, name] = define
+        return define
+
+    return register
+
+
+def literal(values: np.ndarray[Any, Any], limit: int = 64) -> Known | None:
+    """The elements of a small constant as literals, or None for a large one."""
+    from tilewright.expr.dtype import DTYPES
+    from tilewright.expr.nodes import const
+
+    if values.size > limit or values.dtype.name not in DTYPES:
+        return None
+    dtype = DTYPES[values.dtype.name]
+    return tuple(const(v.item(), dtype) for v in values.reshape(-1))
+
+
+def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The common shape of NumPy broadcasting; two different symbolic sizes must be equal at run time.
+
+    Raises:
+        ShapeError: two sizes can't be broadcast.
+    """
+    rank = max(len(s) for s in shapes)
+    result: list[Expr] = []
+    for position in range(rank):
+        size: Expr = as_expr(1)
+        for shape in shapes:
+            k = position - (rank - len(shape))
+            if k < 0 or is_one(shape[k]) or shape[k] is size:
+                continue
+            if is_one(size):
+                size = shape[k]
+            else:
+                size = d.require_equal(size, shape[k], f"broadcast along dimension {position}")
+        result.append(size)
+    return tuple(result)
+
+
+def is_one(size: Expr) -> bool:
+    """Whether a size is the literal 1."""
+    return isinstance(size, Const) and size.value == 1
+
+
+def at(x: Operand, index: Sequence[Expr]) -> Expr:
+    """The element of `x` that broadcasting puts at `index` of a shape of the same or a higher rank."""
+    tail = index[len(index) - x.rank :]
+    return x[tuple(as_expr(0) if is_one(n) else i for i, n in zip(tail, x.shape, strict=True))]

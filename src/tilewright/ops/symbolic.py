@@ -1,0 +1,81 @@
+"""Shape arithmetic: the elements of small tensors as expressions over the symbols, derived from their computations."""
+
+from collections.abc import Mapping
+from itertools import product
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, binary, const, loads, select
+
+LIMIT = 64
+"""Tensors of more elements are not followed."""
+
+
+class _UnknownError(Exception):
+    """An element is not known at compile time."""
+
+
+def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) -> tuple[Expr, ...] | None:
+    """The elements of a computation's output in row-major order, or None where they depend on data.
+
+    Args:
+        c: the computation.
+        known: elements of the buffers that are known.
+    """
+    if any(load.buffer not in known for load in loads(c.body)):
+        return None
+    shape, inner = [a.extent for a in c.axes], [a.extent for a in c.reduce_axes]
+    total = 1
+    for extent in (*shape, *inner):
+        if not isinstance(extent, Const):
+            return None
+        total *= int(extent.value)
+    if total > LIMIT:
+        return None
+    axes = [a.var for a in c.axes]
+    try:
+        return tuple(
+            _reduced(c, dict(zip(axes, map(const, point), strict=True)), known)
+            for point in product(*(range(int(n.value)) for n in shape if isinstance(n, Const)))
+        )
+    except _UnknownError:
+        return None
+
+
+def _reduced(c: Computation, point: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    if c.reducer is None:
+        return _value(c.body, point, known)
+    result: Expr = c.reducer.identity(c.output.dtype)
+    inner = [a.var for a in c.reduce_axes]
+    for step in product(*(range(int(a.extent.value)) for a in c.reduce_axes if isinstance(a.extent, Const))):
+        env = {**point, **dict(zip(inner, map(const, step), strict=True))}
+        result = binary(c.reducer.op, result, _value(c.body, env, known))
+    return result
+
+
+def _value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    match e:
+        case Const():
+            return e
+        case Var():
+            return env.get(e, e)
+        case Load(buffer, indices):
+            return _element(buffer, [_value(i, env, known) for i in indices], known)
+        case Select(cond, a, b):
+            test = _value(cond, env, known)
+            if isinstance(test, Const):
+                return _value(a if test.value else b, env, known)
+            return select(test, _value(a, env, known), _value(b, env, known))
+        case Binary(op, a, b):
+            return binary(op, _value(a, env, known), _value(b, env, known))
+        case _:
+            return e.rebuild(tuple(_value(c, env, known) for c in e.children()))
+
+
+def _element(buffer: Buffer, indices: list[Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    flat = 0
+    for i, n in zip(indices, buffer.shape, strict=True):
+        if not isinstance(i, Const) or not isinstance(n, Const) or not 0 <= i.value < n.value:
+            raise _UnknownError
+        flat = flat * int(n.value) + int(i.value)
+    return known[buffer][flat]

@@ -1,0 +1,245 @@
+"""A compiled model as one file: header, manifest, object code, weights.
+
+    offset 0    magic "TILEWRT\\0", format version (u32), zero (u32), manifest length (u64), file length (u64),
+                SHA-256 of the manifest: 64 bytes, little-endian
+    64          manifest, JSON
+    aligned 64  object code (ELF, relocatable)
+    aligned 64  weights, a section in the safetensors format
+
+The manifest holds length and SHA-256 of the code, and SHA-256 of every 16 MiB of the weights. The hashes find
+damage, not malice: whoever can write the file can run code in the process that loads it (SECURITY.md).
+"""
+
+import hashlib
+import mmap
+import os
+import stat
+import struct
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.errors import ArtifactError
+from tilewright.runtime import schema
+from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
+from tilewright.runtime.manifest import Manifest
+from tilewright.runtime.schema import DAMAGED, Json
+from tilewright.runtime.weights import ALIGNMENT, WeightSection, layout_weights, read_weights
+
+MAGIC = b"TILEWRT\0"
+FORMAT_VERSION = 1
+_HEADER = struct.Struct("<8sIIQQ32s")
+_CHUNK = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact:
+    """A compiled model as data: what it is, its object code, and its weights by name (C-contiguous arrays)."""
+
+    manifest: Manifest
+    code: bytes
+    weights: Mapping[str, np.ndarray]
+
+
+def is_artifact(data: bytes) -> bool:
+    """Whether the data begins like an artifact."""
+    return data[: len(MAGIC)] == MAGIC
+
+
+def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
+    """Write an artifact; a file that stands there already is replaced at once and completely, or not at all.
+
+    Raises:
+        ArtifactError: the manifest is not consistent, a weight can't be stored, or the file can't be written.
+    """
+    target = Path(os.path.realpath(path))
+    where = f"file '{path}'"
+    artifact.manifest.check(where)
+    missing = sorted(artifact.manifest.weight_names() - artifact.weights.keys())
+    if missing:
+        raise ArtifactError(f"weight '{missing[0]}' is missing", where=where)
+    section = layout_weights(artifact.weights, where)
+    try:
+        _write_atomically(target, artifact, section)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ArtifactError(f"can't be written: {reason}", where=where, hint="choose another output path") from error
+
+
+def _write_atomically(target: Path, artifact: Artifact, section: WeightSection) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(None, "is a folder")
+    manifest = _manifest_bytes(artifact, section)
+    data_start = _align(_HEADER.size + len(manifest))
+    weights_start = data_start + _align(len(artifact.code))
+    length = weights_start + section.length
+    header = _HEADER.pack(
+        MAGIC, FORMAT_VERSION, 0, len(manifest), length, hashlib.sha256(manifest).digest()
+    )  # fmt: skip
+    # in the same folder, because a rename is atomic only within one file system
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(header)
+            file.write(manifest)
+            file.write(bytes(data_start - _HEADER.size - len(manifest)))
+            file.write(artifact.code)
+            file.write(bytes(weights_start - data_start - len(artifact.code)))
+            for chunk in section.chunks():
+                file.write(chunk)
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _manifest_bytes(artifact: Artifact, section: WeightSection) -> bytes:
+    obj = manifest_to_json(artifact.manifest)
+    obj["code"] = {"length": len(artifact.code), "sha256": hashlib.sha256(artifact.code).hexdigest()}
+    obj["weights"] = {"length": section.length, "sha256": _section_hashes(section)}
+    return dump(obj)
+
+
+def _section_hashes(section: WeightSection) -> list[str]:
+    """SHA-256 of every 16 MiB of a section that is not in memory as a whole."""
+    digests: list[str] = []
+    current, room = hashlib.sha256(), _CHUNK
+    for piece in section.chunks():
+        view = memoryview(piece)
+        while len(view):
+            part, view = view[:room], view[room:]
+            current.update(part)
+            room -= len(part)
+            if not room:
+                digests.append(current.hexdigest())
+                current, room = hashlib.sha256(), _CHUNK
+    return digests if room == _CHUNK else [*digests, current.hexdigest()]
+
+
+def load_artifact(path: str | os.PathLike[str], verify: bool = True) -> Artifact:
+    """Read and check an artifact. Weights stay in the file and are mapped into memory.
+
+    Args:
+        path: the file.
+        verify: also compare the weights with their hashes (about 0.1 s per 100 MB); header, manifest and code always are.
+
+    Raises:
+        ArtifactError: not an artifact, truncated, altered, from a newer format, or can't be read.
+    """
+    where = f"file '{path}'"
+    data = _map(path, where)
+    manifest_length, data_start = _check_header(data, where)
+    obj = schema.parse_object(bytes(data[_HEADER.size : _HEADER.size + manifest_length]), where, "the manifest")
+    code_length, code_hash, weights_length, weights_hashes = _sections(obj, where)
+    weights_start = data_start + _align(code_length)
+    if weights_start + weights_length != len(data):
+        got = f"expected {weights_start + weights_length} bytes, got {len(data)}"
+        raise ArtifactError(f"the sections do not fill the file: {got}", where=where, hint=DAMAGED)
+    code = bytes(data[data_start : data_start + code_length])
+    _check_hash(code, code_hash, where, "the code")
+    _check_padding(data, _HEADER.size + manifest_length, data_start, where)
+    _check_padding(data, data_start + code_length, weights_start, where)
+    section = data[weights_start:]
+    if verify:
+        _check_weights(section, weights_hashes, where)
+    artifact = Artifact(manifest_from_json(obj, where), code, read_weights(section, where))
+    missing = sorted(artifact.manifest.weight_names() - artifact.weights.keys())
+    if missing:
+        raise ArtifactError(f"weight '{missing[0]}' is missing", where=where, hint=DAMAGED)
+    return artifact
+
+
+def _map(path: str | os.PathLike[str], where: str) -> memoryview:
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ArtifactError("is not a regular file", where=where)
+            if status.st_size < _HEADER.size:
+                raise ArtifactError(
+                    f"expected an artifact of at least {_HEADER.size} bytes, got {status.st_size}",
+                    where=where,
+                    hint=DAMAGED,
+                )
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ArtifactError(f"can't be read: {error.strerror or error}", where=where) from error
+
+
+def _check_header(data: memoryview, where: str) -> tuple[int, int]:
+    """Check the fixed header and the manifest's hash; returns the manifest's length and where the sections start."""
+    magic, version, zero, manifest_length, file_length, digest = _HEADER.unpack(data[: _HEADER.size])
+    if magic != MAGIC:
+        hint = "give a file written by `tilewright compile`"
+        raise ArtifactError("is not a tilewright artifact", where=where, hint=hint)
+    if version > FORMAT_VERSION:
+        raise ArtifactError(
+            f"expected format {FORMAT_VERSION} or older, got format {version}",
+            where=where,
+            hint="update tilewright, or compile the model with this version",
+        )
+    if version != FORMAT_VERSION or zero != 0:
+        raise ArtifactError("the header is altered", where=where, hint=DAMAGED)
+    if file_length != len(data):
+        what = "truncated" if len(data) < file_length else "longer than it should be"
+        raise ArtifactError(f"is {what}: expected {file_length} bytes, got {len(data)}", where=where, hint=DAMAGED)
+    data_start = _align(_HEADER.size + manifest_length)
+    if data_start > len(data):
+        raise ArtifactError("the manifest lies outside the file", where=where, hint=DAMAGED)
+    manifest = data[_HEADER.size : _HEADER.size + manifest_length]
+    if hashlib.sha256(manifest).digest() != digest:
+        raise ArtifactError("the manifest is altered: its SHA-256 differs", where=where, hint=DAMAGED)
+    return manifest_length, data_start
+
+
+def _sections(obj: Json, where: str) -> tuple[int, str, int, tuple[str, ...]]:
+    code = schema.as_object(schema.field(obj, "code", where), where, "manifest field 'code'")
+    weights = schema.as_object(schema.field(obj, "weights", where), where, "manifest field 'weights'")
+    return (
+        schema.integer(code, "length", where),
+        schema.text(code, "sha256", where),
+        schema.integer(weights, "length", where),
+        schema.array(weights, "sha256", where, schema.as_text),
+    )
+
+
+def _check_hash(data: bytes | memoryview, expected: str, where: str, what: str) -> None:
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise ArtifactError(f"{what}: altered, the SHA-256 differs", where=where, hint=DAMAGED)
+
+
+def _check_padding(data: memoryview, start: int, end: int, where: str) -> None:
+    if any(data[start:end]):
+        raise ArtifactError("bytes between the sections are altered", where=where, hint=DAMAGED)
+
+
+def _check_weights(section: memoryview, hashes: tuple[str, ...], where: str) -> None:
+    starts = range(0, len(section), _CHUNK)
+    if len(starts) != len(hashes):
+        what = f"expected {len(starts)} hashes of the weights, got {len(hashes)}"
+        raise ArtifactError(what, where=where, hint=DAMAGED)
+
+    def check(item: tuple[int, str]) -> None:
+        _check_hash(section[item[0] : item[0] + _CHUNK], item[1], where, "the weights")
+
+    # hashlib lets go of the GIL, so a few threads hash at a few times the speed
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        list(pool.map(check, zip(starts, hashes, strict=True)))
+
+
+def _align(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _umask() -> int:
+    """The permission mask of the process; reading it means setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

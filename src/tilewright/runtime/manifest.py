@@ -1,0 +1,239 @@
+"""What an artifact says about itself: its inputs, outputs, symbolic dimensions, and the steps of one inference.
+
+Plain frozen data, written as JSON. A compiled model is a list of steps over named values: a native step is a
+group of functions in the object code, a fallback step is a small ONNX model that the reference evaluator runs.
+Usually there is one native step and nothing else.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewright.errors import ArtifactError
+from tilewright.machine import Target
+
+Dim = int | str | None
+
+DTYPES = frozenset(
+    "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+)
+"""Element types that native code reads and writes, by their NumPy names."""
+
+LOOSE_DTYPES = frozenset(["string", "any"])
+"""Types that only fallback steps and the model's own inputs and outputs may have; "any" is not checked at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A named value.
+
+    Attributes:
+        name: the value's name in the user's model.
+        dtype: NumPy name of the element type, or "string", or "any".
+        dims: a size, the name of a symbolic dimension, or None (not checked). Outputs may have printed expressions.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {format_dims(self.dims)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbolic dimension and its inclusive range; `hi` None means without a limit."""
+
+    name: str
+    lo: int = 0
+    hi: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A condition that native code checks: its text ("batch == m") and the place in the model it comes from."""
+
+    text: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStep:
+    """A part of the model as native code.
+
+    Attributes:
+        prefix: the functions are `<prefix>_check`, `<prefix>_shapes`, `<prefix>_workspace` and `<prefix>_main`.
+        inputs: values read, in the order of the pointers.
+        outputs: values written, in the order of the pointers; their ranks tell how many sizes `_shapes` writes.
+        weights: names of the weights, in the order of the pointers.
+        symbols: names of the symbolic dimensions, in the order of the sizes.
+        constraints: what result `i + 1` of `_check` means.
+        faults: what result `i + 1` of `_main` means, such as an index out of range.
+        nodes: the user's nodes that the step computes.
+    """
+
+    prefix: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    faults: tuple[Constraint, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackStep:
+    """A part of the model for ONNX's reference evaluator.
+
+    Attributes:
+        model: name of the weight (uint8) that holds the serialized ModelProto.
+        inputs: values that are the graph's inputs.
+        outputs: values that are the graph's outputs; fresh symbols in their dims are bound from the actual arrays.
+        nodes: the user's nodes that the step computes.
+    """
+
+    model: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    nodes: tuple[str, ...] = ()
+
+
+Step = NativeStep | FallbackStep
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """The target that the object code was made for, and the CPU features that it needs."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    required: tuple[str, ...]
+
+    @staticmethod
+    def of(target: Target) -> "TargetSpec":
+        """The record of a target."""
+        return TargetSpec(target.triple, target.cpu, target.features, target.required)
+
+    @property
+    def arch(self) -> str:
+        """Architecture, the first part of the triple."""
+        return self.triple.split("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMeta:
+    """What the user's model says about itself."""
+
+    graph_name: str = ""
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    description: str = ""
+    custom: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a compiled model except its code and its weights.
+
+    Attributes:
+        inputs: the model's inputs, in order.
+        outputs: the model's outputs, in order.
+        symbols: every symbolic dimension of any spec, by unique names.
+        steps: the steps of an inference, in order; values flow between them by name.
+        target: what the code runs on.
+        meta: what the user's model says about itself.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    symbols: tuple[Symbol, ...]
+    steps: tuple[Step, ...]
+    target: TargetSpec
+    meta: ModelMeta = field(default_factory=ModelMeta)
+
+    def weight_names(self) -> frozenset[str]:
+        """Names of all weights that the steps need."""
+        names: set[str] = set()
+        for step in self.steps:
+            names.update(step.weights if isinstance(step, NativeStep) else [step.model])
+        return frozenset(names)
+
+    def problems(self) -> list[str]:
+        """Everything that is not consistent, one sentence each; empty for a valid manifest."""
+        return list(_problems(self))
+
+    def check(self, where: str) -> None:
+        """Raises ArtifactError, with the first of `problems`, unless the manifest is consistent."""
+        for problem in self.problems():
+            raise ArtifactError(problem, where=where, hint="compile the model again")
+
+
+def format_dims(dims: Iterable[Dim]) -> str:
+    """Sizes as users read them: "[batch, 3, ?]"."""
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+
+
+def _problems(manifest: Manifest) -> Iterable[str]:
+    symbols = [symbol.name for symbol in manifest.symbols]
+    yield from _duplicates("symbol", symbols)
+    yield from _duplicates("input", [spec.name for spec in manifest.inputs])
+    for symbol in manifest.symbols:
+        if symbol.hi is not None and symbol.hi < symbol.lo:
+            yield f"symbol '{symbol.name}' has the empty range {symbol.lo}..{symbol.hi}"
+    known = frozenset(symbols)
+    yield from _spec_problems(manifest.inputs, known, DTYPES | LOOSE_DTYPES, "input")
+    values = {spec.name for spec in manifest.inputs}
+    bound = _dim_names(manifest.inputs)
+    prefixes: list[str] = []
+    for step in manifest.steps:
+        native = isinstance(step, NativeStep)
+        dtypes = DTYPES if native else DTYPES | LOOSE_DTYPES
+        yield from _spec_problems(step.inputs, known, dtypes, "step input")
+        # sizes of native outputs come from the code, so their dims may be printed expressions
+        yield from _spec_problems(step.outputs, None if native else known, dtypes, "step output")
+        for spec in step.inputs:
+            if spec.name not in values:
+                yield f"value '{spec.name}' is used before it is computed"
+        bound |= _dim_names(step.inputs)
+        if native:
+            prefixes.append(step.prefix)
+            for name in step.symbols:
+                if name not in known or name not in bound:
+                    yield f"symbol '{name}' is bound by no input"
+        else:
+            bound |= _dim_names(step.outputs)
+        values |= {spec.name for spec in step.outputs}
+    yield from _duplicates("entry prefix", prefixes)
+    yield from _spec_problems(manifest.outputs, None, DTYPES | LOOSE_DTYPES, "output")
+    for spec in manifest.outputs:
+        if spec.name not in values:
+            yield f"output '{spec.name}' is computed by no step"
+
+
+def _dim_names(specs: Iterable[TensorSpec]) -> set[str]:
+    return {dim for spec in specs for dim in spec.dims if isinstance(dim, str)}
+
+
+def _duplicates(kind: str, names: list[str]) -> Iterable[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield f"{kind} '{name}' appears twice"
+        seen.add(name)
+
+
+def _spec_problems(
+    specs: tuple[TensorSpec, ...], symbols: frozenset[str] | None, dtypes: frozenset[str], kind: str
+) -> Iterable[str]:
+    for spec in specs:
+        if spec.dtype not in dtypes:
+            yield f"{kind} '{spec.name}' has the unknown type '{spec.dtype}'"
+        for dim in spec.dims:
+            if isinstance(dim, int) and dim < 0:
+                yield f"{kind} '{spec.name}' has the negative size {dim}"
+            if symbols is not None and isinstance(dim, str) and dim not in symbols:
+                yield f"{kind} '{spec.name}' has the undeclared symbol '{dim}'"

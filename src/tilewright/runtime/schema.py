@@ -1,0 +1,89 @@
+"""Checked access to untrusted JSON: every getter names the file and the field that is not as expected.
+
+Used by the manifest and by the weights' header; an artifact may be damaged or made by another program, so nothing
+read from it is used before it went through here.
+"""
+
+import json
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from tilewright.errors import ArtifactError
+
+Json = dict[str, object]
+T = TypeVar("T")
+
+DAMAGED = "the file is damaged; compile the model again"
+
+
+def parse_object(data: bytes, where: str, what: str) -> Json:
+    """Parse bytes as one JSON object.
+
+    Raises:
+        ArtifactError: not UTF-8, not JSON, nested too deeply, or not an object.
+    """
+    try:
+        value: object = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise ArtifactError(f"{what} is not JSON", where=where, hint=DAMAGED) from None
+    return as_object(value, where, what)
+
+
+def as_object(value: object, where: str, what: str) -> Json:
+    """The value as an object with string keys."""
+    if not isinstance(value, dict):
+        raise _wrong(where, what, "an object", value)
+    return cast(Json, value)
+
+
+def field(obj: Json, name: str, where: str) -> object:
+    """A field that must be there."""
+    if name not in obj:
+        raise ArtifactError(f"manifest field '{name}' is missing", where=where, hint=DAMAGED)
+    return obj[name]
+
+
+def text(obj: Json, name: str, where: str) -> str:
+    """A string field."""
+    value = field(obj, name, where)
+    if not isinstance(value, str):
+        raise _wrong(where, f"manifest field '{name}'", "a string", value)
+    return value
+
+
+def integer(obj: Json, name: str, where: str, lo: int = 0) -> int:
+    """An integer field of at least `lo`."""
+    return as_integer(field(obj, name, where), where, f"manifest field '{name}'", lo)
+
+
+def as_integer(value: object, where: str, what: str, lo: int = 0) -> int:
+    """The value as an integer in lo..2^63-1."""
+    if isinstance(value, bool) or not isinstance(value, int) or not lo <= value < 2**63:
+        raise _wrong(where, what, f"an integer >= {lo}", value)
+    return value
+
+
+def as_text(value: object, where: str, what: str) -> str:
+    """The value as a string."""
+    if not isinstance(value, str):
+        raise _wrong(where, what, "a string", value)
+    return value
+
+
+def array(obj: Json, name: str, where: str, item: Callable[[object, str, str], T]) -> tuple[T, ...]:
+    """A list field whose items are converted and checked by `item(value, where, what)`."""
+    return as_array(field(obj, name, where), where, f"manifest field '{name}'", item)
+
+
+def as_array(value: object, where: str, what: str, item: Callable[[object, str, str], T]) -> tuple[T, ...]:
+    """The value as a list whose items are converted and checked by `item(value, where, what)`."""
+    if not isinstance(value, list):
+        raise _wrong(where, what, "a list", value)
+    values = cast(list[object], value)
+    return tuple(item(entry, where, f"{what}[{index}]") for index, entry in enumerate(values))
+
+
+def _wrong(where: str, what: str, expected: str, value: object) -> ArtifactError:
+    got = repr(value)
+    got = got if len(got) <= 40 else got[:37] + "..."
+    return ArtifactError(f"{what}: expected {expected}, got {got}", where=where, hint=DAMAGED)

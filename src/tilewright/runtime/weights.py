@@ -1,0 +1,134 @@
+"""Weights as a section in the safetensors format: a JSON header and raw little-endian data, mapped rather than read.
+
+The format (huggingface.co/docs/safetensors) is an 8-byte little-endian header length, a JSON header with dtype, shape
+and byte range of every tensor, and the data without holes. Its alignment rules stop at the element size; generated
+code wants whole cache lines, so small padding tensors named `__pad__...` stand between the weights.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.errors import ArtifactError
+from tilewright.runtime.schema import DAMAGED, as_array, as_integer, as_object, as_text, field, parse_object
+
+ALIGNMENT = 64
+_PAD = "__pad__"
+_METADATA = "__metadata__"
+
+_CODES = {
+    "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "bool": "BOOL",
+    "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
+    "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
+}  # fmt: skip
+_NAMES = {code: name for name, code in _CODES.items()}
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """NumPy dtype of an element type's name; "string" is an object array."""
+    if name == "bfloat16":
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(object if name in ("string", "any") else name)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSection:
+    """A section ready to be written: its header and, in order, the arrays with the padding before each."""
+
+    header: bytes
+    arrays: tuple[tuple[int, np.ndarray], ...]
+    length: int
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """The bytes of the section, in order, without copying the weights."""
+        yield self.header
+        for padding, data in self.arrays:
+            if padding:
+                yield bytes(padding)
+            if data.size:
+                yield memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+
+
+def layout_weights(weights: Mapping[str, np.ndarray], where: str) -> WeightSection:
+    """Plan a section in which every weight starts on a 64-byte boundary, given that the section does.
+
+    Raises:
+        ArtifactError: a weight's name or type can't be stored.
+    """
+    header: dict[str, object] = {_METADATA: {"format": "tilewright"}}
+    arrays: list[tuple[int, np.ndarray]] = []
+    offset = 0
+    for name, data in weights.items():
+        code = _CODES.get(data.dtype.name)
+        if code is None or data.dtype.byteorder == ">":
+            raise ArtifactError(f"weight '{name}' has the type {data.dtype.str}, which can't be stored", where=where)
+        if name == _METADATA or name.startswith(_PAD):
+            raise ArtifactError(f"weight name '{name}' is reserved", where=where)
+        padding = -offset % ALIGNMENT
+        if padding:
+            header[f"{_PAD}{len(arrays)}"] = _entry("U8", (padding,), offset, padding)
+        header[name] = _entry(code, data.shape, offset + padding, data.nbytes)
+        arrays.append((padding, data))
+        offset += padding + data.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    head = len(text).to_bytes(8, "little") + text
+    return WeightSection(head, tuple(arrays), len(head) + offset)
+
+
+def _entry(code: str, shape: tuple[int, ...], start: int, length: int) -> dict[str, object]:
+    return {"dtype": code, "shape": list(shape), "data_offsets": [start, start + length]}
+
+
+def read_weights(section: memoryview, where: str) -> dict[str, np.ndarray]:
+    """The weights of a section as read-only arrays on its memory.
+
+    Raises:
+        ArtifactError: the header is damaged, or a tensor's range does not lie inside the data or fit its shape.
+    """
+    length = int.from_bytes(section[:8], "little") if len(section) >= 8 else 0
+    if len(section) < 8 or 8 + length > len(section):
+        raise ArtifactError("the weights' header is cut off", where=where, hint=DAMAGED)
+    header = parse_object(bytes(section[8 : 8 + length]), where, "the weights' header")
+    data = section[8 + length :]
+    weights: dict[str, np.ndarray] = {}
+    for name, value in header.items():
+        if name != _METADATA and not name.startswith(_PAD):
+            weights[name] = _read_tensor(name, value, data, where)
+    return weights
+
+
+def _read_tensor(name: str, value: object, data: memoryview, where: str) -> np.ndarray:
+    what = f"weight '{name}'"
+    obj = as_object(value, where, what)
+    code = as_text(field(obj, "dtype", where), where, f"{what} dtype")
+    if code not in _NAMES:
+        raise ArtifactError(f"{what} has the unknown type '{code}'", where=where, hint=DAMAGED)
+    dtype = numpy_dtype(_NAMES[code])
+    shape = as_array(field(obj, "shape", where), where, f"{what} shape", as_integer)
+    offsets = as_array(field(obj, "data_offsets", where), where, f"{what} data_offsets", as_integer)
+    # Python integers, so that absurd sizes can't wrap around
+    count = 1
+    for size in shape:
+        count *= size
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
+        raise ArtifactError(f"{what} lies outside the file", where=where, hint=DAMAGED)
+    if offsets[1] - offsets[0] != count * dtype.itemsize:
+        got = offsets[1] - offsets[0]
+        what = f"{what} expected {count * dtype.itemsize} bytes for its shape, got {got}"
+        raise ArtifactError(what, where=where, hint=DAMAGED)
+    return np.frombuffer(data, dtype=dtype, count=count, offset=offsets[0]).reshape(shape)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array itself where it is C-contiguous and starts on a 64-byte boundary, else a copy that does."""
+    if array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNMENT == 0:
+        return array
+    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -room.__array_interface__["data"][0] % ALIGNMENT
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
