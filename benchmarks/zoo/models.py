@@ -172,9 +172,7 @@ def _packaged() -> list[Model]:
 
 def _sentence_encoder() -> Model:
     dynamic = {**_TOKENS, "token_type_ids": _TOKEN_AXES}
-    source = Exported(
-        "minilm", ("token_embeddings", "sentence_embedding"), {"batch": 3, "sequence": 24}, dynamic
-    )
+    source = Exported("minilm", ("token_embeddings", "sentence_embedding"), {"batch": 3, "sequence": 24}, dynamic)
     shapes = _texts((1, 8), (1, 32), (3, 17), (8, 64), (1, 256), (2, 128))
     return Model("minilm", source, inputs.sentence_tokens, shapes, _TEXT_RANGES)
 

@@ -1,13 +1,14 @@
 """The zoo's torch networks with random weights: `transformers` architectures from their configs, and two written here.
 
-Weights are drawn so that activations stay of order one through the whole depth: linear and convolution weights scaled by
-fan-in, normalisation parameters away from their trivial values, batch-norm statistics measured on a random batch and then
-perturbed. Every network takes plain tensors and returns plain tensors, so that it can be exported as it is.
+Weights are drawn so that activations stay of order one through the whole depth: linear and convolution weights scaled
+by fan-in, normalisation parameters away from their trivial values, batch-norm statistics measured on a random batch and
+then perturbed. Every network takes plain tensors and returns plain tensors, so that it can be exported as it is.
 """
 
 import math
 import os
 from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -18,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 
 class Logits(nn.Module):
-    """An image classifier of `transformers` as a function of its pixels: [batch, 3, height, width] to [batch, classes]."""
+    """An image classifier of `transformers` as a function of pixels: [batch, 3, height, width] to [batch, classes]."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """GPT-2 without a cache: token ids and an attention mask, int64 [batch, sequence], to logits over the vocabulary."""
+    """GPT-2 without a cache: token ids and an attention mask, int64 [batch, sequence], to vocabulary logits."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -140,13 +141,16 @@ class R3d18(nn.Module):
         return self.head(self.blocks(self.stem(video)).mean(dim=(2, 3, 4)))
 
 
+CLASSES: dict[str, Any] = {"num_labels": 1000}
+
+
 def randomise(network: nn.Module, seed: int, batch: Tensor | None = None) -> nn.Module:
     """Return `network` in inference mode with healthy random weights; `batch` calibrates batch-norm statistics."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in network.modules():
             _randomise_module(module, generator)
-        norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d)]
         if norms and batch is not None:
             for norm in norms:
                 norm.momentum = 1.0  # the running statistics become those of this one batch
@@ -160,7 +164,7 @@ def randomise(network: nn.Module, seed: int, batch: Tensor | None = None) -> nn.
 def _randomise_module(module: nn.Module, generator: torch.Generator) -> None:
     """Draw the parameters that `module` itself owns (not its children's)."""
     for name, parameter in module.named_parameters(recurse=False):
-        if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.LayerNorm) and name == "weight":
+        if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d | nn.LayerNorm) and name == "weight":
             parameter.uniform_(0.5, 1.5, generator=generator)
         elif isinstance(module, nn.Embedding) or parameter.dim() == 1 or name in ("cls_token", "position_embeddings"):
             parameter.normal_(0.0, 0.1 if parameter.dim() == 1 else 0.5, generator=generator)
@@ -170,7 +174,7 @@ def _randomise_module(module: nn.Module, generator: torch.Generator) -> None:
             parameter.normal_(0.0, 1.0 / math.sqrt(fan_in), generator=generator)
 
 
-def _perturb_statistics(norm: nn.modules.batchnorm._BatchNorm, generator: torch.Generator) -> None:
+def _perturb_statistics(norm: nn.BatchNorm2d | nn.BatchNorm3d, generator: torch.Generator) -> None:
     """Move the measured statistics by a tenth, as a trained network's differ from those of any one batch."""
     mean, variance = norm.running_mean, norm.running_var
     if mean is None or variance is None:
@@ -186,20 +190,20 @@ def _images(seed: int, *shape: int) -> Tensor:
 def resnet18() -> nn.Module:
     """ResNet-18 (He et al. 2016) with 1000 classes."""
     config = transformers.ResNetConfig(
-        depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic", num_labels=1000
+        depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic", **CLASSES
     )
     return randomise(Logits(transformers.ResNetForImageClassification(config)), 18, _images(18, 8, 3, 224, 224))
 
 
 def resnet50() -> nn.Module:
     """ResNet-50 v1.5 with 1000 classes."""
-    config = transformers.ResNetConfig(num_labels=1000)
+    config = transformers.ResNetConfig(**CLASSES)
     return randomise(Logits(transformers.ResNetForImageClassification(config)), 50, _images(50, 8, 3, 224, 224))
 
 
 def mobilenetv2() -> nn.Module:
     """MobileNetV2 1.0 (Sandler et al. 2018) with symmetric padding and 1000 classes."""
-    config = transformers.MobileNetV2Config(num_labels=1000, tf_padding=False)
+    config = transformers.MobileNetV2Config(**CLASSES, tf_padding=False)
     model = transformers.MobileNetV2ForImageClassification(config)
     return randomise(Logits(model), 2, _images(2, 8, 3, 224, 224))
 
@@ -216,7 +220,7 @@ def mlp_mixer() -> nn.Module:
 
 def vit_base() -> nn.Module:
     """ViT-B/16 at 224 pixels with 1000 classes."""
-    config = transformers.ViTConfig(num_labels=1000)
+    config = transformers.ViTConfig(**CLASSES)
     return randomise(Logits(transformers.ViTForImageClassification(config)), 5)
 
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from torch import Tensor
 
 from benchmarks.zoo import reference_shapes  # noqa: F401  (registers its kernels)
-from benchmarks.zoo.reference_ops import KERNELS, Unsupported
+from benchmarks.zoo.reference_ops import KERNELS, ReferenceGapError
 
 
 class Reference:
@@ -30,7 +30,7 @@ class Reference:
         self._weights = {tensor.name: to_double(tensor) for tensor in model.graph.initializer}
         missing = {node.op_type for node in model.graph.node} - set(KERNELS) - {"Constant", "ConstantOfShape"}
         if missing or model.functions:
-            raise Unsupported(f"no reference for {', '.join(sorted(missing)) or 'functions'}")
+            raise ReferenceGapError(f"no reference for {', '.join(sorted(missing)) or 'functions'}")
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
         """Evaluate the graph at `feeds`; float outputs are float64, the others keep their type."""
@@ -59,7 +59,7 @@ class Reference:
             return KERNELS[node.op_type](operands, attributes, self._opset)
         except Exception as error:
             shapes = [None if operand is None else list(operand.shape) for operand in operands]
-            raise Unsupported(f"{node.op_type} '{node.name}' at {shapes}: {error}") from error
+            raise ReferenceGapError(f"{node.op_type} '{node.name}' at {shapes}: {error}") from error
 
 
 def to_double(tensor: TensorProto) -> Tensor:
@@ -73,20 +73,20 @@ def _promote(tensor: Tensor) -> Tensor:
 
 def _array(tensor: Tensor | None) -> NDArray[np.generic]:
     if tensor is None:
-        raise Unsupported("a graph output has no value")
+        raise ReferenceGapError("a graph output has no value")
     return tensor.contiguous().numpy()
 
 
 def _constant(attributes: Mapping[str, Any]) -> Tensor:
     if "value" not in attributes:
-        raise Unsupported(f"Constant with {', '.join(attributes)}")
+        raise ReferenceGapError(f"Constant with {', '.join(attributes)}")
     return to_double(attributes["value"])
 
 
 def _constant_of_shape(operands: list[Tensor | None], attributes: Mapping[str, Any]) -> Tensor:
     shape = operands[0]
     if shape is None:
-        raise Unsupported("ConstantOfShape without a shape")
+        raise ReferenceGapError("ConstantOfShape without a shape")
     value = to_double(attributes["value"]) if "value" in attributes else torch.zeros(1, dtype=torch.float64)
     return value.reshape(()).expand(shape.tolist())
 

@@ -1,16 +1,16 @@
 """ONNX operators on torch tensors for the float64 reference: every floating-point value is a double.
 
-Written from the ONNX operator specification, independently of the compiler, and only as wide as the zoo needs: a form that
-is not covered raises `Unsupported`, so that no reference value is silently wrong.
+Written from the ONNX operator specification, independently of the compiler, and only as wide as the zoo needs: a form
+that is not covered raises `ReferenceGapError`, so that no reference value is silently wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from onnx import TensorProto
 from torch import Tensor
+from torch.nn import functional
 
 Attributes = Mapping[str, Any]
 Operands = Sequence[Tensor | None]
@@ -24,7 +24,7 @@ INTEGERS = {
 KERNELS: dict[str, Kernel] = {}
 
 
-class Unsupported(Exception):
+class ReferenceGapError(Exception):
     """An operator, or a form of one, that the reference does not evaluate."""
 
 
@@ -39,9 +39,9 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 
 def given(operand: Tensor | None) -> Tensor:
-    """Return an operand that must be there; raises `Unsupported` where it is absent."""
+    """Return an operand that must be there; raises `ReferenceGapError` where it is absent."""
     if operand is None:
-        raise Unsupported("a required operand is absent")
+        raise ReferenceGapError("a required operand is absent")
     return operand
 
 
@@ -124,19 +124,19 @@ def _hard_swish(operands: Operands, attributes: Attributes, opset: int) -> list[
 
 @kernel("LeakyRelu")
 def _leaky_relu(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [F.leaky_relu(given(operands[0]), attributes.get("alpha", 0.01))]
+    return [functional.leaky_relu(given(operands[0]), attributes.get("alpha", 0.01))]
 
 
 @kernel("Gelu")
 def _gelu(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [F.gelu(given(operands[0]), approximate=attributes.get("approximate", b"none").decode())]
+    return [functional.gelu(given(operands[0]), approximate=attributes.get("approximate", b"none").decode())]
 
 
 @kernel("Cast")
 def _cast(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     target = attributes["to"]
     if target not in FLOATS and target not in INTEGERS:
-        raise Unsupported(f"Cast to {TensorProto.DataType.Name(target)}")
+        raise ReferenceGapError(f"Cast to {TensorProto.DataType.Name(target)}")
     return [given(operands[0]).to(torch.float64 if target in FLOATS else INTEGERS[target])]
 
 
@@ -160,15 +160,15 @@ def _layer_norm(operands: Operands, attributes: Attributes, opset: int) -> list[
     x = given(operands[0])
     axis = attributes.get("axis", -1) % x.dim()
     scale = given(operands[1]).expand(x.shape[axis:])
-    return [F.layer_norm(x, x.shape[axis:], scale, optional(operands, 2), attributes.get("epsilon", 1e-5))]
+    return [functional.layer_norm(x, x.shape[axis:], scale, optional(operands, 2), attributes.get("epsilon", 1e-5))]
 
 
 @kernel("BatchNormalization")
 def _batch_norm(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     x, scale, bias, mean, variance = (given(operand) for operand in operands)
     if attributes.get("training_mode", 0):
-        raise Unsupported("BatchNormalization in training mode")
-    return [F.batch_norm(x, mean, variance, scale, bias, training=False, eps=attributes.get("epsilon", 1e-5))]
+        raise ReferenceGapError("BatchNormalization in training mode")
+    return [functional.batch_norm(x, mean, variance, scale, bias, training=False, eps=attributes.get("epsilon", 1e-5))]
 
 
 @kernel("Gemm")
@@ -208,15 +208,23 @@ def _spatial(x: Tensor) -> list[int]:
     return list(range(2, x.dim()))
 
 
-KERNELS["GlobalAveragePool"] = _elementwise(lambda x: x.mean(_spatial(x), True))
-KERNELS["GlobalMaxPool"] = _elementwise(lambda x: x.amax(_spatial(x), True))
+@kernel("GlobalAveragePool")
+def _global_average_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
+    x = given(operands[0])
+    return [x.mean(_spatial(x), True)]
+
+
+@kernel("GlobalMaxPool")
+def _global_max_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
+    x = given(operands[0])
+    return [x.amax(_spatial(x), True)]
 
 
 def _padding(attributes: Attributes, spatial: int) -> list[int]:
     """ONNX pads (all begins, then all ends) in the order of `torch.nn.functional.pad` (last axis first)."""
     auto = attributes.get("auto_pad", b"NOTSET")
     if auto not in (b"NOTSET", b"VALID"):
-        raise Unsupported(f"auto_pad {auto.decode()}")
+        raise ReferenceGapError(f"auto_pad {auto.decode()}")
     pads = list(attributes.get("pads", [0] * 2 * spatial))
     return [pads[side * spatial + axis] for axis in reversed(range(spatial)) for side in (0, 1)]
 
@@ -225,10 +233,10 @@ def _padding(attributes: Attributes, spatial: int) -> list[int]:
 def _conv(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     x, weight = given(operands[0]), given(operands[1])
     spatial = x.dim() - 2
-    function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
+    function = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
     return [
         function(
-            F.pad(x, _padding(attributes, spatial)),
+            functional.pad(x, _padding(attributes, spatial)),
             weight,
             optional(operands, 2),
             list(attributes.get("strides", [1] * spatial)),
@@ -244,13 +252,13 @@ def _conv_transpose(operands: Operands, attributes: Attributes, opset: int) -> l
     x, weight = given(operands[0]), given(operands[1])
     spatial = x.dim() - 2
     if "output_shape" in attributes or any(attributes.get("output_padding", [0])):
-        raise Unsupported("ConvTranspose with an output shape or output padding")
-    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
+        raise ReferenceGapError("ConvTranspose with an output shape or output padding")
+    function = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[spatial - 1]
     strides = list(attributes.get("strides", [1] * spatial))
     dilations = list(attributes.get("dilations", [1] * spatial))
     full = function(x, weight, optional(operands, 2), strides, 0, 0, attributes.get("group", 1), dilations)
     # Negative padding crops: the pads of a transposed convolution are cut off its result.
-    return [F.pad(full, [-pad for pad in _padding(attributes, spatial)])]
+    return [functional.pad(full, [-pad for pad in _padding(attributes, spatial)])]
 
 
 @kernel("MaxPool")
@@ -258,9 +266,9 @@ def _max_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Te
     x = given(operands[0])
     spatial = x.dim() - 2
     if attributes.get("ceil_mode", 0):
-        raise Unsupported("MaxPool with ceil_mode")
-    function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[spatial - 1]
-    padded = F.pad(x, _padding(attributes, spatial), value=float("-inf"))
+        raise ReferenceGapError("MaxPool with ceil_mode")
+    function = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[spatial - 1]
+    padded = functional.pad(x, _padding(attributes, spatial), value=float("-inf"))
     strides = list(attributes.get("strides", [1] * spatial))
     dilations = list(attributes.get("dilations", [1] * spatial))
     return [cast(Tensor, function(padded, list(attributes["kernel_shape"]), strides, 0, dilations))]
@@ -271,12 +279,12 @@ def _average_pool(operands: Operands, attributes: Attributes, opset: int) -> lis
     x = given(operands[0])
     spatial = x.dim() - 2
     if attributes.get("ceil_mode", 0) or any(dilation != 1 for dilation in attributes.get("dilations", [])):
-        raise Unsupported("AveragePool with ceil_mode or dilations")
-    function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[spatial - 1]
+        raise ReferenceGapError("AveragePool with ceil_mode or dilations")
+    function = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[spatial - 1]
     window = list(attributes["kernel_shape"])
     strides = list(attributes.get("strides", [1] * spatial))
     padding = _padding(attributes, spatial)
-    mean = function(F.pad(x, padding), window, strides)
+    mean = function(functional.pad(x, padding), window, strides)
     if attributes.get("count_include_pad", 0):
         return [mean]
-    return [mean / function(F.pad(torch.ones_like(x), padding), window, strides)]
+    return [mean / function(functional.pad(torch.ones_like(x), padding), window, strides)]

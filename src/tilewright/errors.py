@@ -117,6 +117,10 @@ class ScheduleError(TilewrightError):
     code = "schedule"
 
 
+class FallbackWarning(UserWarning):
+    """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning names all of them."""
+
+
 class InternalError(TilewrightError):
     """A fault of the compiler, not of the user; please report it with the model or `tilewright inspect` output."""
 

@@ -6,6 +6,7 @@ that makes the goal hardest. It is sound, not complete: False means "not proved"
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import gcd
 
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts
 from tilewright.expr.polynomial import Monomial, Polynomial, added, multiplied, polynomial
@@ -151,7 +152,10 @@ def _ends(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | N
 
 
 def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
-    """`p` with one term k*m*floor(a/d) replaced by a smaller polynomial from a - d + 1 <= d*floor(a/d) <= a."""
+    """A polynomial whose sign decides that of `p`: one term k*m*floor(a/d) gives way to a - d + 1 <= d*floor(a/d) <= a.
+
+    Where d does not divide k, `p` is scaled by s = d / gcd(k, d) first: p is a whole number, so s*p + s - 1 >= 0 proves p >= 0.
+    """
     for monomial, k in p.items():
         for atom in monomial:
             if not (isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)):
@@ -159,11 +163,13 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
             d = int(atom.b.value)
             rest = tuple(x for x in monomial if x is not atom)
             sign = _polynomial_interval({rest: 1}, bounds)[0] if rest else 1
-            if d <= 0 or k % d or sign is None or sign < 0:
+            if d <= 0 or sign is None or sign < 0:
                 continue
-            scale: Polynomial = {rest: k // d}
+            factor = d // gcd(k, d)
+            scaled = added(multiplied(p, {(): factor}), {(): factor - 1} if factor > 1 else {})
+            scale: Polynomial = {rest: k * factor // d}
             bound = polynomial(atom.a) if k < 0 else added(polynomial(atom.a), {(): d - 1}, -1)
-            return added(added(p, {monomial: k}, -1), multiplied(scale, bound))
+            return added(added(scaled, {monomial: k * factor}, -1), multiplied(scale, bound))
     return None
 
 

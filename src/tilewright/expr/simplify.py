@@ -113,9 +113,13 @@ def _index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
 
 
 def _recombined(p: poly.Polynomial) -> Expr:
-    """The expression of `p` after (x // d)*d + x % d -> x."""
+    """The expression of `p` after (x // d)*d + x % d -> x and x - (x // d)*d -> x % d."""
     for monomial, k in p.items():
         for atom in monomial:
+            if isinstance(atom, Binary) and atom.op == "floordiv":
+                remainder = _as_remainder(p, monomial, k, atom)
+                if remainder is not None:
+                    return _recombined(remainder)
             if not (isinstance(atom, Binary) and atom.op == "mod"):
                 continue
             rest = tuple(x for x in monomial if x is not atom)
@@ -125,6 +129,20 @@ def _recombined(p: poly.Polynomial) -> Expr:
             if whole and all(p.get(m) == c for m, c in whole.items()):
                 return _recombined(_replace_remainder(p, monomial, k, whole, poly.polynomial(atom.a), scale))
     return poly.expression(p)
+
+
+def _as_remainder(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
+    """`p` with s*x - s*d*(x // d) replaced by s*(x % d), where all those terms are in it; else None."""
+    d = atom.b.value if isinstance(atom.b, Const) else 0
+    if d <= 1 or k % int(d):
+        return None
+    rest = tuple(x for x in monomial if x is not atom)
+    scale: poly.Polynomial = {rest: -k // int(d)}
+    x = poly.multiplied(poly.polynomial(atom.a), scale)
+    if any(p.get(m) != c for m, c in x.items()):
+        return None
+    left = poly.added(poly.added(p, {monomial: k}, -1), x, -1)
+    return poly.added(left, poly.multiplied({(Binary("mod", atom.a, atom.b),): 1}, scale))
 
 
 def _replace_remainder(

@@ -50,6 +50,9 @@ class Node:
         outputs: value names; "" marks an output that nobody needs.
         attributes: by name.
         source: the serialized NodeProto, for the reference evaluator.
+        captures: names under which sub-graphs in `source` use values of the graph around them; the last
+            `len(captures)` entries of `inputs` are those values, so that order and liveness see them.
+        nested: whether `source` holds sub-graphs or attributes that `attributes` leaves out.
     """
 
     name: str
@@ -60,6 +63,13 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute]
     source: bytes = b""
+    captures: tuple[str, ...] = ()
+    nested: bool = False
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs that the operator itself takes, without the values that its sub-graphs capture."""
+        return self.inputs[: len(self.inputs) - len(self.captures)]
 
     @property
     def label(self) -> str:
@@ -80,7 +90,10 @@ class Graph:
         symbols: the symbolic dimensions with their declared ranges, in the order of their first use in `inputs`.
         declared: types that the model file declares for values, by name (symbols of declared dims are ignored for
             everything but inputs); used to check and as a last resort for operators without a definition.
-        metadata: producer, version and custom properties, all strings.
+        metadata: producer, version and custom properties ("custom:<key>"), all strings.
+        opsets: version of every operator set that the model imports, by domain.
+        symbol_names: what the user calls a symbol, by its identifier ("height" for "height", "x[2]" for an unnamed
+            dimension).
     """
 
     name: str
@@ -91,6 +104,8 @@ class Graph:
     symbols: tuple[Var, ...] = ()
     declared: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    opsets: Mapping[str, int] = field(default_factory=dict[str, int])
+    symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def with_nodes(self, nodes: tuple[Node, ...], constants: Mapping[str, Array] | None = None) -> "Graph":
         """The same graph over other nodes."""

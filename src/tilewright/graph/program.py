@@ -19,21 +19,28 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fallback:
-    """A node that runs on ONNX's reference evaluator, between native segments.
+    """Nodes that run on ONNX's reference evaluator, between native segments.
 
-    `outputs` may have symbols of their own (`fresh`) for dimensions that only the evaluator knows.
+    Attributes:
+        nodes: one node, or several that pass each other values that are no tensors (sequences, strings).
+        inputs: buffers that are fed to the model; constants are part of the model instead.
+        outputs: buffers that it fills. Their sizes may use symbols of their own for what only the evaluator knows.
+        fresh: those symbols.
+        reason: why the nodes have no native code.
+        model: a serialized ONNX model; its inputs and outputs are called like the buffers, in their order.
     """
 
-    node: Node
-    inputs: tuple[Buffer | None, ...]
-    outputs: tuple[Buffer | None, ...]
+    nodes: tuple[Node, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
     fresh: tuple[Var, ...]
     reason: str
+    model: bytes
 
     @property
     def label(self) -> str:
-        """The user's name of the node."""
-        return self.node.label
+        """The user's names of the nodes."""
+        return ", ".join(n.label for n in self.nodes)
 
 
 Step = Stage | Fallback
@@ -45,13 +52,16 @@ class Program:
 
     Attributes:
         name: the model's name.
-        inputs: buffers fed by the caller, named like the model's inputs.
+        inputs: buffers fed by the caller, in the model's order; their names are identifiers.
         outputs: (output name, buffer) in the model's order; a buffer may be an input, a constant or shared.
         constants: data of constant buffers, by buffer name.
         steps: computations, views and fallbacks; every buffer is written once, before it is read.
         symbols: symbolic dimensions with ranges.
         constraints: checked at the start of every call.
-        nodes: number of nodes of the model after the graph passes.
+        metadata: producer, version and custom properties ("custom:<key>"), all strings.
+        input_names: what the model calls `inputs`.
+        symbol_names: what the user calls a symbol, by its identifier.
+        values: the buffer of every value of the model that is kept, by the model's name.
     """
 
     name: str
@@ -62,3 +72,6 @@ class Program:
     symbols: tuple[Var, ...]
     constraints: tuple[Constraint, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    input_names: tuple[str, ...] = ()
+    symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: Mapping[str, Buffer] = field(default_factory=dict[str, Buffer])

@@ -71,7 +71,8 @@ class Block:
     Attributes:
         name: unique within the function.
         iters: iteration variables.
-        body: what one iteration stores, over the iteration variables and symbols.
+        body: what one iteration stores, over the iteration variables and symbols; indices of staging buffers may also
+            use the variables of the loops around (their position relative to a tile).
         init: stored instead of accumulated before the first reduction iteration; None for spatial blocks and after
             `decompose_reduction`.
         predicate: over loop variables; the iteration happens only where it holds.

@@ -53,7 +53,7 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> "Target":
-        """Target by name: "host", "aarch64", a level "x86-64" ... "x86-64-v4", or a level with features "x86-64-v2+avx".
+        """Target by name: "host", "aarch64", a level "x86-64" ... "x86-64-v4", or a level and features "x86-64-v2+avx".
 
         Raises:
             TargetError: unknown name or feature.

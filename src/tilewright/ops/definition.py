@@ -191,6 +191,8 @@ class Definition:
             return source
         out = Buffer(self._name(), sizes, source.dtype)
         self.stages.append(View(out, source.buffer, self.label))
+        if source.known is not None:
+            self.derived[out] = source.known
         return Operand(out, source.known)
 
     def require(self, condition: Expr, message: str) -> None:
@@ -294,6 +296,11 @@ def is_one(size: Expr) -> bool:
 
 
 def at(x: Operand, index: Sequence[Expr]) -> Expr:
-    """The element of `x` that broadcasting puts at `index` of a shape of the same or a higher rank."""
+    """The element of `x` that broadcasting puts at `index` of a shape of the same or a higher rank.
+
+    A single element that is known at compile time comes as its value, with no load.
+    """
+    if x.known is not None and len(x.known) == 1 and all(is_one(n) for n in x.shape):
+        return x.known[0]
     tail = index[len(index) - x.rank :]
     return x[tuple(as_expr(0) if is_one(n) else i for i, n in zip(tail, x.shape, strict=True))]

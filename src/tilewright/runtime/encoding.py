@@ -21,7 +21,7 @@ from tilewright.runtime.manifest import (
     TargetSpec,
     TensorSpec,
 )
-from tilewright.runtime.schema import Json, as_object, as_text, array, integer, text
+from tilewright.runtime.schema import Json, array, as_object, as_text, integer, text
 
 
 def manifest_to_json(manifest: Manifest) -> Json:

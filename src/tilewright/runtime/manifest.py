@@ -5,7 +5,7 @@ group of functions in the object code, a fallback step is a small ONNX model tha
 Usually there is one native step and nothing else.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.errors import ArtifactError
@@ -13,9 +13,10 @@ from tilewright.machine import Target
 
 Dim = int | str | None
 
-DTYPES = frozenset(
-    "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
-)
+DTYPES = frozenset([
+    "float16", "bfloat16", "float32", "float64", "bool",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+])  # fmt: skip
 """Element types that native code reads and writes, by their NumPy names."""
 
 LOOSE_DTYPES = frozenset(["string", "any"])
@@ -186,7 +187,7 @@ def _problems(manifest: Manifest) -> Iterable[str]:
             yield f"symbol '{symbol.name}' has the empty range {symbol.lo}..{symbol.hi}"
     known = frozenset(symbols)
     yield from _spec_problems(manifest.inputs, known, DTYPES | LOOSE_DTYPES, "input")
-    values = {spec.name for spec in manifest.inputs}
+    values = {spec.name: spec for spec in manifest.inputs}
     bound = _dim_names(manifest.inputs)
     prefixes: list[str] = []
     for step in manifest.steps:
@@ -196,8 +197,7 @@ def _problems(manifest: Manifest) -> Iterable[str]:
         # sizes of native outputs come from the code, so their dims may be printed expressions
         yield from _spec_problems(step.outputs, None if native else known, dtypes, "step output")
         for spec in step.inputs:
-            if spec.name not in values:
-                yield f"value '{spec.name}' is used before it is computed"
+            yield from _use_problems(spec, values, f"step input '{spec.name}'")
         bound |= _dim_names(step.inputs)
         if native:
             prefixes.append(step.prefix)
@@ -206,12 +206,20 @@ def _problems(manifest: Manifest) -> Iterable[str]:
                     yield f"symbol '{name}' is bound by no input"
         else:
             bound |= _dim_names(step.outputs)
-        values |= {spec.name for spec in step.outputs}
+        values.update((spec.name, spec) for spec in step.outputs)
     yield from _duplicates("entry prefix", prefixes)
     yield from _spec_problems(manifest.outputs, None, DTYPES | LOOSE_DTYPES, "output")
     for spec in manifest.outputs:
-        if spec.name not in values:
-            yield f"output '{spec.name}' is computed by no step"
+        yield from _use_problems(spec, values, f"output '{spec.name}'")
+
+
+def _use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what: str) -> Iterable[str]:
+    """A value that is read must have been computed before, with the type and rank that its reader relies on."""
+    made = values.get(spec.name)
+    if made is None:
+        yield f"{what} is computed by no earlier step"
+    elif (made.dtype, len(made.dims)) != (spec.dtype, len(spec.dims)) and spec.dtype != "any":
+        yield f"{what} is read as {spec}, but computed as {made}"
 
 
 def _dim_names(specs: Iterable[TensorSpec]) -> set[str]:

@@ -8,6 +8,7 @@ code wants whole cache lines, so small padding tensors named `__pad__...` stand 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -49,7 +50,8 @@ class WeightSection:
             if padding:
                 yield bytes(padding)
             if data.size:
-                yield memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+                raw: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+                yield memoryview(raw)
 
 
 def layout_weights(weights: Mapping[str, np.ndarray], where: str) -> WeightSection:

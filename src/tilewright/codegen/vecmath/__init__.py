@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from llvmlite import ir
 
 from tilewright.codegen.vecmath import double, single
-from tilewright.codegen.vecmath.basic import BASIC
+from tilewright.codegen.vecmath.basic import BINARY, UNARY
 from tilewright.codegen.vecmath.bounds import BOUNDS, UlpBound
 from tilewright.codegen.vecmath.double import LIBM, libm
 from tilewright.codegen.vecmath.extended import WIDENED, emit_widened
@@ -43,8 +43,8 @@ def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: C
         builder: positioned where the code goes; its module receives the declarations.
         name: a key of `BOUNDS`.
         args: values of one type: `float`, `double`, or a vector of them.
-        features: LLVM target features known to be present, with or without "+"; "avx512f" and "avx512vl" shorten exp and its relatives,
-            with the same results bit for bit. Other features matter through instruction selection only.
+        features: LLVM target features known to be present, with or without "+"; "avx512f" and "avx512vl" shorten exp
+            and its relatives, with the same results bit for bit. Others matter to instruction selection only.
 
     Returns:
         a value of the arguments' type; for `isnan` and `isinf` an i1 or a vector of i1.
@@ -62,8 +62,10 @@ def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: C
         types = ", ".join(str(a.type) for a in args)
         raise InternalError(f"vector math {name}: expected arguments of one float or double type, got {types}")
     lanes = Lanes(builder, kind, frozenset(f.removeprefix("+") for f in features))
-    if name in BASIC:
-        return BASIC[name](lanes, *args)
+    if name in UNARY:
+        return UNARY[name](lanes, *args)
+    if name in BINARY:
+        return BINARY[name](lanes, *args)
     if isinstance(element, ir.DoubleType):
         return libm(name, lanes, *args) if name in LIBM else _DOUBLE[name](lanes, *args)
     if name in WIDENED:

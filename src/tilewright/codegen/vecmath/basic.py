@@ -12,7 +12,10 @@ from tilewright.codegen.vecmath.lanes import INF, Lanes
 
 
 def _intrinsic(name: str) -> Callable[..., ir.Value]:
-    return lambda v, *args: v.intrinsic(name, *args)
+    def call(v: Lanes, *args: ir.Value) -> ir.Value:
+        return v.intrinsic(name, *args)
+
+    return call
 
 
 def _rsqrt(v: Lanes, x: ir.Value) -> ir.Value:
@@ -50,7 +53,7 @@ def _extremum(op: str) -> Callable[[Lanes, ir.Value, ir.Value], ir.Value]:
     return function
 
 
-BASIC: dict[str, Callable[..., ir.Value]] = {
+UNARY: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {
     "sqrt": _intrinsic("sqrt"),
     "rsqrt": _rsqrt,
     "reciprocal": lambda v, x: v.div(v.const(1.0), x),
@@ -61,11 +64,13 @@ BASIC: dict[str, Callable[..., ir.Value]] = {
     "abs": _intrinsic("fabs"),
     "neg": lambda v, x: v.builder.fneg(x),
     "sign": _sign,
+    "isnan": lambda v, x: v.is_nan(x),
+    "isinf": lambda v, x: v.cmp("==", v.intrinsic("fabs", x), v.const(INF)),
+}
+BINARY: dict[str, Callable[[Lanes, ir.Value, ir.Value], ir.Value]] = {
     "copysign": _intrinsic("copysign"),
     "fmod": lambda v, x, y: v.builder.frem(x, y),
     "mod": _mod,
     "min": _extremum("<"),
     "max": _extremum(">"),
-    "isnan": lambda v, x: v.is_nan(x),
-    "isinf": lambda v, x: v.cmp("==", v.intrinsic("fabs", x), v.const(INF)),
 }

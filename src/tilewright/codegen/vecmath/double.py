@@ -9,7 +9,29 @@ from llvmlite import ir
 from tilewright.codegen.vecmath.lanes import Lanes, declare
 
 LIBM = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p tanh erf pow sin cos tan asin acos atan sinh cosh asinh acosh atanh".split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "tanh",
+        "erf",
+        "pow",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
 )
 
 

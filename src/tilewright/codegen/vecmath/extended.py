@@ -172,7 +172,7 @@ def _acos(w: Lanes, x: ir.Value) -> ir.Value:
 
 
 def _quadrant(w: Lanes, a: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Payne-Hanek reduction of a float32-valued a >= 0, all magnitudes: (sin r, cos r, n) with a = r + n pi/2, |r| <= pi/4.
+    """Payne-Hanek reduction of a float32-valued a >= 0: (sin r, cos r, n) with a = r + n pi/2, |r| <= pi/4.
 
     a times each piece of 2/pi is exact; whole turns (multiples of 4 quadrants) drop out of it exactly; the running
     sum is reduced by whole quadrants after every piece, so what cancels does so before any rounding. The integer n is
@@ -214,7 +214,7 @@ def _tan(w: Lanes, a: ir.Value) -> ir.Value:
 
 
 def _log_base(scale: float, per_octave: float) -> Callable[[Lanes, ir.Value], ir.Value]:
-    """Logarithm to another base: `scale` = log_base(e), `per_octave` = log_base(2); exact at powers of two for base 2."""
+    """Logarithm to another base: `scale` is log_base(e), `per_octave` log_base(2); base 2 is exact at powers of two."""
 
     def function(w: Lanes, x: ir.Value) -> ir.Value:
         tail, e = _log_split(w, x)

@@ -89,7 +89,9 @@ class Lanes:
 
     def intrinsic(self, name: str, *args: ir.Value) -> ir.Value:
         """Call `llvm.<name>` overloaded on `kind`, all arguments and the result of that type."""
-        function = declare(self.builder.module, f"llvm.{name}.{type_suffix(self.kind)}", self.kind, [a.type for a in args])
+        function = declare(
+            self.builder.module, f"llvm.{name}.{type_suffix(self.kind)}", self.kind, [a.type for a in args]
+        )
         return self.builder.call(function, list(args))
 
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -178,7 +180,7 @@ class Lanes:
         return result
 
     def per_chunk(self, size: int, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
-        """Apply `function` to vectors of `size` lanes cut from `args`; `size` times a power of two is the lane count."""
+        """Apply `function` to `size` lanes of `args` at a time; the lane count is `size` times a power of two."""
         count = lane_count(self.kind)
         if count is None or count == size:
             return function(*args)

@@ -6,12 +6,17 @@ to float32 from the lowest order upwards, refitting the rest after each. Every c
 to it. The bounds hold whether `fmuladd` is fused or not.
 """
 
+from functools import partial
+
 from llvmlite import ir
 
 from tilewright.codegen.vecmath.lanes import INF, NAN, Lanes, declare, lane_count
 
 # exp(r) = 1 + r + r^2 q(r), |r| <= 0.3469 (just above ln(2)/2), relative error 3.1e-9.
-_EXP = (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166827350854874, 0.008368685841560364, 0.001382013550028205)
+_EXP = (
+    1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166827350854874, 0.008368685841560364,
+    0.001382013550028205,
+)  # fmt: skip
 # 2^r = 1 + r q(r), |r| <= 1/2, relative error 3.0e-9.
 _EXP2 = (
     1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.00961849931627512, 0.0013390969252213836,
@@ -41,9 +46,9 @@ def _scale(v: Lanes, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Value:
     """
     count = lane_count(v.kind) or 1
     if "avx512f" in v.features and count % 16 == 0 and (count & (count - 1)) == 0:
-        return v.per_chunk(16, lambda a, b: _scalef(v, a, b, 16), p, n)
+        return v.per_chunk(16, partial(_scalef, v, 16), p, n)
     if "avx512vl" in v.features and count in (4, 8):
-        return _scalef(v, p, n, count)
+        return _scalef(v, count, p, n)
     b = v.builder
     half = b.lshr(shifted, v.iconst(1))
     first = v.from_bits(b.shl(half, v.iconst(23)))
@@ -51,7 +56,7 @@ def _scale(v: Lanes, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Value:
     return v.mul(v.mul(p, first), second)
 
 
-def _scalef(v: Lanes, p: ir.Value, n: ir.Value, count: int) -> ir.Value:
+def _scalef(v: Lanes, count: int, p: ir.Value, n: ir.Value) -> ir.Value:
     """AVX-512's one-instruction `p * 2**floor(n)` for vectors of 4, 8 or 16 lanes."""
     kind, mask = ir.VectorType(ir.FloatType(), count), ir.IntType(max(8, count))
     args = [p, n, ir.Constant(kind, None), ir.Constant(mask, -1)]

@@ -1,0 +1,54 @@
+# Everything a developer does. The virtual environment is made on need; the stamps remember which extras it has.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip install --quiet
+# the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
+BASE_PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3) python3)
+
+.PHONY: help demo test lint types verify-zoo bench-models clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/stamp:
+	$(BASE_PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/stamp-demo: $(VENV)/stamp pyproject.toml
+	$(PIP) -e '.[demo]'
+	touch $@
+
+$(VENV)/stamp-test: $(VENV)/stamp pyproject.toml
+	$(PIP) -e '.[test]'
+	touch $@
+
+# torch in a step of its own: resolved together with packages that only ask for "torch", pip would first fetch the
+# newest one with gigabytes of GPU libraries
+$(VENV)/stamp-bench: $(VENV)/stamp pyproject.toml
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[bench]'
+	touch $@
+
+demo: $(VENV)/stamp-demo ## read the text of an image with RapidOCR on Tilewright
+	$(PYTHON) examples/ocr_demo.py
+
+test: $(VENV)/stamp-test ## all tests
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/stamp-test ## style, and which layer imports which
+	$(VENV)/bin/ruff check src tests benchmarks examples
+	$(VENV)/bin/lint-imports
+
+types: $(VENV)/stamp-test ## types, strictly
+	$(VENV)/bin/pyright
+
+verify-zoo: $(VENV)/stamp-bench ## the zoo's outputs against float64 and ONNX Runtime
+	$(PYTHON) -m benchmarks.zoo verify
+
+bench-models: $(VENV)/stamp-bench ## the zoo's times against ONNX Runtime
+	$(PYTHON) -m benchmarks.zoo bench
+
+clean: ## remove what was built, but not the virtual environment
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

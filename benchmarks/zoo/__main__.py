@@ -1,0 +1,156 @@
+"""Command line of the zoo.
+
+    python -m benchmarks.zoo build  [--models a,b] [--rebuild]
+    python -m benchmarks.zoo list
+    python -m benchmarks.zoo ops    [--models a,b]
+    python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--seeds 1] [--json FILE] [--write]
+    python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--quick]   [--json FILE] [--write]
+
+Models that are not in the cache yet are built first. A run over the whole zoo (or with --write) puts its table into
+benchmarks/README.md and its complete results into benchmarks/results. The exit status is 1 if any model failed.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.zoo import bench, environment, report
+from benchmarks.zoo.isolation import Event, event_writer, run_isolated
+from benchmarks.zoo.models import CACHE, MODELS, Model, build_model, label
+
+TIMEOUT_SECONDS = 1200.0
+
+
+def main() -> int:
+    """Run one command; returns the process's exit status."""
+    options = _parser().parse_args()
+    names = options.models.split(",") if options.models else list(MODELS)
+    unknown = sorted(set(names) - set(MODELS))
+    if unknown:
+        print(f"unknown models: {', '.join(unknown)}; there are {', '.join(MODELS)}", file=sys.stderr)
+        return 2
+    if options.events is not None:
+        return _child(options, names[0])
+    models = [MODELS[name] for name in names]
+    if options.verb == "list":
+        return _list(models)
+    failed = _build(models, options.rebuild)
+    if options.verb == "ops":
+        return _operators([model for model in models if model.name not in failed])
+    if options.verb == "build":
+        return 1 if failed else 0
+    return _measure(options, models, failed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["build", "list", "ops", "verify", "bench"])
+    parser.add_argument("--models", help="only these, separated by commas")
+    parser.add_argument("--rebuild", action="store_true", help="export models again that are in the cache")
+    parser.add_argument("--threads", type=int, default=2, help="threads of both engines (default: 2)")
+    parser.add_argument("--seeds", type=int, default=1, help="verify: random inputs per shape (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="bench: only the first shape of each model")
+    parser.add_argument("--json", type=Path, help="write the complete results into this file")
+    parser.add_argument("--write", action="store_true", help="update benchmarks/README.md even from some models only")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds per model (default: 1200)")
+    parser.add_argument("--events", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
+def _child(options: argparse.Namespace, name: str) -> int:
+    """The part that runs in a process of its own: one verb on one model."""
+    emit = event_writer(options.events)
+    if options.verb == "build":
+        build_model(MODELS[name], rebuild=options.rebuild)
+    elif options.verb == "verify":
+        # Verification needs torch; nothing else in this process does.
+        from benchmarks.zoo.verify import verify_model
+
+        verify_model(name, options.threads, options.seeds, emit)
+    else:
+        bench.bench_model(name, options.threads, options.quick, emit)
+    return 0
+
+
+def _list(models: Sequence[Model]) -> int:
+    for model in models:
+        files = list(model.path.parent.iterdir()) if model.path.exists() else []
+        state = f"{sum(file.stat().st_size for file in files) / 2**20:.0f} MiB" if files else "not built"
+        shapes = ", ".join(label(sizes) for sizes in model.shapes)
+        print(f"{model.name:18s} {state:10s} {shapes}")
+    return 0
+
+
+def _build(models: Sequence[Model], rebuild: bool) -> dict[str, list[Event]]:
+    """Build what is missing, one process per model; returns the events of those that failed."""
+    failed: dict[str, list[Event]] = {}
+    for model in models:
+        if model.path.exists() and not rebuild:
+            continue
+        start = time.monotonic()
+        flags = ["--rebuild"] if rebuild else []
+        events = run_isolated(["build", "--models", model.name, *flags], TIMEOUT_SECONDS)
+        errors = [event for event in events if "error" in event]
+        state = errors[0]["error"] if errors else f"{time.monotonic() - start:.0f} s"
+        print(f"build {model.name}: {state}", file=sys.stderr, flush=True)
+        if errors:
+            failed[model.name] = errors
+    return failed
+
+
+def _operators(models: Sequence[Model]) -> int:
+    import onnx
+
+    from benchmarks.zoo.ops_report import describe
+
+    for model in models:
+        print(f"===== {model.name}\n{describe(onnx.load(model.path, load_external_data=False))}\n")
+    return 0
+
+
+def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[str, list[Event]]) -> int:
+    """Run verify or bench over the models and report."""
+    header, rows = _table_of(options.verb)
+    table: list[list[str]] = []
+    events: dict[str, list[Event]] = {}
+    bad: list[str] = []
+    arguments = ["--threads", str(options.threads), "--seeds", str(options.seeds)]
+    arguments += ["--quick"] if options.quick else []
+    for model in models:
+        start = time.monotonic()
+        events[model.name] = failed.get(model.name) or run_isolated(
+            [options.verb, "--models", model.name, *arguments], options.timeout
+        )
+        lines, passed = rows(model.name, events[model.name])
+        table += lines
+        if not passed:
+            bad.append(model.name)
+        print(f"{options.verb} {model.name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - start:.0f} s)",
+              file=sys.stderr, flush=True)  # fmt: skip
+    facts = environment.describe(f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
+    summary = f"{len(models) - len(bad)} of {len(models)} models, {len(table)} shapes"
+    summary += f"; failed: {', '.join(bad)}." if bad else "; none failed."
+    text = report.section({**facts, "threads": str(options.threads)}, summary, report.markdown_table(header, table))
+    print(text)
+    if options.json is not None:
+        report.write_json(options.json, facts, events)
+    if options.write or (not options.models and not options.quick):
+        report.write_section(options.verb, text)
+        report.write_json(report.RESULTS / f"{options.verb}.json", facts, events)
+    return 1 if bad else 0
+
+
+def _table_of(verb: str) -> tuple[list[str], Callable[[str, Sequence[Event]], tuple[list[list[str]], bool]]]:
+    if verb == "bench":
+        return bench.HEADER, bench.rows
+    from benchmarks.zoo import verify
+
+    return verify.HEADER, verify.rows
+
+
+if __name__ == "__main__":
+    if not CACHE.parent.exists():
+        CACHE.parent.mkdir(parents=True)
+    sys.exit(main())

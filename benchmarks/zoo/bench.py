@@ -1,0 +1,138 @@
+"""Speed of the zoo: Tilewright next to ONNX Runtime, same machine, same feeds, same number of threads.
+
+Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a while
+after a call and would take the other's cores. A figure is the median over all calls of all blocks; "others" is the
+share of the CPU that other processes took meanwhile.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.zoo.engines import Arrays, Run, load_artifact, onnxruntime_engine, tilewright_engine
+from benchmarks.zoo.environment import Load
+from benchmarks.zoo.isolation import Emit, Event, error_text
+from benchmarks.zoo.models import MODELS, label
+
+BLOCKS = 4
+BLOCK_SECONDS = 0.25
+LONGEST_CALL_SECONDS = 4.0
+PAUSE_SECONDS = 0.2
+
+
+def time_block(run: Run, feeds: Arrays) -> list[float]:
+    """Return the seconds of each call of one block; the first call of a block is not counted unless it is slow."""
+    start = time.perf_counter()
+    run(feeds)
+    first = time.perf_counter() - start
+    if first > BLOCK_SECONDS:
+        return [first]
+    seconds: list[float] = []
+    while sum(seconds) < BLOCK_SECONDS:
+        start = time.perf_counter()
+        run(feeds)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def compare(ours: Run, theirs: Run, feeds: Arrays) -> tuple[list[float], list[float]]:
+    """Return all timed calls of both engines, measured in alternating blocks."""
+    own, other = [], []
+    for engine in (ours, theirs):
+        engine(feeds)
+        time.sleep(PAUSE_SECONDS)
+    for _ in range(BLOCKS):
+        for engine, seconds in ((theirs, other), (ours, own)):
+            seconds += time_block(engine, feeds)
+            time.sleep(PAUSE_SECONDS)
+        if own[0] > LONGEST_CALL_SECONDS:
+            break
+    return own, other
+
+
+def bench_model(name: str, threads: int, quick: bool, emit: Emit) -> None:
+    """Measure one model, emitting one event for compilation and artifact, and one per shape."""
+    model = MODELS[name]
+    compiled = tilewright_engine(model, threads)
+    emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
+    emit(_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
+    start = time.perf_counter()
+    theirs = onnxruntime_engine(model.path, threads)
+    emit({"onnxruntime_load_s": time.perf_counter() - start})
+    for sizes in model.shapes[:1] if quick else model.shapes:
+        emit({"starting": label(sizes)})
+        event: Event = {"shape": label(sizes)}
+        try:
+            load = Load.now()
+            own, other = compare(compiled.run, theirs, model.inputs(sizes))
+            event |= {
+                "ours_ms": 1e3 * statistics.median(own),
+                "theirs_ms": 1e3 * statistics.median(other),
+                "ours_min_ms": 1e3 * min(own),
+                "theirs_min_ms": 1e3 * min(other),
+                "calls": [len(own), len(other)],
+                "others": load.others_since(),
+            }
+        except Exception as error:
+            event["error"] = error_text(error)
+        emit(event)
+
+
+def _artifact(executable: object, threads: int, feeds: Arrays) -> Event:
+    """Save, load and run an artifact: its size, the median load time, and whether it computes the same bits."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tw"
+        try:
+            executable.save(path)  # type: ignore[attr-defined]
+            seconds: list[float] = []
+            for _ in range(3):
+                start = time.perf_counter()
+                run = load_artifact(path, threads)
+                seconds.append(time.perf_counter() - start)
+            expected, actual = executable.run(dict(feeds)), run(feeds)  # type: ignore[attr-defined]
+            same = all(np.array_equal(actual[output], expected[output]) for output in expected)
+        except Exception as error:
+            return {"artifact_error": error_text(error)}
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        size = sum(file.stat().st_size for file in files)
+    return {"artifact_bytes": size, "load_s": statistics.median(seconds), "same_bits": same}
+
+
+def rows(model: str, events: Sequence[Event]) -> tuple[list[list[str]], bool]:
+    """Return one table row per shape and whether everything ran; the model's first row carries its once-only costs."""
+    once = {key: value for event in events for key, value in event.items() if "shape" not in event}
+    costs = [_number(once.get("compile_s"), 1.0, 1), _number(once.get("load_s"), 1e3, 0),
+             _number(once.get("artifact_bytes"), 2.0**-20, 1)]  # fmt: skip
+    notes = [f"artifact: {once['artifact_error']}"] if "artifact_error" in once else []
+    notes += ["artifact computes other bits"] if once.get("same_bits") is False else []
+    notes += [str(text) for text in once.get("warnings", [])]
+    table: list[list[str]] = []
+    passed = "artifact_error" not in once and once.get("same_bits", True)
+    current = ""
+    for event in events:
+        current = event.get("starting", current)
+        if "error" in event:
+            table.append([model, event.get("shape", current), "", "", "", "", *costs, f"error: {event['error']}"])
+            passed = False
+        elif "ours_ms" in event:
+            ours, theirs = event["ours_ms"], event["theirs_ms"]
+            table.append(
+                [model, event["shape"], f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}",
+                 f"{event['others']:.0%}", *costs, "; ".join(notes)]
+            )  # fmt: skip
+        else:
+            continue
+        costs, notes = ["", "", ""], []
+    return table, bool(passed and table)
+
+
+def _number(value: float | None, scale: float, digits: int) -> str:
+    return "-" if value is None else f"{value * scale:.{digits}f}"
+
+
+HEADER = ["model", "shape", "tilewright ms", "onnxruntime ms", "ratio", "others", "compile s", "load ms",
+          "artifact MiB", "notes"]  # fmt: skip

@@ -1,0 +1,60 @@
+"""The engines under test, each as a function from feeds to outputs by name."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.zoo.models import Model
+
+Arrays = Mapping[str, NDArray[np.generic]]
+Run = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A model compiled by Tilewright: how to run it, how long that took, and what it warned of."""
+
+    executable: Any
+    seconds: float
+    warnings: tuple[str, ...]
+
+    def run(self, feeds: Arrays) -> Arrays:
+        """Return the outputs by name."""
+        return self.executable.run(dict(feeds))
+
+
+def onnxruntime_engine(path: Path, threads: int) -> Run:
+    """Return ONNX Runtime's CPU provider on the model, with all graph optimisations and `threads` threads."""
+    onnxruntime: Any = import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def tilewright_engine(model: Model, threads: int) -> Compiled:
+    """Compile the model with its declared ranges; warnings (operators left to the reference evaluator) are kept."""
+    tilewright: Any = import_module("tilewright")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        executable = tilewright.compile(model.path, shapes=dict(model.ranges) or None, threads=threads)
+        seconds = time.perf_counter() - start
+    return Compiled(executable, seconds, tuple(str(entry.message) for entry in caught))
+
+
+def load_artifact(path: Path, threads: int) -> Run:
+    """Return the compiled model that `path` holds."""
+    tilewright: Any = import_module("tilewright")
+    executable = tilewright.load(path, threads=threads)
+    return lambda feeds: executable.run(dict(feeds))

@@ -1,0 +1,22 @@
+"""Code generation: scheduled loop IR -> LLVM IR text -> object code.
+
+`kernel` writes one LLVM function per loop-IR function, `entry` the functions that a host program calls
+(`plan.Segment`), `module` puts both into one LLVM module and compiles it for a `Target`.
+"""
+
+from tilewright.codegen.module import assembly, compile_object, emit_llvm
+from tilewright.codegen.plan import Call, Copy, Input, Location, Output, Segment, Weight, Workspace
+
+__all__ = [
+    "Call",
+    "Copy",
+    "Input",
+    "Location",
+    "Output",
+    "Segment",
+    "Weight",
+    "Workspace",
+    "assembly",
+    "compile_object",
+    "emit_llvm",
+]

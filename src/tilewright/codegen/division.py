@@ -1,0 +1,85 @@
+"""Integer division that never traps: rounding down or towards zero, division by zero gives 0, INT_MIN / -1 wraps."""
+
+from llvmlite import ir
+
+from tilewright.codegen.types import I32, count, element, like, shaped
+from tilewright.expr.dtype import DType
+
+
+def _literals(value: ir.Value) -> list[int] | None:
+    """The lanes of a literal, or None."""
+    if not isinstance(value, ir.Constant) or value.constant is None or value.constant is ir.Undefined:
+        return None
+    listed = value.constant if count(value) else [value.constant]
+    return [int(v.constant if isinstance(v, ir.Constant) else v) for v in listed]
+
+
+def _guarded(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value | None]:
+    """A divisor that can't trap, and where the original one was zero (None: nowhere)."""
+    known = _literals(y)
+    if known is not None and 0 not in known and -1 not in known:
+        return y, None
+    zero = b.icmp_unsigned("==", y, like(y, 0))
+    bad: ir.Value = zero
+    if signed:
+        lowest = like(x, -(1 << (element(x.type).width - 1)))
+        overflow = b.and_(b.icmp_unsigned("==", x, lowest), b.icmp_unsigned("==", y, like(y, -1)))
+        bad = b.or_(zero, overflow)
+    return b.select(bad, like(y, 1), y), zero
+
+
+def truncated(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool, rest: bool = False) -> ir.Value:
+    """Quotient rounded towards zero, or with `rest` its remainder (C's operators)."""
+    divisor, zero = _guarded(b, x, y, signed)
+    if rest:
+        result = b.srem(x, divisor) if signed else b.urem(x, divisor)
+    else:
+        result = b.sdiv(x, divisor) if signed else b.udiv(x, divisor)
+    return result if zero is None else b.select(zero, like(x, 0), result)
+
+
+def divided(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
+    """Quotient rounded towards minus infinity."""
+    if not signed:
+        return truncated(b, x, y, False)
+    divisor, zero = _guarded(b, x, y, True)
+    quotient, rest = b.sdiv(x, divisor), b.srem(x, divisor)
+    down = b.icmp_unsigned("!=", rest, like(rest, 0))
+    apart = b.icmp_signed("<", b.xor(rest, divisor), like(rest, 0))
+    result = b.add(quotient, b.sext(b.and_(down, apart), quotient.type))
+    return result if zero is None else b.select(zero, like(x, 0), result)
+
+
+def remainder(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
+    """Remainder with the sign of the divisor."""
+    if not signed:
+        return truncated(b, x, y, False, rest=True)
+    divisor, zero = _guarded(b, x, y, True)
+    rest = b.srem(x, divisor)
+    down = b.icmp_unsigned("!=", rest, like(rest, 0))
+    apart = b.icmp_signed("<", b.xor(rest, divisor), like(rest, 0))
+    result = b.add(rest, b.select(b.and_(down, apart), divisor, like(rest, 0)))
+    return result if zero is None else b.select(zero, like(x, 0), result)
+
+
+def of_sizes(b: ir.IRBuilder, op: str, x: ir.Value, y: ir.Value, narrow: bool) -> ir.Value:
+    """`floordiv` or `mod` of int64 values known to be x >= 0 and y > 0; `narrow` when both fit 31 bits."""
+    wide = x.type
+    if narrow:
+        kind = shaped(I32, count(x))
+        x, y = _narrowed(b, x, kind), _narrowed(b, y, kind)
+    result = b.udiv(x, y) if op == "floordiv" else b.urem(x, y)
+    return b.zext(result, wide) if narrow else result
+
+
+def _narrowed(b: ir.IRBuilder, v: ir.Value, kind: ir.Type) -> ir.Value:
+    known = _literals(v)
+    if known is None:
+        return b.trunc(v, kind)
+    return ir.Constant(kind, known if count(v) else known[0])
+
+
+def fits(bounds: tuple[int | None, int | None], dtype: DType) -> bool:
+    """Whether an interval lies within 0 and the largest value of a signed type."""
+    low, high = bounds
+    return low is not None and low >= 0 and high is not None and high < 1 << (dtype.bits - 1)

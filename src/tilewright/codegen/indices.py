@@ -1,0 +1,179 @@
+"""Index arithmetic: int64 expressions as sums of products, split into what is constant, uniform and per lane.
+
+The constant part becomes an offset of the address, the uniform part one scalar that loop-invariant code motion can hoist
+term by term (outer variables are added first), and the part that depends on the lane either numbers known now
+or a vector. Unrolled variables take their values here, so no instance simplifies its indices anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewright.codegen.scope import Scope
+from tilewright.codegen.types import I64, constant, matched, splat
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Binary, Expr, Var
+from tilewright.expr.polynomial import Monomial, Polynomial, polynomial, sort_key
+from tilewright.expr.simplify import simplify
+
+Terms = dict[Monomial, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """offset + uniform + lanes: a number, a scalar (None: zero), and numbers or a vector per lane (None: no part)."""
+
+    offset: int
+    uniform: ir.Value | None
+    lanes: tuple[int, ...] | ir.Value | None
+
+
+def flattened(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> Expr:
+    """The row-major position of an element, simplified with the bounds around."""
+    total: Expr | None = None
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        total = index if total is None else total * extent + index
+    if total is None:
+        return polynomial_zero()
+    return simplify(total, scope.bounds)
+
+
+def polynomial_zero() -> Expr:
+    """The literal 0."""
+    from tilewright.expr.nodes import const
+
+    return const(0)
+
+
+class Indices:
+    """Splits and emits int64 expressions.
+
+    Args:
+        builder: where the instructions go.
+        scope: variables and remembered values.
+        atom: emits a factor that is no sum or product (a variable, a quotient, a load): a scalar or vector.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, scope: Scope, atom: Callable[[Expr], ir.Value]) -> None:
+        self.builder, self.scope, self.atom = builder, scope, atom
+
+    def split(self, e: Expr) -> Split:
+        """The parts of an expression."""
+        offset, uniform, lanes = self._sorted(polynomial(e))
+        return Split(offset, self._sum(uniform) if uniform else None, self._per_lane(lanes) if lanes else None)
+
+    def emit(self, e: Expr) -> ir.Value:
+        """The value of a sum or product: a scalar, or a vector where it depends on the lane."""
+        parts = self.split(e)
+        b = self.builder
+        scalar: ir.Value = I64(parts.offset) if parts.uniform is None else parts.uniform
+        if parts.uniform is not None and parts.offset:
+            scalar = b.add(scalar, I64(parts.offset), flags=self._flags(e))
+        if parts.lanes is None:
+            return scalar
+        lanes = constant(ir.VectorType(I64, self.scope.lanes), list(parts.lanes)) if isinstance(parts.lanes, tuple) else (
+            parts.lanes
+        )
+        if isinstance(scalar, ir.Constant) and scalar.constant == 0:
+            return lanes
+        return b.add(splat(b, scalar, self.scope.lanes), lanes, flags=self._flags(e))
+
+    def _flags(self, e: Expr) -> tuple[str, ...]:
+        # sizes and positions fit 63 bits; numbers from memory may be anything and must wrap
+        return () if self.scope.facts(e).loads else ("nsw",)
+
+    def _sorted(self, p: Polynomial) -> tuple[int, Terms, Terms]:
+        """The constant, the uniform terms and the terms that depend on the lane."""
+        scope = self.scope
+        offset = 0
+        uniform: Terms = {}
+        lanes: Terms = {}
+        for monomial, factor in p.items():
+            rest: list[Expr] = []
+            for atom in monomial:
+                known = scope.fold(atom)
+                if known is None:
+                    rest.append(atom)
+                else:
+                    factor *= known
+            if not rest:
+                offset += factor
+            elif factor:
+                terms = lanes if any(scope.by_lane(a) for a in rest) else uniform
+                key = tuple(rest)
+                terms[key] = terms.get(key, 0) + factor
+        return offset, uniform, lanes
+
+    def _depth(self, monomial: Monomial) -> int:
+        depth = self.scope.depth
+        return max((depth.get(v, -1) for a in monomial for v in self.scope.facts(a).variables), default=-1)
+
+    def _ordered(self, terms: Terms) -> list[tuple[Monomial, int]]:
+        return sorted(terms.items(), key=lambda t: (self._depth(t[0]), [sort_key(a) for a in t[0]]))
+
+    def _sum(self, terms: Terms) -> ir.Value:
+        key = frozenset(terms.items())
+        found = self.scope.lookup(key)
+        if found is not None:
+            return found
+        b = self.builder
+        total: ir.Value | None = None
+        pure = True
+        for monomial, factor in self._ordered(terms):
+            if not factor:
+                continue
+            facts = [self.scope.facts(a) for a in monomial]
+            pure = pure and not any(f.loads for f in facts)
+            flags = ("nsw",) if pure else ()
+            product: ir.Value | None = None
+            for atom in sorted(monomial, key=lambda a: self._depth((a,))):
+                value = self.atom(atom)
+                product = value if product is None else b.mul(product, value, flags=flags)
+            if product is None:
+                continue
+            if factor != 1:
+                product = b.mul(product, I64(factor), flags=flags)
+            total = product if total is None else b.add(total, product, flags=flags)
+        result = I64(0) if total is None else total
+        shareable = all(self.scope.shareable(a) for m in terms for a in m)
+        self.scope.remember(key, result, shareable)
+        return result
+
+    def _per_lane(self, terms: Terms) -> tuple[int, ...] | ir.Value:
+        scope = self.scope
+        if all(self._known_per_lane(a) for m in terms for a in m):
+            totals = [0] * scope.lanes
+            for monomial, factor in terms.items():
+                for lane in range(scope.lanes):
+                    value = factor
+                    for atom in monomial:
+                        value *= lane if isinstance(atom, Var) else scope.fold(atom, lane) or 0
+                    totals[lane] += value
+            return tuple(totals)
+        b = self.builder
+        total: ir.Value | None = None
+        for monomial, factor in self._ordered(terms):
+            product: ir.Value = I64(factor)
+            for k, atom in enumerate(monomial):
+                value = self.atom(atom)
+                if k == 0 and factor == 1:
+                    product = value
+                else:
+                    product = b.mul(*matched(b, product, value))
+            total = product if total is None else b.add(*matched(b, total, product))
+        return splat(b, I64(0) if total is None else total, scope.lanes)
+
+    def _known_per_lane(self, atom: Expr) -> bool:
+        """Whether the atom's value in every lane is a number known now."""
+        if atom is self.scope.lane:
+            return True
+        return self.scope.fold(atom, 0) is not None
+
+
+def linear(a: Expr, b: Expr) -> Expr:
+    """a - b, for comparing positions."""
+    return a - b
+
+
+__all__ = ["Binary", "Indices", "Split", "flattened", "linear"]

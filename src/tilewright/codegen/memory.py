@@ -1,0 +1,228 @@
+"""Loads and stores: which instructions read or write the elements at an address, for one lane or for many.
+
+An address is a pointer plus one offset per lane. Offsets known at compile time become plain vector loads, loads and
+shuffles, or scalar loads; others become gathers and scatters. Elements that must not be touched are masked off, or, for
+a whole vector at once, read from a block of zeros instead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from llvmlite import ir
+
+from tilewright.codegen.arith import Arith
+from tilewright.codegen.types import (
+    I1,
+    I8,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    constant,
+    count,
+    intrinsic,
+    memory_type,
+    picked,
+    splat,
+    suffix,
+)
+from tilewright.expr.dtype import DType
+
+ZEROS_BYTES = 1024
+"""Size of the block of zeros that loads read when their condition does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where elements are, in elements from `base`.
+
+    Attributes:
+        base: pointer to the element at offset 0.
+        offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
+        vector: offset of every lane as i64 lanes; None otherwise.
+    """
+
+    base: ir.Value
+    offsets: tuple[int, ...] | None = None
+    vector: ir.Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """Which lanes an operation may touch.
+
+    Attributes:
+        guard: a condition for all lanes together, None for always.
+        mask: a condition per lane, None for all.
+        some: whether the mask is known to have an active lane.
+    """
+
+    guard: ir.Value | None = None
+    mask: ir.Value | None = None
+    some: bool = True
+
+
+ALL = Active()
+
+
+def zeros(module: ir.Module) -> ir.GlobalVariable:
+    """The module's block of zeros."""
+    found = module.globals.get("tilewright_zeros")
+    if found is None:
+        kind = ir.ArrayType(I8, ZEROS_BYTES)
+        found = ir.GlobalVariable(module, kind, "tilewright_zeros")
+        found.linkage, found.global_constant, found.align = "internal", True, 64
+        found.initializer = ir.Constant(kind, None)
+    return found
+
+
+class Memory:
+    """Emits loads and stores at the position of an `Arith`'s builder."""
+
+    def __init__(self, arith: Arith) -> None:
+        self.arith, self.builder = arith, arith.builder
+
+    def moved(self, dtype: DType, base: ir.Value, offset: ir.Value | int) -> ir.Value:
+        """The pointer `offset` elements further."""
+        index = I64(offset) if isinstance(offset, int) else offset
+        if isinstance(offset, int) and offset == 0:
+            return base
+        return self.builder.gep(base, [index], source_etype=memory_type(dtype))
+
+    def anywhere(self, mask: ir.Value) -> ir.Value:
+        """Whether any lane of a mask is set."""
+        bits = self.builder.bitcast(mask, ir.IntType(count(mask)))
+        return self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    def scalar_guard(self, active: Active) -> ir.Value | None:
+        """The condition under which an access that all lanes share may happen."""
+        if active.mask is None or active.some:
+            return active.guard
+        present = self.anywhere(active.mask)
+        return present if active.guard is None else self.builder.and_(active.guard, present)
+
+    def _safe(self, base: ir.Value, guard: ir.Value | None) -> ir.Value:
+        """`base`, or the block of zeros where the guard does not hold."""
+        if guard is None:
+            return base
+        return self.builder.select(guard, base, zeros(self.builder.module))
+
+    def _lane_mask(self, active: Active, lanes: int) -> ir.Value:
+        mask, guard = active.mask, active.guard
+        if guard is not None:
+            spread = splat(self.builder, guard, lanes)
+            mask = spread if mask is None else self.builder.and_(mask, spread)
+        return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
+
+    # loads
+
+    def load(self, dtype: DType, address: Address, active: Active = ALL) -> ir.Value:
+        """The register value of the elements; lanes that are not active are 0 or anything."""
+        if address.vector is not None:
+            stored = self._gather(dtype, address, self._lane_mask(active, count(address.vector)))
+        elif address.offsets is None:
+            stored = self._element(dtype, self._safe(address.base, self.scalar_guard(active)))
+        else:
+            stored = self._lanes(dtype, address.base, address.offsets, active)
+        return self.arith.from_memory(dtype, stored)
+
+    def _element(self, dtype: DType, pointer: ir.Value, lanes: int = 0) -> ir.Value:
+        kind = memory_type(dtype)
+        return self.builder.load(pointer, align=dtype.bytes, typ=ir.VectorType(kind, lanes) if lanes else kind)
+
+    def _lanes(self, dtype: DType, base: ir.Value, offsets: Sequence[int], active: Active) -> ir.Value:
+        lanes, low = len(offsets), min(offsets)
+        base = self.moved(dtype, base, low)
+        offsets = [o - low for o in offsets]
+        span = max(offsets) + 1
+        if span == 1:
+            one = self._element(dtype, self._safe(base, self.scalar_guard(active)))
+            return splat(self.builder, one, lanes)
+        if span * dtype.bytes > ZEROS_BYTES and active.guard is not None:
+            active = replace(active, guard=None, mask=self._lane_mask(active, lanes))
+        contiguous = offsets == list(range(lanes))
+        if active.mask is not None:
+            if contiguous:
+                return self._masked_load(dtype, base, self._lane_mask(active, lanes))
+            spread = constant(ir.VectorType(I64, lanes), offsets)
+            return self._gather(dtype, Address(base, vector=spread), self._lane_mask(active, lanes))
+        base = self._safe(base, active.guard)
+        if contiguous:
+            return self._element(dtype, base, lanes)
+        if span <= 2 * lanes:
+            return self._window(dtype, base, offsets, span)
+        return self._one_by_one(dtype, base, offsets)
+
+    def _window(self, dtype: DType, base: ir.Value, offsets: Sequence[int], span: int) -> ir.Value:
+        """Everything between the first and the last element, then the lanes picked out; nothing lies outside."""
+        lanes = len(offsets)
+        if span <= lanes:
+            low = self._element(dtype, base, span)
+            return picked(self.builder, low, low, offsets)
+        low = self._element(dtype, base, lanes)
+        start = span - lanes
+        high = self._element(dtype, self.moved(dtype, base, start), lanes)
+        return picked(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
+
+    def _one_by_one(self, dtype: DType, base: ir.Value, offsets: Sequence[int]) -> ir.Value:
+        result: ir.Value = ir.Constant(ir.VectorType(memory_type(dtype), len(offsets)), ir.Undefined)
+        for i, offset in enumerate(offsets):
+            value = self._element(dtype, self.moved(dtype, base, offset))
+            result = self.builder.insert_element(result, value, I32(i))
+        return result
+
+    def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value) -> ir.Value:
+        kind = ir.VectorType(memory_type(dtype), count(mask))
+        name = f"masked.load.{suffix(kind)}.p0"
+        return intrinsic(self.builder, name, kind, [base, I32(dtype.bytes), mask, ir.Constant(kind, None)])
+
+    def _pointers(self, dtype: DType, address: Address, lanes: int) -> ir.Value:
+        base = splat(self.builder, address.base, lanes)
+        if address.vector is None:
+            raise ValueError("an address without run-time offsets")
+        return self.builder.gep(base, [address.vector], source_etype=memory_type(dtype))
+
+    def _gather(self, dtype: DType, address: Address, mask: ir.Value) -> ir.Value:
+        lanes = count(mask)
+        kind = ir.VectorType(memory_type(dtype), lanes)
+        name = f"masked.gather.{suffix(kind)}.{suffix(ir.VectorType(PTR, lanes))}"
+        pointers = self._pointers(dtype, address, lanes)
+        return intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, ir.Constant(kind, None)])
+
+    # stores
+
+    def store(self, dtype: DType, address: Address, value: ir.Value, active: Active = ALL) -> None:
+        """Writes the value to every active lane; the offsets of lanes differ. A guard must have been branched on."""
+        stored = self.arith.to_memory(dtype, value)
+        if address.vector is not None:
+            lanes = count(address.vector)
+            self._scatter(dtype, address, splat(self.builder, stored, lanes), self._lane_mask(active, lanes))
+        elif address.offsets is None:
+            self.builder.store(stored, address.base, align=dtype.bytes)
+        else:
+            self._store_lanes(dtype, address, splat(self.builder, stored, len(address.offsets)), active)
+
+    def _store_lanes(self, dtype: DType, address: Address, stored: ir.Value, active: Active) -> None:
+        offsets = address.offsets or ()
+        lanes = len(offsets)
+        rising, falling = list(range(offsets[0], offsets[0] + lanes)), list(range(offsets[0], offsets[0] - lanes, -1))
+        mask = active.mask
+        if list(offsets) in (rising, falling):
+            base = self.moved(dtype, address.base, min(offsets))
+            if list(offsets) == falling:
+                backwards = range(lanes - 1, -1, -1)
+                stored = picked(self.builder, stored, stored, backwards)
+                mask = None if mask is None else picked(self.builder, mask, mask, backwards)
+            if mask is None:
+                self.builder.store(stored, base, align=dtype.bytes)
+            else:
+                name = f"masked.store.{suffix(stored.type)}.p0"
+                intrinsic(self.builder, name, VOID, [stored, base, I32(dtype.bytes), mask])
+            return
+        spread = constant(ir.VectorType(I64, lanes), list(offsets))
+        self._scatter(dtype, Address(address.base, vector=spread), stored, self._lane_mask(active, lanes))
+
+    def _scatter(self, dtype: DType, address: Address, stored: ir.Value, mask: ir.Value) -> None:
+        pointers = self._pointers(dtype, address, count(mask))
+        name = f"masked.scatter.{suffix(stored.type)}.{suffix(pointers.type)}"
+        intrinsic(self.builder, name, VOID, [stored, pointers, I32(dtype.bytes), mask])

@@ -1,0 +1,85 @@
+"""The native entry of one segment of a model as data: which kernels run in which order, on which memory.
+
+The driver builds a `Segment` (memory planned, sizes as expressions over its symbols); `entry` turns it into the C
+functions that the runtime calls.
+"""
+
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Expr, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The data of input `index` of the call."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The data of output `index` of the call."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The data of weight `index` of the artifact."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The workspace, `offset` bytes from its start; an int64 expression over the segment's symbols."""
+
+    offset: Expr
+
+
+Location = Input | Output | Weight | Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel call.
+
+    Attributes:
+        kernel: name of the loop-IR function.
+        args: one location per parameter of the kernel, in order.
+        symbols: one int64 expression over the segment's symbols per symbol of the kernel, in order.
+    """
+
+    kernel: str
+    args: tuple[Location, ...]
+    symbols: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """`bytes` bytes from `src` to `dst`, which do not overlap."""
+
+    dst: Location
+    src: Location
+    bytes: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one native entry does.
+
+    Attributes:
+        name: prefix of its C symbols: `<name>_check`, `<name>_shapes`, `<name>_workspace`, `<name>_main`.
+        symbols: sizes that the caller passes, in this order.
+        calls: kernel calls and copies in order of execution.
+        workspace_bytes: size of the workspace.
+        output_shapes: shape of every output.
+        constraints: bool expressions over the symbols that must hold; the first violated one is reported.
+    """
+
+    name: str
+    symbols: tuple[Var, ...]
+    calls: tuple[Call | Copy, ...]
+    workspace_bytes: Expr
+    output_shapes: tuple[tuple[Expr, ...], ...]
+    constraints: tuple[Expr, ...] = ()

@@ -1,0 +1,118 @@
+"""LLVM types and vector plumbing shared by the emitters: element types in memory and in registers, splats, lane numbers.
+
+A value of dtype bool is i1 in registers and i8 (0 or 1) in memory. float16 and bfloat16 are i16 in memory and a float
+that holds a representable value in registers, so that arithmetic is float arithmetic followed by one rounding.
+"""
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from tilewright.errors import InternalError
+from tilewright.expr.dtype import DType
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+FLOAT, DOUBLE, PTR, VOID = ir.FloatType(), ir.DoubleType(), ir.PointerType(), ir.VoidType()
+
+
+def register_type(dtype: DType) -> ir.Type:
+    """The type that one value has in arithmetic."""
+    if dtype.is_float:
+        return DOUBLE if dtype.bits == 64 else FLOAT
+    return I1 if dtype.kind == "b" else ir.IntType(dtype.bits)
+
+
+def memory_type(dtype: DType) -> ir.Type:
+    """The type that one element has in memory."""
+    if dtype.is_float and dtype.bits > 16:
+        return register_type(dtype)
+    return ir.IntType(dtype.bits)
+
+
+def is_half(dtype: DType) -> bool:
+    """Whether values are stored in 16-bit floating point."""
+    return dtype.is_float and dtype.bits == 16
+
+
+def count(value: ir.Value) -> int:
+    """Lanes of a value; 0 for a scalar."""
+    return value.type.count if isinstance(value.type, ir.VectorType) else 0
+
+
+def element(kind: ir.Type) -> ir.Type:
+    """The element of a vector type, or the type itself."""
+    return kind.element if isinstance(kind, ir.VectorType) else kind
+
+
+def shaped(kind: ir.Type, lanes: int) -> ir.Type:
+    """A vector of `kind`, or `kind` itself for no lanes."""
+    return ir.VectorType(kind, lanes) if lanes else kind
+
+
+def constant(kind: ir.Type, value: int | float | Sequence[int] | Sequence[float]) -> ir.Constant:
+    """A literal of a scalar or vector type; one number fills all lanes."""
+    base = element(kind)
+    if isinstance(base, ir.IntType):
+        half, whole = 1 << (base.width - 1), 1 << base.width
+        if isinstance(value, Sequence):
+            value = [(int(v) + half) % whole - half if base.width > 1 else int(v) for v in value]
+        elif base.width > 1:
+            value = (int(value) + half) % whole - half
+        else:
+            value = int(value)
+    if isinstance(kind, ir.VectorType) and not isinstance(value, Sequence):
+        value = [value] * kind.count
+    return ir.Constant(kind, value)
+
+
+def like(value: ir.Value, number: int | float) -> ir.Constant:
+    """A literal of the type of `value`."""
+    return constant(value.type, number)
+
+
+def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """A scalar in all lanes; a vector of as many lanes is returned as it is."""
+    if count(value) == lanes:
+        return value
+    if count(value):
+        raise InternalError(f"expected a scalar or {lanes} lanes, got {value.type}")
+    if isinstance(value, ir.Constant):
+        return ir.Constant(ir.VectorType(value.type, lanes), [value.constant] * lanes)
+    kind = ir.VectorType(value.type, lanes)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), constant(ir.VectorType(I32, lanes), 0))
+
+
+def matched(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
+    """The values with equal shapes: scalars are splat where any is a vector."""
+    lanes = max(count(v) for v in values)
+    return [splat(builder, v, lanes) if lanes else v for v in values]
+
+
+def picked(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
+    """The chosen lanes of the concatenation of two vectors."""
+    return builder.shuffle_vector(a, b, constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+
+def suffix(kind: ir.Type) -> str:
+    """A type in an overloaded intrinsic's name: `f32`, `v16i8`, `p0`, `v4p0`."""
+    base = element(kind)
+    if isinstance(base, ir.IntType):
+        text = f"i{base.width}"
+    elif isinstance(base, ir.PointerType):
+        text = "p0"
+    else:
+        text = {"float": "f32", "double": "f64", "half": "f16"}[str(base)]
+    return f"v{kind.count}{text}" if isinstance(kind, ir.VectorType) else text
+
+
+def declared(module: ir.Module, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
+    """A function of the module, declared at its first use."""
+    found = module.globals.get(name)
+    return ir.Function(module, ir.FunctionType(result, list(args)), name) if found is None else found
+
+
+def intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
+    """A call of the intrinsic `llvm.<name>`, the overload written out."""
+    function = declared(builder.module, f"llvm.{name}", result, [a.type for a in args])
+    return builder.call(function, list(args))

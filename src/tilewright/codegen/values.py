@@ -1,0 +1,263 @@
+"""Expressions to LLVM values: scalars where all lanes agree, vectors where they differ, and lazy selects.
+
+Inside a vectorized loop an expression that does not depend on the lane stays a scalar until it meets one that does. A
+`Select` evaluates the loads of an arm only where its condition holds: per lane by masked loads; for all lanes at once by
+reading zeros instead (short arms), or by a branch (long ones).
+"""
+
+from llvmlite import ir
+
+from tilewright.codegen import division
+from tilewright.codegen.arith import Arith
+from tilewright.codegen.indices import Indices, flattened
+from tilewright.codegen.memory import Active, Address, Memory
+from tilewright.codegen.scope import Scope
+from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, matched, register_type, splat
+from tilewright.errors import InternalError
+from tilewright.expr.bounds import interval
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
+from tilewright.machine import Target
+
+_SUMS = ("add", "sub", "mul")
+_CHEAP_NODES, _CHEAP_LOADS = 14, 2
+_COSTLY = frozenset(("exp", "log", "tanh", "sigmoid", "erf", "pow", "div", "mod", "floordiv", "sin", "cos", "softplus"))
+
+
+class Values:
+    """Emits expressions at a builder's position.
+
+    Args:
+        builder: where the instructions go.
+        scope: variables and remembered values.
+        target: what the code runs on.
+        pointers: address of every buffer, by name.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, scope: Scope, target: Target, pointers: dict[str, ir.Value]) -> None:
+        self.builder, self.scope, self.pointers = builder, scope, pointers
+        self.arith = Arith(builder, target)
+        self.memory = Memory(self.arith)
+        self.indices = Indices(builder, scope, self.value)
+        self.active = Active()
+
+    def value(self, e: Expr) -> ir.Value:
+        """The value of an expression here."""
+        found = self.scope.lookup(e)
+        if found is None:
+            found = self._computed(e)
+            self.scope.remember(e, found, self.scope.shareable(e))
+        return found
+
+    def _computed(self, e: Expr) -> ir.Value:
+        known = self.scope.fold(e)
+        if known is not None:
+            return constant(register_type(e.dtype), known)
+        match e:
+            case Const(value, dtype):
+                return constant(register_type(dtype), value)
+            case Var(name):
+                return self._variable(e, name)
+            case Binary(op) if e.dtype is int64 and op in _SUMS:
+                return self.indices.emit(e)
+            case Binary():
+                return self._binary(e)
+            case Unary(op, a):
+                return self.arith.unary(op, a.dtype, self.value(a))
+            case Cast(dtype, a):
+                return self._cast(e, a)
+            case Select():
+                return self._select(e)
+            case Load(buffer, indices):
+                return self.memory.load(buffer.dtype, self.address(buffer, indices), self.active)
+            case _:
+                raise InternalError(f"cannot generate code for {type(e).__name__}")
+
+    def _variable(self, e: Var, name: str) -> ir.Value:
+        if e is self.scope.lane:
+            return constant(ir.VectorType(I64, self.scope.lanes), list(range(self.scope.lanes)))
+        found = self.scope.values.get(e)
+        if found is None:
+            raise InternalError(f"variable {name!r} has no value here")
+        return found
+
+    def _cast(self, e: Cast, a: Expr) -> ir.Value:
+        # an index that fits 32 bits converts to floating point in one instruction
+        if a.dtype is int64 and e.dtype.is_float and not self.scope.facts(a).loads:
+            low, high = interval(a, self.scope.bounds)
+            if low is not None and high is not None and low >= -(1 << 31) and high < 1 << 31:
+                value = self.value(a)
+                small = I32(value.constant) if isinstance(value, ir.Constant) and not count(value) else (
+                    self.builder.trunc(value, ir.VectorType(I32, count(value)) if count(value) else I32))  # fmt: skip
+                from tilewright.expr.dtype import int32
+
+                return self.arith.cast(int32, e.dtype, small)
+        return self.arith.cast(a.dtype, e.dtype, self.value(a))
+
+    def _binary(self, e: Binary) -> ir.Value:
+        op, a, b = e.op, e.a, e.b
+        if op in ("and", "or") and e.dtype.kind == "b":
+            return self._logic(e)
+        if a.dtype is int64:
+            if op in ("floordiv", "mod"):
+                low, high = interval(a, self.scope.bounds), interval(b, self.scope.bounds)
+                if low[0] is not None and low[0] >= 0 and high[0] is not None and high[0] > 0:
+                    x, y = matched(self.builder, self.value(a), self.value(b))
+                    narrow = _below31(low[1]) and _below31(high[1])
+                    return division.of_sizes(self.builder, op, x, y, narrow)
+            if op in COMPARISONS and self.scope.by_lane(e) and not self.scope.facts(e).loads:
+                compared = self._lane_comparison(op, a, b)
+                if compared is not None:
+                    return compared
+        return self.arith.binary(op, a.dtype, self.value(a), self.value(b))
+
+    def _logic(self, e: Binary) -> ir.Value:
+        """`and`/`or`, without the operand that a known one makes superfluous."""
+        neutral = 1 if e.op == "and" else 0
+        left, right = self.scope.fold(e.a), self.scope.fold(e.b)
+        if left is not None:
+            return self.value(e.b) if left == neutral else constant(I1, left)
+        if right is not None:
+            return self.value(e.a) if right == neutral else constant(I1, right)
+        return self.arith.binary(e.op, e.dtype, self.value(e.a), self.value(e.b))
+
+    def _lane_comparison(self, op: str, a: Expr, b: Expr) -> ir.Value | None:
+        """A comparison of positions as one of small lane numbers with a scalar, where the lane counts once."""
+        parts = self.indices.split(a - b)
+        lanes = self.scope.lanes
+        if not isinstance(parts.lanes, tuple):
+            return None
+        step = parts.lanes[1] - parts.lanes[0] if lanes > 1 else 1
+        start = parts.lanes[0]
+        if abs(step) != 1 or any(v != start + step * i for i, v in enumerate(parts.lanes)):
+            return None
+        # uniform + offset + start + step*lane  op  0
+        builder = self.builder
+        rest: ir.Value = I64(parts.offset + start)
+        if parts.uniform is not None:
+            rest = builder.add(parts.uniform, rest, flags=("nsw",))
+        limit = rest if step < 0 else builder.sub(I64(0), rest, flags=("nsw",))
+        low = intrinsic(builder, "smax.i64", I64, [limit, I64(-1)])
+        near = builder.trunc(intrinsic(builder, "smin.i64", I64, [low, I64(lanes)]), I32)
+        numbers = constant(ir.VectorType(I32, lanes), list(range(lanes)))
+        edges = splat(builder, near, lanes)
+        sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
+        x, y = (numbers, edges) if step > 0 else (edges, numbers)
+        return builder.icmp_signed(sign, x, y)
+
+    # memory
+
+    def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
+        """Where an element is; per lane where the indices differ between lanes."""
+        base = self.pointers.get(buffer.name)
+        if base is None:
+            raise InternalError(f"buffer {buffer.name!r} has no memory here")
+        parts = self.indices.split(flattened(buffer, indices, self.scope))
+        if parts.uniform is not None:
+            base = self.memory.moved(buffer.dtype, base, parts.uniform)
+        base = self.memory.moved(buffer.dtype, base, parts.offset)
+        if isinstance(parts.lanes, tuple):
+            return Address(base, offsets=parts.lanes)
+        return Address(base, vector=parts.lanes)
+
+    # selects
+
+    def _select(self, e: Select) -> ir.Value:
+        known = self.scope.fold(e.cond)
+        if known is not None:
+            return self.value(e.a if known else e.b)
+        test = self.value(e.cond)
+        if isinstance(test, ir.Constant) and not count(test):
+            return self.value(e.a if test.constant else e.b)
+        if count(test):
+            return self._select_lanes(e, test)
+        if _is_cheap(e.a) and _is_cheap(e.b):
+            return self._select_both(e, test)
+        return self._branch(e, test)
+
+    def _reads(self, e: Expr) -> bool:
+        return self.scope.facts(e).loads
+
+    def _select_lanes(self, e: Select, test: ir.Value) -> ir.Value:
+        a = self._arm(e.a, mask=test)
+        if isinstance(e.a, Load) and _is_zero(e.b):
+            return self._zeroed(a, test)
+        b = self._arm(e.b, mask=self.builder.not_(test) if self._reads(e.b) else test)
+        return self.arith.select(test, a, b)
+
+    def _zeroed(self, a: ir.Value, test: ir.Value) -> ir.Value:
+        # a masked load gives zeros already; a load that all lanes share does not
+        if isinstance(a, ir.Instruction) and a.opname == "call":
+            return a
+        a = splat(self.builder, a, self.scope.lanes)
+        return self.builder.select(test, a, constant(a.type, 0))
+
+    def _select_both(self, e: Select, test: ir.Value) -> ir.Value:
+        a = self._arm(e.a, guard=test)
+        if isinstance(e.a, Load) and _is_zero(e.b) and self.active.mask is None and e.a.dtype.bits >= 32:
+            return a
+        b = self._arm(e.b, guard=self.builder.not_(test) if self._reads(e.b) else test)
+        return self.arith.select(test, a, b)
+
+    def _arm(self, e: Expr, guard: ir.Value | None = None, mask: ir.Value | None = None) -> ir.Value:
+        """The value of an arm whose loads happen only under a condition besides those that hold here."""
+        if not self._reads(e):
+            return self.value(e)
+        before = self.active
+        if guard is not None and before.guard is not None:
+            guard = self.builder.and_(before.guard, guard)
+        if mask is not None and before.mask is not None:
+            mask = self.builder.and_(before.mask, mask)
+        self.active = Active(
+            guard=before.guard if guard is None else guard,
+            mask=before.mask if mask is None else mask,
+            some=before.some and mask is None,
+        )
+        try:
+            with self.scope.frame(False):
+                return self.value(e)
+        finally:
+            self.active = before
+
+    def _branch(self, e: Select, test: ir.Value) -> ir.Value:
+        builder, scope = self.builder, self.scope
+        lanes = scope.lanes if scope.by_lane(e.a) or scope.by_lane(e.b) else 0
+        blocks = [builder.append_basic_block(n) for n in ("then", "else", "merge")]
+        builder.cbranch(test, blocks[0], blocks[1])
+        arms: list[tuple[ir.Value, ir.Block]] = []
+        for arm, block in zip((e.a, e.b), blocks, strict=False):
+            builder.position_at_end(block)
+            with scope.frame(True):
+                value = self.value(arm)
+                if lanes:
+                    value = splat(builder, value, lanes)
+            arms.append((value, builder.block))
+            builder.branch(blocks[2])
+        builder.position_at_end(blocks[2])
+        phi = builder.phi(arms[0][0].type)
+        for value, block in arms:
+            phi.add_incoming(value, block)
+        return phi
+
+
+def _below31(value: int | None) -> bool:
+    return value is not None and value < 1 << 31
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether all bits of a literal are zero."""
+    return isinstance(e, Const) and str(e.value) in ("0", "0.0", "False")
+
+
+def _is_cheap(e: Expr) -> bool:
+    """Whether computing an arm in vain costs less than a branch."""
+    nodes = loads = 0
+    for node in walk(e):
+        nodes += 1
+        loads += isinstance(node, Load)
+        if isinstance(node, Unary | Binary) and node.op in _COSTLY and not (isinstance(node, Binary) and node.dtype is int64):
+            return False
+        if nodes > _CHEAP_NODES or loads > _CHEAP_LOADS:
+            return False
+    return True

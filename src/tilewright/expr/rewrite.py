@@ -1,0 +1,23 @@
+"""Rewriting of the loads of an expression."""
+
+from collections.abc import Callable
+
+from tilewright.expr.nodes import Expr, Load
+
+
+def replace_loads(e: Expr, change: Callable[[Load], Expr]) -> Expr:
+    """`e` with every load replaced by what `change` makes of it (inner loads first)."""
+    done: dict[Expr, Expr] = {}
+
+    def visit(node: Expr) -> Expr:
+        if node in done:
+            return done[node]
+        old = node.children()
+        new = tuple(visit(c) for c in old)
+        result = node if all(a is b for a, b in zip(old, new, strict=True)) else node.rebuild(new)
+        if isinstance(result, Load):
+            result = change(result)
+        done[node] = result
+        return result
+
+    return visit(e)

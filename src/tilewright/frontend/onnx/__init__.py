@@ -1,0 +1,43 @@
+"""ONNX front end: a file, bytes or a ModelProto in, a checked `Graph` out.
+
+`load.py` lists the steps. Importing this package is cheap; the `onnx` library is imported by the first load.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tilewright.frontend.onnx.dimensions import ShapeOption, parse_shape_options
+from tilewright.graph.ir import Graph
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["ShapeOption", "load_onnx", "parse_shape_options"]
+
+
+def load_onnx(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    shapes: Mapping[str, ShapeOption] | None = None,
+    *,
+    folder: "str | os.PathLike[str] | None" = None,
+) -> Graph:
+    """Loads and checks an ONNX model.
+
+    Args:
+        model: a path, the bytes of a file, or a ModelProto (not changed).
+        shapes: ranges or sizes of dynamic dimensions. A key is a dimension (`"batch"`, or `"x_2"` for the unnamed
+            third dimension of input `x`) with `8`, `"8"`, `"1..64"`, `"1.."`, `"..64"` or `(1, 64)`; or an input with
+            one such entry per dimension, as a sequence, or as text (`"1x3x32..960x*"` or `"n,3,h=32..960,*"`). `*`
+            leaves a dimension as it is, a name gives it that name: equal names mean equal sizes.
+            Without an entry a dynamic dimension ranges over 1..2**24-1.
+        folder: where external data lies; by default the folder of the model's file.
+
+    Raises:
+        ModelFileError: the file can't be read or is not an ONNX model.
+        ModelError: the model is not valid; lists all of its problems.
+        OptionError: `shapes` names something that the model does not have, or contradicts it.
+    """
+    from tilewright.frontend.onnx.load import load  # here because it imports onnx
+
+    return load(model, dict(shapes or {}), None if folder is None else os.fspath(folder))

@@ -1,0 +1,137 @@
+"""NodeProtos as graph nodes, constants apart."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import AttributeProto
+
+from tilewright.errors import Problem
+from tilewright.expr.nodes import Var, const
+from tilewright.frontend.onnx.opsets import standard_domain
+from tilewright.frontend.onnx.structure import captured_names
+from tilewright.frontend.onnx.tensors import TensorDefectError, is_supported, sparse_to_array, to_array
+from tilewright.graph.ir import Array, Attribute, Node, TensorType
+from tilewright.graph.onnx_types import ELEMENT_TYPES
+
+
+def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Node:
+    """A graph node.
+
+    Raises:
+        TensorDefectError: a tensor attribute is defect.
+    """
+    domain = standard_domain(node.domain)
+    captures = captured_names(node)
+    attributes: dict[str, Attribute] = {}
+    nested = False
+    for a in node.attribute:
+        value = _attribute(a, f"node {name} ({node.op_type}), attribute '{a.name}'")
+        if value is None:
+            nested = True
+        else:
+            attributes[a.name] = value
+    return Node(
+        name=name,
+        op_type=node.op_type,
+        domain=domain,
+        opset=opsets.get(domain, 0),
+        inputs=(*node.input, *captures),
+        outputs=tuple(node.output),
+        attributes=attributes,
+        source=node.SerializeToString(deterministic=True),
+        captures=captures,
+        nested=nested,
+    )
+
+
+def _attribute(a: AttributeProto, where: str) -> Attribute | None:
+    """The value, or None for graphs, types and tensors of exotic types."""
+    match a.type:
+        case AttributeProto.INT:
+            return a.i
+        case AttributeProto.FLOAT:
+            return a.f
+        case AttributeProto.STRING:
+            return _text(a.s)
+        case AttributeProto.INTS:
+            return tuple(a.ints)
+        case AttributeProto.FLOATS:
+            return tuple(a.floats)
+        case AttributeProto.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in a.strings)
+        case AttributeProto.TENSOR if is_supported(a.t):
+            return to_array(a.t, (), where)
+        case _:
+            return None
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | None:
+    """The array of a Constant node, None where its type stays with the reference evaluator.
+
+    Raises:
+        TensorDefectError: the tensor is defect.
+    """
+    for a in node.attribute:
+        match a.name:
+            case "value" if is_supported(a.t):
+                return to_array(a.t, folders, f"constant '{node.output[0]}'")
+            case "sparse_value" if is_supported(a.sparse_tensor.values):
+                return sparse_to_array(a.sparse_tensor)
+            case "value_float":
+                return np.asarray(a.f, np.float32)
+            case "value_floats":
+                return np.asarray(a.floats, np.float32)
+            case "value_int":
+                return np.asarray(a.i, np.int64)
+            case "value_ints":
+                return np.asarray(a.ints, np.int64)
+            case _:
+                pass
+    return None
+
+
+def initializer_values(
+    graph: onnx.GraphProto, folders: tuple[str, ...], problems: list[Problem]
+) -> Iterator[tuple[str, Array | onnx.NodeProto]]:
+    """Names with arrays; a Constant node for element types that only the reference evaluator knows.
+
+    Defects are appended to `problems`; the initializer is left out then.
+    """
+    for tensor in graph.initializer:
+        if not is_supported(tensor):
+            yield tensor.name, onnx.helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
+            continue
+        try:
+            yield tensor.name, to_array(tensor, folders, f"initializer '{tensor.name}'")
+        except TensorDefectError as error:
+            problems.append(error.problem)
+    for sparse in graph.sparse_initializer:
+        try:
+            yield sparse.values.name, sparse_to_array(sparse)
+        except TensorDefectError as error:
+            problems.append(error.problem)
+
+
+def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
+    """A declared type, None where it is no tensor of a supported type or has no rank."""
+    if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
+        return None
+    dtype = ELEMENT_TYPES.get(proto.tensor_type.elem_type)
+    if dtype is None:
+        return None
+    dims = proto.tensor_type.shape.dim
+    return TensorType(
+        dtype,
+        tuple(
+            const(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else Var(d.dim_param or "?")
+            for d in dims
+        ),
+    )

@@ -1,0 +1,302 @@
+"""Dynamic dimensions of a model's inputs: names, ranges, and what the user says about them.
+
+A name that a model uses twice means one size. Unnamed dimensions, negative sizes and placeholders that exporters write
+for "some size" (`?`, `-1`, `None`, ...) are independent of each other; they are called after the input and the axis.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import OptionError
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.graph.ir import TensorType, Value
+from tilewright.graph.names import identifier
+
+ShapeOption = str | int | Sequence["str | int | None | tuple[int | None, int | None]"]
+"""What the `shapes` argument takes for one dimension, or for all dimensions of one input."""
+
+MAX_SIZE = 2**24 - 1
+"""Default upper end of a dimension: exact in float32, and products of a few sizes fit int64."""
+
+_LARGEST = 2**31 - 1
+_PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
+_RANGE = re.compile(r"(\d*)\s*\.\.\s*(\d*)")
+_WHERE = "argument shapes"
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """An input as the model declares it: a dimension is a size, a name, or None; `dims` is None for unknown rank."""
+
+    name: str
+    dtype: DType
+    dims: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Inputs with symbolic dimensions; see `Graph`."""
+
+    values: tuple[Value, ...]
+    symbols: tuple[Var, ...]
+    symbol_names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the user says about one dimension: a range, a name, both or nothing."""
+
+    lo: int | None = None
+    hi: int | None = None
+    name: str | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.lo is not None and self.lo == self.hi
+
+    def __str__(self) -> str:
+        if self.is_fixed:
+            return str(self.lo)
+        return f"{'' if self.lo is None else self.lo}..{'' if self.hi is None else self.hi}"
+
+
+def parse_shape_options(options: Sequence[str]) -> dict[str, ShapeOption]:
+    """The `shapes` argument from command-line texts "batch:1..64" and "x:1x3x32..960x*".
+
+    Raises:
+        OptionError: a text is not `name:value`, or a name occurs twice.
+    """
+    result: dict[str, ShapeOption] = {}
+    for option in options:
+        # Names of tensors may contain colons ("input:0"), values do not.
+        name, colon, value = option.rpartition(":")
+        if not colon or not name or not value:
+            raise OptionError(f"expected NAME:SIZES, got {option!r}", where="--shape", hint="e.g. --shape batch:1..64")
+        if name in result:
+            raise OptionError(f"{name!r} is given twice", where="--shape")
+        result[name] = value
+    return result
+
+
+def make_inputs(specs: Sequence[InputSpec], shapes: Mapping[str, ShapeOption]) -> Inputs:
+    """Inputs over symbols, with the user's sizes and ranges applied.
+
+    Raises:
+        OptionError: `shapes` names nothing of the model, contradicts it or itself, or can't be read.
+    """
+    return _Dimensions(specs).with_options(shapes).inputs()
+
+
+class _Dimensions:
+    """The dimensions of all inputs while options are applied.
+
+    `keys` names every dynamic dimension by (input, axis); `same` maps a key to the key it was unified with.
+    """
+
+    def __init__(self, specs: Sequence[InputSpec]) -> None:
+        self.specs = list(specs)
+        self.wishes: dict[str, _Wish] = {}
+        self.shown: dict[str, str] = {}
+        self.same: dict[str, str] = {}
+        self.keys: dict[tuple[str, int], str] = {}
+        for spec in specs:
+            for axis, dim in enumerate(spec.dims or ()):
+                self._add(spec.name, axis, dim)
+
+    def _add(self, name: str, axis: int, dim: int | str | None) -> None:
+        if isinstance(dim, int) and dim > 0:
+            return
+        if isinstance(dim, str) and not _PLACEHOLDER.fullmatch(dim):
+            key, shown = dim, dim
+        else:
+            key, shown = f"{identifier(name).rstrip('_')}_{axis}", f"{name}[{axis}]"
+            while key in self.shown:
+                key += "_"
+        self.keys[name, axis] = key
+        self.shown[key] = shown
+        # Some exporters write 0 for "unknown"; an empty tensor stays possible then.
+        self.wishes[key] = _Wish(0 if dim == 0 else 1, MAX_SIZE)
+
+    def with_options(self, shapes: Mapping[str, ShapeOption]) -> "_Dimensions":
+        """The same dimensions after all of the user's options."""
+        given: dict[str, _Wish] = {}
+        for name, option in shapes.items():
+            spec = next((s for s in self.specs if s.name == name), None)
+            entries = _entries(option)
+            if spec is not None and (entries is not None or (self._key(name) is None and len(spec.dims or ()) == 1)):
+                self._apply_to_input(spec, [option] if entries is None else entries, given)
+            elif (key := self._key(name)) is not None:
+                if entries is not None:
+                    raise OptionError(f"expected one size or range for dimension '{name}', got {option!r}", where=_WHERE)
+                self._apply(key, _wish(option, name), given)
+            elif spec is not None:
+                raise OptionError(
+                    f"expected {_count(spec)} for input '{name}', got {option!r}", where=_WHERE, hint="e.g. '1x3x32..960x*'"
+                )
+            else:
+                raise self._unknown(name)
+        return self
+
+    def _key(self, name: str) -> str | None:
+        for key, shown in self.shown.items():
+            if name in (key, shown, identifier(key)):
+                return self._root(key)
+        return None
+
+    def _root(self, key: str) -> str:
+        while key in self.same:
+            key = self.same[key]
+        return key
+
+    def _unknown(self, name: str) -> OptionError:
+        dims = ", ".join(self.shown.values()) or "none"
+        inputs = ", ".join(s.name for s in self.specs) or "none"
+        return OptionError(
+            f"the model has no dimension or input '{name}'",
+            where=_WHERE,
+            hint=f"its dynamic dimensions are: {dims}; its inputs are: {inputs}",
+        )
+
+    def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], given: dict[str, _Wish]) -> None:
+        if spec.dims is None:
+            dims = (None,) * len(entries)
+            self.specs[self.specs.index(spec)] = spec = InputSpec(spec.name, spec.dtype, dims)
+            for axis in range(len(dims)):
+                self._add(spec.name, axis, None)
+        dims = spec.dims or ()
+        if len(entries) != len(dims):
+            raise OptionError(f"expected {_count(spec)} for input '{spec.name}', got {len(entries)}", where=_WHERE)
+        for axis, (dim, entry) in enumerate(zip(dims, entries, strict=True)):
+            wish = _wish(entry, f"{spec.name}[{axis}]")
+            if (spec.name, axis) in self.keys:
+                self._apply(self._root(self.keys[spec.name, axis]), wish, given)
+            elif wish.name is not None or (wish.lo, wish.hi) not in ((None, None), (dim, dim)):
+                text = wish.name or str(wish)
+                raise OptionError(
+                    f"dimension {axis} of input '{spec.name}' is fixed to {dim} in the model, got {text}", where=_WHERE
+                )
+
+    def _apply(self, key: str, wish: _Wish, given: dict[str, _Wish]) -> None:
+        if wish.name is not None:
+            key = self._unify(key, wish.name, given)
+        if wish.lo is None and wish.hi is None:
+            return
+        old = self.wishes[key]
+        new = _Wish(old.lo if wish.lo is None else wish.lo, old.hi if wish.hi is None else wish.hi)
+        if new.lo is not None and new.hi is not None and new.lo > new.hi:
+            raise OptionError(f"the range {new} of dimension '{self.shown[key]}' is empty", where=_WHERE)
+        if key in given and given[key] != new:
+            raise OptionError(f"dimension '{self.shown[key]}' is given as {given[key]} and as {new}", where=_WHERE)
+        self.wishes[key] = given[key] = new
+
+    def _unify(self, key: str, name: str, given: dict[str, _Wish]) -> str:
+        target = self._key(name)
+        if target is None:
+            target = name
+            self.wishes[name], self.shown[name] = self.wishes[key], name
+        if target != key:
+            self.same[key] = target
+            if key in given:
+                self._apply(target, given[key], given)
+        return target
+
+    def inputs(self) -> Inputs:
+        """The result."""
+        symbols: dict[str, Expr] = {}
+        names: dict[str, str] = {}
+        values: list[Value] = []
+        for spec in self.specs:
+            shape: list[Expr] = []
+            for axis, dim in enumerate(spec.dims or ()):
+                if (spec.name, axis) not in self.keys:
+                    shape.append(const(dim if isinstance(dim, int) else 0))
+                    continue
+                key = self._root(self.keys[spec.name, axis])
+                if key not in symbols:
+                    symbols[key] = self._symbol(key, names)
+                shape.append(symbols[key])
+            values.append(Value(spec.name, TensorType(spec.dtype, tuple(shape))))
+        return Inputs(tuple(values), tuple(s for s in symbols.values() if isinstance(s, Var)), names)
+
+    def _symbol(self, key: str, names: dict[str, str]) -> Expr:
+        wish = self.wishes[key]
+        if wish.is_fixed and wish.lo is not None:
+            return const(wish.lo)
+        name = identifier(key)
+        while name in names:
+            name += "_"
+        names[name] = self.shown[key]
+        return Var(name, wish.lo, wish.hi)
+
+
+def _count(spec: InputSpec) -> str:
+    count = len(spec.dims or ())
+    return f"{count} dimension{'' if count == 1 else 's'}"
+
+
+def _entries(option: object) -> Sequence[object] | None:
+    """The entries of an option for a whole input, or None where it speaks of one dimension."""
+    if isinstance(option, str):
+        if "," in option:
+            return [part.strip() for part in option.strip("[]() ").split(",")]
+        parts = option.lower().split("x")
+        return parts if len(parts) > 1 and all(_is_plain(part) for part in parts) else None
+    if isinstance(option, Sequence):
+        entries: Sequence[object] = option
+        # A pair in a tuple is a range; a list always has one entry per dimension.
+        is_range = isinstance(option, tuple) and len(entries) == 2 and all(isinstance(e, int) for e in entries)
+        return None if is_range else entries
+    return None
+
+
+def _is_plain(text: str) -> bool:
+    text = text.strip()
+    return text in ("*", "?") or text.isdigit() or _RANGE.fullmatch(text) is not None
+
+
+def _wish(entry: object, shown: str) -> _Wish:
+    bad = OptionError(
+        f"{entry!r} is not a size or range", where=f"{_WHERE}, dimension '{shown}'", hint="use 8, '1..64' or '*'"
+    )
+    if entry is None:
+        return _Wish()
+    if isinstance(entry, bool):
+        raise bad
+    if isinstance(entry, int):
+        return _ranged(entry, entry, bad)
+    if isinstance(entry, Sequence) and not isinstance(entry, str):
+        ends: list[object] = list(entry)
+        if len(ends) != 2 or not all(e is None or isinstance(e, int) for e in ends):
+            raise bad
+        return _ranged(*(e if isinstance(e, int) else None for e in ends), bad)
+    if not isinstance(entry, str):
+        raise bad
+    name, equals, text = entry.rpartition("=")
+    text = text.strip()
+    if not equals and not _is_plain(text):
+        if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
+            raise bad
+        return _Wish(name=text)
+    if not _is_plain(text):
+        raise bad
+    wish = _from_text(text, bad)
+    return _Wish(wish.lo, wish.hi, name.strip() or None)
+
+
+def _from_text(text: str, bad: OptionError) -> _Wish:
+    if text in ("*", "?"):
+        return _Wish()
+    if text.isdigit():
+        return _ranged(int(text), int(text), bad)
+    ends = _RANGE.fullmatch(text)
+    if ends is None:
+        raise bad
+    return _ranged(int(ends[1]) if ends[1] else None, int(ends[2]) if ends[2] else None, bad)
+
+
+def _ranged(lo: int | None, hi: int | None, bad: OptionError) -> _Wish:
+    if any(e is not None and not 0 <= e <= _LARGEST for e in (lo, hi)):
+        raise bad
+    return _Wish(lo, hi)

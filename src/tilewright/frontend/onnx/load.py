@@ -1,0 +1,167 @@
+"""The steps of loading: read, inline, initializers, structure, types, inputs; all problems are reported together."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from tilewright.errors import ModelError, Problem
+from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
+from tilewright.frontend.onnx.dimensions import Inputs, InputSpec, ShapeOption, make_inputs
+from tilewright.frontend.onnx.functions import inlined, without_constant_branches
+from tilewright.frontend.onnx.opsets import check_opsets, opset_versions
+from tilewright.frontend.onnx.source import Source, read
+from tilewright.frontend.onnx.structure import check_structure, node_names
+from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
+from tilewright.frontend.onnx.types import check_types, type_text
+from tilewright.graph.ir import Array, Graph, Node, TensorType
+from tilewright.graph.onnx_types import ELEMENT_NUMBERS, ELEMENT_TYPES
+from tilewright.expr.dtype import dtype_of
+
+
+def load(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto", shapes: Mapping[str, ShapeOption], folder: str | None
+) -> Graph:
+    """See `tilewright.frontend.onnx.load_onnx`."""
+    source = read(model, folder)
+    problems = list(check_opsets(opset_versions(source.model)))
+    if problems:
+        raise ModelError(problems, where=source.where)
+    try:
+        nodes, opsets = inlined(source.model)
+    except ModelError as error:
+        raise ModelError(error.problems, where=source.where) from error
+    graph = source.model.graph
+    constants, exotic = _constants(source, problems)
+    named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, source, problems)]
+    named = list(without_constant_branches(named, lambda name: _truth(constants.get(name))))
+    named = [n for n in named if not _take_constant(n, constants, source, problems)]
+    order = check_structure(graph, named, constants, problems)
+    names = node_names(named)
+    specs = list(_input_specs(graph, constants, shapes, problems))
+    types = {name: f"tensor({type_name(ELEMENT_NUMBERS[dtype_of(a.dtype)])})" for name, a in constants.items()}
+    types |= {v.name: text for v in graph.input if v.name not in constants and (text := type_text(v.type))}
+    declared = {v.name: text for v in (*graph.value_info, *graph.output) if (text := type_text(v.type))}
+    check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
+    converted = list(_converted(order, named, names, opsets, problems))
+    if problems:
+        raise ModelError(problems, where=source.where)
+    return _graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
+
+
+def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
+    """Initializers by name, and Constant nodes for those of exotic types."""
+    constants: dict[str, Array] = {}
+    exotic: list[onnx.NodeProto] = []
+    for name, value in initializer_values(source.model.graph, source.folders, problems):
+        if isinstance(value, onnx.NodeProto):
+            exotic.append(value)
+        elif name in constants:
+            problems.append(Problem("duplicate", f"initializer '{name}'", "the model has two initializers of this name"))
+        else:
+            constants[name] = value
+    return constants, exotic
+
+
+def _take_constant(
+    node: onnx.NodeProto, constants: dict[str, Array], source: Source, problems: list[Problem]
+) -> bool:
+    """Moves the value of a Constant node into `constants`; whether the node is done with."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        return False
+    try:
+        value = constant_value(node, source.folders)
+    except TensorDefectError as error:
+        problems.append(error.problem)
+        # The value exists, so that its users are not reported too.
+        constants[node.output[0]] = _placeholder(node)
+        return True
+    if value is None or node.output[0] in constants:
+        return False
+    constants[node.output[0]] = value
+    return True
+
+
+def _placeholder(node: onnx.NodeProto) -> Array:
+    import numpy as np
+
+    return np.zeros((), ELEMENT_TYPES[node.attribute[0].t.data_type].numpy)
+
+
+def _truth(value: Array | None) -> bool | None:
+    return bool(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype == bool else None
+
+
+def _input_specs(
+    graph: onnx.GraphProto, constants: Mapping[str, Array], shapes: Mapping[str, ShapeOption], problems: list[Problem]
+) -> Iterator[InputSpec]:
+    """The inputs that a caller feeds; one that is an initializer too is a constant, as old files list them."""
+    initializers = {t.name for t in graph.initializer}
+    for value in graph.input:
+        if value.name in constants or value.name in initializers:
+            continue
+        where = f"input '{value.name}'"
+        tensor = value.type.tensor_type
+        dtype = ELEMENT_TYPES.get(tensor.elem_type) if value.type.WhichOneof("value") == "tensor_type" else None
+        if dtype is None:
+            text = type_text(value.type) or "no type"
+            problems.append(Problem("type", where, f"expected a tensor of numbers, got {text}"))
+            continue
+        if not tensor.HasField("shape"):
+            if value.name not in shapes:
+                hint = f"give its shape, e.g. shapes={{'{value.name}': [1, 3, 224, 224]}}"
+                problems.append(Problem("shape", where, "the model declares no shape", hint))
+            yield InputSpec(value.name, dtype, None)
+            continue
+        yield InputSpec(value.name, dtype, tuple(_dim(d) for d in tensor.shape.dim))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return dim.dim_value
+    return dim.dim_param or None
+
+
+def _converted(
+    order: list[int], nodes: list[onnx.NodeProto], names: list[str], opsets: dict[str, int], problems: list[Problem]
+) -> Iterator[Node]:
+    for index in order:
+        try:
+            yield convert_node(nodes[index], names[index], opsets)
+        except TensorDefectError as error:
+            problems.append(error.problem)
+
+
+def _graph(
+    model: onnx.ModelProto, inputs: Inputs, constants: dict[str, Array], nodes: list[Node], opsets: dict[str, int]
+) -> Graph:
+    declared: dict[str, TensorType] = {}
+    for value in (*model.graph.value_info, *model.graph.output):
+        found = tensor_type(value.type)
+        if found is not None:
+            declared[value.name] = found
+    return Graph(
+        name=model.graph.name,
+        inputs=inputs.values,
+        outputs=tuple(v.name for v in model.graph.output),
+        constants=constants,
+        nodes=tuple(nodes),
+        symbols=inputs.symbols,
+        declared=declared,
+        metadata=_metadata(model),
+        opsets=opsets,
+        symbol_names=inputs.symbol_names,
+    )
+
+
+def _metadata(model: onnx.ModelProto) -> dict[str, str]:
+    found = {
+        "graph_name": model.graph.name,
+        "producer_name": model.producer_name,
+        "producer_version": model.producer_version,
+        "domain": model.domain,
+        "model_version": str(model.model_version),
+        "description": model.doc_string,
+        "ir_version": str(model.ir_version),
+    }
+    return found | {f"custom:{p.key}": p.value for p in model.metadata_props}

@@ -1,0 +1,34 @@
+"""Versions of operator sets."""
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.defs
+
+from tilewright.errors import Problem
+
+OLDEST, NEWEST = 7, 28
+"""Versions of the standard operator set that are read."""
+
+
+def standard_domain(name: str) -> str:
+    """The name of an operator set's domain, "" for the standard one under either of its names."""
+    return "" if name == "ai.onnx" else name
+
+
+def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
+    """The version of every operator set that the model imports, by domain."""
+    return {standard_domain(o.domain): o.version for o in model.opset_import}
+
+
+def check_opsets(opsets: dict[str, int]) -> Iterator[Problem]:
+    """Problems with the imported versions."""
+    newest = min(NEWEST, onnx.defs.onnx_opset_version())
+    version = opsets.get("")
+    if version is not None and not OLDEST <= version <= newest:
+        yield Problem(
+            "opset",
+            "model",
+            f"expected version {OLDEST} to {newest} of the standard operator set, got {version}",
+            "convert the model with onnx.version_converter or export it again",
+        )

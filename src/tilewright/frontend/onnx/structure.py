@@ -1,0 +1,161 @@
+"""The graph's structure: every value is produced once and before it is used; sub-graphs see the values around them."""
+
+from collections.abc import Iterable, Sequence
+
+import onnx
+
+from tilewright.errors import Problem
+
+
+def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
+    """A unique name for every node: the model's own, or "OpType#index"."""
+    used: set[str] = set()
+    result: list[str] = []
+    for index, node in enumerate(nodes):
+        name = node.name or f"{node.op_type}#{index}"
+        if name in used:
+            name = f"{name}#{index}"
+        used.add(name)
+        result.append(name)
+    return result
+
+
+def place(name: str, node: onnx.NodeProto) -> str:
+    """How a problem names a node."""
+    return f"node {name} ({node.op_type})"
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in a node's attributes."""
+    found = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    for a in node.attribute:
+        found.extend(a.graphs)
+    return found
+
+
+def defined_names(graph: onnx.GraphProto) -> set[str]:
+    """Values that a graph has without computing them."""
+    names = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    return names | {t.values.name for t in graph.sparse_initializer}
+
+
+def captured_names(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Names that the node's sub-graphs use from the graph around them, in the order of their first use."""
+    names: dict[str, None] = {}
+    for graph in subgraphs(node):
+        inner = defined_names(graph) | {o for n in graph.node for o in n.output}
+        for part in graph.node:
+            for name in (*part.input, *captured_names(part)):
+                if name and name not in inner:
+                    names[name] = None
+        names.update({v.name: None for v in graph.output if v.name and v.name not in inner})
+    return tuple(names)
+
+
+def check_structure(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants: Iterable[str], problems: list[Problem]
+) -> list[int]:
+    """Checks names and order; appends what is wrong.
+
+    Args:
+        graph: its inputs and outputs are read.
+        nodes: the graph's nodes after inlining.
+        constants: names of initializers.
+        problems: appended to.
+
+    Returns:
+        Positions of the nodes in a topological order that keeps the model's order where it can; nodes on cycles are
+        missing.
+    """
+    names = node_names(nodes)
+    producers = _producers(graph, nodes, names, set(constants), problems)
+    for name, node in zip(names, nodes, strict=True):
+        for position, value in enumerate(node.input):
+            if value and value not in producers:
+                what = f"input {position} '{value}' is produced by no node, input or initializer"
+                problems.append(Problem("dangling", place(name, node), what))
+        problems.extend(
+            Problem("dangling", place(name, node), f"its sub-graph uses '{value}', which nothing produces")
+            for value in captured_names(node)
+            if value not in producers
+        )
+    _check_outputs(graph, producers, problems)
+    return _sorted(nodes, names, producers, problems)
+
+
+def _producers(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], names: list[str], constants: set[str], problems: list[Problem]
+) -> dict[str, int]:
+    """The position of the node that produces each value, -1 for inputs and initializers."""
+    producers: dict[str, int] = dict.fromkeys(constants, -1)
+    inputs: set[str] = set()
+    for value in graph.input:
+        if value.name in inputs:
+            problems.append(Problem("duplicate", f"input '{value.name}'", "the model has two inputs of this name"))
+        inputs.add(value.name)
+        producers[value.name] = -1
+    for index, node in enumerate(nodes):
+        for value in node.output:
+            if value and value in producers:
+                first = producers[value]
+                other = place(names[first], nodes[first]) if first >= 0 else "an input or initializer"
+                what = f"produces '{value}', which {other} produces too"
+                problems.append(Problem("duplicate", place(names[index], node), what, "a value has one producer"))
+            elif value:
+                producers[value] = index
+    return producers
+
+
+def _check_outputs(graph: onnx.GraphProto, producers: dict[str, int], problems: list[Problem]) -> None:
+    seen: set[str] = set()
+    for value in graph.output:
+        where = f"output '{value.name}'"
+        if value.name in seen:
+            problems.append(Problem("duplicate", where, "the model has two outputs of this name"))
+        elif value.name not in producers:
+            problems.append(Problem("dangling", where, "is produced by no node, input or initializer"))
+        seen.add(value.name)
+    if not seen:
+        problems.append(Problem("output", "model", "has no outputs"))
+
+
+def _sorted(
+    nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Problem]
+) -> list[int]:
+    needs = [
+        {p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes
+    ]
+    order: list[int] = []
+    done = [False] * len(nodes)
+    waiting = list(range(len(nodes)))
+    while waiting:
+        blocked: list[int] = []
+        for index in waiting:
+            if all(done[p] for p in needs[index]):
+                done[index] = True
+                order.append(index)
+            else:
+                blocked.append(index)
+        if len(blocked) == len(waiting):
+            _report_cycles(blocked, needs, nodes, names, problems)
+            break
+        waiting = blocked
+    return order
+
+
+def _report_cycles(
+    blocked: list[int], needs: list[set[int]], nodes: Sequence[onnx.NodeProto], names: list[str], problems: list[Problem]
+) -> None:
+    """One problem for every cycle met when following unfinished inputs backwards."""
+    state = set(blocked)
+    while state:
+        path: list[int] = []
+        current: int | None = min(state)
+        while current is not None and current not in path:
+            path.append(current)
+            current = min((p for p in needs[current] if p in state), default=None)
+        if current is not None:
+            cycle = path[path.index(current) :][::-1]
+            chain = " -> ".join(f"{names[i]} ({nodes[i].op_type})" for i in (*cycle, cycle[0]))
+            problems.append(Problem("cycle", "model", f"nodes feed each other: {chain}"))
+        state -= set(path)

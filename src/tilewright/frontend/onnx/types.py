@@ -1,0 +1,206 @@
+"""Operators and element types: every node against ONNX's schema of its operator, types propagated node by node.
+
+Shapes are no matter here; they are checked where operators are lowered.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+import onnx.defs
+import onnx.shape_inference
+
+from tilewright.errors import Problem
+from tilewright.frontend.onnx.opsets import standard_domain
+from tilewright.frontend.onnx.structure import place
+from tilewright.frontend.onnx.tensors import type_name
+from tilewright.ops.definition import OPERATORS
+
+Types = dict[str, str]
+"""ONNX's text of a value's type by name: "tensor(float)", "seq(tensor(int64))"."""
+
+_UNKNOWN_DOMAINS_HINT = "remove the node, or replace it by standard operators"
+
+
+def type_text(proto: onnx.TypeProto) -> str | None:
+    """The text of a type, None where the model leaves it open."""
+    match proto.WhichOneof("value"):
+        case "tensor_type":
+            kind = proto.tensor_type.elem_type
+            return f"tensor({type_name(kind)})" if kind else None
+        case "sparse_tensor_type":
+            return f"sparse_tensor({type_name(proto.sparse_tensor_type.elem_type)})"
+        case "sequence_type":
+            inner = type_text(proto.sequence_type.elem_type)
+            return f"seq({inner})" if inner else None
+        case "optional_type":
+            inner = type_text(proto.optional_type.elem_type)
+            return f"optional({inner})" if inner else None
+        case _:
+            return None
+
+
+def check_types(
+    nodes: Iterable[tuple[str, onnx.NodeProto]],
+    types: Types,
+    declared: Mapping[str, str],
+    opsets: Mapping[str, int],
+    problems: list[Problem],
+) -> None:
+    """Checks operators, numbers of inputs and outputs, attributes and element types; appends what is wrong.
+
+    Args:
+        nodes: names and nodes in topological order.
+        types: of inputs and constants; the types of computed values are added.
+        declared: types that the model states for computed values.
+        opsets: versions of the operator sets.
+        problems: appended to.
+    """
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    for name, node in nodes:
+        where = place(name, node)
+        schema = _schema(node, opsets, where, problems)
+        if schema is None:
+            types.update({o: declared[o] for o in node.output if o in declared})
+            continue
+        problems.extend(_check_counts(node, schema, where))
+        problems.extend(_check_attributes(node, schema, where))
+        bound = _check_inputs(node, schema, types, where, problems)
+        results = _output_types(node, schema, bound, types, imports)
+        for output, result in zip(node.output, results, strict=True):
+            stated = declared.get(output)
+            if result and stated and result != stated:
+                what = f"computes '{output}' as {result}, but the model declares it as {stated}"
+                problems.append(Problem("type", where, what))
+            final = result or stated
+            if output and final:
+                types[output] = final
+
+
+def _schema(
+    node: onnx.NodeProto, opsets: Mapping[str, int], where: str, problems: list[Problem]
+) -> onnx.defs.OpSchema | None:
+    domain = standard_domain(node.domain)
+    version = opsets.get(domain)
+    if version is None:
+        shown = domain or "ai.onnx"
+        problems.append(Problem("operator", where, f"the model does not import the operator set '{shown}'"))
+        return None
+    if not onnx.defs.has(node.op_type, version, domain):
+        if (domain, node.op_type) not in OPERATORS:
+            what = f"operator '{node.op_type}' does not exist in version {version} of '{domain or 'ai.onnx'}'"
+            problems.append(Problem("operator", where, what, _UNKNOWN_DOMAINS_HINT))
+        return None
+    schema = onnx.defs.get_schema(node.op_type, version, domain)
+    if schema.deprecated:
+        what = f"operator '{node.op_type}' was removed from ONNX in version {schema.since_version}, the model uses {version}"
+        problems.append(Problem("operator", where, what))
+        return None
+    return schema
+
+
+def _check_counts(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Problem]:
+    for what, count, least, most in (
+        ("input", len(node.input), schema.min_input, schema.max_input),
+        ("output", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not least <= count <= most:
+            span = f"{least}" if least == most else f"at least {least}" if most >= 1 << 30 else f"{least} to {most}"
+            yield Problem("arity", where, f"expected {span} {what}{'' if span == '1' else 's'}, got {count}")
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    for position, (value, formal) in enumerate(zip(node.input, schema.inputs, strict=False)):
+        if not value and formal.option == single:
+            yield Problem("arity", where, f"input {position} ('{formal.name}') is required")
+
+
+def _check_attributes(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Problem]:
+    given = {a.name: a for a in node.attribute}
+    for name, formal in schema.attributes.items():
+        if formal.required and name not in given:
+            yield Problem("attribute", where, f"attribute '{name}' is required")
+    for name, attribute in given.items():
+        formal = schema.attributes.get(name)
+        if formal is None:
+            # Names that begin with two underscores are private notes of exporters.
+            if not name.startswith("__"):
+                known = ", ".join(sorted(schema.attributes)) or "none"
+                yield Problem("attribute", where, f"attribute '{name}' is not known", f"the operator has: {known}")
+        elif attribute.type and int(attribute.type) != int(formal.type.value):
+            expected = formal.type.name
+            found = onnx.AttributeProto.AttributeType.Name(attribute.type)
+            yield Problem("attribute", where, f"attribute '{name}': expected {expected}, got {found}")
+
+
+def _formal(parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int) -> onnx.defs.OpSchema.FormalParameter | None:
+    if position < len(parameters):
+        return parameters[position]
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return parameters[-1] if parameters and parameters[-1].option == variadic else None
+
+
+def _check_inputs(
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, where: str, problems: list[Problem]
+) -> Types:
+    """Types of the schema's type parameters, as the inputs bind them."""
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    bound: Types = {}
+    first: dict[str, int] = {}
+    for position, value in enumerate(node.input):
+        formal = _formal(schema.inputs, position)
+        found = types.get(value)
+        if formal is None or not value or found is None:
+            continue
+        parameter = formal.type_str
+        options = allowed.get(parameter, [parameter])
+        if found not in options:
+            listed = ", ".join(sorted(options)[:8]) + (", ..." if len(options) > 8 else "")
+            what = f"input {position} '{value}' has type {found}, expected {listed}"
+            problems.append(Problem("type", where, what))
+        elif formal.is_homogeneous and bound.setdefault(parameter, found) != found:
+            other = first[parameter]
+            what = f"input {position} '{value}' has type {found}, expected {bound[parameter]} like input {other}"
+            problems.append(Problem("type", where, what, "insert a Cast"))
+        first.setdefault(parameter, position)
+    return bound
+
+
+def _output_types(
+    node: onnx.NodeProto,
+    schema: onnx.defs.OpSchema,
+    bound: Types,
+    types: Types,
+    imports: list[onnx.OperatorSetIdProto],
+) -> list[str | None]:
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    results: list[str | None] = []
+    for position in range(len(node.output)):
+        formal = _formal(schema.outputs, position)
+        parameter = formal.type_str if formal else ""
+        options = allowed.get(parameter, [parameter] if parameter else [])
+        homogeneous = formal is not None and formal.is_homogeneous
+        results.append(bound.get(parameter) if homogeneous else None)
+        if results[-1] is None and len(options) == 1:
+            results[-1] = options[0]
+    if None not in results:
+        return results
+    inferred = _inferred(node, schema, types, imports)
+    return [r or inferred.get(o) for r, o in zip(results, node.output, strict=True)]
+
+
+def _inferred(
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, imports: list[onnx.OperatorSetIdProto]
+) -> Types:
+    """Output types by ONNX's own inference, for operators whose result type depends on attributes."""
+    given: dict[str, onnx.TypeProto] = {}
+    for name in node.input:
+        kind = types.get(name, "")
+        if not name:
+            continue
+        number = kind[7:-1].upper() if kind.startswith("tensor(") else ""
+        if number not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - an enum wrapper, no dict
+            return {}
+        given[name] = onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(number), None)
+    try:
+        found = onnx.shape_inference.infer_node_outputs(schema, node, given, opset_imports=imports)
+    except Exception:  # C++ errors of many kinds; a type that can't be inferred stays open
+        return {}
+    return {name: text for name, proto in found.items() if (text := type_text(proto))}

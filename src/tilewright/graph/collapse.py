@@ -1,0 +1,188 @@
+"""Normal form of a kernel's computations: no axes of extent 1, adjacent axes merged wherever every access walks them together.
+
+[N, C, H, W] + relu becomes one long axis; a 1x1 convolution becomes a matrix product. Buffers of the result are the same memory
+under merged shapes, so only their pointers are passed. All stages of a kernel are merged alike, and buffers and axes get
+canonical names, so that equal kernels of different layers become equal values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation
+from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads, walk
+from tilewright.expr.simplify import substitute
+from tilewright.expr.rewrite import replace_loads
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One future kernel.
+
+    Attributes:
+        stages: in canonical form; the last one writes `out`.
+        params: the kernel's buffers in the order of its parameters, inputs first, the output last.
+        arguments: the program's buffers that are passed for them.
+        label: the user's nodes that it computes.
+    """
+
+    stages: tuple[Computation, ...]
+    params: tuple[Buffer, ...]
+    arguments: tuple[Buffer, ...]
+    label: str
+
+
+def make_kernel(stages: Sequence[Computation]) -> Kernel:
+    """The canonical kernel of a chain of computations; every stage but the last is read by the next only."""
+    names = _canonical_names(stages)
+    merged = _merged(_without_units(_renamed(stages, names)))
+    final = {b.name: b for s in merged for b in s.inputs}
+    originals = [b for b in names if names[b].name in final and names[b].name[0] == "a"]
+    params = tuple(final[names[b].name] for b in originals)
+    labels = dict.fromkeys(s.label for s in stages if s.label)
+    return Kernel(tuple(merged), (*params, merged[-1].output), (*originals, stages[-1].output), " + ".join(labels))
+
+
+def _canonical_names(stages: Sequence[Computation]) -> dict[Buffer, Buffer]:
+    """Buffers become a0, a1, ... (inputs), t0, ... (between stages) and out."""
+    names: dict[Buffer, Buffer] = {}
+    outputs = [s.output for s in stages]
+    for s in stages:
+        for b in s.inputs:
+            if b not in names and b not in outputs:
+                names[b] = b.renamed(f"a{len(names)}")
+    for k, b in enumerate(outputs):
+        names[b] = b.renamed("out" if k == len(outputs) - 1 else f"t{k}")
+    return names
+
+
+def _renamed(stages: Sequence[Computation], names: dict[Buffer, Buffer]) -> list[Computation]:
+    """The stages over renamed buffers; axes become i0, ... and r0, ..."""
+    result: list[Computation] = []
+    for s in stages:
+        axes = tuple(Axis(Var(f"i{k}"), a.extent) for k, a in enumerate(s.axes))
+        inner = tuple(Axis(Var(f"r{k}"), a.extent) for k, a in enumerate(s.reduce_axes))
+        mapping: dict[Var, Expr] = {
+            old.var: new.var for old, new in zip((*s.axes, *s.reduce_axes), (*axes, *inner), strict=True)
+        }
+        body = replace_loads(substitute(s.body, mapping), lambda x: Load(names[x.buffer], x.indices))
+        result.append(Computation(names[s.output], axes, inner, body, s.reducer, s.label))
+    return result
+
+
+def _is_one(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 1
+
+
+def _without_units(stages: Sequence[Computation]) -> list[Computation]:
+    """Axes and dimensions of extent 1 dropped; reductions keep one axis."""
+
+    def squeeze(b: Buffer) -> Buffer:
+        return replace(b, shape=tuple(n for n in b.shape if not _is_one(n)))
+
+    def load(x: Load) -> Expr:
+        kept = tuple(i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not _is_one(n))
+        return Load(squeeze(x.buffer), kept)
+
+    result: list[Computation] = []
+    for s in stages:
+        inner = [a for a in s.reduce_axes if not _is_one(a.extent)] or list(s.reduce_axes[:1])
+        gone: dict[Var, Expr] = {a.var: const(0) for a in s.axes if _is_one(a.extent)}
+        gone |= {a.var: const(0) for a in s.reduce_axes if a not in inner}
+        body = replace_loads(substitute(s.body, gone), load)
+        axes = tuple(a for a in s.axes if not _is_one(a.extent))
+        result.append(Computation(squeeze(s.output), axes, tuple(inner), body, s.reducer, s.label))
+    return result
+
+
+def _merged(stages: list[Computation]) -> list[Computation]:
+    """Pairs of adjacent axes merged until no pair can be."""
+    changed = True
+    while changed:
+        changed = False
+        rank = len(stages[-1].axes)
+        linked = all(len(s.axes) == rank for s in stages)
+        for p in range(rank - 1):
+            pairs = [(s.axes[p], s.axes[p + 1]) for s in stages] if linked else []
+            done = _merge_everywhere(stages, pairs, p) if pairs else None
+            if done is not None:
+                stages, changed = done, True
+                break
+        for k, s in enumerate(stages):
+            for q in range(len(s.reduce_axes) - 1):
+                pair: list[tuple[Axis, Axis] | None] = [None] * len(stages)
+                pair[k] = (s.reduce_axes[q], s.reduce_axes[q + 1])
+                done = _merge_everywhere(stages, pair, None)
+                if done is not None:
+                    stages, changed = done, True
+                    break
+    return stages
+
+
+def _merge_everywhere(
+    stages: Sequence[Computation], pairs: Sequence[tuple[Axis, Axis] | None], output_dim: int | None
+) -> list[Computation] | None:
+    """Every stage with its pair merged, or None where an access does not walk its pair together."""
+    places: dict[str, int | None] = {}
+    for s, pair in zip(stages, pairs, strict=True):
+        if pair is not None and not _only_in_loads(s.body, pair):
+            return None
+        for x in loads(s.body):
+            place = None if pair is None else _place(x, pair)
+            if place == -1 or places.setdefault(x.buffer.name, place) != place:
+                return None
+    if output_dim is not None:
+        for s in stages:
+            if places.setdefault(s.output.name, output_dim) != output_dim:
+                return None
+    else:
+        if any(places.get(s.output.name) is not None for s in stages):
+            return None
+
+    def shrink(b: Buffer) -> Buffer:
+        k = places.get(b.name)
+        return b if k is None else replace(b, shape=(*b.shape[:k], b.shape[k] * b.shape[k + 1], *b.shape[k + 2 :]))
+
+    result: list[Computation] = []
+    for s, pair in zip(stages, pairs, strict=True):
+        merged = None if pair is None else Axis(Var(pair[0].var.name), pair[0].extent * pair[1].extent)
+
+        def load(x: Load, pair: tuple[Axis, Axis] | None = pair, merged: Axis | None = merged) -> Expr:
+            k = places.get(x.buffer.name)
+            if k is None or merged is None:
+                return Load(shrink(x.buffer), x.indices)
+            return Load(shrink(x.buffer), (*x.indices[:k], merged.var, *x.indices[k + 2 :]))
+
+        def axes(old: tuple[Axis, ...], pair: tuple[Axis, Axis] | None = pair, merged: Axis | None = merged):
+            if pair is None or merged is None:
+                return old
+            return tuple(merged if a is pair[0] else a for a in old if a is not pair[1])
+
+        body = replace_loads(s.body, load)
+        result.append(
+            Computation(shrink(s.output), axes(s.axes), axes(s.reduce_axes), body, s.reducer, s.label)
+        )
+    return result
+
+
+def _only_in_loads(body: Expr, pair: tuple[Axis, Axis]) -> bool:
+    """Whether the pair's variables occur as plain indices of loads only (a condition on them forbids merging)."""
+    variables = {pair[0].var, pair[1].var}
+    plain = {id(i) for x in loads(body) for i in x.indices}
+    for e in walk(body):
+        if isinstance(e, Load):
+            continue
+        if any(c in variables for c in e.children() if isinstance(c, Var)):
+            return False
+    return body not in variables and bool(plain) or not (free_vars(body) & variables)
+
+
+def _place(x: Load, pair: tuple[Axis, Axis]) -> int | None:
+    """The dimension at which a load walks the pair; None when it uses neither, -1 when it uses them otherwise."""
+    a, b = pair
+    used = [k for k, i in enumerate(x.indices) if free_vars(i) & {a.var, b.var}]
+    if not used:
+        return None
+    k = used[0]
+    together = len(used) == 2 and used[1] == k + 1 and x.indices[k] is a.var and x.indices[k + 1] is b.var
+    return k if together and x.buffer.shape[k + 1] is b.extent else -1

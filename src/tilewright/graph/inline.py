@@ -1,0 +1,89 @@
+"""Inlining of element-wise computations into their consumers, on the level of tensor expressions.
+
+A producer disappears where computing its elements anew costs no more than storing and loading them: it has one consumer that
+reads every element once, or its body is so cheap that repeating it does not matter.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation, points
+from tilewright.expr.nodes import Binary, Cast, Expr, Load, Unary, Var, loads, walk
+from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
+from tilewright.graph.program import Fallback, Program, Step
+
+MAX_NODES = 160
+"""Size of an expression beyond which nothing more is inlined into it."""
+
+CHEAP = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
+                   "eq", "ne", "lt", "le", "gt", "ge"))  # fmt: skip
+
+
+def inline_elementwise(program: Program) -> Program:
+    """The program with cheap or once-used element-wise computations inlined; outputs stay."""
+    kept_outputs = {buffer.name for _, buffer in program.outputs}
+    steps: list[Step | None] = list(program.steps)
+    for k in range(len(steps)):
+        producer = steps[k]
+        if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in kept_outputs:
+            continue
+        users = [j for j, s in enumerate(steps) if s is not None and producer.output in _inputs(s)]
+        targets = [steps[j] for j in users]
+        if not users or not all(isinstance(t, Computation) and _may_inline(producer, t, len(users)) for t in targets):
+            continue
+        for j, target in zip(users, targets, strict=True):
+            if isinstance(target, Computation):
+                steps[j] = inlined(producer, target)
+        steps[k] = None
+    return replace(program, steps=tuple(s for s in steps if s is not None))
+
+
+def _inputs(step: Step) -> Sequence[Buffer]:
+    if isinstance(step, Fallback):
+        return [b for b in step.inputs if b is not None]
+    return step.inputs
+
+
+def _may_inline(producer: Computation, consumer: Computation, users: int) -> bool:
+    reads = [x for x in loads(consumer.body) if x.buffer == producer.output]
+    size = sum(1 for _ in walk(producer.body))
+    if len(reads) * size + sum(1 for _ in walk(consumer.body)) > MAX_NODES:
+        return False
+    once = len(reads) == 1 and points(producer.axes) is points((*consumer.axes, *consumer.reduce_axes))
+    if consumer.is_reduction:
+        return once and users == 1 and not is_product(consumer.body)
+    return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
+
+
+def is_product(body: Expr) -> bool:
+    """Whether a body multiplies two loads of different elements (a contraction), casts aside."""
+    if not (isinstance(body, Binary) and body.op == "mul"):
+        return False
+    a, b = _bare(body.a), _bare(body.b)
+    return isinstance(a, Load) and isinstance(b, Load) and a is not b
+
+
+def _bare(e: Expr) -> Expr:
+    return _bare(e.a) if isinstance(e, Cast) else e
+
+
+def is_cheap(body: Expr) -> bool:
+    """Whether a body costs a handful of simple instructions and at most one load."""
+    if len(loads(body)) > 1:
+        return False
+    return all(n.op in CHEAP for n in walk(body) if isinstance(n, Unary | Binary))
+
+
+def inlined(producer: Computation, consumer: Computation) -> Computation:
+    """The consumer with every load of the producer's output replaced by the producer's body."""
+    axes = [a.var for a in producer.axes]
+
+    def load(x: Load) -> Expr:
+        if x.buffer != producer.output:
+            return x
+        mapping: Mapping[Var, Expr] = dict(zip(axes, x.indices, strict=True))
+        return substitute(producer.body, mapping)
+
+    return replace(consumer, body=replace_loads(consumer.body, load), label=consumer.label or producer.label)

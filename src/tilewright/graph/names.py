@@ -1,0 +1,73 @@
+"""Identifiers for buffers and symbols, made from the names that a model gives its values.
+
+A model calls values "/layer1/conv/Conv_output_0" or "p2o.DynamicDimension.0"; printed IR and generated code need
+identifiers. Errors that users see keep the model's names.
+"""
+
+import keyword
+import re
+from typing import get_args
+
+from tilewright.expr.dtype import DTYPES
+from tilewright.expr.nodes import BinaryOp, UnaryOp
+
+_LONGEST = 48
+
+
+def _literals(alias: object) -> set[str]:
+    found: set[str] = set()
+    for part in get_args(alias):
+        found |= {part} if isinstance(part, str) else _literals(part)
+    return found
+
+
+_RESERVED = frozenset(
+    {*keyword.kwlist, *keyword.softkwlist, *DTYPES, *_literals(BinaryOp), *_literals(UnaryOp)}
+    | {"select", "cast", "not_", "sum", "prod", "inf", "nan", "main", "parallel", "serial", "vectorized", "unrolled"}
+)
+"""Words that printed IR gives a meaning."""
+
+_LOOP_VARIABLE = re.compile(r"[a-z]\d+")
+
+
+def identifier(name: str) -> str:
+    """A name as an identifier of at most 48 characters that printed IR does not use for anything else."""
+    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    if len(text) > _LONGEST:
+        text = text[-_LONGEST:].lstrip("_")
+    if not text or text[0].isdigit():
+        text = f"v{text}"
+    return f"{text}_" if _is_reserved(text) else text
+
+
+def _is_reserved(name: str) -> bool:
+    return name in _RESERVED or _LOOP_VARIABLE.fullmatch(name) is not None
+
+
+class Namer:
+    """Gives out names of buffers, each once.
+
+    A name never ends in an underscore and digits, because one node's buffers are called `name`, `name_1`, ...
+    """
+
+    def __init__(self, symbols: frozenset[str] = frozenset()) -> None:
+        self._taken = set(symbols)
+        self._stems = {re.sub(r"_\d+$", "", name) for name in symbols}
+
+    def name(self, wish: str, *, numbered: bool = False) -> str:
+        """An identifier close to `wish` that was not given out before.
+
+        Args:
+            wish: what the model calls the value.
+            numbered: whether `name_1`, `name_2`, ... must be free too.
+        """
+        base, count = identifier(wish), 1
+        while shorter := re.search(r"^(.*)_(\d+)$", base):
+            base = f"{shorter[1]}{shorter[2]}"
+        base = f"{base}_" if _is_reserved(base) else base
+        name = base
+        while name in self._taken or (numbered and name in self._stems):
+            count += 1
+            name = f"{base}_v{count}"
+        self._taken.add(name)
+        return name

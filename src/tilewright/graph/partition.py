@@ -1,0 +1,72 @@
+"""Partition of a program into kernels: a reduction with its element-wise epilogue, or an element-wise computation alone."""
+
+from dataclasses import dataclass
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation, View
+from tilewright.expr.nodes import loads
+from tilewright.graph.collapse import Kernel, make_kernel
+from tilewright.graph.inline import inline_elementwise, is_product
+from tilewright.graph.program import Fallback, Program, Step
+
+Unit = Kernel | View | Fallback
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """A program whose computations are grouped: `units` in an order of execution."""
+
+    program: Program
+    units: tuple[Unit, ...]
+
+
+def partition(program: Program) -> Partition:
+    """Groups the computations of a program after inlining element-wise producers."""
+    program = inline_elementwise(program)
+    pinned = {buffer.name for _, buffer in program.outputs}
+    uses = _uses(program)
+    writers = {s.output: s for s in program.steps if isinstance(s, Computation)}
+    absorbed: dict[Buffer, Computation] = {}
+    for step in program.steps:
+        if isinstance(step, Computation) and not step.is_reduction:
+            first = _absorbable(step, writers, uses, pinned)
+            if first is not None:
+                absorbed[step.output] = first
+    gone = {c.output for c in absorbed.values()}
+    units: list[Unit] = []
+    for step in program.steps:
+        if not isinstance(step, Computation):
+            units.append(step)
+        elif step.output not in gone:
+            first = absorbed.get(step.output)
+            units.append(make_kernel([step] if first is None else [first, step]))
+    return Partition(program, tuple(units))
+
+
+def _uses(program: Program) -> dict[Buffer, int]:
+    count: dict[Buffer, int] = {}
+    for step in program.steps:
+        for b in _read(step):
+            count[b] = count.get(b, 0) + 1
+    return count
+
+
+def _read(step: Step) -> list[Buffer]:
+    return [b for b in step.inputs if b is not None]
+
+
+def _absorbable(
+    epilogue: Computation, writers: dict[Buffer, Computation], uses: dict[Buffer, int], pinned: set[str]
+) -> Computation | None:
+    """The reduction whose results the element-wise computation may take over as they are made."""
+    index = tuple(a.var for a in epilogue.axes)
+    candidates: list[Computation] = []
+    for b in epilogue.inputs:
+        producer = writers.get(b)
+        reads = [x for x in loads(epilogue.body) if x.buffer == b]
+        if producer is None or not producer.is_reduction or uses[b] != 1 or b.name in pinned:
+            continue
+        if len(reads) == 1 and reads[0].indices == index and b.shape == epilogue.output.shape:
+            candidates.append(producer)
+    # A contraction gains most; among equals the last one, whose operands are warm.
+    return max(reversed(candidates), key=lambda c: is_product(c.body), default=None)

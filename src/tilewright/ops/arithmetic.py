@@ -1,0 +1,129 @@
+"""Arithmetic on two or more broadcast tensors."""
+
+from functools import reduce
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType, float64
+from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.integer import floored_remainder, quotient, truncated_remainder
+from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type, scalar
+
+
+@operator("Add")
+def add(d: Definition) -> Operand:
+    """a + b"""
+    return elementwise(d, lambda a, b: a + b, *inputs_of_one_type(d, 0, 2))
+
+
+@operator("Sub")
+def sub(d: Definition) -> Operand:
+    """a - b"""
+    return elementwise(d, lambda a, b: a - b, *inputs_of_one_type(d, 0, 2))
+
+
+@operator("Mul")
+def mul(d: Definition) -> Operand:
+    """a * b"""
+    return elementwise(d, lambda a, b: a * b, *inputs_of_one_type(d, 0, 2))
+
+
+@operator("Div")
+def div(d: Definition) -> Operand:
+    """a / b; integers round towards zero."""
+    a, b = inputs_of_one_type(d, 0, 2)
+    return elementwise(d, (lambda x, y: x / y) if a.dtype.is_float else quotient, a, b)
+
+
+@operator("Mod")
+def mod(d: Definition) -> Operand:
+    """The remainder, with the sign of the divisor (`fmod` = 0, integers only) or of the dividend (`fmod` = 1)."""
+    a, b = inputs_of_one_type(d, 0, 2)
+    if not d.attr_int("fmod", 0):
+        if a.dtype.is_float:
+            raise ShapeError("expected fmod=1 for floating-point inputs, got fmod=0", where=f"node {d.label}")
+        return elementwise(d, floored_remainder, a, b)
+    if a.dtype.is_float:
+        wide = accumulator(a.dtype)
+        return elementwise(d, lambda x, y: cast(a.dtype, binary("fmod", cast(wide, x), cast(wide, y))), a, b)
+    return elementwise(d, truncated_remainder, a, b)
+
+
+@operator("Pow")
+def power(d: Definition) -> Operand:
+    """a ** b in the type of `a`; the exponent may have another type."""
+    base, exponent = d.input(0), d.input(1)
+    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, exponent)
+
+
+def _power(a: Expr, b: Expr) -> Expr:
+    if isinstance(b, Const) and (a.dtype.is_float or not b.dtype.is_float) and b.value in (1, 2, 3, 4):
+        square = a * a
+        return {1: a, 2: square, 3: square * a, 4: square * square}[int(b.value)]
+    # Integers go through float64, which has every integer power below 2**53.
+    wide = accumulator(a.dtype) if a.dtype.is_float else float64
+    if isinstance(b, Const) and b.value == -1 and a.dtype.is_float:
+        return const(1, wide) / cast(wide, a)
+    return binary("pow", cast(wide, a), cast(wide, b))
+
+
+@operator("Min")
+def smallest(d: Definition) -> Operand:
+    """The smallest of all inputs; NaN where any of them is NaN."""
+    return elementwise(d, lambda *x: reduce(minimum, x), *inputs_of_one_type(d))
+
+
+@operator("Max")
+def largest(d: Definition) -> Operand:
+    """The largest of all inputs; NaN where any of them is NaN."""
+    return elementwise(d, lambda *x: reduce(maximum, x), *inputs_of_one_type(d))
+
+
+@operator("Sum")
+def total(d: Definition) -> Operand:
+    """The sum of all inputs."""
+    return elementwise(d, lambda *x: reduce(lambda a, b: a + b, x), *inputs_of_one_type(d))
+
+
+@operator("Mean")
+def mean(d: Definition) -> Operand:
+    """The mean of all inputs."""
+    operands = inputs_of_one_type(d)
+    wide = accumulator(operands[0].dtype)
+
+    def body(*x: Expr) -> Expr:
+        summed = reduce(lambda a, b: a + b, (cast(wide, v) for v in x))
+        return cast(operands[0].dtype, summed / const(len(x), wide))
+
+    return elementwise(d, body, *operands)
+
+
+@operator("Clip")
+def clip(d: Definition) -> Operand:
+    """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since."""
+    x = d.input(0)
+    low, high = _limits(d, x.dtype)
+
+    def body(value: Expr) -> Expr:
+        value = value if low is None else maximum(value, low)
+        return value if high is None else minimum(value, high)
+
+    if low is None and high is None:
+        return d.view(x, x.shape)
+    return elementwise(d, body, x)
+
+
+def _limits(d: Definition, dtype: DType) -> tuple[Expr | None, Expr | None]:
+    if d.opset < 11:
+        low, high = d.attributes.get("min"), d.attributes.get("max")
+        return (None if low is None else const(low, dtype)), (None if high is None else const(high, dtype))
+    return _limit(d, 1, dtype), _limit(d, 2, dtype)
+
+
+def _limit(d: Definition, position: int, dtype: DType) -> Expr | None:
+    limit = d.optional(position)
+    if limit is None:
+        return None
+    expect_type(d, limit, dtype, f"input {position}")
+    return scalar(d, position)

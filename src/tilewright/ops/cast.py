@@ -1,0 +1,63 @@
+"""Conversions of element types."""
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import (
+    DType,
+    bfloat16,
+    boolean,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from tilewright.expr.nodes import cast
+from tilewright.ops.definition import Definition, Operand, operator
+
+ONNX_TYPES: dict[int, DType] = {
+    1: float32, 2: uint8, 3: int8, 4: uint16, 5: int16, 6: int32, 7: int64, 9: boolean, 10: float16, 11: float64,
+    12: uint32, 13: uint64, 16: bfloat16,
+}  # fmt: skip
+"""Element types by their number in TensorProto.DataType."""
+
+
+def attribute_type(d: Definition, name: str, default: DType | None = None) -> DType:
+    """The element type that an attribute names.
+
+    Raises:
+        ShapeError: the attribute is missing and has no default.
+        UnsupportedError: it is a type that tensors here can't have (strings, complex numbers, sub-byte types).
+    """
+    if name not in d.attributes:
+        if default is None:
+            raise ShapeError(f"attribute {name} is missing", where=f"node {d.label}")
+        return default
+    number = d.attr_int(name, 0)
+    if number not in ONNX_TYPES:
+        raise d.unsupported(f"element type number {number}")
+    return ONNX_TYPES[number]
+
+
+def converted(d: Definition, x: Operand, dtype: DType) -> Operand:
+    """`x` in another element type; `x` itself where it has it already."""
+    if x.dtype == dtype:
+        return d.view(x, x.shape)
+    return d.compute(x.shape, lambda *i: cast(dtype, x[i]))
+
+
+@operator("Cast")
+def cast_to(d: Definition) -> Operand:
+    """Conversion to the type `to`; floats are truncated to integers, bool means != 0."""
+    return converted(d, d.input(0), attribute_type(d, "to"))
+
+
+@operator("CastLike")
+def cast_like(d: Definition) -> Operand:
+    """Conversion to the type of input 1."""
+    return converted(d, d.input(0), d.input(1).dtype)

@@ -1,0 +1,147 @@
+"""Transposed convolution in gather form.
+
+A kernel as large as its stride hits every output once: [n, o, h, kh, w, kw] with plain indices, seen as [n, o, h*kh, w*kw].
+Otherwise the input is spread out with zeros between its elements and convolved with the mirrored kernel.
+"""
+
+from dataclasses import dataclass
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Const, Expr, both, cast, const, maximum, select
+from tilewright.ops.contraction import accumulator, epilogue, expect_dtype, expect_rank, expect_size, product, sum_over
+from tilewright.ops.conv import check_bias, check_kernel, groups_of
+from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.window import auto_pad_of, spatial_ints, split_padding
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[Expr, ...]
+    output: tuple[Expr, ...]
+    direct: bool
+    """Every output has exactly one tap per dimension."""
+
+
+@operator("ConvTranspose")
+def conv_transpose(d: Definition) -> Operand:
+    """Y[n, o, y*stride + k*dilation - pad] += X[n, i, y] * W[i, o, k] for all i, y, k; plus B[o]"""
+    x, w, bias = d.input(0), d.input(1), d.optional(2)
+    if x.rank < 3:
+        raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
+    expect_rank(d, w, x.rank, "W")
+    expect_dtype(d, w, x.dtype, "W")
+    check_kernel(d, w.shape[2:])
+    expect_size(d, x.shape[1], w.shape[0], "channels of X")
+    groups = groups_of(d, w.shape[0], "channels of X")
+    geometry = _geometry(d, x, w)
+    wide = accumulator(x.dtype)
+    if bias is not None:
+        check_bias(d, bias, w.shape[1] * groups, x.dtype)
+    total = (_direct if geometry.direct else _spread)(d, x, w, groups, geometry, wide)
+    added = None if bias is None else (lambda i: cast(wide, bias[i[1]]))
+    return d.view(epilogue(d, total, x.dtype, added), (x.shape[0], w.shape[1] * groups, *geometry.output))
+
+
+def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:
+    rank = x.rank - 2
+    strides = spatial_ints(d, "strides", rank, 1, least=1)
+    dilations = spatial_ints(d, "dilations", rank, 1, least=1)
+    extra = spatial_ints(d, "output_padding", rank, 0, least=0)
+    pads = spatial_ints(d, "pads", 2 * rank, 0)
+    wanted = d.attr_ints("output_shape")
+    if wanted and len(wanted) not in (rank, rank + 2):
+        raise ShapeError(f"output_shape: expected {rank} values, got {len(wanted)}", where=f"node {d.label}")
+    auto = auto_pad_of(d)
+    before: list[Expr] = []
+    output: list[Expr] = []
+    direct = True
+    for k in range(rank):
+        stride, span = strides[k], (w.shape[2 + k] - 1) * dilations[k] + 1
+        full = (x.shape[2 + k] - 1) * stride + span + extra[k]
+        size, front = full, const(0)
+        if wanted or auto.startswith("SAME"):
+            size = const(wanted[len(wanted) - rank + k]) if wanted else x.shape[2 + k] * stride
+            front = split_padding(maximum(full - size, 0), auto != "SAME_UPPER")[0]
+        elif auto == "NOTSET":
+            size, front = full - pads[k] - pads[rank + k], const(pads[k])
+            d.require(size >= 1, f"dimension {k}: pads leave nothing of an output of {full}")
+        before.append(front)
+        output.append(size)
+        # Writing x.size * stride is what proves that the view of the direct form is exact.
+        kernel = w.shape[2 + k]
+        plain = isinstance(kernel, Const) and kernel.value == stride and dilations[k] == 1
+        direct = direct and plain and is_zero(front) and size is x.shape[2 + k] * stride
+    return _Geometry(strides, dilations, tuple(before), tuple(output), direct)
+
+
+def is_zero(e: Expr) -> bool:
+    """Whether an expression is the literal 0."""
+    return isinstance(e, Const) and e.value == 0
+
+
+def _channel(o: Expr, c: Expr, w: Operand, groups: int) -> tuple[Expr, Expr]:
+    """Input channel and second index of the weights for output channel `o` and step `c` of its group."""
+    if groups == 1:
+        return c, o
+    depth = w.shape[0] // groups
+    return (o // w.shape[1]) * depth + c, o % w.shape[1]
+
+
+def _direct(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
+    """[N, O, h, kh, w, kw]: dimensions with a kernel of 1 have no k."""
+    kernel = w.shape[2:]
+    shape: list[Expr] = [x.shape[0], w.shape[1] * groups]
+    for size, taps in zip(x.shape[2:], kernel, strict=True):
+        shape.extend((size,) if is_one(taps) else (size, taps))
+
+    def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        channel, o = _channel(i[1], r[0], w, groups)
+        rest = iter(i[2:])
+        position: list[Expr] = []
+        tap: list[Expr] = []
+        for taps in kernel:
+            position.append(next(rest))
+            tap.append(const(0) if is_one(taps) else next(rest))
+        return product(x[(i[0], channel, *position)], w[(channel, o, *tap)], dtype)
+
+    return sum_over(d, shape, (w.shape[0] // groups,), body)
+
+
+def _spread(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
+    """A convolution of stride 1 of the spread-out input with the mirrored kernel."""
+    kernel = w.shape[2:]
+    reach = [(n - 1) * step for n, step in zip(kernel, g.dilations, strict=True)]
+    source = _spread_out(d, x, g, reach)
+
+    def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        (n, out, *y), (c, *k) = i, r
+        channel, o = _channel(out, c, w, groups)
+        position = [a + b * step for a, b, step in zip(y, k, g.dilations, strict=True)]
+        mirrored = [size - 1 - b for size, b in zip(kernel, k, strict=True)]
+        return product(source[(n, channel, *position)], w[(channel, o, *mirrored)], dtype)
+
+    return sum_over(d, (x.shape[0], w.shape[1] * groups, *g.output), (w.shape[0] // groups, *kernel), body)
+
+
+def _spread_out(d: Definition, x: Operand, g: _Geometry, reach: list[Expr]) -> Operand:
+    """`x` with stride - 1 zeros between elements and `reach - before` zeros in front, of size output + reach."""
+    shape = [n + r for n, r in zip(g.output, reach, strict=True)]
+    front = [r - b for r, b in zip(reach, g.before, strict=True)]
+    if all(is_zero(f) and s == 1 for f, s in zip(front, g.strides, strict=True)) and tuple(shape) == x.shape[2:]:
+        return x
+
+    def body(n: Expr, c: Expr, *z: Expr) -> Expr:
+        inside: list[Expr] = []
+        source: list[Expr] = []
+        for position, skip, stride, size in zip(z, front, g.strides, x.shape[2:], strict=True):
+            t = position - skip
+            source.append(t // stride)
+            inside.extend((t >= 0, t < (size - 1) * stride + 1))
+            if stride > 1:
+                inside.append((t % stride).equals(0))
+        return select(both(*inside), x[(n, c, *source)], const(0, x.dtype))
+
+    return d.compute((*x.shape[:2], *shape), body)

@@ -1,0 +1,41 @@
+"""Repetition along dimensions."""
+
+from tilewright.errors import ShapeError
+from tilewright.expr.nodes import Const, Expr
+from tilewright.ops.axes import printed
+from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one, operator
+
+
+@operator("Expand")
+def expand(d: Definition) -> Operand:
+    """The input broadcast together with the shape of input 1.
+
+    Raises:
+        ShapeError: the shapes can't be broadcast.
+    """
+    x, target = d.input(0), d.known(1)
+    if any(isinstance(n, Const) and n.value < 0 for n in target):
+        raise ShapeError(f"shape: expected sizes of 0 or more, got {printed(target)}", where=f"node {d.label}")
+    sizes = broadcast_shape(d, x.shape, target)
+    if len(sizes) == x.rank and all(a is b for a, b in zip(sizes, x.shape, strict=True)):
+        return d.view(x, x.shape)
+    return d.compute(sizes, lambda *i: at(x, i))
+
+
+@operator("Tile")
+def tile(d: Definition) -> Operand:
+    """The input repeated a number of times along every dimension.
+
+    Raises:
+        ShapeError: there is not one number per dimension.
+    """
+    x, repeats = d.input(0), d.known(1)
+    if len(repeats) != x.rank:
+        raise ShapeError(f"repeats: expected {x.rank} numbers, got {len(repeats)}", where=f"node {d.label}")
+
+    def body(*i: Expr) -> Expr:
+        return x[tuple(k if is_one(r) else k % n for k, r, n in zip(i, repeats, x.shape, strict=True))]
+
+    if all(is_one(r) for r in repeats):
+        return d.view(x, x.shape)
+    return d.compute(tuple(n * r for n, r in zip(x.shape, repeats, strict=True)), body)

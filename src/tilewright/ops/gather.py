@@ -1,0 +1,117 @@
+"""Elements picked by an index tensor. Indices that come from data are clamped, so no feed can read outside a tensor."""
+
+from collections.abc import Sequence
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select
+from tilewright.ops.axes import with_axis
+from tilewright.ops.definition import Definition, Operand, operator
+
+
+def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what: str) -> Expr:
+    """The index at `at` of an index tensor as a position in a dimension: counted from the front and inside it.
+
+    Raises:
+        ShapeError: a known index is out of range, or the index tensor is not of integers.
+    """
+    if not indices.dtype.is_int:
+        raise ShapeError(f"indices: expected an integer type, got {indices.dtype}", where=f"node {d.label}")
+    if indices.known is not None and all(isinstance(v, Const) for v in indices.known):
+        values = [int(v.value) for v in indices.known if isinstance(v, Const)]
+        _check(d, values, size, what)
+        if len(values) == 1:
+            return const(values[0]) if values[0] >= 0 else size + values[0]
+        if values and min(values) >= 0 and isinstance(size, Const):
+            return cast(int64, indices[tuple(at)])
+    value = indices.known[0] if indices.known is not None and len(indices.known) == 1 else indices[tuple(at)]
+    index = cast(int64, value)
+    if indices.dtype.kind == "i":
+        index = select(index < 0, index + size, index)
+    return maximum(minimum(index, size - 1), 0)
+
+
+def _check(d: Definition, values: Sequence[int], size: Expr, what: str) -> None:
+    """Refuses known indices that lie outside a dimension; a symbolic size is checked on every call."""
+    for value in sorted({min(values), max(values)}) if values else ():
+        inside = const(value) < size if value >= 0 else const(-value) <= size
+        d.require(inside, f"index {value} is out of range for {what} of size {size}")
+
+
+@operator("Gather")
+def gather(d: Definition) -> Operand:
+    """Slices of input 0 along `axis`, in the order of the indices."""
+    x, indices = d.input(0), d.input(1)
+    axis = d.axis(d.attr_int("axis", 0), x.rank)
+    end = axis + indices.rank
+    sizes = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+    def body(*i: Expr) -> Expr:
+        return x[(*i[:axis], picked(d, indices, i[axis:end], x.shape[axis], f"dimension {axis}"), *i[end:])]
+
+    return d.compute(sizes, body)
+
+
+@operator("GatherElements")
+def gather_elements(d: Definition) -> Operand:
+    """One element per index: the position along `axis` is the index, the others are its own.
+
+    Raises:
+        ShapeError: the numbers of dimensions differ.
+    """
+    x, indices = d.input(0), d.input(1)
+    if x.rank != indices.rank:
+        raise ShapeError(f"indices: expected {x.rank} dimensions, got {indices.rank}", where=f"node {d.label}")
+    axis = d.axis(d.attr_int("axis", 0), x.rank)
+    for k, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if k != axis:
+            d.require(m <= n, f"indices, dimension {k}: expected a size of at most {n}, got {m}")
+
+    def body(*i: Expr) -> Expr:
+        return x[with_axis(i, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))]
+
+    return d.compute(indices.shape, body)
+
+
+@operator("GatherND")
+def gather_nd(d: Definition) -> Operand:
+    """Slices of input 0 at index tuples, which lie along the last dimension of the indices.
+
+    Raises:
+        ShapeError: a tuple has no or too many entries, or the batch dimensions do not fit.
+        UnsupportedError: the length of the tuples is symbolic.
+    """
+    x, indices = d.input(0), d.input(1)
+    batch = d.attr_int("batch_dims", 0)
+    if not indices.rank:
+        raise ShapeError("indices: expected 1 dimension or more, got 0", where=f"node {d.label}")
+    if not isinstance(indices.shape[-1], Const):
+        raise d.unsupported("the length of the index tuples is symbolic")
+    depth = int(indices.shape[-1].value)
+    if not 0 <= batch < min(x.rank, indices.rank):
+        limit = min(x.rank, indices.rank)
+        raise ShapeError(f"batch_dims: expected 0 to {limit - 1}, got {batch}", where=f"node {d.label}")
+    if not 1 <= depth <= x.rank - batch:
+        raise ShapeError(
+            f"index tuples: expected 1 to {x.rank - batch} entries, got {depth}", where=f"node {d.label}"
+        )
+    for k in range(batch):
+        d.require_equal(x.shape[k], indices.shape[k], f"batch dimension {k}")
+    outer = indices.rank - 1
+    flat = _tuples(d, indices, depth)
+
+    def body(*i: Expr) -> Expr:
+        entries = tuple(
+            picked(d, flat[k], (*i[:outer], const(k)), x.shape[batch + k], f"dimension {batch + k}")
+            for k in range(depth)
+        )
+        return x[(*i[:batch], *entries, *i[outer:])]
+
+    return d.compute((*indices.shape[:-1], *x.shape[batch + depth :]), body)
+
+
+def _tuples(d: Definition, indices: Operand, depth: int) -> list[Operand]:
+    """For each entry of the tuples, the index tensor with only that entry's elements known."""
+    if indices.known is None or not all(isinstance(v, Const) for v in indices.known):
+        return [Operand(indices.buffer)] * depth
+    return [Operand(indices.buffer, indices.known[k::depth]) for k in range(depth)]

@@ -1,0 +1,114 @@
+"""Comparisons, logic, bit operations, choice, and tests for NaN and infinity."""
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType, boolean
+from tilewright.expr.nodes import BinaryOp, Expr, binary, both, cast, const, select, unary
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type
+
+_COMPARISONS: dict[str, BinaryOp] = {
+    "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
+}  # fmt: skip
+_LOGIC: dict[str, BinaryOp] = {"And": "and", "Or": "or", "Xor": "xor"}
+_BITS: dict[str, BinaryOp] = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor"}
+
+
+@operator(*_COMPARISONS)
+def comparison(d: Definition) -> Operand:
+    """A comparison of two tensors; false where either is NaN."""
+    return elementwise(d, lambda a, b: binary(_COMPARISONS[d.op_type], a, b), *inputs_of_one_type(d, 0, 2))
+
+
+@operator(*_LOGIC)
+def logic(d: Definition) -> Operand:
+    """A logical operation on two bool tensors."""
+    a, b = d.input(0), d.input(1)
+    expect_type(d, a, boolean, "input 0")
+    expect_type(d, b, boolean, "input 1")
+    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, b)
+
+
+@operator("Not")
+def logical_not(d: Definition) -> Operand:
+    """The logical negation."""
+    x = d.input(0)
+    expect_type(d, x, boolean, "input 0")
+    return elementwise(d, lambda v: unary("not", v), x)
+
+
+@operator(*_BITS)
+def bits(d: Definition) -> Operand:
+    """A bit operation on two integer tensors."""
+    operands = inputs_of_one_type(d, 0, 2)
+    _expect_integer(d, operands[0].dtype)
+    return elementwise(d, lambda a, b: binary(_BITS[d.op_type], a, b), *operands)
+
+
+@operator("BitwiseNot")
+def bitwise_not(d: Definition) -> Operand:
+    """Every bit flipped."""
+    x = d.input(0)
+    _expect_integer(d, x.dtype)
+    return elementwise(d, lambda v: binary("xor", v, const(-1, x.dtype)), x)
+
+
+@operator("BitShift")
+def bit_shift(d: Definition) -> Operand:
+    """Unsigned integers shifted by other ones; shifts by the width or more give 0.
+
+    Raises:
+        ShapeError: the direction is neither LEFT nor RIGHT.
+    """
+    a, b = inputs_of_one_type(d, 0, 2)
+    _expect_integer(d, a.dtype)
+    direction = d.attr_str("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise ShapeError(f"direction: expected LEFT or RIGHT, got {direction!r}", where=f"node {d.label}")
+    op: BinaryOp = "shl" if direction == "LEFT" else "shr"
+
+    def body(x: Expr, y: Expr) -> Expr:
+        # Processors shift by the amount modulo the width, or not at all: the result would depend on the machine.
+        inside = y < a.dtype.bits if a.dtype.kind == "u" else both(y >= 0, y < a.dtype.bits)
+        return select(inside, binary(op, x, select(inside, y, 0)), 0)
+
+    return elementwise(d, body, a, b)
+
+
+def _expect_integer(d: Definition, dtype: DType) -> None:
+    if not dtype.is_int:
+        raise ShapeError(f"input 0: expected an integer type, got {dtype}", where=f"node {d.label}")
+
+
+@operator("Where")
+def where(d: Definition) -> Operand:
+    """The element of input 1 where the condition holds, else that of input 2."""
+    condition = d.input(0)
+    expect_type(d, condition, boolean, "input 0 (condition)")
+    a, b = inputs_of_one_type(d, 1, 3)
+    return elementwise(d, select, condition, a, b)
+
+
+@operator("IsNaN")
+def is_nan(d: Definition) -> Operand:
+    """Whether elements are NaN."""
+    x = d.input(0)
+    return d.compute(x.shape, lambda *i: unary("isnan", x[i]))
+
+
+@operator("IsInf")
+def is_inf(d: Definition) -> Operand:
+    """Whether elements are infinite, of the signs asked for."""
+    x = d.input(0)
+    wide = accumulator(x.dtype)
+    negative, positive = bool(d.attr_int("detect_negative", 1)), bool(d.attr_int("detect_positive", 1))
+
+    def body(*i: Expr) -> Expr:
+        value = cast(wide, x[i])
+        if negative and positive:
+            return unary("isinf", value)
+        if not negative and not positive:
+            return const(False, boolean)
+        return value.equals(float("inf") if positive else float("-inf"))
+
+    return d.compute(x.shape, body)

@@ -1,0 +1,55 @@
+"""Matrix products of floating-point and integer tensors with NumPy's broadcasting of batch dimensions."""
+
+from tilewright.expr.dtype import int32
+from tilewright.expr.nodes import Expr, cast
+from tilewright.ops.contraction import accumulator, epilogue, expect_dtype, expect_size, matrix_product
+from tilewright.ops.definition import Definition, Operand, is_one, operator
+
+
+@operator("MatMul")
+def matmul(d: Definition) -> Operand:
+    """Y[..., m, n] = sum over k of A[..., m, k] * B[..., k, n]"""
+    a, b = d.input(0), d.input(1)
+    expect_dtype(d, b, a.dtype, "B")
+    return epilogue(d, matrix_product(d, a, b, accumulator(a.dtype)), a.dtype)
+
+
+@operator("MatMulInteger")
+def matmul_integer(d: Definition) -> Operand:
+    """Y = (A - a_zero_point) @ (B - b_zero_point) in int32"""
+    a = centred(d, d.input(0), d.optional(2), d.input(0).rank - 2, "a_zero_point")
+    b = centred(d, d.input(1), d.optional(3), d.input(1).rank - 1, "b_zero_point")
+    return matrix_product(d, a, b, int32)
+
+
+def centred(d: Definition, x: Operand, zero: Operand | None, axis: int, what: str) -> Operand:
+    """x - zero in int32, as a stage of its own; `x` itself where the zero point is left out or known to be 0.
+
+    Args:
+        d: the operator.
+        x: 8-bit integers.
+        zero: a scalar, one value per index of `axis`, or a tensor of the rank of `x` that broadcasts to it.
+        axis: dimension of `x` that a vector of zero points belongs to.
+        what: name of the zero point for errors.
+
+    Raises:
+        ShapeError: the zero point has another type than `x`, or its length is not the size of `axis`.
+    """
+    if zero is None or (zero.known is not None and all(v.children() == () and _is_zero(v) for v in zero.known)):
+        return x
+    expect_dtype(d, zero, x.dtype, what)
+    if zero.rank == 1 and not is_one(zero.shape[0]):
+        expect_size(d, zero.shape[0], x.shape[axis], what)
+
+    def body(*i: Expr) -> Expr:
+        if zero.rank > 1:
+            index = tuple(k * 0 if is_one(n) else k for k, n in zip(i, zero.shape, strict=True))
+        else:
+            index = tuple(i[axis] * 0 if is_one(n) else i[axis] for n in zero.shape)
+        return cast(int32, x[i]) - cast(int32, zero[index])
+
+    return d.compute(x.shape, body)
+
+
+def _is_zero(e: Expr) -> bool:
+    return getattr(e, "value", None) == 0

@@ -1,0 +1,219 @@
+"""Normalisations of images and sequences: by stored statistics, by the input's own, by neighbours, by a norm.
+
+LayerNormalization has its own file.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType, float32, float64
+from tilewright.expr.nodes import Expr, binary, cast, const, select, unary
+from tilewright.ops.contraction import accumulator, expect_rank, expect_size, sum_over
+from tilewright.ops.definition import Definition, Operand, at, operator
+from tilewright.ops.pool import power, root
+
+
+def _channels(d: Definition, x: Operand) -> Expr:
+    if x.rank < 2:
+        raise ShapeError(f"X: expected at least 2 dimensions, got {x.rank}", where=f"node {d.label}")
+    return x.shape[1]
+
+
+def _per_channel(d: Definition, position: int, size: Expr, what: str) -> Operand:
+    operand = d.input(position)
+    expect_rank(d, operand, 1, what)
+    expect_size(d, operand.shape[0], size, what)
+    return operand
+
+
+def _widest(*dtypes: DType) -> DType:
+    return float64 if float64 in dtypes else float32
+
+
+@operator("BatchNormalization")
+def batch_normalization(d: Definition) -> Operand:
+    """Y = X * factor[c] + shift[c], factor = scale / sqrt(var + epsilon), shift = B - mean * factor
+
+    Factor and shift are stages of their own: they are computed once where the statistics are constant.
+    """
+    x = d.input(0)
+    channels = _channels(d, x)
+    if d.wanted > 1 or d.attr_int("training_mode", 0):
+        raise d.unsupported("training mode is not expressed")
+    if d.attr_int("spatial", 1) != 1:
+        raise d.unsupported("statistics per element (spatial=0) are not expressed")
+    scale, bias, mean, var = (
+        _per_channel(d, k + 1, channels, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
+    )
+    wide = _widest(x.dtype, scale.dtype, mean.dtype)
+    epsilon = d.attr_float("epsilon", 1e-5)
+    # Statistics are few, so they are worked out in double precision: nothing is lost before the main loop.
+    exact = d.compute(
+        (channels,), lambda c: cast(float64, scale[c]) / unary("sqrt", cast(float64, var[c]) + epsilon)
+    )
+    shift = d.compute((channels,), lambda c: cast(wide, cast(float64, bias[c]) - cast(float64, mean[c]) * exact[c]))
+    factor = d.compute((channels,), lambda c: cast(wide, exact[c]))
+    return d.compute(x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1]] + shift[i[1]]), x.dtype)
+
+
+def _standardized(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:
+    """(x - mean) / sqrt(var + epsilon) in `dtype`, statistics over all dimensions behind the first `leading`."""
+    outer, inner = x.shape[:leading], x.shape[leading:]
+    count: Expr = const(1)
+    for n in inner:
+        count = count * n
+    amount = cast(dtype, count)
+    total = sum_over(d, outer, inner, lambda i, r: cast(dtype, x[(*i, *r)]))
+    mean = d.compute(outer, lambda *i: total[i] / amount)
+
+    def square(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        distance = cast(dtype, x[(*i, *r)]) - mean[i]
+        return distance * distance
+
+    spread = sum_over(d, outer, inner, square)
+    factor = d.compute(outer, lambda *i: 1.0 / unary("sqrt", spread[i] / amount + epsilon))
+    return d.compute(x.shape, lambda *i: (cast(dtype, x[i]) - mean[i[:leading]]) * factor[i[:leading]])
+
+
+@operator("InstanceNormalization")
+def instance_normalization(d: Definition) -> Operand:
+    """Y = scale[c] * (X - mean) / sqrt(var + epsilon) + B[c], statistics per image and channel"""
+    x = d.input(0)
+    channels = _channels(d, x)
+    scale, bias = _per_channel(d, 1, channels, "scale"), _per_channel(d, 2, channels, "B")
+    wide = accumulator(x.dtype)
+    normal = _standardized(d, x, 2, d.attr_float("epsilon", 1e-5), wide)
+    return d.compute(
+        x.shape, lambda *i: cast(x.dtype, normal[i] * cast(wide, scale[i[1]]) + cast(wide, bias[i[1]])), x.dtype
+    )
+
+
+@operator("GroupNormalization")
+def group_normalization(d: Definition) -> Operand:
+    """Y = scale * (X - mean) / sqrt(var + epsilon) + B, statistics per image and group of channels
+
+    Scale and bias have one value per group before opset 21 and one per channel since.
+    """
+    x = d.input(0)
+    channels = _channels(d, x)
+    groups = d.attr_int("num_groups", 0)
+    if groups < 1:
+        raise ShapeError(f"num_groups: expected a positive number, got {groups}", where=f"node {d.label}")
+    d.require((channels % groups).equals(0), f"channels of X: expected a multiple of {groups}, got {channels}")
+    width = channels // groups
+    by_group = d.opset < 21
+    expected = const(groups) if by_group else channels
+    scale, bias = _per_channel(d, 1, expected, "scale"), _per_channel(d, 2, expected, "bias")
+    wide = accumulator(x.dtype)
+    grouped = d.view(x, (x.shape[0], const(groups), width, *x.shape[2:]))
+    normal = _standardized(d, grouped, 2, d.attr_float("epsilon", 1e-5), wide)
+
+    def body(*i: Expr) -> Expr:
+        c = i[1] if by_group else i[1] * width + i[2]
+        return cast(x.dtype, normal[i] * cast(wide, scale[c]) + cast(wide, bias[c]))
+
+    return d.view(d.compute(grouped.shape, body, x.dtype), x.shape)
+
+
+@operator("RMSNormalization")
+def rms_normalization(d: Definition) -> Operand:
+    """Y = X / sqrt(mean of squares + epsilon) * scale, over the dimensions from `axis` on"""
+    x, scale = d.input(0), d.input(1)
+    leading = d.axis(d.attr_int("axis", -1), x.rank)
+    outer, inner = x.shape[:leading], x.shape[leading:]
+    wide = accumulator(x.dtype) if d.attr_int("stash_type", 1) == 1 else x.dtype
+    count: Expr = const(1)
+    for n in inner:
+        count = count * n
+
+    def square(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        value = cast(wide, x[(*i, *r)])
+        return value * value
+
+    total = sum_over(d, outer, inner, square)
+    epsilon = d.attr_float("epsilon", 1e-5)
+    factor = d.compute(outer, lambda *i: 1.0 / unary("sqrt", total[i] / cast(wide, count) + epsilon))
+    return d.compute(
+        x.shape,
+        lambda *i: cast(scale.dtype, cast(x.dtype, cast(wide, x[i]) * factor[i[:leading]])) * at(scale, i),
+    )
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance_normalization(d: Definition) -> Operand:
+    """Y = (X - mean) / (sqrt(var) + 1e-9), statistics over `axes`"""
+    x = d.input(0)
+    axes = sorted(d.axis(a, x.rank) for a in d.attr_ints("axes", (0, 2, 3)) or ())
+    wide = accumulator(x.dtype)
+    kept = [const(1) if k in axes else n for k, n in enumerate(x.shape)]
+    count: Expr = const(1)
+    for k in axes:
+        count = count * x.shape[k]
+    amount = cast(wide, count)
+    total = _sum_along(d, x, axes, kept, lambda i: cast(wide, x[i]))
+    mean = d.compute(kept, lambda *i: total[i] / amount)
+
+    def square(i: Sequence[Expr]) -> Expr:
+        distance = cast(wide, x[tuple(i)]) - at(mean, i)
+        return distance * distance
+
+    spread = _sum_along(d, x, axes, kept, square)
+    factor = d.compute(kept, lambda *i: unary("sqrt", spread[i] / amount) + 1e-9)
+    return d.compute(x.shape, lambda *i: cast(x.dtype, (cast(wide, x[i]) - at(mean, i)) / at(factor, i)))
+
+
+def _sum_along(
+    d: Definition, x: Operand, axes: Sequence[int], kept: Sequence[Expr], value: Callable[[tuple[Expr, ...]], Expr]
+) -> Operand:
+    """The sum of `value` at the indices of `x` along `axes`, which stay as dimensions of size 1."""
+
+    def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        index = list(i)
+        for k, position in zip(axes, r, strict=True):
+            index[k] = position
+        return value(tuple(index))
+
+    return sum_over(d, kept, [x.shape[k] for k in axes], body)
+
+
+@operator("LpNormalization")
+def lp_normalization(d: Definition) -> Operand:
+    """Y = X / (p-norm along `axis`); 0 where the norm is 0"""
+    x = d.input(0)
+    axis, p = d.axis(d.attr_int("axis", -1), x.rank), d.attr_int("p", 2)
+    if p not in (1, 2):
+        raise ShapeError(f"p: expected 1 or 2, got {p}", where=f"node {d.label}")
+    wide = accumulator(x.dtype)
+    kept = [const(1) if k == axis else n for k, n in enumerate(x.shape)]
+    total = _sum_along(d, x, [axis], kept, lambda i: power(cast(wide, x[i]), p))
+    norm = d.compute(kept, lambda *i: root(total[i], p))
+
+    def body(*i: Expr) -> Expr:
+        size = at(norm, i)
+        return cast(x.dtype, select(size.equals(0.0), const(0, wide), cast(wide, x[i]) / size))
+
+    return d.compute(x.shape, body, x.dtype)
+
+
+@operator("LRN")
+def lrn(d: Definition) -> Operand:
+    """Y = X / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta"""
+    x = d.input(0)
+    channels = _channels(d, x)
+    size = d.attr_int("size", 0)
+    if size < 1:
+        raise ShapeError(f"size: expected a positive number, got {size}", where=f"node {d.label}")
+    alpha, beta, bias = d.attr_float("alpha", 1e-4), d.attr_float("beta", 0.75), d.attr_float("bias", 1.0)
+    wide = accumulator(x.dtype)
+    front = (size - 1) // 2
+
+    def spread(*i: Expr) -> Expr:
+        c = i[1] - front
+        value = cast(wide, x[(i[0], c, *i[2:])])
+        return select(binary("and", c >= 0, c < channels), value * value, const(0, wide))
+
+    squares = d.compute((x.shape[0], channels + (size - 1), *x.shape[2:]), spread)
+    total = sum_over(d, x.shape, (const(size),), lambda i, r: squares[(i[0], i[1] + r[0], *i[2:])])
+    return d.compute(
+        x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) / binary("pow", total[i] * (alpha / size) + bias, beta))
+    )

@@ -1,0 +1,75 @@
+"""What element-wise operators share: broadcasting, agreement of types, and the precision of the arithmetic inside."""
+
+from collections.abc import Callable
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Expr, as_expr, cast
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one
+
+
+def elementwise(d: Definition, body: Callable[..., Expr], *operands: Operand) -> Operand:
+    """`body` of the elements of all operands, broadcast together.
+
+    Raises:
+        ShapeError: the shapes can't be broadcast.
+    """
+    shape = broadcast_shape(d, *(x.shape for x in operands))
+    return d.compute(shape, lambda *i: body(*(at(x, i) for x in operands)))
+
+
+def float_function(d: Definition, function: Callable[[Expr], Expr]) -> Operand:
+    """`function` of every element of input 0, a floating-point tensor; 16-bit types are computed in float32.
+
+    Raises:
+        ShapeError: the input is not floating point.
+    """
+    x = d.input(0)
+    if not x.dtype.is_float:
+        raise ShapeError(f"input 0: expected a floating-point type, got {x.dtype}", where=f"node {d.label}")
+    wide = accumulator(x.dtype)
+    return d.compute(x.shape, lambda *i: cast(x.dtype, function(cast(wide, x[i]))))
+
+
+def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -> tuple[Operand, ...]:
+    """Inputs `first` to `last` (exclusive; None for all), which must exist and have one element type.
+
+    Raises:
+        ShapeError: one is missing, or two types differ.
+    """
+    count = len(d.operands) if last is None else last
+    operands = tuple(d.input(k) for k in range(first, count))
+    if not operands:
+        raise ShapeError("expected at least 1 input, got 0", where=f"node {d.label}")
+    for k, x in enumerate(operands):
+        expect_type(d, x, operands[0].dtype, f"input {first + k}")
+    return operands
+
+
+def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:
+    """States the element type of an operand.
+
+    Raises:
+        ShapeError: it has another type.
+    """
+    if x.dtype != dtype:
+        raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
+
+
+def scalar(d: Definition, position: int) -> Expr:
+    """The one element of input `position`: its value where it is known, else a load.
+
+    Raises:
+        ShapeError: the input has more than one element.
+    """
+    x = d.input(position)
+    if not all(is_one(n) for n in x.shape):
+        sizes = ", ".join(map(str, x.shape))
+        raise ShapeError(f"input {position}: expected one element, got shape [{sizes}]", where=f"node {d.label}")
+    return at(x, tuple(as_expr(0) for _ in x.shape))
+
+
+def optional_scalar(d: Definition, position: int) -> Expr | None:
+    """Like `scalar`, or None where the input is left out."""
+    return None if d.optional(position) is None else scalar(d, position)

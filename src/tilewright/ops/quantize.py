@@ -1,0 +1,193 @@
+"""Quantisation: conversion to and from 8- and 16-bit integers with scale and zero point, and operators on them.
+
+Integer products are summed in int32 and requantised in one element-wise stage at the end.
+"""
+
+from collections.abc import Callable
+
+from tilewright.expr.computation import Reducer
+from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
+from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select, unary
+from tilewright.ops.contraction import accumulator, expect_dtype, expect_rank, expect_size, matrix_product
+from tilewright.ops.conv import check_bias, convolve, integer_operands
+from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.matmul import centred
+
+_ONNX_INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
+_ONNX_FLOATS = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64"}
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The smallest and the largest value of an integer type."""
+    if dtype.kind == "u":
+        return 0, (1 << dtype.bits) - 1
+    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+
+
+def saturated(value: Expr, dtype: DType) -> Expr:
+    """A whole floating-point value as `dtype`, limited to its range."""
+    low, high = integer_range(dtype)
+    return cast(dtype, minimum(maximum(value, const(low, value.dtype)), const(high, value.dtype)))
+
+
+def _parameter(d: Definition, x: Operand, p: Operand, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
+    """Reads a scale or zero point at an index of `x`: one value, one per index of `axis`, or one per block.
+
+    Raises:
+        ShapeError: its shape does not fit.
+    """
+    if p.rank == 0:
+        return lambda i: p[()]
+    if p.rank == 1 and is_one(p.shape[0]):
+        return lambda i: p[(const(0),)]
+    axis = d.axis(d.attr_int("axis", 1), x.rank)
+    if p.rank == 1:
+        expect_size(d, p.shape[0], x.shape[axis], what)
+        return lambda i: p[(i[axis],)]
+    expect_rank(d, p, x.rank, what)
+    block = d.attr_int("block_size", 0)
+    if block < 1:
+        raise d.unsupported(f"{what} of {p.rank} dimensions without block_size")
+    for k, (have, want) in enumerate(zip(p.shape, x.shape, strict=True)):
+        expect_size(d, have, (want + (block - 1)) // block if k == axis else want, f"dimension {k} of {what}")
+    return lambda i: p[tuple(n // block if k == axis else n for k, n in enumerate(i))]
+
+
+@operator("QuantizeLinear")
+def quantize_linear(d: Definition) -> Operand:
+    """Y = saturate(round(X / y_scale) + y_zero_point), halves to even"""
+    x, scale, zero = d.input(0), d.input(1), d.optional(2)
+    stated = d.attr_int("output_dtype", 0)
+    if stated and stated not in _ONNX_INTEGERS:
+        raise d.unsupported(f"output type {stated} is not an 8- or 16-bit integer")
+    dtype = zero.dtype if zero is not None else DTYPES[_ONNX_INTEGERS[stated]] if stated else uint8
+    if dtype.name not in _ONNX_INTEGERS.values():
+        raise d.unsupported(f"output type {dtype} is not an 8- or 16-bit integer")
+    if stated:
+        expect_size(d, const(dtype.bits), const(DTYPES[_ONNX_INTEGERS[stated]].bits), "bits of y_zero_point")
+    wide = accumulator(scale.dtype)
+    read_scale = _parameter(d, x, scale, "y_scale")
+    read_zero = None if zero is None else _parameter(d, x, zero, "y_zero_point")
+
+    def body(*i: Expr) -> Expr:
+        value = unary("round", cast(scale.dtype, cast(wide, cast(wide, x[i]) / cast(wide, read_scale(i)))))
+        value = cast(wide, value)
+        return saturated(value if read_zero is None else value + cast(wide, read_zero(i)), dtype)
+
+    return d.compute(x.shape, body)
+
+
+@operator("DequantizeLinear")
+def dequantize_linear(d: Definition) -> Operand:
+    """Y = (X - x_zero_point) * x_scale"""
+    x, scale, zero = d.input(0), d.input(1), d.optional(2)
+    if not x.dtype.is_int:
+        raise d.unsupported(f"input type {x.dtype} is not an integer")
+    stated = d.attr_int("output_dtype", 0)
+    if stated and stated not in _ONNX_FLOATS:
+        raise d.unsupported(f"output type {stated} is not a floating-point type")
+    dtype = DTYPES[_ONNX_FLOATS[stated]] if stated else scale.dtype
+    wide = accumulator(scale.dtype)
+    read_scale = _parameter(d, x, scale, "x_scale")
+    if zero is not None:
+        expect_dtype(d, zero, x.dtype, "x_zero_point")
+    read_zero = None if zero is None or _known_zero(zero) else _parameter(d, x, zero, "x_zero_point")
+
+    def body(*i: Expr) -> Expr:
+        value = cast(int32, x[i])
+        if read_zero is not None:
+            value = value - cast(int32, read_zero(i))
+        return cast(dtype, cast(wide, value) * cast(wide, read_scale(i)))
+
+    return d.compute(x.shape, body)
+
+
+def _known_zero(x: Operand) -> bool:
+    return x.known is not None and all(isinstance(v, Const) and v.value == 0 for v in x.known)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
+    """(Y, y_scale, y_zero_point): uint8 with the scale of X's own range, which always includes 0"""
+    x = d.input(0)
+    expect_dtype(d, x, float32, "X")
+    high = d.reduce((), x.shape, lambda i, r: x[r], Reducer.MAX)
+    low = d.reduce((), x.shape, lambda i, r: x[r], Reducer.MIN)
+
+    def step() -> Expr:
+        span = maximum(high[()], 0.0) - minimum(low[()], 0.0)
+        # All zeros have no range; any positive scale represents them.
+        return select(span.equals(0.0), const(1.0, float32), span / 255.0)
+
+    scale = d.compute((), step)
+    zero = d.compute((), lambda: saturated(unary("round", (0.0 - minimum(low[()], 0.0)) / scale[()]), uint8))
+    y = d.compute(
+        x.shape, lambda *i: saturated(unary("round", x[i] / scale[()]) + cast(float32, zero[()]), uint8), uint8
+    )
+    return y, scale, zero
+
+
+def _requantised(
+    d: Definition, total: Operand, factor: Callable[[tuple[Expr, ...]], Expr], zero: Operand, bias: Operand | None
+) -> Operand:
+    """saturate(round((total + bias[channel]) * factor) + zero) in the type of `zero`."""
+
+    def body(*i: Expr) -> Expr:
+        value = total[i] if bias is None else total[i] + bias[i[1]]
+        shifted = unary("round", cast(float32, value) * factor(i)) + cast(float32, _scalar(zero))
+        return saturated(shifted, zero.dtype)
+
+    return d.compute(total.shape, body)
+
+
+def _scalar(p: Operand) -> Expr:
+    return p[tuple(const(0) for _ in p.shape)]
+
+
+def _expect_one(d: Definition, p: Operand, what: str) -> None:
+    for n in p.shape:
+        expect_size(d, n, const(1), what)
+
+
+@operator("QLinearConv")
+def qlinear_conv(d: Definition) -> Operand:
+    """Conv of quantised tensors: (sum + B) * x_scale*w_scale/y_scale, rounded, plus y_zero_point"""
+    scale_x, scale_w, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
+    _expect_one(d, scale_x, "x_scale")
+    _expect_one(d, scale_y, "y_scale")
+    _expect_one(d, zero_y, "y_zero_point")
+    bias = d.optional(8)
+    total = convolve(d, *integer_operands(d, (0, 2), (3, 5)), int32)
+    if bias is not None:
+        check_bias(d, bias, total.shape[1], int32)
+    single = scale_w.rank == 0 or is_one(scale_w.shape[0])
+    if not single:
+        expect_size(d, scale_w.shape[0], total.shape[1], "w_scale")
+
+    def factor(i: tuple[Expr, ...]) -> Expr:
+        weight = _scalar(scale_w) if single else scale_w[(i[1],)]
+        return _scalar(scale_x) * weight / _scalar(scale_y)
+
+    return _requantised(d, total, factor, zero_y, bias)
+
+
+@operator("QLinearMatMul")
+def qlinear_matmul(d: Definition) -> Operand:
+    """MatMul of quantised tensors: sum * a_scale*b_scale/y_scale, rounded, plus y_zero_point"""
+    a, b = d.input(0), d.input(3)
+    scale_a, scale_b, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
+    for p, what in ((scale_a, "a_scale"), (scale_y, "y_scale"), (zero_y, "y_zero_point")):
+        if p.rank > 1 or (p.rank == 1 and not is_one(p.shape[0])):
+            raise d.unsupported(f"{what} is not one value")
+    if scale_b.rank > 1:
+        raise d.unsupported("b_scale has more than one dimension")
+    left = centred(d, a, d.input(2), a.rank - 2, "a_zero_point")
+    right = centred(d, b, d.input(5), b.rank - 1, "b_zero_point")
+    total = matrix_product(d, left, right, int32)
+    single = scale_b.rank == 0 or is_one(scale_b.shape[0])
+
+    def factor(i: tuple[Expr, ...]) -> Expr:
+        weight = _scalar(scale_b) if single else scale_b[(i[-1],)]
+        return cast(float32, _scalar(scale_a)) * cast(float32, weight) / cast(float32, _scalar(scale_y))
+
+    return _requantised(d, total, factor, zero_y, None)

@@ -1,0 +1,185 @@
+"""Resizing by interpolation: nearest, linear and cubic, with all of ONNX's coordinate transformations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import FALSE, Expr, binary, cast, const, select
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.resize_scale import Ratio, Scale, clamped, coordinate, scales_of, short_fraction
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampling:
+    """The attributes that say which elements are read, and with which weights."""
+
+    mode: str
+    transformation: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    extrapolation: float
+
+    @property
+    def crops(self) -> bool:
+        """Whether coordinates outside the input give the extrapolation value."""
+        return self.transformation == "tf_crop_and_resize"
+
+
+@operator("Resize")
+def resize(d: Definition) -> Operand:
+    """Y[y] = X at the source coordinate of y, interpolated"""
+    x = d.input(0)
+    if d.opset < 11:
+        return _resized(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _simple(d))
+    if d.attr_int("antialias", 0):
+        raise d.unsupported("antialias is not expressed")
+    sampling = _Sampling(
+        d.attr_str("mode", "nearest"),
+        d.attr_str("coordinate_transformation_mode", "half_pixel"),
+        d.attr_str("nearest_mode", "round_prefer_floor"),
+        d.attr_float("cubic_coeff_a", -0.75),
+        bool(d.attr_int("exclude_outside", 0)),
+        d.attr_float("extrapolation_value", 0.0),
+    )
+    return _resized(d, x, scales_of(d, x, roi=1, scales=2, sizes=3), sampling)
+
+
+@operator("Upsample")
+def upsample(d: Definition) -> Operand:
+    """Resize as it was before opset 11: asymmetric coordinates"""
+    x = d.input(0)
+    if d.opset >= 9:
+        return _resized(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _simple(d))
+    factors = [short_fraction(float(v)) for v in d.attributes.get("scales", ())]
+    if len(factors) != x.rank:
+        raise ShapeError(f"scales: expected {x.rank} values, got {len(factors)}", where=f"node {d.label}")
+    scales = [
+        Scale(n, (n * f.numerator) // f.denominator, const(f.numerator), const(f.denominator))
+        for n, f in zip(x.shape, factors, strict=True)
+    ]
+    return _resized(d, x, scales, _simple(d))
+
+
+def _simple(d: Definition) -> _Sampling:
+    # Before opset 11 nearest meant the floor where a dimension grows and the ceiling where it shrinks.
+    return _Sampling(d.attr_str("mode", "nearest"), "asymmetric", "simple", -0.75, False, 0.0)
+
+
+def _resized(d: Definition, x: Operand, scales: Sequence[Scale], sampling: _Sampling) -> Operand:
+    axes = [k for k, s in enumerate(scales) if not s.is_identity]
+    if not axes:
+        return x
+    if sampling.mode == "nearest":
+        return _nearest(d, x, scales, axes, sampling)
+    if sampling.mode not in ("linear", "cubic", "bilinear", "trilinear"):
+        raise ShapeError(f"mode: expected nearest, linear or cubic, got {sampling.mode!r}", where=f"node {d.label}")
+    if not x.dtype.is_float:
+        raise d.unsupported(f"mode {sampling.mode} on {x.dtype}")
+    if sampling.mode != "cubic":
+        return _interpolated(d, x, scales, axes, sampling, x.dtype)
+    # Cubic is separable: one pass per dimension reads 4 elements instead of 4 to the power of the dimensions.
+    value = x
+    for k in axes[:-1]:
+        value = _interpolated(d, value, scales, [k], sampling, accumulator(x.dtype))
+    return _interpolated(d, value, scales, axes[-1:], sampling, x.dtype)
+
+
+def _shape(x: Operand, scales: Sequence[Scale], axes: Sequence[int]) -> list[Expr]:
+    return [scales[k].output if k in axes else n for k, n in enumerate(x.shape)]
+
+
+def _nearest(d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling) -> Operand:
+    def body(*i: Expr) -> Expr:
+        index = list(i)
+        outside: Expr = FALSE
+        for k in axes:
+            s = scales[k]
+            at = coordinate(d, sampling.transformation, s, i[k])
+            mode = sampling.nearest
+            if mode == "simple":
+                mode = "ceil" if _shrinks(s) else "floor"
+            index[k] = clamped(at.rounded(mode), s.size, i[k], s.output)
+            outside = binary("or", outside, _outside(at, s.size))
+        value = x[tuple(index)]
+        return select(outside, const(sampling.extrapolation, x.dtype), value) if sampling.crops else value
+
+    return d.compute(_shape(x, scales, axes), body)
+
+
+def _shrinks(s: Scale) -> bool:
+    smaller = s.top < s.bottom
+    return bool(getattr(smaller, "value", False))
+
+
+def _outside(at: Ratio, size: Expr) -> Expr:
+    return binary("or", at.numerator < 0, at.numerator > at.denominator * (size - 1))
+
+
+def _interpolated(
+    d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling, dtype: DType
+) -> Operand:
+    """The weighted sum over the taps of all `axes` at once."""
+    wide = accumulator(x.dtype)
+
+    def body(*i: Expr) -> Expr:
+        coordinates = {k: coordinate(d, sampling.transformation, scales[k], i[k]) for k in axes}
+        taps = {k: _taps(coordinates[k], scales[k], i[k], sampling, wide) for k in axes}
+
+        def value(remaining: Sequence[int], index: tuple[Expr, ...]) -> Expr:
+            if not remaining:
+                return cast(wide, x[index])
+            k = remaining[0]
+            parts = [value(remaining[1:], (*index[:k], t, *index[k + 1 :])) * weight for t, weight in taps[k]]
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            return total
+
+        result = cast(dtype, value(axes, i))
+        if not sampling.crops:
+            return result
+        outside: Expr = FALSE
+        for k in axes:
+            outside = binary("or", outside, _outside(coordinates[k], scales[k].size))
+        return select(outside, const(sampling.extrapolation, dtype), result)
+
+    return d.compute(_shape(x, scales, axes), body)
+
+
+def _taps(at: Ratio, s: Scale, i: Expr, sampling: _Sampling, dtype: DType) -> list[tuple[Expr, Expr]]:
+    """(index, weight) of every element that contributes along one dimension; indices outside repeat the border."""
+    base = at.floor
+    fraction = cast(dtype, at.numerator % at.denominator) / cast(dtype, at.denominator)
+    if sampling.mode == "cubic":
+        first, weights = -1, cubic_weights(fraction, sampling.cubic)
+    else:
+        first, weights = 0, [1.0 - fraction, fraction]
+    positions = [base + (first + k) for k in range(len(weights))]
+    if sampling.exclude_outside:
+        zero = const(0, dtype)
+        weights = [
+            select(binary("and", p >= 0, p < s.size), w, zero) for p, w in zip(positions, weights, strict=True)
+        ]
+        total = weights[0]
+        for w in weights[1:]:
+            total = total + w
+        weights = [w / total for w in weights]
+    return [(clamped(p, s.size, i, s.output), w) for p, w in zip(positions, weights, strict=True)]
+
+
+def cubic_weights(t: Expr, a: float) -> list[Expr]:
+    """Weights of the elements at -1, 0, 1, 2 for a coordinate `t` in [0, 1).
+
+    Source: R. Keys, "Cubic convolution interpolation for digital image processing", 1981, eq. 4 for free parameter `a`.
+    """
+
+    def near(x: Expr) -> Expr:
+        return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
+
+    def far(x: Expr) -> Expr:
+        return ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+
+    return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]

@@ -1,0 +1,219 @@
+"""Sizes, scales and source coordinates of Resize, in exact rational arithmetic over int64 expressions.
+
+ONNX writes coordinates in floating point. All of them are ratios of integers (sizes, and scales that are short fractions), so
+that here an index is a quotient such as `y // 2`, and an interpolation weight is one division of two integers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+
+import numpy as np
+
+from tilewright.errors import ShapeError
+from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.nodes import Binary, Const, Expr, Var, const, maximum, minimum, select
+from tilewright.expr.polynomial import expression, polynomial
+from tilewright.ops.definition import Definition, Known, Operand
+
+_LARGEST_DENOMINATOR = 4096
+_ALL = (Fraction(0), Fraction(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How one dimension is resized: size -> output, by a factor of top / bottom."""
+
+    size: Expr
+    output: Expr
+    top: Expr
+    bottom: Expr
+    region: tuple[Fraction, Fraction] = _ALL
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing changes along this dimension."""
+        return self.size is self.output and self.top is self.bottom and self.region == _ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A coordinate: numerator / denominator, the denominator positive."""
+
+    numerator: Expr
+    denominator: Expr
+
+    @property
+    def floor(self) -> Expr:
+        """The largest integer that is not larger."""
+        return self.numerator // self.denominator
+
+    def rounded(self, mode: str) -> Expr:
+        """The integer of a nearest_mode."""
+        n, m = self.numerator, self.denominator
+        match mode:
+            case "floor":
+                return n // m
+            case "ceil":
+                return (n + m - 1) // m
+            case "round_prefer_ceil":
+                return (n * 2 + m) // (m * 2)
+            case _:
+                return (n * 2 + m - 1) // (m * 2)
+
+
+def short_fraction(value: float) -> Fraction:
+    """The fraction that a float32 stands for: the shortest that rounds to it, else its exact value."""
+    short = Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
+    return short if np.float32(float(short)) == np.float32(value) else Fraction(value)
+
+
+def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes: int | None) -> list[Scale]:
+    """One `Scale` per dimension of `x`, from the inputs at the given positions.
+
+    Raises:
+        ShapeError: neither or both of scales and sizes are given, or a length does not fit.
+        UnsupportedError: their values depend on data.
+    """
+    axes = [d.axis(a, x.rank) for a in d.attr_ints("axes") or range(x.rank)]
+    regions = _regions(d, roi, axes)
+    by_scale = _present(d, scales)
+    by_size = sizes is not None and _present(d, sizes)
+    if by_scale == by_size:
+        got = "both" if by_scale else "neither"
+        raise ShapeError(f"expected either scales or sizes, got {got}", where=f"node {d.label}")
+    given = _listed(d, scales if by_scale else sizes or 0, len(axes), "scales" if by_scale else "sizes")
+    result = [Scale(n, n, const(1), const(1)) for n in x.shape]
+    if by_scale:
+        for axis, value in zip(axes, given, strict=True):
+            if not isinstance(value, Const):
+                raise d.unsupported("scales are not constant")
+            result[axis] = _from_scale(d, x.shape[axis], float(value.value), regions.get(axis))
+        return result
+    policy = d.attr_str("keep_aspect_ratio_policy", "stretch")
+    common: Fraction | None = None
+    if policy != "stretch":
+        given, common = _kept_aspect(d, [x.shape[a] for a in axes], given, policy)
+    for axis, value in zip(axes, given, strict=True):
+        size = x.shape[axis]
+        top, bottom = (const(1), const(1)) if size is value else (value, size)
+        if common is not None:
+            top, bottom = const(common.numerator), const(common.denominator)
+        result[axis] = Scale(size, value, top, bottom, regions.get(axis, _ALL))
+    return result
+
+
+def _present(d: Definition, position: int) -> bool:
+    operand = d.optional(position)
+    return operand is not None and not any(isinstance(n, Const) and n.value == 0 for n in operand.shape)
+
+
+def _listed(d: Definition, position: int, count: int, what: str) -> Known:
+    values = d.known(position)
+    if len(values) != count:
+        raise ShapeError(f"{what}: expected {count} values, got {len(values)}", where=f"node {d.label}")
+    return values
+
+
+def _regions(d: Definition, position: int | None, axes: Sequence[int]) -> Mapping[int, tuple[Fraction, Fraction]]:
+    """(start, end) per axis where the coordinates are those of tf_crop_and_resize."""
+    if d.attr_str("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
+        return {}
+    if position is None or not _present(d, position):
+        raise ShapeError("tf_crop_and_resize needs input roi", where=f"node {d.label}")
+    values = _listed(d, position, 2 * len(axes), "roi")
+    if not all(isinstance(v, Const) for v in values):
+        raise d.unsupported("roi is not constant")
+    ends = [short_fraction(float(v.value)) for v in values if isinstance(v, Const)]
+    return {axis: (ends[k], ends[len(axes) + k]) for k, axis in enumerate(axes)}
+
+
+def _from_scale(d: Definition, size: Expr, value: float, region: tuple[Fraction, Fraction] | None) -> Scale:
+    if not value > 0:
+        raise ShapeError(f"scales: expected positive values, got {value}", where=f"node {d.label}")
+    scale = short_fraction(value)
+    start, end = region or _ALL
+    # With a region the output covers it: floor(size * (end - start) * scale).
+    factor = scale * (end - start)
+    output = (size * factor.numerator) // factor.denominator
+    return Scale(size, output, const(scale.numerator), const(scale.denominator), (start, end))
+
+
+def _kept_aspect(
+    d: Definition, sizes: Sequence[Expr], wanted: Sequence[Expr], policy: str
+) -> tuple[tuple[Expr, ...], Fraction]:
+    """Output sizes that keep the proportions, and their common scale."""
+    if policy not in ("not_larger", "not_smaller"):
+        expected = "stretch, not_larger or not_smaller"
+        raise ShapeError(f"keep_aspect_ratio_policy: expected {expected}, got {policy!r}", where=f"node {d.label}")
+    have = [int(n.value) for n in sizes if isinstance(n, Const)]
+    want = [int(n.value) for n in wanted if isinstance(n, Const)]
+    if len(have) != len(sizes) or len(want) != len(wanted):
+        raise d.unsupported(f"keep_aspect_ratio_policy {policy} with symbolic sizes")
+    factors = [Fraction(w, h) for w, h in zip(want, have, strict=True)]
+    common = min(factors) if policy == "not_larger" else max(factors)
+    return tuple(const(int(common * h + Fraction(1, 2))) for h in have), common
+
+
+def coordinate(d: Definition, mode: str, s: Scale, i: Expr) -> Ratio:
+    """The source coordinate of output index `i` along a dimension.
+
+    Raises:
+        ShapeError: unknown mode.
+        UnsupportedError: tf_crop_and_resize to a symbolic size.
+    """
+    a, b = s.top, s.bottom
+    match mode:
+        case "asymmetric":
+            return _lowest_terms(i * b, a)
+        case "half_pixel":
+            return _lowest_terms((i * 2 + 1) * b - a, a * 2)
+        case "pytorch_half_pixel":
+            single = s.output.equals(1)
+            n = select(single, const(0), (i * 2 + 1) * b - a)
+            return _lowest_terms(n, a * 2)
+        case "align_corners":
+            return _lowest_terms(i * (s.size - 1), maximum(s.output - 1, 1))
+        case "half_pixel_symmetric":
+            return _lowest_terms((s.size - 1) * a + (i * 2 + 1 - s.output) * b, a * 2)
+        case "tf_crop_and_resize":
+            return _cropped(d, s, i)
+        case _:
+            raise ShapeError(f"coordinate_transformation_mode: {mode!r} is unknown", where=f"node {d.label}")
+
+
+def _cropped(d: Definition, s: Scale, i: Expr) -> Ratio:
+    """start*(size - 1) + i*(end - start)*(size - 1)/(output - 1), or the middle of the region for one output."""
+    if not isinstance(s.output, Const):
+        raise d.unsupported("tf_crop_and_resize to a symbolic size")
+    start, end = s.region
+    unit = start.denominator * end.denominator // gcd(start.denominator, end.denominator)
+    first, last = int(start * unit), int(end * unit)
+    steps = int(s.output.value) - 1
+    if steps < 1:
+        return _lowest_terms((s.size - 1) * (first + last), const(2 * unit))
+    return _lowest_terms((i * (last - first) + first * steps) * (s.size - 1), const(unit * steps))
+
+
+def _lowest_terms(numerator: Expr, denominator: Expr) -> Ratio:
+    """The ratio with common constant factors cancelled, so that quotients by them disappear."""
+    top, bottom = polynomial(numerator), polynomial(denominator)
+    common = gcd(*top.values(), *bottom.values()) or 1
+    if common == 1:
+        return Ratio(numerator, denominator)
+    return Ratio(
+        expression({m: c // common for m, c in top.items()}), expression({m: c // common for m, c in bottom.items()})
+    )
+
+
+def clamped(index: Expr, size: Expr, i: Expr, extent: Expr) -> Expr:
+    """`index`, an expression of `i` in [0, extent), limited to [0, size); limits that are proved are left out."""
+    bounds = Bounds().with_loop(i, extent) if isinstance(i, Var) else Bounds()
+    if isinstance(index, Binary) and index.op == "floordiv":
+        low, high = index.a >= 0, index.a < size * index.b
+    else:
+        low, high = index >= 0, index < size
+    if not prove(low, bounds):
+        index = maximum(index, 0)
+    return index if prove(high, bounds) else minimum(index, size - 1)

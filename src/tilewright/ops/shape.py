@@ -1,0 +1,147 @@
+"""Shapes as tensors, and operators that change nothing but the shape."""
+
+from collections.abc import Sequence
+
+from tilewright.errors import ShapeError
+from tilewright.expr import polynomial as poly
+from tilewright.expr.dtype import boolean
+from tilewright.expr.nodes import Const, Expr, as_expr, binary, const, select
+from tilewright.ops.axes import axes_of, printed, product
+from tilewright.ops.definition import Definition, Operand, is_one, operator
+
+
+def stacked(d: Definition, values: Sequence[Expr]) -> Operand:
+    """A tensor of one dimension that holds the given values."""
+
+    def body(i: Expr) -> Expr:
+        result: Expr = values[-1] if values else const(0)
+        for k, value in reversed(list(enumerate(values[:-1]))):
+            result = select(i.equals(k), value, result)
+        return result
+
+    return d.compute((len(values),), body)
+
+
+@operator("Shape")
+def shape(d: Definition) -> Operand:
+    """The sizes of dimensions `start` to `end` (exclusive) of the input."""
+    x = d.input(0)
+    start, end = d.attr_int("start", 0), d.attr_int("end", x.rank)
+    return stacked(d, x.shape[slice(start, end)])
+
+
+@operator("Size")
+def size(d: Definition) -> Operand:
+    """The number of elements of the input."""
+    total = product(d.input(0).shape)
+    return d.compute((), lambda: total)
+
+
+@operator("Identity")
+def identity(d: Definition) -> Operand:
+    """The input itself."""
+    x = d.input(0)
+    return d.view(x, x.shape)
+
+
+@operator("Dropout")
+def dropout(d: Definition) -> tuple[Operand, ...]:
+    """The input itself and, on demand, a mask of True; training is left to the reference evaluator."""
+    x = d.input(0)
+    training = d.optional(2)
+    if training is not None and not (training.known and isinstance(training.known[0], Const)):
+        raise d.unsupported("training_mode depends on data")
+    if training is not None and training.known and training.known[0] != const(False, boolean):
+        raise d.unsupported("training_mode is true")
+    result = d.view(x, x.shape)
+    return (result,) if d.wanted == 1 else (result, d.compute(x.shape, lambda *_: const(True, boolean)))
+
+
+@operator("Reshape")
+def reshape(d: Definition) -> Operand:
+    """The same elements under the shape of input 1: 0 copies a size (unless `allowzero`), -1 takes what is left.
+
+    Raises:
+        ShapeError: the numbers of elements can't be equal.
+    """
+    x, wanted = d.input(0), d.known(1)
+    copies = not d.attr_int("allowzero", 0)
+    sizes: list[Expr] = []
+    free: list[int] = []
+    for k, n in enumerate(wanted):
+        if isinstance(n, Const) and n.value == -1:
+            free.append(k)
+            sizes.append(const(1))
+        elif isinstance(n, Const) and n.value == 0 and copies:
+            if k >= x.rank:
+                raise ShapeError(
+                    f"shape {printed(wanted)} copies dimension {k}, the input has {x.rank}", where=f"node {d.label}"
+                )
+            sizes.append(x.shape[k])
+        elif isinstance(n, Const) and n.value < 0:
+            raise ShapeError(f"shape: expected -1 or more, got {n.value}", where=f"node {d.label}")
+        else:
+            sizes.append(n)
+    if len(free) > 1:
+        raise ShapeError(f"shape {printed(wanted)}: expected at most one -1, got {len(free)}", where=f"node {d.label}")
+    total, fixed = product(x.shape), product(sizes)
+    failure = f"cannot reshape {printed(x.shape)} into {printed(wanted)}"
+    if free:
+        sizes[free[0]] = _quotient(d, total, fixed, failure)
+    else:
+        d.require(total.equals(fixed), f"{failure}: expected {total} elements, got {fixed}")
+    return d.view(x, sizes)
+
+
+def _quotient(d: Definition, total: Expr, part: Expr, failure: str) -> Expr:
+    """total / part, exact: as polynomials where possible, else by a division that is checked."""
+    if isinstance(part, Const) and part.value == 0:
+        raise ShapeError(f"{failure}: -1 beside a size of 0", where=f"node {d.label}")
+    quotient, rest = poly.divided(poly.polynomial(total), poly.polynomial(part))
+    if not rest:
+        return poly.expression(quotient)
+    result = total // part
+    d.require((result * part).equals(total), f"{failure}: expected a multiple of {part} elements, got {total}")
+    return result
+
+
+@operator("Flatten")
+def flatten(d: Definition) -> Operand:
+    """Two dimensions: those before `axis` as one, the others as one."""
+    x = d.input(0)
+    axis = d.attr_int("axis", 1)
+    axis = x.rank if axis == x.rank else d.axis(axis, x.rank)
+    return d.view(x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@operator("Squeeze")
+def squeeze(d: Definition) -> Operand:
+    """The input without the given dimensions of size 1, or without all of them.
+
+    Without axes, a symbolic size counts as larger than 1, which is checked at run time.
+    """
+    x = d.input(0)
+    axes = axes_of(d, x.rank)
+    if axes is None:
+        axes = tuple(k for k, n in enumerate(x.shape) if is_one(n))
+        for k, n in enumerate(x.shape):
+            if k not in axes:
+                d.require(binary("ne", n, 1), f"dimension {k} without axes: expected a size other than 1, got 1")
+    for k in axes:
+        d.require(x.shape[k].equals(1), f"dimension {k}: expected size 1, got {x.shape[k]}")
+    return d.view(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
+
+
+@operator("Unsqueeze")
+def unsqueeze(d: Definition) -> Operand:
+    """The input with dimensions of size 1 inserted at the given places of the result.
+
+    """
+    x = d.input(0)
+    listed = d.attr_ints("axes")
+    count = len(d.known(1) if listed is None else listed)
+    axes = axes_of(d, x.rank + count) or ()
+    sizes = list(x.shape)
+    for k in sorted(axes):
+        sizes.insert(k, as_expr(1))
+    return d.view(x, sizes)

@@ -1,0 +1,101 @@
+"""Strided ranges of a tensor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import ShapeError
+from tilewright.expr.nodes import Const, Expr, cast, ceildiv, const, maximum, minimum, select
+from tilewright.expr.dtype import int64
+from tilewright.ops.definition import Definition, Operand, operator
+
+_FAR = 1 << 31
+"""Bounds of this magnitude mean "to the end" in every exporter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Elements start, start + step, ... along one dimension."""
+
+    start: Expr
+    step: int
+    size: Expr
+
+
+def resolved(start: Expr, end: Expr, step: int, size: Expr) -> Range:
+    """The range that Python's slice `start:end:step` takes of a dimension; no clamp stays where it is provably idle.
+
+    Args:
+        start, end: int64; negative ones count from the end.
+        step: not 0.
+        size: of the dimension.
+    """
+    if step > 0:
+        first = _clamped(start, size, const(0), size)
+        last = _clamped(end, size, const(0), size)
+        return Range(first, step, maximum(ceildiv(last - first, step), 0))
+    first = _clamped(start, size, const(0), size - 1)
+    last = _clamped(end, size, const(-1), size - 1)
+    return Range(first, step, maximum(ceildiv(first - last, -step), 0))
+
+
+def _clamped(bound: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
+    if isinstance(bound, Const) and bound.value >= _FAR - 1:
+        return high
+    if isinstance(bound, Const) and bound.value <= -_FAR:
+        return low
+    from_front = select(bound < 0, bound + size, bound)
+    return maximum(minimum(from_front, high), low)
+
+
+def _ranges(d: Definition, x: Operand) -> dict[int, Range]:
+    if d.opset < 10:
+        starts = [const(n) for n in d.attr_ints("starts") or ()]
+        ends = [const(n) for n in d.attr_ints("ends") or ()]
+        axes = d.attr_ints("axes")
+        steps = None
+    else:
+        starts = [cast(int64, n) for n in d.known(1)]
+        ends = [cast(int64, n) for n in d.known(2)]
+        axes = None if d.optional(3) is None else d.known_ints(3)
+        steps = None if d.optional(4) is None else d.known_ints(4)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ShapeError(
+            "expected as many starts as ends, axes and steps, "
+            f"got {len(starts)}, {len(ends)}, {len(axes)} and {len(steps)}",
+            where=f"node {d.label}",
+        )
+    if 0 in steps:
+        raise ShapeError("steps: expected a number other than 0, got 0", where=f"node {d.label}")
+    result: dict[int, Range] = {}
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        k = d.axis(axis, x.rank)
+        if k in result:
+            raise ShapeError(f"axes {list(axes)} name a dimension twice", where=f"node {d.label}")
+        result[k] = resolved(start, end, step, x.shape[k])
+    return result
+
+
+@operator("Slice")
+def slice_(d: Definition) -> Operand:
+    """Ranges along some dimensions; bounds may be symbolic, axes and steps are literals."""
+    x = d.input(0)
+    return sliced(d, x, _ranges(d, x))
+
+
+def sliced(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
+    """The given ranges of `x`; `x` itself where they take everything."""
+    kept = {k: r for k, r in ranges.items() if r.step != 1 or r.size is not x.shape[k]}
+    if not kept:
+        return d.view(x, x.shape)
+    sizes = tuple(kept[k].size if k in kept else n for k, n in enumerate(x.shape))
+
+    def body(*i: Expr) -> Expr:
+        return x[_source(i, kept)]
+
+    return d.compute(sizes, body)
+
+
+def _source(i: Sequence[Expr], ranges: dict[int, Range]) -> tuple[Expr, ...]:
+    return tuple(ranges[k].start + index * ranges[k].step if k in ranges else index for k, index in enumerate(i))

@@ -1,0 +1,70 @@
+"""Permutations of dimensions, and of blocks between space and depth."""
+
+from collections.abc import Sequence
+
+from tilewright.errors import ShapeError
+from tilewright.expr.nodes import Expr
+from tilewright.ops.definition import Definition, Operand, is_one, operator
+
+
+def permuted(d: Definition, x: Operand, order: Sequence[int]) -> Operand:
+    """`x` with its dimensions in another order; nothing moves where only sizes of 1 change places."""
+    sizes = tuple(x.shape[k] for k in order)
+    moved = [k for k in order if not is_one(x.shape[k])]
+    if moved == sorted(moved):
+        return d.view(x, sizes)
+
+    def body(*i: Expr) -> Expr:
+        return x[tuple(i[order.index(k)] for k in range(x.rank))]
+
+    return d.compute(sizes, body)
+
+
+@operator("Transpose")
+def transpose(d: Definition) -> Operand:
+    """The dimensions in the order `perm`, by default reversed.
+
+    Raises:
+        ShapeError: `perm` is not a permutation of the dimensions.
+    """
+    x = d.input(0)
+    order = d.attr_ints("perm", tuple(reversed(range(x.rank)))) or ()
+    if sorted(order) != list(range(x.rank)):
+        raise ShapeError(
+            f"perm: expected a permutation of {x.rank} dimensions, got {list(order)}", where=f"node {d.label}"
+        )
+    return permuted(d, x, order)
+
+
+def _image(d: Definition) -> tuple[Operand, int]:
+    x, block = d.input(0), d.attr_int("blocksize", 0)
+    if x.rank != 4:
+        raise ShapeError(f"input 0: expected 4 dimensions, got {x.rank}", where=f"node {d.label}")
+    if block < 1:
+        raise ShapeError(f"blocksize: expected 1 or more, got {block}", where=f"node {d.label}")
+    return x, block
+
+
+@operator("DepthToSpace")
+def depth_to_space(d: Definition) -> Operand:
+    """Channels moved into blocks of pixels, in DCR (depth first) or CRD order."""
+    x, b = _image(d)
+    n, c, h, w = x.shape
+    d.require((c % (b * b)).equals(0), f"channels: expected a multiple of {b * b}, got {c}")
+    depth, mode = c // (b * b), d.attr_str("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise ShapeError(f"mode: expected DCR or CRD, got {mode}", where=f"node {d.label}")
+    blocks = d.view(x, (n, b, b, depth, h, w) if mode == "DCR" else (n, depth, b, b, h, w))
+    moved = permuted(d, blocks, (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3))
+    return d.view(moved, (n, depth, h * b, w * b))
+
+
+@operator("SpaceToDepth")
+def space_to_depth(d: Definition) -> Operand:
+    """Blocks of pixels moved into channels."""
+    x, b = _image(d)
+    n, c, h, w = x.shape
+    for what, size in (("height", h), ("width", w)):
+        d.require((size % b).equals(0), f"{what}: expected a multiple of {b}, got {size}")
+    blocks = d.view(x, (n, c, h // b, b, w // b, b))
+    return d.view(permuted(d, blocks, (0, 3, 5, 1, 2, 4)), (n, c * (b * b), h // b, w // b))

@@ -1,0 +1,155 @@
+"""Sliding windows, shared by convolution and pooling: attributes, output sizes, and the padded copy of the input.
+
+Padding is a stage of its own (`padded`), so that what follows reads `x[..., y*stride + k*dilation]` with no condition.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import ShapeError
+from tilewright.expr.bounds import prove
+from tilewright.expr.nodes import TRUE, Const, Expr, both, ceildiv, const, maximum, minimum, select
+from tilewright.ops.definition import Definition, Operand
+
+_AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Geometry of a sliding window, one entry per spatial dimension.
+
+    Attributes:
+        sizes: of the input.
+        kernel: taps.
+        strides: steps between windows.
+        dilations: steps between taps.
+        before: padding in front; negative values crop.
+        after: padding behind.
+        output: number of windows.
+        padded: sizes of the padded input; windows never leave it.
+    """
+
+    sizes: tuple[Expr, ...]
+    kernel: tuple[Expr, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[Expr, ...]
+    after: tuple[Expr, ...]
+    output: tuple[Expr, ...]
+    padded: tuple[Expr, ...]
+
+    def at(self, window: Sequence[Expr], tap: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Index of a tap of a window in the padded input."""
+        return tuple(
+            y * stride + k * dilation
+            for y, k, stride, dilation in zip(window, tap, self.strides, self.dilations, strict=True)
+        )
+
+
+def spatial_ints(d: Definition, name: str, rank: int, default: int, *, least: int | None = None) -> tuple[int, ...]:
+    """An attribute with one integer per spatial dimension.
+
+    Raises:
+        ShapeError: it has another length, or a value is smaller than `least`.
+    """
+    values = d.attr_ints(name)
+    if not values:
+        return (default,) * rank
+    if len(values) != rank:
+        raise ShapeError(f"{name}: expected {rank} values, got {len(values)}", where=f"node {d.label}")
+    for v in values:
+        if least is not None and v < least:
+            raise ShapeError(f"{name}: expected values of at least {least}, got {v}", where=f"node {d.label}")
+    return values
+
+
+def auto_pad_of(d: Definition) -> str:
+    """The attribute auto_pad.
+
+    Raises:
+        ShapeError: it is none of the four names.
+    """
+    value = d.attr_str("auto_pad", "NOTSET") or "NOTSET"
+    if value not in _AUTO_PAD:
+        raise ShapeError(f"auto_pad: expected one of {', '.join(_AUTO_PAD)}, got {value!r}", where=f"node {d.label}")
+    return value
+
+
+def split_padding(total: Expr, lower: bool) -> tuple[Expr, Expr]:
+    """Padding in front and behind whose sum is `total`; an odd one lies in front where `lower`."""
+    small = total // 2
+    return (total - small, small) if lower else (small, total - small)
+
+
+def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, ceil: bool = False) -> Window:
+    """The window that the attributes strides, dilations, pads and auto_pad describe.
+
+    Args:
+        d: the operator.
+        sizes: of the input, spatial dimensions only.
+        kernel: taps per dimension.
+        ceil: whether a last window that is not full counts; one that starts behind the input does not.
+
+    Raises:
+        ShapeError: malformed attributes, or a window that is larger than the padded input.
+    """
+    rank = len(sizes)
+    strides = spatial_ints(d, "strides", rank, 1, least=1)
+    dilations = spatial_ints(d, "dilations", rank, 1, least=1)
+    auto = auto_pad_of(d)
+    pads = spatial_ints(d, "pads", 2 * rank, 0)
+    before: list[Expr] = []
+    after: list[Expr] = []
+    output: list[Expr] = []
+    padded: list[Expr] = []
+    for k, (size, stride, dilation) in enumerate(zip(sizes, strides, dilations, strict=True)):
+        span = (kernel[k] - 1) * dilation + 1
+        front, behind = const(0), const(0)
+        if auto.startswith("SAME"):
+            total = maximum((ceildiv(size, stride) - 1) * stride + span - size, 0)
+            front, behind = split_padding(total, auto == "SAME_LOWER")
+            count = ceildiv(size, stride)
+        else:
+            if auto == "NOTSET":
+                front, behind = const(pads[k]), const(pads[rank + k])
+            room = size + front + behind
+            fits = f"dimension {k}: a window of {span} does not fit the padded size {room}"
+            d.require(span <= room, fits)
+            count = (room - span) // stride + 1
+            if ceil:
+                count = minimum(ceildiv(room - span, stride) + 1, ceildiv(size + front, stride))
+        before.append(front)
+        after.append(behind)
+        output.append(count)
+        padded.append(_padded_size(size + front + behind, (count - 1) * stride + span, ceil))
+    return Window(
+        tuple(sizes), tuple(kernel), strides, dilations, tuple(before), tuple(after), tuple(output), tuple(padded)
+    )
+
+
+def _padded_size(room: Expr, needed: Expr, ceil: bool) -> Expr:
+    """The plain padded size, or with `ceil` one that also holds a last window that is not full."""
+    return room if not ceil or prove(needed <= room) else maximum(room, needed)
+
+
+def padded(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
+    """A copy of `x` with `fill` around its last dimensions; `x` itself where the window adds nothing."""
+    leading = x.rank - len(window.sizes)
+    if all(_is(b, 0) and p is n for b, p, n in zip(window.before, window.padded, window.sizes, strict=True)):
+        return x
+
+    def body(*i: Expr) -> Expr:
+        inside: list[Expr] = []
+        source = list(i[:leading])
+        for k, position in enumerate(i[leading:]):
+            low, high = window.before[k], window.before[k] + window.sizes[k]
+            source.append(position - low)
+            inside.append(TRUE if _is(low, 0) else position >= low)
+            inside.append(TRUE if prove(window.padded[k] <= high) else position < high)
+        return select(both(*inside), x[tuple(source)], fill)
+
+    return d.compute((*x.shape[:leading], *window.padded), body)
+
+
+def _is(e: Expr, value: int) -> bool:
+    return isinstance(e, Const) and e.value == value

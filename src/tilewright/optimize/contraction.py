@@ -1,0 +1,280 @@
+"""Contractions: a register tile of rows times lanes, its accumulators in registers over the whole reduction.
+
+Of the two operands one is read along the lanes of vectors (the *lane operand*, packed where its layout is free or its
+lanes are not contiguous) and one is read element by element and broadcast (the *row operand*). The rule weighs every choice of
+lane axis and row axis by how full the vectors get and how memory is walked.
+"""
+
+from dataclasses import dataclass
+
+from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
+from tilewright.expr.bounds import interval, non_negative
+from tilewright.loops.ir import Block, blocks
+from tilewright.machine import Target
+from tilewright.optimize.access import factors, is_literal, load_stride, spatial_vars, store_stride
+from tilewright.optimize.interface import Task
+from tilewright.optimize.nest import Names, loop_extent, loops_of, parallelize
+from tilewright.schedule.trace import Schedule
+from tilewright.schedule.tree import find_block
+
+SYMBOLIC_ROWS = (8, 4)
+"""Row tiles tried one after the other where the number of rows is not known; single rows finish."""
+
+LARGE = 1 << 40
+"""Stands for the size of an unbounded dimension in comparisons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A choice of axes and tile for one contraction.
+
+    Attributes:
+        lane, row: positions of the lane axis and (None without one) the row axis among the output's axes.
+        vectors: hardware vectors per row of the tile.
+        rows: row tiles, largest first; a remainder is left to the next.
+        lane_operand: the operand that is read along lanes.
+        pack_dim: the operand's dimension to pack, or None where it is read as it is.
+        transposed: whether the output is not contiguous along lanes.
+        score: higher is better.
+    """
+
+    lane: int
+    row: int | None
+    vectors: int
+    rows: tuple[int, ...]
+    lane_operand: Load
+    pack_dim: int | None
+    transposed: bool
+    score: float
+
+
+def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
+    """Schedules a contraction; False (nothing done) where no axis suits lanes."""
+    node = find_block(s.func, block)[0]
+    plan = best_plan(node, find_block(s.func, final)[0], task)
+    if plan is None:
+        return False
+    lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
+    if plan.pack_dim is not None:
+        s.pack(block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
+    lane_major = _lane_axis_outside(node, plan, task)
+    for producer, consumer, rows in _row_parts(s, block, final, plan):
+        _schedule_part(s, producer, consumer, plan, rows, lanes, lane_major)
+    return True
+
+
+def best_plan(node: Block, final: Block, task: Task) -> Plan | None:
+    """The plan of the highest score, or None."""
+    pair = factors(node)
+    if pair is None:
+        return None
+    plans = [
+        plan
+        for lane_operand, row_operand in (pair, pair[::-1])
+        for k, var in enumerate(spatial_vars(node))
+        if (plan := _plan(node, final, lane_operand, row_operand, k, var, task)) is not None
+    ]
+    return max(plans, key=lambda p: p.score, default=None)
+
+
+def _uses(x: Load, var: Var) -> bool:
+    return any(var in free_vars(i) for i in x.indices)
+
+
+def _plan(
+    node: Block, final: Block, lane_operand: Load, row_operand: Load, k: int, var: Var, task: Task
+) -> Plan | None:
+    if not _uses(lane_operand, var) or _uses(row_operand, var):
+        return None
+    width = task.target.lanes(node.body.buffer.dtype.bits)
+    extent = node.iters[k].extent
+    score = _fill(extent, width)
+    pack_dim = None
+    if lane_operand.buffer.name in task.constants or not is_literal(load_stride(lane_operand, var), 1):
+        pack_dim = _packable_dim(lane_operand, var)
+        if pack_dim is None and not is_literal(load_stride(lane_operand, var), 1):
+            return None
+        if lane_operand.buffer.name not in task.constants:
+            score *= 0.6
+    final_var = spatial_vars(final)[k]
+    transposed = not is_literal(store_stride(final, final_var), 1)
+    score *= 0.8 if transposed else 1.0
+    row = _row_axis(node, lane_operand, row_operand, transposed)
+    vectors, rows = _tile(extent, None if row is None else node.iters[row].extent, width, task.target)
+    score *= min(rows[0], 6) / 6 if row is not None else 0.15
+    return Plan(k, row, vectors, rows, lane_operand, pack_dim, transposed, score)
+
+
+def _fill(extent: Expr, width: int) -> float:
+    """The part of the lanes that does work."""
+    if not isinstance(extent, Const):
+        high = interval(extent)[1]
+        return 0.9 if high is None or high >= width else high / width
+    n = int(extent.value)
+    return n / (-(-n // width) * width)
+
+
+def _packable_dim(x: Load, var: Var) -> int | None:
+    """The dimension that `var` indexes alone and plainly."""
+    used = [k for k, i in enumerate(x.indices) if var in free_vars(i)]
+    return used[0] if len(used) == 1 and x.indices[used[0]] is var else None
+
+
+def _row_axis(node: Block, lane_operand: Load, row_operand: Load, transposed: bool) -> int | None:
+    """The axis of the row operand alone that gives the best rows; the innermost of equals."""
+    best: tuple[float, int] | None = None
+    for k, var in enumerate(spatial_vars(node)):
+        if not _uses(row_operand, var) or _uses(lane_operand, var):
+            continue
+        extent = node.iters[k].extent
+        high = int(extent.value) if isinstance(extent, Const) else 64
+        contiguous = transposed and is_literal(store_stride(node, var), 1)
+        value = min(high, 14) + (4 if contiguous else 0) + k * 0.01
+        if best is None or value > best[0]:
+            best = (value, k)
+    return None if best is None else best[1]
+
+
+def _tile(lane: Expr, row: Expr | None, width: int, target: Target) -> tuple[int, tuple[int, ...]]:
+    """Vectors per row and the row tiles, within the register file."""
+    registers = target.vector_registers
+    most_vectors = LARGE if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
+    if row is None:
+        return min(most_vectors, 4), (1,)
+    if isinstance(row, Const) and row.value <= 3:
+        return min(most_vectors, 4 if registers >= 32 else 2), (int(row.value),)
+    vectors = min(most_vectors, 2)
+    if isinstance(lane, Const) and most_vectors >= 3 and _waste(int(lane.value), 2 * width) > 0.2 and most_vectors % 3 == 0:
+        vectors = 3
+    limit = (registers - vectors - 1) // vectors
+    if not isinstance(row, Const):
+        return vectors, tuple(r for r in SYMBOLIC_ROWS if r <= limit) or (limit,)
+    return vectors, (_best_rows(int(row.value), min(limit, int(row.value), 16), vectors),)
+
+
+def _waste(n: int, tile: int) -> float:
+    return 1 - n / (-(-n // tile) * tile)
+
+
+def _best_rows(total: int, limit: int, vectors: int) -> int:
+    """The tile height that covers `total` rows in the fewest cycles per reduction step (two FMAs a cycle, four cycles' latency)."""
+
+    def cycles(rows: int) -> float:
+        return total // rows * max(rows * vectors / 2, 4.0) + total % rows * 4.0
+
+    return min(range(limit, 0, -1), key=cycles)
+
+
+def _lane_axis_outside(node: Block, plan: Plan, task: Task) -> bool:
+    """Whether the loop over lane tiles goes around the loop over row tiles: the smaller operand is streamed again and again."""
+    pair = factors(node)
+    if pair is None:
+        return True
+    sizes: list[int] = []
+    for x in (plan.lane_operand, next(p for p in pair if p is not plan.lane_operand)):
+        total = 1
+        for n in x.buffer.shape:
+            high = int(n.value) if isinstance(n, Const) else 128
+            total *= high
+        sizes.append(total)
+    return sizes[0] >= sizes[1]
+
+
+def _row_parts(s: Schedule, block: str, final: str, plan: Plan) -> list[tuple[str, str, int]]:
+    """(producer, consumer, rows) for the main part and the remainders of the row axis."""
+    parts: list[tuple[str, str, int]] = []
+    if plan.row is None:
+        return [(block, final, 1)]
+    for rows in plan.rows:
+        axes = axis_loops(s, final)
+        loop = axes[plan.row]
+        extent = loop_extent(s, loop)
+        if is_literal(extent % rows, 0):
+            return [*parts, (block, final, rows)]
+        cut = extent // rows * rows
+        if parts and not (non_negative(cut) and non_negative(extent - cut)):
+            # The prover does not see through remainders of remainders; single rows do them.
+            continue
+        before = {b.name for b in blocks(s.func.body)}
+        if loops_of(s, final)[0] != loop:
+            s.do("reorder", (loop, *(x for x in loops_of(s, final) if x != loop)))
+        s.do("peel", loop, cut)
+        rest = next(b.name for b in blocks(s.func.body) if b.name not in before)
+        before = {b.name for b in blocks(s.func.body)}
+        s.do("clone_producer", block, rest)
+        clone = next(b.name for b in blocks(s.func.body) if b.name not in before)
+        parts.append((block, final, rows))
+        block, final = clone, rest
+    return [*parts, (block, final, 1)]
+
+
+def axis_loops(s: Schedule, block: str) -> list[str]:
+    """The loop that drives each iteration variable of a block whose loops have not been split."""
+    node, around = find_block(s.func, block)
+    return [next(x.var.name for x in around if x.var in free_vars(i.binding)) for i in node.iters]
+
+
+def _schedule_part(
+    s: Schedule, producer: str, consumer: str, plan: Plan, rows: int, lanes: int, lane_major: bool
+) -> None:
+    """One part: tiles in parallel, the reduction computed per tile in registers, the epilogue behind it."""
+    axes = axis_loops(s, consumer)
+    lane = axes[plan.lane]
+    row = None if plan.row is None else axes[plan.row]
+    lane_o, lane_i = s.split(lane, lanes)
+    row_o, row_i = (row, None) if row is None or rows == 1 else s.split(row, rows)
+    outer = [x for k, x in enumerate(axes) if k not in (plan.lane, plan.row)]
+    tiles = [x for x in ((lane_o, row_o) if lane_major else (row_o, lane_o)) if x is not None]
+    inner = [x for x in ((lane_i, row_i) if plan.transposed else (row_i, lane_i)) if x is not None]
+    s.do("reorder", (*outer, *tiles, *inner))
+    if plan.transposed and row_i is not None:
+        s.cache_write(producer)
+        _compute_tile(s, producer, f"{producer}_write", tiles[-1], plan)
+        s.do("vectorize", row_i)
+    else:
+        s.do("compute_at", producer, tiles[-1])
+        _register_tile(s, producer, plan)
+        s.do("vectorize", lane_i)
+        if row_i is not None:
+            s.do("unroll", row_i)
+    parallelize(s, [*outer, *tiles])
+
+
+def s_buffer(s: Schedule, block: str) -> str:
+    """The buffer that a block writes."""
+    return find_block(s.func, block)[0].body.buffer.name
+
+
+def _compute_tile(s: Schedule, producer: str, copy: str, at: str, plan: Plan) -> None:
+    """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
+    s.do("compute_at", copy, at)
+    s.do("set_scope", s_buffer(s, copy), Scope.STACK)
+    s.do("compute_at", producer, at)
+    _register_tile(s, producer, plan)
+    _lanes_inside(s, copy, plan)
+
+
+def _register_tile(s: Schedule, producer: str, plan: Plan) -> None:
+    """The producer's tile: reduction loops outside, rows unrolled, lanes vectorized, accumulators in registers."""
+    s.do("set_scope", s_buffer(s, producer), Scope.REGISTER)
+    names = Names.of(s, producer)
+    s.do("reorder", (*names.reduce, *names.spatial))
+    before = {b.name for b in blocks(s.func.body)}
+    s.do("decompose_reduction", producer, names.reduce[0])
+    init = next(b.name for b in blocks(s.func.body) if b.name not in before)
+    _lanes_inside(s, producer, plan)
+    _lanes_inside(s, init, plan)
+
+
+def _lanes_inside(s: Schedule, block: str, plan: Plan) -> None:
+    """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled."""
+    node = find_block(s.func, block)[0]
+    loops = Names.of(s, block).spatial
+    lane = next((x for x in loops if Var(x) in free_vars(node.iters[plan.lane].binding)), loops[-1])
+    ordered = (*(x for x in loops if x != lane), lane)
+    if ordered != loops:
+        s.do("reorder", ordered)
+    for x in ordered[:-1]:
+        s.do("unroll", x)
+    s.do("vectorize", lane)

@@ -1,0 +1,53 @@
+"""What an optimizer is: a function from a kernel's untransformed loops to a schedule, or None where it does not apply."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+from tilewright.errors import OptionError
+from tilewright.loops.ir import Func
+from tilewright.machine import Target
+from tilewright.schedule.trace import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel to be optimized.
+
+    Attributes:
+        func: the untransformed loops.
+        constants: names of parameters whose data is known at compile time, so that their layout is free.
+        target: the machine.
+    """
+
+    func: Func
+    constants: frozenset[str]
+    target: Target
+
+
+class Optimizer(Protocol):
+    """An optimizer; stateless, deterministic for equal tasks."""
+
+    name: str
+
+    def optimize(self, task: Task) -> Schedule | None:
+        """The schedule for a task, or None where the optimizer does not apply to it."""
+        ...
+
+
+_REGISTRY: dict[str, str] = {"rule": "tilewright.optimize.rule:Rule"}
+"""Optimizers by name, as module:class, imported when they are asked for."""
+
+DEFAULT = "rule"
+
+
+def optimizer_named(name: str) -> Optimizer:
+    """The optimizer of that name.
+
+    Raises:
+        OptionError: there is none.
+    """
+    if name not in _REGISTRY:
+        raise OptionError(f"there is no optimizer {name!r}", where="optimizer", hint=f"use one of {', '.join(_REGISTRY)}")
+    module, _, attribute = _REGISTRY[name].partition(":")
+    return getattr(import_module(module), attribute)()

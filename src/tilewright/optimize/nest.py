@@ -1,0 +1,97 @@
+"""Small steps that rules share: finding a block's loops, cutting an axis into lanes, making outer loops parallel."""
+
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Const, Expr, free_vars
+from tilewright.loops.ir import IterKind
+from tilewright.schedule.trace import Schedule
+from tilewright.schedule.tree import find_block, find_loop
+
+PARALLEL_POINTS = 8192
+"""Iterations of a block below which starting threads costs more than it gains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A block's own loops by kind, outermost first: those that only it depends on."""
+
+    spatial: tuple[str, ...]
+    reduce: tuple[str, ...]
+
+    @staticmethod
+    def of(s: Schedule, block: str) -> "Names":
+        """The innermost loops that hold nothing but the block, by the kind of the variables that they drive."""
+        node, around = find_block(s.func, block)
+        own = [x for x in around if _holds_only(x, block)]
+        reduced = {v for i in node.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
+        return Names(
+            tuple(x.var.name for x in own if x.var not in reduced), tuple(x.var.name for x in own if x.var in reduced)
+        )
+
+
+def _holds_only(loop: object, block: str) -> bool:
+    from tilewright.loops.ir import For, blocks
+
+    return isinstance(loop, For) and [b.name for b in blocks(loop)] == [block]
+
+
+def loops_of(s: Schedule, block: str) -> tuple[str, ...]:
+    """Names of all loops around a block, outermost first."""
+    return tuple(x.var.name for x in find_block(s.func, block)[1])
+
+
+def loop_extent(s: Schedule, name: str) -> Expr:
+    """The extent of a loop."""
+    return find_loop(s.func, name)[0].extent
+
+
+def split_for_lanes(s: Schedule, loop: str, lanes: int) -> tuple[str | None, str]:
+    """(outer, inner) with an inner loop that can be vectorized; no outer one where the loop is short itself."""
+    extent = loop_extent(s, loop)
+    if isinstance(extent, Const) and extent.value <= lanes and (extent.value & (extent.value - 1)) == 0:
+        return None, loop
+    return s.split(loop, lanes)
+
+
+def parallelize(s: Schedule, loops: list[str], *, keep_last: bool = False) -> None:
+    """Fuses the outer loops and runs them in parallel where there is enough work.
+
+    Args:
+        s: the schedule.
+        loops: a perfect nest of loops, outermost first.
+        keep_last: leave the innermost of them alone if the others are enough (its index would need a division).
+    """
+    if not loops:
+        return
+    if _literal_points(s) is not None and (_literal_points(s) or 0) < PARALLEL_POINTS:
+        return
+    chosen = loops[:-1] if keep_last and len(loops) > 1 and _enough(s, loops[:-1]) else loops
+    fused = chosen[0]
+    for name in chosen[1:]:
+        fused = s.fuse(fused, name)
+    s.do("parallel", fused)
+
+
+def _enough(s: Schedule, loops: list[str]) -> bool:
+    total = 1
+    for name in loops:
+        extent = loop_extent(s, name)
+        if not isinstance(extent, Const):
+            return True
+        total *= int(extent.value)
+    return total >= 16
+
+
+def _literal_points(s: Schedule) -> int | None:
+    """Iterations of the busiest block of the untransformed function; None with symbolic sizes."""
+    from tilewright.loops.ir import blocks
+
+    most = 0
+    for b in blocks(s.origin.body):
+        total = 1
+        for i in b.iters:
+            if not isinstance(i.extent, Const):
+                return None
+            total *= int(i.extent.value)
+        most = max(most, total)
+    return most

@@ -1,0 +1,191 @@
+"""The plain rule: parallel outside, vectorized inside, a register tile for contractions, epilogues computed tile by tile.
+
+Nothing is searched and nothing measured; the rule looks at strides and extents only. It always applies, so it is the last resort
+of every pipeline.
+"""
+
+from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Const, Expr, Var, loads
+from tilewright.loops.ir import Block, IterKind, blocks
+from tilewright.optimize.access import factors, is_literal, load_stride, spatial_vars, store_stride
+from tilewright.optimize.contraction import contract
+from tilewright.optimize.interface import Task
+from tilewright.optimize.nest import (
+    Names,
+    loop_extent,
+    loops_of,
+    parallelize,
+    split_for_lanes,
+)
+from tilewright.schedule.trace import Schedule
+
+MAX_UNROLLED_REDUCTION = 36
+"""Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
+
+
+class Rule:
+    """The optimizer `rule`."""
+
+    name = "rule"
+
+    def optimize(self, task: Task) -> Schedule | None:
+        """A schedule by the plain rule; never None."""
+        s = Schedule(task.func)
+        found = blocks(task.func.body)
+        reduction = next((b for b in found if b.init is not None), None)
+        if reduction is None:
+            elementwise(s, found[-1].name, task)
+            return s
+        final = next((b for b in found if b is not reduction), None)
+        if final is None:
+            s.cache_write(reduction.name)
+            final = blocks(s.func.body)[-1]
+        if factors(reduction) is not None and contract(s, reduction.name, final.name, task):
+            return s
+        reduce(s, reduction.name, final.name, task)
+        return s
+
+
+def elementwise(s: Schedule, block: str, task: Task) -> None:
+    """Lanes along the axis that most accesses walk contiguously; the other loops fused and parallel."""
+    node = _block(s, block)
+    loops = loops_of(s, block)
+    if not loops:
+        return
+    lane = _best_lane(node, task)
+    if lane is None:
+        parallelize(s, list(loops))
+        return
+    outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
+    order = [x for k, x in enumerate(loops) if k != lane] + [x for x in (outer, inner) if x is not None]
+    if len(order) > 1:
+        s.do("reorder", tuple(order))
+    s.do("vectorize", inner)
+    parallelize(s, order[:-1], keep_last=outer is not None)
+
+
+def _block(s: Schedule, name: str) -> Block:
+    return next(b for b in blocks(s.func.body) if b.name == name)
+
+
+def _best_lane(node: Block, task: Task) -> int | None:
+    """Position of the spatial variable whose growth is contiguous in most accesses; the store counts double."""
+    scores: list[float] = []
+    for var in spatial_vars(node):
+        score = 2.0 * is_literal(store_stride(node, var), 1)
+        for x in loads(node.body.value):
+            step = load_stride(x, var)
+            score += 1.0 if is_literal(step, 1) else 0.5 if is_literal(step, 0) else -0.5 if step is None else 0.0
+        extent = next(i.extent for i in node.iters if i.var is var)
+        if isinstance(extent, Const) and extent.value < task.target.lanes(32):
+            score *= float(extent.value) / task.target.lanes(32)
+        scores.append(score)
+    if not scores:
+        return None
+    best = max(scores)
+    return max(k for k, x in enumerate(scores) if x == best)
+
+
+def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
+    """A reduction that is no contraction with reuse: lanes along a contiguous spatial axis, else along the reduction."""
+    node = _block(s, block)
+    spatial = spatial_vars(node)
+    lane = _reduction_lane(node)
+    outer = loops_of(s, final)
+    if not outer:
+        _reduce_to_scalar(s, block, task)
+        return
+    if lane is None:
+        s.do("compute_at", block, outer[-1])
+        _reduction_lanes(s, block, task)
+        parallelize(s, list(outer))
+        return
+    position = spatial.index(lane)
+    out, inner = split_for_lanes(s, outer[position], task.target.lanes(32))
+    order = [x for k, x in enumerate(outer) if k != position] + [x for x in (out, inner) if x is not None]
+    if len(order) > 1:
+        s.do("reorder", tuple(order))
+    if len(order) == 1:
+        # One short axis in all: nothing to compute the reduction at but the function itself.
+        s.do("vectorize", inner)
+        return
+    s.do("compute_at", block, order[-2])
+    s.do("set_scope", _block(s, block).body.buffer.name, Scope.REGISTER)
+    names = Names.of(s, block)
+    if names.reduce and names.spatial:
+        s.do("reorder", (*names.reduce, *names.spatial))
+    s.do("decompose_reduction", block, names.reduce[0])
+    for x in names.spatial:
+        s.do("vectorize", x)
+    for x in loops_of(s, f"{block}_init")[-len(names.spatial) :]:
+        s.do("vectorize", x)
+    _unroll_window(s, names.reduce)
+    s.do("vectorize", inner)
+    parallelize(s, order[:-1], keep_last=out is not None)
+
+
+def _reduction_lane(node: Block) -> Var | None:
+    """The spatial variable along which the store and every load are contiguous, constant or cheap to gather; or None."""
+    for var in reversed(spatial_vars(node)):
+        if not is_literal(store_stride(node, var), 1):
+            continue
+        steps = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+        if any(is_literal(x, 1) for x in steps) or not _has_contiguous_reduction(node):
+            return var
+    return None
+
+
+def _has_contiguous_reduction(node: Block) -> bool:
+    for i in node.iters:
+        if i.kind is IterKind.REDUCE and any(
+            is_literal(load_stride(x, i.var), 1) for x in loads(node.body.value) if x.buffer != node.body.buffer
+        ):
+            return True
+    return False
+
+
+def _reduction_lanes(s: Schedule, block: str, task: Task) -> None:
+    """Vectorizes the contiguous reduction loop of a block that is computed inside its consumer; scalar accumulator."""
+    s.do("set_scope", _block(s, block).body.buffer.name, Scope.STACK)
+    names = Names.of(s, block)
+    if not names.reduce:
+        return
+    s.do("decompose_reduction", block, names.reduce[0])
+    node = _block(s, block)
+    for name, i in zip(names.reduce, (i for i in node.iters if i.kind is IterKind.REDUCE), strict=False):
+        steps = [load_stride(x, i.var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+        if any(is_literal(step, 1) for step in steps) and not _short(loop_extent(s, name)):
+            _, inner = split_for_lanes(s, name, 4 * task.target.lanes(32))
+            rest = [x for x in names.reduce if x != name]
+            if rest:
+                s.do("reorder", (*rest, *(x for x in loops_of(s, block) if x.startswith(name))))
+            s.do("vectorize", inner)
+            return
+
+
+def _short(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value < 4
+
+
+def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
+    names = Names.of(s, block)
+    if names.reduce and not names.spatial:
+        s.do("decompose_reduction", block, names.reduce[0])
+        node = _block(s, block)
+        last = node.iters[-1].var
+        steps = [load_stride(x, last) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+        if any(is_literal(step, 1) for step in steps):
+            _, inner = split_for_lanes(s, names.reduce[-1], 4 * task.target.lanes(32))
+            s.do("vectorize", inner)
+
+
+def _unroll_window(s: Schedule, reduce_loops: tuple[str, ...]) -> None:
+    total = 1
+    for name in reduce_loops:
+        extent = loop_extent(s, name)
+        if not isinstance(extent, Const):
+            return
+        total *= int(extent.value)
+    if total <= MAX_UNROLLED_REDUCTION:
+        for name in reduce_loops:
+            s.do("unroll", name)

@@ -1,0 +1,281 @@
+"""A compiled model that can be called, saved and shared between threads.
+
+Usually a call is: check the inputs' types, look up the plan for their shapes, one native call. Models with several
+steps pass named values from step to step instead.
+"""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import FeedError, Problem
+from tilewright.machine import thread_count
+from tilewright.machine.target import check_host
+from tilewright.runtime.artifact import Artifact, load_artifact, save_artifact
+from tilewright.runtime.fallback import FallbackCall
+from tilewright.runtime.feeds import Signature, collect, raise_problems
+from tilewright.runtime.loader import Library, link
+from tilewright.runtime.manifest import Manifest, NativeStep, TensorSpec
+from tilewright.runtime.native import REMEMBERED_SHAPES, NativeCall, Plan
+from tilewright.runtime.openmp import openmp
+from tilewright.runtime.weights import aligned, numpy_dtype
+from tilewright.runtime.workspace import WorkspacePool
+
+
+class _Process:
+    """Facts about this process that a fork changes."""
+
+    forked = False
+
+
+def _after_fork() -> None:
+    # the threads of an OpenMP runtime do not survive a fork, and waiting for them would never end
+    _Process.forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Executable:
+    """A compiled model.
+
+    Call it with arrays in the order of `inputs` or by name; it returns one array, or a tuple when the model has several
+    outputs. Several threads may call one executable at once. In a child made by `fork` calls use one thread.
+    """
+
+    def __init__(self, artifact: Artifact, threads: int | None = None, where: str = "") -> None:
+        """Args: the compiled model, the number of threads (`machine.thread_count` explains None), a place for errors.
+
+        Raises:
+            OptionError: the number of threads is not one.
+            ArtifactError: the manifest is not consistent.
+        """
+        manifest = artifact.manifest
+        self._where = where or f"model '{manifest.meta.graph_name}'"
+        manifest.check(self._where)
+        self._threads = thread_count(threads)
+        self._artifact = Artifact(manifest, artifact.code, {k: aligned(v) for k, v in artifact.weights.items()})
+        self._signature = Signature(manifest.inputs, manifest.symbols)
+        self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
+        self._names = [spec.name for spec in manifest.inputs]
+        self._output_names = [spec.name for spec in manifest.outputs]
+        self._pool = WorkspacePool()
+        self._lock = threading.Lock()
+        self._library: Library | None = None
+        self._calls: tuple[NativeCall | FallbackCall, ...] = ()
+        self._only: NativeCall | None = None
+        self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
+
+    @property
+    def artifact(self) -> Artifact:
+        """The compiled model as data."""
+        return self._artifact
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the model says about itself."""
+        return self._artifact.manifest
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The model's inputs: name, type and sizes, in the order of the arguments of a call."""
+        return self._artifact.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The model's outputs: name, type and sizes, in the order of the results of a call."""
+        return self._artifact.manifest.outputs
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses."""
+        alone = _Process.forked or (self._library is not None and not self._library.omp.parallel)
+        return 1 if alone else self._threads
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the compiled model to one file, which `tilewright.load` reads.
+
+        Raises:
+            ArtifactError: the file can't be written; one that stands there already is left as it is.
+        """
+        save_artifact(self._artifact, path)
+
+    def prepare(self) -> "Executable":
+        """Link the code now rather than at the first call; returns itself.
+
+        Raises:
+            TargetError: the code is for another machine.
+            ArtifactError: the code can't be linked.
+        """
+        if self._library is None:
+            with self._lock:
+                if self._library is None:
+                    self._link()
+        return self
+
+    def _link(self) -> None:
+        manifest, weights = self._artifact.manifest, self._artifact.weights
+        check_host(manifest.target.arch, manifest.target.required, self._where)
+        steps = manifest.steps
+        native = [step.prefix for step in steps if isinstance(step, NativeStep)]
+        library = link(self._artifact.code, native, self._where) if native else Library({}, openmp(), ())
+        self._calls = tuple(
+            NativeCall(step, library, weights)
+            if isinstance(step, NativeStep)
+            else FallbackCall(step, weights[step.model], self._where)
+            for step in steps
+        )
+        only = self._calls[0] if len(self._calls) == 1 else None
+        if isinstance(only, NativeCall) and _is_whole(only.step, manifest):
+            self._only = only
+        self._library = library
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Run the model on arrays by position, by name, or both.
+
+        Returns:
+            The output, or a tuple of the outputs.
+
+        Raises:
+            FeedError: an input is missing, unknown, given twice, of the wrong type or shape, or holds a bad index.
+            ShapeError: a size is outside its declared range or does not fit the other inputs.
+        """
+        if named or len(arrays) != len(self._names):
+            outputs = self._run(self._by_name(arrays, named))
+        else:
+            outputs = self._run_fast(arrays)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Run the model on named arrays.
+
+        Args:
+            feeds: arrays by input name.
+            outputs: names of the outputs to return, all by default.
+
+        Returns:
+            Arrays by output name, in the order asked for.
+
+        Raises:
+            FeedError, ShapeError: as for a call; also when an output does not exist.
+        """
+        if outputs is not None:
+            known = ", ".join(f"'{name}'" for name in self._output_names)
+            unknown = [name for name in outputs if name not in self._output_names]
+            raise_problems(
+                [
+                    Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {known}")
+                    for name in unknown
+                ]
+            )
+        if len(feeds) == len(self._names) and all(name in feeds for name in self._names):
+            results = self._run_fast([feeds[name] for name in self._names])
+        else:
+            results = self._run(feeds)
+        values = dict(zip(self._output_names, results, strict=True))
+        return values if outputs is None else {name: values[name] for name in outputs}
+
+    def _run_fast(self, arrays: Sequence[Any]) -> list[Any]:
+        """Arrays in order: straight to native code if they need no conversion and their shapes were seen before."""
+        only = self._only
+        if only is not None:
+            for array, dtype in zip(arrays, self._dtypes, strict=True):
+                if type(array) is not np.ndarray or array.dtype is not dtype:
+                    break
+                flags = array.flags
+                if not (flags.c_contiguous and flags.aligned):
+                    break
+            else:
+                plan = self._plans.get(tuple([array.shape for array in arrays]))
+                if plan is not None:
+                    return only.run(arrays, plan, self._pool, self.threads)
+        return self._run(dict(zip(self._names, arrays, strict=True)))
+
+    def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """Any feeds: convert, check, bind the symbols, and go through the steps."""
+        self.prepare()
+        problems: list[Problem] = []
+        arrays = collect(self.inputs, feeds, problems)
+        sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
+        raise_problems(problems)
+        if self._only is None:
+            return self._run_steps(dict(arrays), sizes)
+        inputs = list(arrays.values())
+        plan = self._only.plan(sizes)
+        with self._lock:
+            if len(self._plans) >= REMEMBERED_SHAPES:
+                del self._plans[next(iter(self._plans))]
+            self._plans[tuple(array.shape for array in inputs)] = plan
+        return self._only.run(inputs, plan, self._pool, self.threads)
+
+    def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
+        shared = set(values)
+        for call in self._calls:
+            inputs = [values[spec.name] for spec in call.step.inputs]
+            names = [spec.name for spec in call.step.outputs]
+            if isinstance(call, NativeCall):
+                sizes = self._rebind(call.step.inputs, values, sizes)
+                values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, self.threads), strict=True))
+            else:
+                shared.update(names)
+                values.update(zip(names, call.run(inputs), strict=True))
+                sizes = self._rebind(call.step.outputs, values, sizes)
+        # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
+        outputs = [(name, values[name]) for name in self._output_names]
+        return [
+            value.copy() if name in shared and isinstance(value, np.ndarray) else value for name, value in outputs
+        ]
+
+    def _rebind(self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
+        """Sizes of the symbols after some values in the middle of the model became known."""
+        problems: list[Problem] = []
+        signature = Signature(specs, self.manifest.symbols, "tensor")
+        sizes = signature.bind(_shapes(specs, values), sizes, problems)
+        raise_problems(problems)
+        return sizes
+
+    def _by_name(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        if len(arrays) > len(self._names):
+            raise FeedError(f"expected {len(self._names)} inputs, got {len(arrays)}", where="call")
+        feeds = dict(zip(self._names, arrays))  # noqa: B905 - fewer arrays than names are completed by name
+        for name in named:
+            if name in feeds:
+                raise FeedError("given both by position and by name", where=f"input '{name}'")
+        return {**feeds, **named}
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
+        outputs = ", ".join(f"{spec.name}: {spec}" for spec in self.outputs)
+        return f"<Executable ({inputs}) -> ({outputs}), {self.threads} threads>"
+
+
+def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
+
+
+def _is_whole(step: NativeStep, manifest: Manifest) -> bool:
+    """Whether the step reads exactly the model's inputs and writes exactly its outputs, in order."""
+    return [spec.name for spec in step.inputs] == [spec.name for spec in manifest.inputs] and [
+        spec.name for spec in step.outputs
+    ] == [spec.name for spec in manifest.outputs]
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool = True) -> Executable:
+    """Load a compiled model from its file and link it; the weights stay in the file and are mapped into memory.
+
+    Only load files that you trust: the file holds machine code.
+
+    Args:
+        path: a file written by `Executable.save` or `tilewright compile`.
+        threads: threads per call; None asks the environment and the system.
+        verify: compare the weights with their hashes; manifest and code always are.
+
+    Raises:
+        ArtifactError: not an artifact, truncated, altered, or from a newer format.
+        TargetError: the code needs CPU features that this machine lacks; names them.
+        OptionError: the number of threads is not one.
+    """
+    return Executable(load_artifact(path, verify), threads, f"file '{path}'").prepare()

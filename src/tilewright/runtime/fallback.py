@@ -1,0 +1,66 @@
+"""Steps that the compiler can't express: ONNX's reference evaluator runs them.
+
+It is slow and needs the `onnx` package, which is imported only when an artifact has such a step.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.errors import ArtifactError, UnsupportedError
+from tilewright.runtime.manifest import FallbackStep, TensorSpec
+from tilewright.runtime.weights import numpy_dtype
+
+
+class FallbackCall:
+    """A fallback step with its evaluator."""
+
+    def __init__(self, step: FallbackStep, model: np.ndarray, where: str) -> None:
+        """Args: the step, the bytes of its ModelProto (uint8), and the place for errors.
+
+        Raises:
+            ArtifactError: the bytes are no model.
+            UnsupportedError: the reference evaluator does not know an operator.
+        """
+        import onnx  # here because only artifacts with such a step need it
+        from onnx.reference import ReferenceEvaluator
+
+        self.step = step
+        self._where = f"reference evaluator, {', '.join(step.nodes) or step.model}"
+        try:
+            proto = onnx.load_model_from_string(model.tobytes())
+        except Exception as error:
+            raise ArtifactError(f"'{step.model}' is not an ONNX model", where=where) from error
+        try:
+            self._evaluator: Any = ReferenceEvaluator(proto)
+        except Exception as error:
+            reason = _first_line(error)
+            raise UnsupportedError(f"can't run the model's operator ({reason})", where=self._where) from error
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Compute the outputs from the inputs, both in the step's order.
+
+        Raises:
+            UnsupportedError: the evaluator fails on these values.
+        """
+        feeds = dict(zip((spec.name for spec in self.step.inputs), inputs, strict=True))
+        try:
+            results = cast(list[Any], self._evaluator.run([spec.name for spec in self.step.outputs], feeds))
+        except Exception as error:
+            raise UnsupportedError(f"failed on these inputs ({_first_line(error)})", where=self._where) from error
+        return [_typed(spec, value) for spec, value in zip(self.step.outputs, results, strict=True)]
+
+
+def _typed(spec: TensorSpec, value: Any) -> Any:
+    """The value as an array of the type that ONNX promises, which the evaluator does not always keep."""
+    if spec.dtype == "any":
+        return value
+    dtype = numpy_dtype(spec.dtype)
+    # not ascontiguousarray, which gives rank 1 to a scalar
+    return np.asarray(value).astype(dtype, order="C", copy=False)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

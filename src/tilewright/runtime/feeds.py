@@ -1,0 +1,159 @@
+"""The inputs of a call: arrays from whatever the caller has, and every problem with them at once.
+
+Nothing is cast silently. Arrays that already fit are used in place; others of the right type are copied only to make
+them contiguous.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import FeedError, Problem, ShapeError, TilewrightError
+from tilewright.runtime.manifest import Symbol, TensorSpec, format_dims
+from tilewright.runtime.weights import numpy_dtype
+
+_NATIVE_LISTS = (list, tuple, int, float, complex, bool)
+
+
+def raise_problems(problems: Sequence[Problem]) -> None:
+    """Raise one error for all problems: a ShapeError if all are about sizes, else a FeedError; nothing for none."""
+    if not problems:
+        return
+    kind: type[TilewrightError] = ShapeError if all(p.code == ShapeError.code for p in problems) else FeedError
+    if len(problems) == 1:
+        raise kind(problems[0].what, where=problems[0].where, hint=problems[0].hint)
+    lines = "\n  ".join(str(problem) for problem in problems)
+    raise kind(f"{len(problems)} problems\n  {lines}", where="call")
+
+
+def collect(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Problem]) -> dict[str, Any]:
+    """Arrays by name, in the order of the specs, of the specs' types, contiguous and aligned; "any" passes untouched.
+
+    Missing, unknown and mistyped inputs are appended to `problems` and left out of the result, so that the caller can
+    go on looking for more.
+    """
+    arrays: dict[str, Any] = {}
+    for spec in specs:
+        if spec.name not in feeds:
+            problems.append(Problem("feed", f"input '{spec.name}'", f"missing, expected {spec}"))
+            continue
+        if spec.dtype == "any":
+            arrays[spec.name] = feeds[spec.name]
+            continue
+        array = as_array(spec, feeds[spec.name], problems)
+        if array is not None:
+            arrays[spec.name] = array
+    known = {spec.name for spec in specs}
+    names = ", ".join(f"'{spec.name}'" for spec in specs) or "none"
+    for name in feeds:
+        if name not in known:
+            what, hint = "the model has no such input", f"its inputs are {names}"
+            problems.append(Problem("feed", f"input '{name}'", what, hint))
+    return arrays
+
+
+def as_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.ndarray | None:
+    """One input as a contiguous array of the spec's type, or None and a problem.
+
+    Accepts NumPy arrays, objects with `__dlpack__` or `__array__`, and Python numbers and lists of them.
+    """
+    where = f"input '{spec.name}'"
+    dtype = numpy_dtype(spec.dtype)
+    try:
+        array = _to_numpy(value, dtype)
+    except Exception as error:  # the caller's object runs code of its own here, which may raise anything
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        what = f"expected {spec}, got a {type(value).__name__} that NumPy can't read ({reason})"
+        problems.append(Problem("feed", where, what, "pass a NumPy array in main memory"))
+        return None
+    if spec.dtype == "string" and array.dtype.kind in "UST":
+        return array.astype(object)
+    if array.dtype != dtype:
+        got = array.dtype.name if array.dtype.isnative else f"big-endian {array.dtype.name}"
+        hint = f"convert it with .astype('{spec.dtype}')"
+        problems.append(Problem("feed", where, f"expected {spec}, got {got} {format_dims(array.shape)}", hint))
+        return None
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        array = np.array(array, dtype=dtype, order="C")
+    return array
+
+
+def _to_numpy(value: object, dtype: np.dtype) -> np.ndarray:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    if isinstance(value, _NATIVE_LISTS):
+        # Python numbers have no width of their own, so they take the input's, unless that changes their kind
+        array = np.asarray(value)
+        return array.astype(dtype) if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind") else array
+    if hasattr(value, "__dlpack__"):
+        source: Any = value
+        return np.from_dlpack(source)
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    raise TypeError("it has neither __dlpack__ nor __array__")
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """Where a symbolic dimension got its size."""
+
+    size: int
+    place: str
+
+
+class Signature:
+    """The declared types and sizes of some values, against which actual shapes are checked and symbols bound."""
+
+    def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[Symbol], noun: str = "input") -> None:
+        """Args: the values in order, every symbol that their dims name, and what to call a value in errors."""
+        self._specs = tuple(specs)
+        self._symbols = {symbol.name: symbol for symbol in symbols}
+        self._noun = noun
+
+    def bind(
+        self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], problems: list[Problem]
+    ) -> dict[str, int]:
+        """Sizes of the symbolic dimensions that the shapes tell, together with those already known.
+
+        Args:
+            shapes: the actual shape of each value by name; values that are not there are not checked.
+            sizes: sizes bound before.
+            problems: every wrong rank, size or range is appended here.
+        """
+        bound = {name: _Binding(size, "earlier in the model") for name, size in sizes.items()}
+        for spec in self._specs:
+            if spec.name in shapes and spec.dtype != "any":
+                self._bind_value(spec, shapes[spec.name], bound, problems)
+        return {name: binding.size for name, binding in bound.items()}
+
+    def _bind_value(
+        self, spec: TensorSpec, shape: tuple[int, ...], bound: dict[str, _Binding], problems: list[Problem]
+    ) -> None:
+        where = f"{self._noun} '{spec.name}'"
+        fixed = [(axis, dim) for axis, dim in enumerate(spec.dims) if isinstance(dim, int)]
+        if len(shape) != len(spec.dims) or any(shape[axis] != dim for axis, dim in fixed):
+            what = f"expected shape {format_dims(spec.dims)}, got {format_dims(shape)}"
+            problems.append(Problem("feed", where, what))
+            return
+        for axis, dim in enumerate(spec.dims):
+            if isinstance(dim, str):
+                self._bind_symbol(dim, shape[axis], f"{where} axis {axis}", bound, problems)
+
+    def _bind_symbol(
+        self, name: str, size: int, place: str, bound: dict[str, _Binding], problems: list[Problem]
+    ) -> None:
+        known = bound.get(name)
+        if known is not None:
+            if known.size != size:
+                what = f"expected size {known.size} for '{name}' as in {known.place}, got {size}"
+                problems.append(Problem("shape", place, what))
+            return
+        bound[name] = _Binding(size, place)
+        symbol = self._symbols[name]
+        if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
+            limits = f"within {symbol.lo}..{symbol.hi}" if symbol.hi is not None else f"of at least {symbol.lo}"
+            what = f"expected a size for '{name}' {limits}, got {size}"
+            lo, hi = min(symbol.lo, size), "<largest>" if symbol.hi is None else max(symbol.hi, size)
+            problems.append(Problem("shape", place, what, f"compile with --shape {name}:{lo}..{hi}"))

@@ -1,0 +1,110 @@
+"""Finding the OpenMP runtime that parallel loops call.
+
+The one that another library of the process already uses is taken first, so that there is one pool of threads. Where
+there is none at all, single-threaded stand-ins take its place.
+"""
+
+import ctypes
+import glob
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tilewright.errors import OptionError
+
+VARIABLE = "TILEWRIGHT_OMP_LIBRARY"
+SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+"""Functions that generated code may call; libgomp, LLVM's libomp and Intel's libiomp5 export all of them."""
+
+STAND_INS = """
+define void @GOMP_parallel(ptr %body, ptr %data, i32 %threads, i32 %flags) {
+  call void %body(ptr %data)
+  ret void
+}
+define void @GOMP_barrier() {
+  ret void
+}
+define i32 @omp_get_thread_num() {
+  ret i32 0
+}
+define i32 @omp_get_num_threads() {
+  ret i32 1
+}
+"""
+
+_SYSTEM_NAMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
+_LIBRARY = re.compile(r"/lib(gomp|omp|iomp5)[-.0-9a-z]*\.so[.0-9]*$")
+_log = logging.getLogger("tilewright.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMP:
+    """An OpenMP runtime: where it was found, and the addresses of its functions (none for the stand-ins)."""
+
+    path: str
+    addresses: Mapping[str, int]
+
+    @property
+    def parallel(self) -> bool:
+        """Whether it starts threads at all."""
+        return bool(self.addresses)
+
+
+@lru_cache(maxsize=1)
+def openmp() -> OpenMP:
+    """The OpenMP runtime of this process, looked for once.
+
+    Order: the variable TILEWRIGHT_OMP_LIBRARY (a path, or "none" for the stand-ins), a library that is already loaded,
+    the system's library, one that lies inside an installed Python package.
+
+    Raises:
+        OptionError: the variable names a file that can't be used.
+    """
+    chosen = os.environ.get(VARIABLE, "").strip()
+    if chosen == "none":
+        return OpenMP("none", {})
+    if chosen:
+        found = load(chosen)
+        if found is None:
+            names = ", ".join(SYMBOLS)
+            what = f"expected a shared library with {names}"
+            raise OptionError(what, where=f"environment variable {VARIABLE}={chosen}", hint="unset it or give a path")
+        return found
+    for path in [*loaded_libraries(), *_SYSTEM_NAMES, *_bundled()]:
+        found = load(path)
+        if found is not None:
+            return found
+    _log.warning("no OpenMP runtime found: models run on one thread; install libgomp1 or set %s", VARIABLE)
+    return OpenMP("none", {})
+
+
+def load(path: str) -> OpenMP | None:
+    """Open a library and look its functions up; None when it can't be opened or lacks one."""
+    try:
+        library = ctypes.CDLL(path)
+        addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in SYMBOLS}
+    except (OSError, AttributeError):
+        return None
+    return OpenMP(path, addresses)
+
+
+def loaded_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:
+    """Paths of the OpenMP libraries that this process has mapped, in the order of their addresses."""
+    try:
+        lines = maps.read_text().splitlines()
+    except OSError:
+        return []
+    paths = [line[line.index("/") :] for line in lines if "/" in line]
+    return list(dict.fromkeys(path for path in paths if _LIBRARY.search(path)))
+
+
+def _bundled() -> Iterator[str]:
+    """OpenMP libraries inside installed wheels (torch/lib, scikit_learn.libs, ...), found without an import."""
+    for folder in sys.path:
+        for pattern in ("*.libs/libgomp*.so*", "*.libs/libomp*.so*", "*/lib/libgomp*.so*", "*/lib/libomp*.so*"):
+            yield from sorted(glob.glob(os.path.join(glob.escape(folder or "."), pattern)))

@@ -1,0 +1,57 @@
+"""Scratch memory for native calls: one block per call that runs at the same time, reused by the next call.
+
+A block grows to what a call needs. One that has been four times too large for 256 calls in a row is let go, so that
+a single large input does not hold its memory for ever.
+"""
+
+import numpy as np
+
+ALIGNMENT = 64
+PATIENCE = 256
+
+
+class Workspace:
+    """A 64-byte aligned block of memory."""
+
+    __slots__ = ("_memory", "address", "idle", "size")
+
+    def __init__(self, size: int) -> None:
+        """Args: bytes."""
+        self._memory = np.empty(size + ALIGNMENT, np.uint8)
+        start = int(self._memory.__array_interface__["data"][0])
+        self.address = start + (-start % ALIGNMENT)
+        self.size = size
+        self.idle = 0
+
+
+class WorkspacePool:
+    """Blocks that no call uses at the moment. Several threads may take and give at once."""
+
+    def __init__(self) -> None:
+        self._free: list[Workspace] = []
+
+    def take(self, size: int) -> Workspace:
+        """A block of at least `size` bytes, to be given back after the call."""
+        try:
+            # list.pop and list.append are atomic, so no lock is needed and a fork can't leave one held
+            room = self._free.pop()
+        except IndexError:
+            return Workspace(size)
+        if room.size < size:
+            return Workspace(size)
+        if room.size > 4 * size + 4096:
+            room.idle += 1
+            if room.idle > PATIENCE:
+                return Workspace(size)
+        else:
+            room.idle = 0
+        return room
+
+    def give(self, room: Workspace) -> None:
+        """Take a block back."""
+        self._free.append(room)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in the blocks that wait for their next call."""
+        return sum(room.size for room in self._free)

@@ -1,0 +1,40 @@
+"""Shared by all tests: Hypothesis profiles and golden files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+
+# `ci` draws the same examples in every run; `explore` (--hypothesis-profile=explore) looks further, with fresh seeds
+settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare a text with tests/golden/<path of the test file>/<test>.txt; call it once per test."""
+    file = Path(str(request.path)).relative_to(TESTS).with_suffix("")
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in request.node.name).strip("_")
+    path = GOLDEN / file / f"{name}.txt"
+    command = f"python -m pytest 'tests/{file}.py::{request.node.name}' --update-golden"
+
+    def compare(text: str) -> None:
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif not path.exists():
+            pytest.fail(f"no golden file {path.relative_to(TESTS.parent)}; create it with: {command}")
+        elif path.read_text() != text:
+            assert text == path.read_text(), f"differs from the golden file; if that is meant: {command}"
+
+    return compare

@@ -1,0 +1,200 @@
+"""Checks one operator definition against ONNX's reference evaluator (or another reference).
+
+`check` builds a single-node model, runs the definition twice - with literal sizes and with symbols in place of the
+sizes - evaluates the emitted stages in NumPy and compares shapes, types and values.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import View
+from tilewright.expr.dtype import dtype_of
+from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.ops.definition import Definition, Operand, literal
+from tilewright.ops.library import OPERATORS
+
+Array = np.ndarray[Any, Any]
+Reference = str | Callable[..., Any]
+
+LATEST = 24
+"""The operator set that tests use where the version does not matter."""
+
+
+def model_of(
+    op_type: str, inputs: Sequence[Array | None], attributes: Mapping[str, Any], opset: int, outputs: int, domain: str
+) -> onnx.ModelProto:
+    """The model of one node whose inputs are all fed."""
+    names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
+    outs = [f"y{k}" for k in range(outputs)]
+    node = helper.make_node(op_type, names, outs, name="node", domain=domain, **attributes)
+    feeds = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for n, x in zip(names, inputs, strict=True)
+        if x is not None
+    ]
+    results = [helper.make_empty_tensor_value_info(o) for o in outs]
+    graph = helper.make_graph([node], "g", feeds, results)
+    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10 if opset <= 21 else 11)
+
+
+def reference_outputs(
+    reference: Reference, op_type: str, inputs: Sequence[Array | None], attributes: Mapping[str, Any],
+    opset: int, outputs: int, domain: str,
+) -> list[Array]:  # fmt: skip
+    """What the reference says: "onnx", "ort", or a function of the inputs that returns one array or several."""
+    if callable(reference):
+        result = reference(*inputs)
+        return list(result) if isinstance(result, tuple | list) else [np.asarray(result)]
+    model = model_of(op_type, inputs, attributes, opset, outputs, domain)
+    feeds = {f"x{k}": x for k, x in enumerate(inputs) if x is not None}
+    if reference == "ort":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return [np.asarray(y) for y in session.run(None, feeds)]
+    with np.errstate(all="ignore"):
+        return [np.asarray(y) for y in ReferenceEvaluator(model).run(None, feeds)]
+
+
+def node_attributes(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as the front end hands them over: numbers, strings, tuples, arrays."""
+    result: dict[str, Any] = {}
+    for a in helper.make_node(op_type, [], ["y"], **attributes).attribute:
+        value = helper.get_attribute_value(a)
+        if isinstance(value, onnx.TensorProto):
+            value = numpy_helper.to_array(value)
+        elif isinstance(value, bytes):
+            value = value.decode()
+        elif not isinstance(value, int | float | str):
+            value = tuple(v.decode() if isinstance(v, bytes) else v for v in value)
+        result[a.name] = value
+    return result
+
+
+def define(
+    op_type: str,
+    inputs: Sequence[Array | None],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    opset: int = LATEST,
+    outputs: int = 1,
+    domain: str = "",
+    known: Sequence[int] | None = None,
+    symbolic: bool = False,
+    sizes: Mapping[tuple[int, int], Expr] | None = None,
+) -> tuple[Definition, tuple[Operand, ...]]:
+    """Runs a definition.
+
+    Args:
+        known: positions of the inputs whose elements are compile-time constants; by default the integer and bool ones
+            of at most one dimension, and all scalars.
+        symbolic: whether sizes above 1 of the other inputs become symbols, one per distinct size ("n3" for 3).
+        sizes: (input, dimension) -> size expression; has precedence.
+    """
+    operands: list[Operand | None] = []
+    for k, x in enumerate(inputs):
+        if x is None:
+            operands.append(None)
+            continue
+        fixed = k in known if known is not None else x.ndim == 0 or (x.ndim == 1 and x.dtype.kind in "iub" and k > 0)
+        shape = tuple(
+            sizes[k, a] if sizes is not None and (k, a) in sizes
+            else Var(f"n{n}", 1, 1000) if symbolic and not fixed and n > 1 else const(n)
+            for a, n in enumerate(x.shape)
+        )  # fmt: skip
+        operands.append(Operand(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal(x, 1024) if fixed else None))
+    d = Definition(
+        op_type, f"node ({op_type})", opset, operands, node_attributes(op_type, attributes or {}), "y", outputs
+    )
+    result = OPERATORS[domain, op_type](d)
+    return d, result if isinstance(result, tuple) else (result,)
+
+
+def run_stages(d: Definition, results: Sequence[Operand], inputs: Sequence[Array | None]) -> list[Array]:
+    """Evaluates what a definition emitted; checks constraints, names, and the known elements against the values."""
+    buffers: dict[str, Array] = {f"x{k}": x for k, x in enumerate(inputs) if x is not None}
+    symbols = _symbol_values(d, inputs)
+    env = Environment(symbols, {})
+    for condition, message in d.constraints:
+        assert bool(evaluate_expr(condition, env)), f"constraint does not hold: {message}"
+    for stage in d.stages:
+        assert stage.output.name not in buffers, f"{stage.output.name} is written twice"
+        if isinstance(stage, View):
+            sizes = [int(evaluate_expr(s, env)) for s in stage.output.shape]
+            assert int(np.prod(sizes)) == buffers[stage.source.name].size, f"view changes the size: {stage}"
+        buffers[stage.output.name] = evaluate(stage, buffers, symbols)
+    values = [buffers[r.buffer.name] for r in results]
+    for r, y in zip(results, values, strict=True):
+        assert tuple(int(evaluate_expr(s, env)) for s in r.shape) == y.shape
+        if r.known is not None:
+            elements = [np.asarray(evaluate_expr(e, env)) for e in r.known]
+            np.testing.assert_array_equal(np.array(elements).reshape(y.shape).astype(y.dtype), y, "known elements")
+    return values
+
+
+def _symbol_values(d: Definition, inputs: Sequence[Array | None]) -> dict[Var, np.int64]:
+    symbols: dict[Var, np.int64] = {}
+    for operand, x in zip(d.operands, inputs, strict=True):
+        if operand is None or x is None:
+            continue
+        for size, n in zip(operand.shape, x.shape, strict=True):
+            if isinstance(size, Var):
+                assert symbols.setdefault(size, np.int64(n)) == n, f"symbol {size} is bound to two sizes"
+    return symbols
+
+
+def check(
+    op_type: str,
+    inputs: Sequence[Array | None],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    opset: int = LATEST,
+    outputs: int = 1,
+    domain: str = "",
+    known: Sequence[int] | None = None,
+    symbolic: bool = True,
+    sizes: Mapping[tuple[int, int], Expr] | None = None,
+    reference: Reference = "onnx",
+    rtol: float | None = None,
+    atol: float | None = None,
+    exact: bool = False,
+) -> list[Array]:
+    """Compares a definition with the reference, with literal and (unless `symbolic` is False) with symbolic sizes.
+
+    Tolerances default to a few units in the last place of the output's type; integers must agree exactly.
+
+    Returns:
+        The values that the definition gives.
+    """
+    expected = reference_outputs(reference, op_type, inputs, attributes or {}, opset, outputs, domain)
+    values: list[Array] = []
+    for mode in (False, True) if symbolic or sizes else (False,):
+        d, results = define(
+            op_type, inputs, attributes, opset=opset, outputs=outputs, domain=domain, known=known,
+            symbolic=mode and symbolic, sizes=sizes if mode else None,
+        )  # fmt: skip
+        values = run_stages(d, results, inputs)
+        assert len(values) >= len(expected)
+        for got, want in zip(values, expected, strict=False):
+            assert got.shape == want.shape, f"expected shape {want.shape}, got {got.shape} (symbolic: {mode})"
+            assert got.dtype == want.dtype, f"expected type {want.dtype}, got {got.dtype}"
+            if exact or want.dtype.kind not in "fV":
+                np.testing.assert_array_equal(got, want)
+                continue
+            step = {2: 1e-3, 4: 1.2e-7, 8: 2.2e-16}[want.dtype.itemsize] * 16
+            np.testing.assert_allclose(
+                got.astype(np.float64), want.astype(np.float64),
+                rtol=step if rtol is None else rtol, atol=step if atol is None else atol, err_msg=f"symbolic: {mode}",
+            )  # fmt: skip
+    return values

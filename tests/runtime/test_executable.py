@@ -1,0 +1,368 @@
+"""Calling compiled models: results, feeds of every kind, threads, memory, several steps."""
+
+import gc
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+from tests.runtime.models import (
+    WEIGHT,
+    compile_ir,
+    compress_artifact,
+    count_artifact,
+    scale_artifact,
+)
+
+from tilewright.errors import ArtifactError, OptionError, TargetError, UnsupportedError
+from tilewright.machine import Target
+from tilewright.runtime import Artifact, Executable
+from tilewright.runtime.manifest import FallbackStep, Manifest, TargetSpec, TensorSpec
+from tilewright.runtime.workspace import PATIENCE, WorkspacePool
+
+
+@pytest.fixture(scope="module")
+def scale() -> Executable:
+    return Executable(scale_artifact(), threads=1)
+
+
+def rows(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.5, 2.0, (n, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000, 0])
+def test_result_for_every_size(scale: Executable, n: int) -> None:
+    x = rows(n, seed=n)
+    for _ in range(2):  # the second call takes the short way
+        y = scale(x)
+        np.testing.assert_array_equal(y, x * WEIGHT)
+        assert y.dtype == np.float32
+        assert y.shape == (n, 3)
+
+
+def test_by_name_and_as_a_mapping(scale: Executable) -> None:
+    x = rows(4)
+    np.testing.assert_array_equal(scale(x=x), x * WEIGHT)
+    assert list(scale.run({"x": x})) == ["y"]
+    np.testing.assert_array_equal(scale.run({"x": x}, ["y"])["y"], x * WEIGHT)
+    assert scale.run({"x": x}, []) == {}
+
+
+def test_results_do_not_share_memory(scale: Executable) -> None:
+    x = rows(4)
+    first, second = scale(x), scale(x)
+    first[...] = 7
+    np.testing.assert_array_equal(second, x * WEIGHT)
+
+
+@pytest.mark.parametrize(
+    "variant", ["fortran", "strided", "reversed", "read-only", "unaligned", "list", "dlpack", "__array__"]
+)
+def test_every_kind_of_array(scale: Executable, variant: str) -> None:
+    x = rows(6, seed=3)
+    feed: object = x
+    if variant == "fortran":
+        feed = np.asfortranarray(x)
+    elif variant == "strided":
+        wide = np.repeat(x, 2, axis=1)
+        feed = wide[:, ::2]
+    elif variant == "reversed":
+        feed = x[::-1].copy()[::-1]
+    elif variant == "read-only":
+        x.flags.writeable = False
+    elif variant == "unaligned":
+        raw = np.zeros(x.nbytes + 1, np.uint8)
+        raw[1:] = x.reshape(-1).view(np.uint8)
+        feed = raw[1:].view(np.float32).reshape(x.shape)
+        assert not feed.flags.aligned
+    elif variant == "list":
+        feed = x.tolist()
+    elif variant == "dlpack":
+        feed = OnlyDlpack(x)
+    else:
+        feed = OnlyArray(x)
+    for _ in range(2):
+        np.testing.assert_array_equal(scale(feed), x * WEIGHT)
+
+
+class OnlyDlpack:
+    """What another library's tensor looks like to the array standard."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+class OnlyArray:
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return self.array
+
+
+def test_descriptors(scale: Executable) -> None:
+    assert [(s.name, s.dtype, s.dims) for s in scale.inputs] == [("x", "float32", ("n", 3))]
+    assert [str(s) for s in scale.outputs] == ["float32 [n, 3]"]
+    assert repr(scale) == "<Executable (x: float32 [n, 3]) -> (y: float32 [n, 3]), 1 threads>"
+
+
+def test_a_call_costs_little(scale: Executable) -> None:
+    x = rows(2)
+    scale(x)
+    best = min(_time_calls(scale, x) for _ in range(5))
+    assert best < 30e-6  # about 4 on an idle machine; the rest is room for a busy one
+
+
+def _time_calls(exe: Executable, x: np.ndarray, calls: int = 500) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        exe(x)
+    return (time.perf_counter() - start) / calls
+
+
+def test_many_threads_get_the_same_bits(scale: Executable) -> None:
+    feeds = [rows(n, seed=n) for n in range(1, 40) if n != 13]
+    expected = [scale(x) for x in feeds]
+    wrong: list[int] = []
+
+    def work(offset: int) -> None:
+        for i in range(400):
+            k = (i * 7 + offset) % len(feeds)
+            if not np.array_equal(scale(feeds[k]), expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_memory_does_not_grow_over_random_shapes() -> None:
+    exe = Executable(scale_artifact(), threads=1)
+    rng = np.random.default_rng(1)
+    sizes = [int(n) if n != 13 else 14 for n in rng.integers(0, 1001, 10_000)]
+    feed = rows(1000)
+    for n in sizes[:1500]:
+        exe(feed[:n])
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    for n in sizes:
+        exe(feed[:n])
+    gc.collect()
+    assert psutil.Process().memory_info().rss - before < 2 * 1024 * 1024
+
+
+def test_workspace_is_reused_grows_and_shrinks() -> None:
+    pool = WorkspacePool()
+    room = pool.take(1000)
+    assert room.address % 64 == 0
+    pool.give(room)
+    assert pool.take(500) is room
+    pool.give(room)
+    big = pool.take(1_000_000)
+    assert big is not room
+    assert big.size == 1_000_000
+    pool.give(big)
+    for _ in range(PATIENCE):
+        held = pool.take(100)
+        assert held is big
+        pool.give(held)
+    pool.give(pool.take(100))
+    assert pool.bytes == 100
+
+
+def test_a_team_of_threads() -> None:
+    two = Executable(count_artifact(), threads=2)
+    assert two().tolist() == [2, 2, 0, 0]
+    one = Executable(count_artifact(), threads=1)
+    assert one().tolist() == [1, 0, 0, 0]
+    assert (two.threads, one.threads) == (2, 1)
+
+
+def test_a_forked_child_computes_alone() -> None:
+    script = """
+        import os, sys
+        from tests.runtime.models import count_artifact
+        from tilewright.runtime import Executable
+        exe = Executable(count_artifact(), threads=2)
+        assert exe().tolist() == [2, 2, 0, 0]
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if exe().tolist() == [1, 0, 0, 0] and exe.threads == 1 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert exe.threads == 2
+    """
+    assert _python(script).returncode == 0
+
+
+@pytest.mark.parametrize("library", ["none", "libgomp.so.1"])
+def test_openmp_library_by_variable(library: str) -> None:
+    script = """
+        from tests.runtime.models import count_artifact
+        from tilewright.runtime import Executable
+        exe = Executable(count_artifact(), threads=2)
+        print(exe().tolist(), exe.threads)
+    """
+    done = _python(script, TILEWRIGHT_OMP_LIBRARY=library)
+    assert done.returncode == 0, done.stderr
+    expected = "[1, 0, 0, 0] 1" if library == "none" else "[2, 2, 0, 0] 2"
+    assert done.stdout.strip() == expected
+
+
+def test_openmp_variable_that_names_no_library() -> None:
+    script = """
+        from tests.runtime.models import count_artifact
+        from tilewright.errors import OptionError
+        from tilewright.runtime import Executable
+        try:
+            Executable(count_artifact())()
+        except OptionError as error:
+            print(error)
+    """
+    done = _python(script, TILEWRIGHT_OMP_LIBRARY="/nowhere/libgomp.so")
+    assert done.stdout.strip() == (
+        "[option] environment variable TILEWRIGHT_OMP_LIBRARY=/nowhere/libgomp.so: expected a shared library with "
+        "GOMP_parallel, GOMP_barrier, omp_get_thread_num, omp_get_num_threads; unset it or give a path"
+    )
+
+
+def _python(script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return subprocess.run(command, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_import_does_not_load_the_compiler() -> None:
+    done = _python("""
+        import sys
+        import tilewright.runtime
+        layers = ("expr", "ops", "graph", "frontend", "loops", "schedule", "optimize", "codegen", "driver")
+        print([name for name in sys.modules if name in ("llvmlite", "onnx") or name.split(".")[1:2] in [[x] for x in layers]
+               and name.startswith("tilewright.")])
+    """)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_several_steps_with_a_size_that_depends_on_data() -> None:
+    exe = Executable(compress_artifact(), threads=1)
+    for n in (1, 5, 40):
+        x = rows(n, seed=n)
+        keep = np.random.default_rng(n).uniform(size=n) < 0.5
+        out, kept = exe(x, keep)
+        np.testing.assert_array_equal(kept, (x * WEIGHT)[keep])
+        if kept.size and kept[0, 0] >= 0:
+            np.testing.assert_array_equal(out, kept * WEIGHT)
+
+
+def test_several_steps_with_nothing_left() -> None:
+    out, kept = Executable(compress_artifact(), threads=1)(rows(3), np.zeros(3, np.bool_))
+    assert out.shape == kept.shape == (0, 3)
+
+
+def test_outputs_of_the_evaluator_are_the_callers_own() -> None:
+    exe = Executable(compress_artifact(), threads=1)
+    x, keep = rows(3), np.ones(3, np.bool_)
+    first = exe(x, keep)[1]
+    first[...] = 9
+    np.testing.assert_array_equal(exe(x, keep)[1], x * WEIGHT)
+
+
+def test_model_whose_output_is_its_input() -> None:
+    spec = TensorSpec("x", "float32", (None,))
+    manifest = Manifest((spec,), (spec,), (), (), TargetSpec.of(Target.host()))
+    x = np.array([1.5, 2.5], np.float32)
+    y = Executable(Artifact(manifest, b"", {}))(x)
+    np.testing.assert_array_equal(y, x)
+    assert not np.shares_memory(x, y)
+
+
+def test_evaluator_that_fails_names_the_node() -> None:
+    exe = Executable(compress_artifact(), threads=1)
+    bad = FallbackStep("w", exe.manifest.steps[1].inputs, exe.manifest.steps[1].outputs)
+    steps = (exe.manifest.steps[0], bad, exe.manifest.steps[2])
+    manifest = Manifest(exe.inputs, exe.outputs, exe.manifest.symbols, steps, exe.manifest.target)
+    with pytest.raises(ArtifactError, match=r"^\[artifact\] model '': 'w' is not an ONNX model$"):
+        Executable(Artifact(manifest, exe.artifact.code, exe.artifact.weights)).prepare()
+
+
+def test_evaluator_without_the_operator() -> None:
+    from onnx import TensorProto, helper
+
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
+    graph = helper.make_graph([helper.make_node("Strange", ["x"], ["y"], domain="somewhere")], "g", [info], [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("somewhere", 1)])
+    x, y = TensorSpec("x", "float32", (None,)), TensorSpec("y", "float32", (None,))
+    step = FallbackStep("m", (x,), (y,), ("node 's' (Strange)",))
+    manifest = Manifest((x,), (y,), (), (step,), TargetSpec.of(Target.host()))
+    data = np.frombuffer(model.SerializeToString(), np.uint8)
+    with pytest.raises(UnsupportedError, match=r"reference evaluator, node 's' \(Strange\): can't run"):
+        Executable(Artifact(manifest, b"", {"m": data}))(np.ones(2, np.float32))
+
+
+def test_code_for_another_machine_is_saved_but_not_called() -> None:
+    exe = Executable(scale_artifact(Target.parse("aarch64" if Target.host().arch == "x86_64" else "x86-64")))
+    here, there = Target.host().arch, exe.manifest.target.arch
+    with pytest.raises(TargetError) as caught:
+        exe(rows(2))
+    expected = f"[target] model 'scale': code for {there}, this machine is {here}; compile for this machine"
+    assert str(caught.value) == expected
+
+
+def test_code_that_needs_a_missing_function() -> None:
+    artifact = scale_artifact()
+    code = compile_ir("declare void @nowhere_to_be_found()\ndefine void @P_main() {\n call void @nowhere_to_be_found()\n ret void\n}")
+    with pytest.raises(ArtifactError, match="the code can't be linked: "):
+        Executable(Artifact(artifact.manifest, code, artifact.weights)).prepare()
+
+
+def test_code_that_is_no_object_file() -> None:
+    artifact = scale_artifact()
+    with pytest.raises(ArtifactError, match="the code can't be linked: .*not recognized as a valid object file"):
+        Executable(Artifact(artifact.manifest, b"not ELF at all", artifact.weights)).prepare()
+
+
+@pytest.mark.parametrize("threads", [0, -1, 5000, 2.5, "two", True])
+def test_bad_number_of_threads(threads: object) -> None:
+    with pytest.raises(OptionError) as caught:
+        Executable(scale_artifact(), threads=threads)
+    got = repr(threads) if not isinstance(threads, int) or isinstance(threads, bool) else threads
+    assert str(caught.value) == (
+        f"[option] argument 'threads': expected a number of threads, got {got}; give an integer from 1 to 1024"
+    )
+
+
+def test_unaligned_weights_are_moved() -> None:
+    artifact = scale_artifact()
+    raw = np.empty(32, np.float32)
+    start = next(i for i in range(32) if (raw[i:].ctypes.data % 64) == 4 * 5)
+    raw[start : start + 3] = WEIGHT
+    exe = Executable(Artifact(artifact.manifest, artifact.code, {"w": raw[start : start + 3]}))
+    assert exe.artifact.weights["w"].ctypes.data % 64 == 0
+    np.testing.assert_array_equal(exe(rows(2)), rows(2) * WEIGHT)
+
+
+def test_the_library_is_freed() -> None:
+    gc.collect()
+    before = len(gc.get_objects())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    artifact = scale_artifact()
+    for _ in range(200):
+        Executable(artifact, threads=1)(rows(2))
+    gc.collect()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 40 * 1024
+    assert len(gc.get_objects()) - before < 2000
