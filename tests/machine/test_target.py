@@ -1,5 +1,8 @@
 """Targets: names, features, registers, and the check against this machine."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +47,7 @@ def test_feature_strings() -> None:
 
 def test_levels_contain_each_other() -> None:
     sizes = [set(level_features(level)) for level in LEVELS]
-    assert all(low < high for low, high in zip(sizes, sizes[1:], strict=False))
+    assert all(low < high for low, high in pairwise(sizes))
 
 
 @given(st.sampled_from(LEVELS), st.sets(st.sampled_from(OPTIONAL)))
@@ -134,7 +137,7 @@ def test_cpuinfo() -> None:
 
 
 def test_kernel_and_llvm_agree_on_this_machine() -> None:
-    kernel = features_from_cpuinfo(open("/proc/cpuinfo").read())
+    kernel = features_from_cpuinfo(Path("/proc/cpuinfo").read_text())
     relevant = set(level_features("x86-64-v4")) | {"neon", "fp-armv8"}
     # LLVM also asks whether the system saves the wide registers; the kernel's list says so too
     assert {f for f in relevant if f in features.host_features()} == {f for f in relevant if f in kernel}

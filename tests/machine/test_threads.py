@@ -103,7 +103,9 @@ def test_cpu_lists() -> None:
 
 
 def test_caches(tmp_path: Path) -> None:
-    for index, (level, kind, size) in enumerate([("2", "Unified", "1024K"), ("1", "Data", "48K"), ("3", "Unified", "32M")]):
+    for index, (level, kind, size) in enumerate(
+        [("2", "Unified", "1024K"), ("1", "Data", "48K"), ("3", "Unified", "32M")]
+    ):
         folder = tmp_path / f"index{index}"
         put(folder / "level", level)
         put(folder / "type", kind + "\n")

@@ -154,7 +154,9 @@ def test_truncated(file: Path, size: int) -> None:
 def test_longer_than_it_should_be(file: Path) -> None:
     data = file.read_bytes()
     file.write_bytes(data + b"\0")
-    with pytest.raises(ArtifactError, match=f"is longer than it should be: expected {len(data)} bytes, got {len(data) + 1}"):
+    with pytest.raises(
+        ArtifactError, match=f"is longer than it should be: expected {len(data)} bytes, got {len(data) + 1}"
+    ):
         load(file)
 
 
@@ -216,7 +218,9 @@ def test_folder_and_pipe_are_not_artifacts(tmp_path: Path) -> None:
 
 
 def reheader(data: bytes, **changes: int) -> bytes:
-    fields = dict(zip(("magic", "version", "zero", "manifest", "file", "digest"), HEADER.unpack(data[:64]), strict=True))
+    fields = dict(
+        zip(("magic", "version", "zero", "manifest", "file", "digest"), HEADER.unpack(data[:64]), strict=True)
+    )
     return HEADER.pack(*{**fields, **changes}.values()) + data[64:]
 
 
@@ -406,7 +410,9 @@ def test_other_architecture(file: Path) -> None:
 @pytest.mark.parametrize("place", ["no/such/folder/a.tw", "file.txt/a.tw"])
 def test_path_that_cannot_be_written(tmp_path: Path, place: str) -> None:
     (tmp_path / "file.txt").write_text("a file, not a folder")
-    with pytest.raises(ArtifactError, match="can't be written: (No such file or directory|Not a directory); choose another"):
+    with pytest.raises(
+        ArtifactError, match="can't be written: (No such file or directory|Not a directory); choose another"
+    ):
         save_artifact(scale_artifact(), tmp_path / place)
 
 
@@ -457,7 +463,9 @@ def test_artifact_without_a_weight_is_not_saved(file: Path) -> None:
 
 def test_manifest_text_does_not_depend_on_the_process() -> None:
     manifest = compress_artifact().manifest
-    assert dump(manifest_to_json(manifest)) == dump(manifest_to_json(manifest_from_json(manifest_to_json_text(manifest), "x")))
+    assert dump(manifest_to_json(manifest)) == dump(
+        manifest_to_json(manifest_from_json(manifest_to_json_text(manifest), "x"))
+    )
 
 
 def manifest_to_json_text(manifest: Manifest) -> Json:

@@ -225,10 +225,9 @@ def test_evaluator_fails_on_the_values() -> None:
     exe = Executable(compress_artifact(), threads=1)
     steps = exe.manifest.steps
     narrow = TensorSpec("kept", "float32", (5, 3))
-    last = NativeStep("tw1", (narrow,), (TensorSpec("out", "float32", (5, 3)),), ("w",), ("n",))
-    manifest = Manifest(
-        exe.inputs, (TensorSpec("out", "float32", (5, 3)),), exe.manifest.symbols, (*steps[:2], last), exe.manifest.target
-    )
+    out = TensorSpec("out", "float32", (5, 3))
+    last = NativeStep("tw1", (narrow,), (out,), ("w",), ("n",))
+    manifest = Manifest(exe.inputs, (out,), exe.manifest.symbols, (*steps[:2], last), exe.manifest.target)
     narrowed = Executable(Artifact(manifest, exe.artifact.code, exe.artifact.weights), threads=1)
     with pytest.raises(FeedError) as caught:
         narrowed(np.ones((4, 3), np.float32), np.ones(4, np.bool_))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts
-from tilewright.expr.polynomial import Monomial, Polynomial, added, multiplied, polynomial
+from tilewright.expr.polynomial import Monomial, Polynomial, added, multiplied, polynomial, sort_key
 
 Interval = tuple[int | None, int | None]
 
@@ -156,21 +156,41 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
 
     Where d does not divide k, `p` is scaled by s = d / gcd(k, d) first: p is a whole number, so s*p + s - 1 >= 0 proves p >= 0.
     """
-    for monomial, k in p.items():
+    candidates: list[tuple[str, Monomial, Binary, int]] = []
+    for monomial in p:
         for atom in monomial:
             if not (isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)):
                 continue
             d = int(atom.b.value)
             rest = tuple(x for x in monomial if x is not atom)
             sign = _polynomial_interval({rest: 1}, bounds)[0] if rest else 1
-            if d <= 0 or sign is None or sign < 0:
-                continue
-            factor = d // gcd(k, d)
-            scaled = added(multiplied(p, {(): factor}), {(): factor - 1} if factor > 1 else {})
-            scale: Polynomial = {rest: k * factor // d}
-            bound = polynomial(atom.a) if k < 0 else added(polynomial(atom.a), {(): d - 1}, -1)
-            return added(added(scaled, {monomial: k * factor}, -1), multiplied(scale, bound))
-    return None
+            if d > 0 and sign is not None and sign >= 0:
+                candidates.append((sort_key(atom), monomial, atom, d))
+    if not candidates:
+        return None
+    # A quotient of quotients goes first: what it gives way to may cancel against the inner ones.
+    _, monomial, atom, d = max(candidates, key=lambda c: (len(c[0]), c[0]))
+    k = p[monomial]
+    rest = tuple(x for x in monomial if x is not atom)
+    factor = d // gcd(k, d)
+    scaled = added(multiplied(p, {(): factor}), {(): factor - 1} if factor > 1 else {})
+    scale: Polynomial = {rest: k * factor // d}
+    bound = polynomial(atom.a) if k < 0 else added(polynomial(atom.a), {(): d - 1}, -1)
+    return added(added(scaled, {monomial: k * factor}, -1), multiplied(scale, bound))
+
+
+def _remainders_expanded(p: Polynomial) -> Polynomial:
+    """`p` with x % d written as x - d*(x // d) wherever x // d occurs too, so that the two cancel."""
+    atoms = {a for m in p for a in m}
+    quotients = {(a.a, a.b) for a in atoms if isinstance(a, Binary) and a.op == "floordiv"}
+    for monomial, k in p.items():
+        for atom in monomial:
+            if isinstance(atom, Binary) and atom.op == "mod" and (atom.a, atom.b) in quotients:
+                rest = tuple(x for x in monomial if x is not atom)
+                quotient: Polynomial = {(Binary("floordiv", atom.a, atom.b),): 1}
+                value = added(polynomial(atom.a), multiplied(quotient, polynomial(atom.b)), -1)
+                return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))
+    return p
 
 
 def _non_negative(p: Polynomial, bounds: Bounds, depth: int) -> bool:
@@ -179,12 +199,16 @@ def _non_negative(p: Polynomial, bounds: Bounds, depth: int) -> bool:
         return True
     if depth == 0:
         return False
+    expanded = _remainders_expanded(p)
+    if expanded is not p:
+        return _non_negative(expanded, bounds, depth - 1)
     relaxed = _quotient_relaxed(p, bounds)
     if relaxed is not None and _non_negative(relaxed, bounds, depth - 1):
         return True
     atoms = {a: None for m in p for a in m}
-    position = {v: i for i, v in enumerate(bounds.ranges)}
-    order = sorted(atoms, key=lambda a: position.get(a, -1) if isinstance(a, Var) else len(position), reverse=True)
+    # Loop variables first, the innermost before the others, then compound atoms, then symbols.
+    position: dict[Expr, int] = {v: i for i, v in enumerate(bounds.ranges)}
+    order = sorted(atoms, key=lambda a: position.get(a, -2 if isinstance(a, Var) else -1), reverse=True)
     for atom in order:
         linear = _coefficient(p, atom)
         if linear is None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads, walk
-from tilewright.expr.simplify import substitute
 from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def _only_in_loads(body: Expr, pair: tuple[Axis, Axis]) -> bool:
             continue
         if any(c in variables for c in e.children() if isinstance(c, Var)):
             return False
-    return body not in variables and bool(plain) or not (free_vars(body) & variables)
+    return (body not in variables and bool(plain)) or not (free_vars(body) & variables)
 
 
 def _place(x: Load, pair: tuple[Axis, Axis]) -> int | None:

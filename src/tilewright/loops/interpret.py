@@ -206,7 +206,7 @@ class _Machine:
             outside, count = outside.subset(holds), int(holds.sum())
             if not count:
                 return
-        own = {v: n for v, n in outside.variables.items() if np.ndim(n) == 0}
+        own = dict(outside.variables)
         first = np.ones(count, np.bool_)
         for i in block.iters:
             value = np.broadcast_to(outside.value(i.binding), (count,))

@@ -3,13 +3,14 @@
 A *block* is the unit of computation: it has iteration variables with domains of their own, says what one
 iteration stores, and is independent of the loops around it; the loops only decide in which order, how often at once
 and where it runs, through the bindings of the iteration variables. So a loop transformation changes loops and bindings, never
-the meaning of a block, and bounds of accesses are proved once, over the block's own domains.
+the meaning of a block. The one exception: a buffer that was shrunk to what one iteration of a loop needs is indexed
+relative to that iteration (`T[v - jo * 4]`), so indices may use loop variables too.
 
     func matmul(A: float32[M, 64], B: float32[64, 32], C: float32[M, 32]; M: 1..512):
         for i in parallel(M):
             for j in vectorized(32):
                 for k in serial(64):
-                    block C(v0 = i, v1 = j, reduce v2 = k):
+                    block C(v0: M = i, v1: 32 = j, reduce v2: 64 = k):
                         init C[v0, v1] = 0.0
                         C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
 """

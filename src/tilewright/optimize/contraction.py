@@ -250,14 +250,27 @@ def _compute_tile(s: Schedule, producer: str, copy: str, at: str, plan: Plan) ->
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
     s.do("set_scope", s_buffer(s, copy), Scope.STACK)
+    _lanes_contiguous(s, copy, plan)
     s.do("compute_at", producer, at)
     _register_tile(s, producer, plan)
     _lanes_inside(s, copy, plan)
 
 
+def _lanes_contiguous(s: Schedule, block: str, plan: Plan) -> None:
+    """Stores the block's buffer with the lane axis innermost."""
+    node = find_block(s.func, block)[0]
+    lane = node.iters[plan.lane].var
+    dims = list(range(node.body.buffer.rank))
+    last = [k for k in dims if lane in free_vars(node.body.indices[k])]
+    order = (*(k for k in dims if k not in last), *last)
+    if order != tuple(dims):
+        s.do("permute", node.body.buffer.name, order)
+
+
 def _register_tile(s: Schedule, producer: str, plan: Plan) -> None:
     """The producer's tile: reduction loops outside, rows unrolled, lanes vectorized, accumulators in registers."""
     s.do("set_scope", s_buffer(s, producer), Scope.REGISTER)
+    _lanes_contiguous(s, producer, plan)
     names = Names.of(s, producer)
     s.do("reorder", (*names.reduce, *names.spatial))
     before = {b.name for b in blocks(s.func.body)}

@@ -235,4 +235,3 @@ def _check_weights(section: memoryview, hashes: tuple[str, ...], where: str) -> 
 
 def _align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-

@@ -225,9 +225,7 @@ class Executable:
                 sizes = self._rebind(call.step.outputs, values, sizes)
         # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
-        return [
-            value.copy() if name in shared and isinstance(value, np.ndarray) else value for name, value in outputs
-        ]
+        return [value.copy() if name in shared and isinstance(value, np.ndarray) else value for name, value in outputs]
 
     def _rebind(self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
         """Sizes of the symbols after some values in the middle of the model became known."""

@@ -349,6 +349,29 @@ def _reach(binding: Expr, known: Bounds) -> Expr:
     return value + 1
 
 
+def permute(func: Func, buffer: str, order: tuple[int, ...]) -> Func:
+    """Stores an internal buffer with its dimensions in another order.
+
+    Equation: B'[i_order[0], i_order[1], ...] = B[i_0, i_1, ...].
+
+    Legality: the buffer is internal; `order` is a permutation of its dimensions.
+
+        alloc B: float32[32, 14]       alloc B: float32[14, 32]
+        B[o, x] = ..             ->    B[x, o] = ..
+    """
+    old = find_alloc(func, buffer)
+    check_permutation(old, order)
+    new = replace(old, shape=tuple(old.shape[k] for k in order))
+    body = map_blocks(func.body, lambda b: with_buffer(b, old, new, lambda i: tuple(i[k] for k in order)))
+    return replace(func, allocs=tuple(new if a == old else a for a in func.allocs), body=body)
+
+
+def check_permutation(buffer: Buffer, order: Sequence[int]) -> None:
+    """The order names every dimension once."""
+    if sorted(order) != list(range(buffer.rank)):
+        raise ScheduleError(f"{list(order)} is no permutation of {buffer.rank} dimensions", where=f"permute of {buffer.name!r}")
+
+
 def pack(func: Func, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> Func:
     """Lets a block read an operand from a packed copy: dimension `dim` is cut into tiles of `factor`, tiles outermost, the
     inside of a tile innermost, the last tile padded with zeros. The copy is made by a new nest at the start of the function.

@@ -10,14 +10,14 @@ from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func
 from tilewright.schedule import loops, staging
 
-Argument = str | int | Expr | Scope | tuple[str, ...] | None
+Argument = str | int | Expr | Scope | tuple[str, ...] | tuple[int, ...] | None
 
 PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     f.__name__: f
     for f in (
         loops.split, loops.fuse, loops.reorder, loops.peel, loops.parallel, loops.vectorize, loops.unroll,
         staging.set_scope, staging.cache_write, staging.clone_producer, staging.decompose_reduction,
-        staging.compute_at, staging.pack,
+        staging.compute_at, staging.pack, staging.permute,
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""

@@ -9,9 +9,9 @@ from onnx import AttributeProto
 from tilewright.errors import Problem
 from tilewright.expr.nodes import Var, const
 from tilewright.frontend.onnx.opsets import standard_domain
-from tilewright.frontend.onnx.structure import captured_names
 from tilewright.frontend.onnx.tensors import TensorDefectError, is_supported, sparse_to_array, to_array
 from tilewright.graph.ir import Array, Attribute, Node, TensorType
+from tilewright.graph.onnx_nodes import captured_names
 from tilewright.graph.onnx_types import ELEMENT_TYPES
 
 

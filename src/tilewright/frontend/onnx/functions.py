@@ -12,7 +12,7 @@ import onnx.inliner
 
 from tilewright.errors import ModelError, Problem
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
-from tilewright.frontend.onnx.structure import captured_names, subgraphs
+from tilewright.graph.onnx_nodes import renamed
 from tilewright.ops.definition import OPERATORS
 
 
@@ -105,31 +105,9 @@ def _spliced(node: onnx.NodeProto, branch: onnx.GraphProto, prefix: str) -> Iter
         constant = onnx.helper.make_node("Constant", [], [names[tensor.name]], name=names[tensor.name], value=tensor)
         yield constant
     for part in branch.node:
-        yield _renamed(part, names, prefix)
+        proto = renamed(part, names)
+        proto.name = prefix + part.name if part.name else ""
+        yield proto
     for value, output in zip(branch.output, node.output, strict=True):
         if output:
             yield onnx.helper.make_node("Identity", [names.get(value.name, value.name)], [output], name=prefix + output)
-
-
-def _renamed(node: onnx.NodeProto, names: dict[str, str], prefix: str = "") -> onnx.NodeProto:
-    result = onnx.NodeProto()
-    result.CopyFrom(node)
-    result.name = prefix + node.name if node.name else ""
-    result.input[:] = [names.get(i, i) for i in node.input]
-    result.output[:] = [names.get(o, o) for o in node.output]
-    if set(captured_names(node)) & set(names):
-        for graph in subgraphs(result):
-            _rename_captures(graph, names)
-    return result
-
-
-def _rename_captures(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Renames, in place, what a sub-graph takes from the graph around it."""
-    own = {v.name for v in graph.input} | {t.name for t in graph.initializer} | {o for n in graph.node for o in n.output}
-    outer = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        node.input[:] = [outer.get(i, i) for i in node.input]
-        for inner in subgraphs(node):
-            _rename_captures(inner, outer)
-    for value in graph.output:
-        value.name = outer.get(value.name, value.name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 
 from tilewright.errors import ModelError, Problem
+from tilewright.expr.dtype import dtype_of
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
 from tilewright.frontend.onnx.dimensions import Inputs, InputSpec, ShapeOption, make_inputs
 from tilewright.frontend.onnx.functions import inlined, without_constant_branches
@@ -16,7 +17,6 @@ from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
 from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.onnx_types import ELEMENT_NUMBERS, ELEMENT_TYPES
-from tilewright.expr.dtype import dtype_of
 
 
 def load(

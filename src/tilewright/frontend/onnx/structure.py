@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import onnx
 
 from tilewright.errors import Problem
+from tilewright.graph.onnx_nodes import captured_names
 
 
 def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
@@ -23,33 +24,6 @@ def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
 def place(name: str, node: onnx.NodeProto) -> str:
     """How a problem names a node."""
     return f"node {name} ({node.op_type})"
-
-
-def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs in a node's attributes."""
-    found = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    for a in node.attribute:
-        found.extend(a.graphs)
-    return found
-
-
-def defined_names(graph: onnx.GraphProto) -> set[str]:
-    """Values that a graph has without computing them."""
-    names = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    return names | {t.values.name for t in graph.sparse_initializer}
-
-
-def captured_names(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Names that the node's sub-graphs use from the graph around them, in the order of their first use."""
-    names: dict[str, None] = {}
-    for graph in subgraphs(node):
-        inner = defined_names(graph) | {o for n in graph.node for o in n.output}
-        for part in graph.node:
-            for name in (*part.input, *captured_names(part)):
-                if name and name not in inner:
-                    names[name] = None
-        names.update({v.name: None for v in graph.output if v.name and v.name not in inner})
-    return tuple(names)
 
 
 def check_structure(

@@ -1,0 +1,1 @@
+"""The pipelines: `compile` as one readable list of steps, and the session that looks like ONNX Runtime's."""

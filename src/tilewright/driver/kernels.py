@@ -1,0 +1,144 @@
+"""From the kernels of a partition to compiled functions: lower, optimize, verify, split. Equal kernels are compiled once."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import InternalError, ScheduleError, VerifyError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation, View
+from tilewright.expr.nodes import Var
+from tilewright.graph.collapse import Kernel
+from tilewright.graph.partition import Unit
+from tilewright.graph.program import Fallback
+from tilewright.loops.ir import Func
+from tilewright.loops.lower import lower
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+from tilewright.machine import Target
+from tilewright.optimize.interface import DEFAULT, Optimizer, Task, optimizer_named
+from tilewright.schedule.trace import Trace
+
+from tilewright.driver.offline import split_offline, with_own_symbols
+
+_KEY = "kernel"
+"""Name under which functions are compared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledKernel:
+    """One function of the object code; several kernels of a model may share it.
+
+    Attributes:
+        name: a C identifier.
+        origin: the untransformed loops.
+        trace: what the optimizer did.
+        optimizer: name of the optimizer that answered.
+        scheduled: the loops with the packing of constants.
+        func: the loops that become native code.
+        packed: what is computed at compile time; outputs are parameters of `func` by name.
+        scratch: parameters of `func` that are workspace.
+    """
+
+    name: str
+    origin: Func
+    trace: Trace
+    optimizer: str
+    scheduled: Func
+    func: Func
+    packed: tuple[Computation, ...]
+    scratch: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundKernel:
+    """A kernel of the model with the function that computes it."""
+
+    kernel: Kernel
+    compiled: CompiledKernel
+
+    @property
+    def arguments(self) -> Mapping[str, Buffer]:
+        """The program's buffers that are passed, by the name of the kernel's parameter."""
+        return {p.name: b for p, b in zip(self.kernel.params, self.kernel.arguments, strict=True)}
+
+
+BoundUnit = BoundKernel | View | Fallback
+
+
+def compile_kernels(
+    units: Sequence[Unit],
+    constants: frozenset[str],
+    symbols: Sequence[Var],
+    target: Target,
+    optimizer: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[BoundUnit, ...]:
+    """Binds every kernel to a function; equal ones (same loops, same parameters constant) to the same.
+
+    Args:
+        units: the partition's, in order of execution.
+        constants: names of the program's buffers whose data is known.
+        symbols: the program's, with those of fallbacks.
+        target: the machine.
+        optimizer: name of the preferred optimizer; where it does not apply the default one answers.
+        progress: told (done, total) before every kernel.
+
+    Raises:
+        InternalError: an optimizer made a program that is not legal.
+        OptionError: there is no optimizer of that name.
+    """
+    names = dict.fromkeys((optimizer or DEFAULT, DEFAULT))
+    optimizers = [optimizer_named(name) for name in names]
+    done: dict[tuple[str, frozenset[str]], CompiledKernel] = {}
+    bound: list[BoundUnit] = []
+    total = sum(isinstance(u, Kernel) for u in units)
+    count = 0
+    for unit in units:
+        if not isinstance(unit, Kernel):
+            bound.append(unit)
+            continue
+        if progress is not None:
+            progress(count, total)
+        count += 1
+        origin = with_own_symbols(lower(_KEY, unit.stages, unit.params, symbols))
+        fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
+        key = (show(origin), fixed)
+        if key not in done:
+            name = _function_name(len(done), unit.label)
+            done[key] = _compiled(replace(origin, name=name), fixed, target, optimizers, unit.label)
+        bound.append(BoundKernel(unit, done[key]))
+    return tuple(bound)
+
+
+def distinct(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
+    """The functions that the units need, each once, in the order of first use."""
+    return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
+
+
+def _compiled(
+    origin: Func, constants: frozenset[str], target: Target, optimizers: Sequence[Optimizer], label: str
+) -> CompiledKernel:
+    task = Task(origin, constants, target)
+    where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
+    for optimizer in optimizers:
+        try:
+            schedule = optimizer.optimize(task)
+            if schedule is None:
+                continue
+            verify(schedule.func)
+            split = split_offline(schedule.func, constants)
+            verify(split.func)
+        except (ScheduleError, VerifyError) as error:
+            raise InternalError(f"optimizer {optimizer.name!r} made an illegal program: {error}", where=where) from error
+        return CompiledKernel(
+            origin.name, origin, schedule.trace, optimizer.name, schedule.func, split.func, split.packed, split.scratch
+        )
+    raise InternalError("no optimizer applies", where=where)
+
+
+def _function_name(index: int, label: str) -> str:
+    """`k3_conv_relu` from "conv1 (Conv) + relu1 (Relu)"; the number makes it unique."""
+    operators = dict.fromkeys(re.findall(r"\((\w+)\)", label))
+    text = "_".join(re.sub(r"\W+", "_", op, flags=re.ASCII).lower() for op in operators)
+    return f"k{index}_{text[:40]}".rstrip("_")

@@ -1,0 +1,155 @@
+"""What a block reads and writes: its accesses with the conditions under which they happen, and their regions.
+
+Regions are derived, never stored, so they cannot disagree with the block.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.expr.bounds import Bounds, non_negative
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Select, Unary, Var, binary, both, const, free_vars
+from tilewright.expr.simplify import substitute
+from tilewright.loops.ir import Block, For, Store
+
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element that a block touches.
+
+    Attributes:
+        buffer: the buffer.
+        indices: over the block's iteration variables (and loop variables and symbols).
+        condition: what holds wherever the access happens (the path through lazy selects); over the same variables.
+        write: whether it is written.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    condition: Expr
+    write: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box in a buffer: inclusive first and last index per dimension; contains every access, may be larger."""
+
+    buffer: Buffer
+    ranges: tuple[tuple[Expr, Expr], ...]
+
+
+def accesses(block: Block) -> tuple[Access, ...]:
+    """Everything that the block's init and body touch: reads, inner ones first, then the writes."""
+    return _accesses(block.body) + (() if block.init is None else _accesses(block.init))
+
+
+@lru_cache(maxsize=4096)
+def _accesses(store: Store) -> tuple[Access, ...]:
+    found: dict[Access, None] = {}
+    for index in store.indices:
+        found.update(dict.fromkeys(_reads(index, TRUE)))
+    found.update(dict.fromkeys(_reads(store.value, TRUE)))
+    return (*found, Access(store.buffer, store.indices, TRUE, True))
+
+
+def _reads(e: Expr, condition: Expr) -> Iterator[Access]:
+    match e:
+        case Load(buffer, indices):
+            for i in indices:
+                yield from _reads(i, condition)
+            yield Access(buffer, indices, condition, False)
+        case Select(cond, a, b):
+            yield from _reads(cond, condition)
+            yield from _reads(a, both(condition, cond))
+            yield from _reads(b, both(condition, negation(cond)))
+        case _:
+            for child in e.children():
+                yield from _reads(child, condition)
+
+
+def negation(condition: Expr) -> Expr:
+    """What holds where a condition does not; True (nothing known) where that can't be said with comparisons."""
+    match condition:
+        case Const(value):
+            return const(not value, condition.dtype)
+        case Binary("eq" | "ne" | "lt" | "le" | "gt" | "ge" as op, a, b) if a.dtype.name == "int64":
+            return binary(_NEGATED[op], a, b)  # pyright: ignore[reportArgumentType] - the table holds comparisons
+        case Binary("or", a, b):
+            return both(negation(a), negation(b))
+        case Unary("not", a):
+            return a
+        case _:
+            return TRUE
+
+
+def reads(block: Block) -> tuple[Buffer, ...]:
+    """The buffers that the block reads, in the order of their first use."""
+    return tuple(dict.fromkeys(a.buffer for a in accesses(block) if not a.write))
+
+
+def writes(block: Block) -> tuple[Buffer, ...]:
+    """The buffer that the block writes."""
+    return (block.body.buffer,)
+
+
+def read_regions(block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
+    """What the block reads while the loops `inner` run and all other variables stand still; see `regions`."""
+    return regions([a for a in accesses(block) if not a.write], block, inner, known)
+
+
+def write_regions(block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
+    """What the block writes while the loops `inner` run and all other variables stand still; see `regions`."""
+    return regions([a for a in accesses(block) if a.write], block, inner, known)
+
+
+def regions(touched: Sequence[Access], block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
+    """One box per access, in terms of symbols and the loops outside.
+
+    Args:
+        touched: accesses of `block`.
+        block: gives the bindings of its variables.
+        inner: the loops that run, outermost first.
+        known: ranges of the variables outside.
+
+    Returns:
+        Regions without duplicates. A dimension whose index is not monotonic in the loops is the whole dimension.
+    """
+    bindings = {i.var: i.binding for i in block.iters}
+    inside = known
+    for loop in inner:
+        inside = inside.with_loop(loop.var, loop.extent)
+    found: dict[Region, None] = {}
+    for a in touched:
+        ranges = tuple(
+            _range(substitute(i, bindings, inside), n, inner, inside)
+            for i, n in zip(a.indices, a.buffer.shape, strict=True)
+        )
+        found[Region(a.buffer, ranges)] = None
+    return tuple(found)
+
+
+def _range(index: Expr, size: Expr, inner: Sequence[For], inside: Bounds) -> tuple[Expr, Expr]:
+    low = high = index
+    for loop in reversed(inner):
+        last = loop.extent - 1
+        ends: list[Expr] = []
+        for e, least in ((low, True), (high, False)):
+            direction = _direction(e, loop.var, inside)
+            if direction is None:
+                return const(0), size - 1
+            ends.append(substitute(e, {loop.var: const(0) if (direction > 0) == least else last}, inside))
+        low, high = ends
+    return low, high
+
+
+def _direction(e: Expr, var: Var, known: Bounds) -> int | None:
+    """1 where `e` never falls as `var` grows by one, -1 where it never rises, None where neither is proved."""
+    if var not in free_vars(e):
+        return 1
+    if any(isinstance(child, Load) for child in (e, *e.children())):
+        return None
+    step = substitute(e, {var: var + 1}) - e
+    return 1 if non_negative(step, known) else -1 if non_negative(-step, known) else None

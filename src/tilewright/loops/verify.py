@@ -1,0 +1,285 @@
+"""The verifier: whether a function of the loop IR is well-formed. Runs between steps in tests and before code generation.
+
+Checked, in this order; the first group that fails ends the verification and lists all its findings:
+  * structure: unique names, sequences in normal form, every variable and buffer declared, every variable in scope;
+  * types: values fit buffers, operands fit each other, indices and sizes are int64, conditions bool;
+  * order: internal buffers are written before they are read;
+  * scopes: register and stack buffers have literal shapes; register buffers are indexed by literals and by
+    variables of unrolled and vectorized loops;
+  * domains: bindings stay in the domains of their variables, and every access stays in its buffer;
+  * races (`races.py`): iterations of parallel and vectorized loops write different elements and do not read each other's;
+  * coverage (`coverage.py`): the blocks that write a buffer cover their domains, and reductions count every point once.
+
+Everything is proved, nothing is sampled: a function that passes has these properties for all sizes in range. The proofs are
+sound but not complete: an exotic binding may be rejected although it is right.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tilewright.errors import VerifyError
+from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.dtype import boolean, int64
+from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, walk
+from tilewright.expr.simplify import substitute
+from tilewright.loops import coverage, races
+from tilewright.loops.access import Access, accesses
+from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store
+from tilewright.loops.ir import walk as walk_stmt
+from tilewright.loops.printer import show_block, show_buffer, show_loop, show_stmt
+from tilewright.loops.nest import Finding, Nest
+
+_CONSTANT_LOOPS = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
+
+
+def verify(func: Func, *, registers: bool = True) -> None:
+    """Checks a function.
+
+    Args:
+        func: the function.
+        registers: whether register buffers must have their final form already (literal indices after unrolling); False between
+            the steps of a schedule.
+
+    Raises:
+        VerifyError: lists what is wrong and where, with the loop or block.
+    """
+    nests = [Nest.of(s, around) for s, around in walk_stmt(func.body) if isinstance(s, Block)]
+    groups = (
+        lambda: _structure(func),
+        lambda: _types(func),
+        lambda: _order(func),
+        lambda: _scopes(func, nests, registers),
+        lambda: (f for nest in nests for f in _domains(nest)),
+        lambda: races.findings(func, nests),
+        lambda: coverage.findings(func, nests),
+    )
+    for group in groups:
+        found = list(dict.fromkeys(group()))
+        if found:
+            raise _error(func, found)
+
+
+def _error(func: Func, found: Sequence[Finding]) -> VerifyError:
+    def text(f: Finding) -> str:
+        shown = "".join(f"\n    {line}" for line in f.shown.splitlines())
+        return f.what + shown
+
+    if len(found) == 1:
+        return VerifyError(text(found[0]), where=f"func {func.name!r}, {found[0].where}")
+    lines = "".join(f"\n  {f.where}: {text(f)}" for f in found)
+    return VerifyError(f"{len(found)} problems{lines}", where=f"func {func.name!r}")
+
+
+def _structure(func: Func) -> Iterator[Finding]:
+    where = "its declarations"
+    for name, count in Counter(b.name for b in (*func.params, *func.allocs)).items():
+        if count > 1:
+            yield Finding(where, f"{count} buffers are named {name!r}")
+    loops = [s for s, _ in walk_stmt(func.body) if isinstance(s, For)]
+    blocks = [s for s, _ in walk_stmt(func.body) if isinstance(s, Block)]
+    own = [i.var for b in blocks for i in b.iters]
+    variables = [*func.symbols, *(loop.var for loop in loops), *own]
+    for name, count in Counter(v.name for v in variables).items():
+        if count > 1:
+            yield Finding(where, f"{count} symbols, loops or iteration variables are named {name!r}")
+    for name, count in Counter(b.name for b in blocks).items():
+        if count > 1:
+            yield Finding(where, f"{count} blocks are named {name!r}")
+    for v in (*(loop.var for loop in loops), *own):
+        if v.lo is not None or v.hi is not None:
+            yield Finding(where, f"variable {v.name!r} has a declared range; its loop or block gives it one")
+    for b in (*func.params, *func.allocs):
+        yield from _defined(b.shape, set(func.symbols), set(), f"buffer {b.name!r}", show_buffer(b))
+    for p in func.params:
+        if p.scope is not Scope.MEMORY:
+            yield Finding(f"buffer {p.name!r}", f"a parameter lives in memory, got scope {p.scope}", show_buffer(p))
+    yield from _scoped(func.body, set(func.symbols), {b.name: b for b in (*func.params, *func.allocs)})
+
+
+def _scoped(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> Iterator[Finding]:
+    """Whether every name in a statement means something there."""
+    match s:
+        case Seq(stmts):
+            if len(stmts) < 2 or any(isinstance(c, Seq) for c in stmts):
+                yield Finding("a sequence", f"has {len(stmts)} statements or a sequence inside", show_stmt(s))
+            for child in stmts:
+                yield from _scoped(child, known, buffers)
+        case For():
+            yield from _defined((s.extent,), known, set(), f"loop {s.var.name!r}", show_loop(s))
+            yield from _scoped(s.body, known | {s.var}, buffers)
+        case Block():
+            where, shown = f"block {s.name!r}", show_stmt(s)
+            outside = [s.predicate, *(i.binding for i in s.iters), *(i.extent for i in s.iters)]
+            yield from _defined(outside, known, set(), where, shown)
+            inside = known | {i.var for i in s.iters}
+            for store in (s.body, s.init):
+                if store is not None:
+                    target = Load(store.buffer, store.indices)
+                    yield from _defined((target, store.value), inside, set(buffers.values()), where, shown)
+
+
+def _defined(
+    parts: Sequence[Expr], known: set[Var], buffers: set[Buffer], where: str, shown: str
+) -> Iterator[Finding]:
+    for e in parts:
+        variables, used = _names(e)
+        for v in variables:
+            if v not in known:
+                yield Finding(where, f"variable {v.name!r} is not defined here", shown)
+        for b in used:
+            if b not in buffers:
+                yield Finding(where, f"buffer {b.name!r} is not declared, or with another shape or type", shown)
+
+
+@lru_cache(maxsize=8192)
+def _names(e: Expr) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
+    """The variables and buffers of an expression, in the order of the text."""
+    nodes = list(walk(e))
+    variables = tuple(n for n in nodes if isinstance(n, Var))
+    return variables, tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load)))
+
+
+def _types(func: Func) -> Iterator[Finding]:
+    for b in (*func.params, *func.allocs):
+        for n in b.shape:
+            yield from _typed(n, int64, "a size", f"buffer {b.name!r}", show_buffer(b))
+    for s, _ in walk_stmt(func.body):
+        if isinstance(s, For):
+            yield from _typed(s.extent, int64, "the extent", f"loop {s.var.name!r}", show_loop(s))
+        elif isinstance(s, Block):
+            where = f"block {s.name!r}"
+            yield from _typed(s.predicate, boolean, "the predicate", where, show_block(s))
+            for i in s.iters:
+                yield from _typed(i.extent, int64, f"the extent of {i.var.name!r}", where, show_block(s))
+                yield from _typed(i.binding, int64, f"the binding of {i.var.name!r}", where, show_block(s))
+            for store in (s.body, s.init):
+                if store is not None:
+                    yield from _typed_store(store, where, show_stmt(s))
+
+
+def _typed_store(store: Store, where: str, shown: str) -> Iterator[Finding]:
+    b = store.buffer
+    yield from _typed(store.value, b.dtype, f"the value stored in {b.name!r}", where, shown)
+    yield from _typed(Load(b, store.indices), b.dtype, "the element that is stored", where, shown)
+
+
+def _typed(e: Expr, wanted: Any, what: str, where: str, shown: str) -> Iterator[Finding]:
+    if e.dtype != wanted:
+        yield Finding(where, f"{what} must be {wanted}, got {e.dtype}: {e}", shown)
+    for problem in _mistyped(e):
+        yield Finding(where, problem, shown)
+
+
+@lru_cache(maxsize=8192)
+def _mistyped(e: Expr) -> tuple[str, ...]:
+    """What is wrong with the types inside an expression."""
+    found: list[str] = []
+    for node in walk(e):
+        match node:
+            case Binary(op, a, b) if a.dtype != b.dtype:
+                found.append(f"operands of {op!r} have types {a.dtype} and {b.dtype}: {node}")
+            case Select(cond, a, b) if cond.dtype != boolean or a.dtype != b.dtype:
+                found.append(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {b.dtype}: {node}")
+            case Load(buffer, indices) if len(indices) != buffer.rank:
+                found.append(f"buffer {buffer.name!r} has {buffer.rank} dimensions, got {len(indices)} indices: {node}")
+            case Load(_, indices) if any(i.dtype != int64 for i in indices):
+                found.append(f"indices must be int64: {node}")
+            case Binary("and" | "or" | "xor", a, _) if a.dtype.is_float:
+                found.append(f"{node.op!r} takes bool or integers, got {a.dtype}: {node}")
+            case Unary("not", a) if a.dtype.is_float:
+                found.append(f"'not' takes bool or integers, got {a.dtype}: {node}")
+            case Binary(op, a, _) if a.dtype == boolean and op not in COMPARISONS and op not in _BOOL_OPS:
+                found.append(f"{op!r} does not take bool: {node}")
+            case Cast() | _:
+                pass
+    return tuple(found)
+
+
+_BOOL_OPS = ("and", "or", "xor", "min", "max")
+
+
+def _order(func: Func) -> Iterator[Finding]:
+    """Whether internal buffers and outputs are written before they are read."""
+    written: set[Buffer] = set()
+    outputs = {s.body.buffer for s, _ in walk_stmt(func.body) if isinstance(s, Block)}
+    ready = set(func.params) - outputs
+    for s, _ in walk_stmt(func.body):
+        if not isinstance(s, Block):
+            continue
+        if s.init is not None and (s.init.buffer, s.init.indices) != (s.body.buffer, s.body.indices):
+            yield Finding(f"block {s.name!r}", "init and body must store the same element", show_stmt(s))
+        if s.init is not None:
+            written.add(s.init.buffer)
+        for a in accesses(s):
+            if not a.write and a.buffer not in written and a.buffer not in ready:
+                yield Finding(f"block {s.name!r}", f"buffer {a.buffer.name!r} is read before it is written", show_stmt(s))
+        written.add(s.body.buffer)
+
+
+def _scopes(func: Func, nests: Sequence[Nest], registers: bool) -> Iterator[Finding]:
+    for b in func.allocs:
+        if b.scope is not Scope.MEMORY and not all(isinstance(n, Const) for n in b.shape):
+            yield Finding(f"buffer {b.name!r}", f"scope {b.scope} needs a literal shape", show_buffer(b))
+    if not registers:
+        return
+    for nest in nests:
+        moving = {loop.var for loop in nest.loops if loop.kind not in _CONSTANT_LOOPS}
+        for a in accesses(nest.block):
+            if a.buffer.scope is not Scope.REGISTER:
+                continue
+            for i in a.indices:
+                bad = sorted(v.name for v in free_vars(nest.bound(i)) if v in moving or v.lo is not None)
+                if bad:
+                    yield Finding(
+                        f"block {nest.block.name!r}",
+                        f"index {i} of register buffer {a.buffer.name!r} depends on {', '.join(bad)}, "
+                        "which is no unrolled or vectorized loop",
+                        show_stmt(nest.block),
+                    )
+
+
+def _domains(nest: Nest) -> Iterator[Finding]:
+    block = nest.block
+    where = f"block {block.name!r}"
+    for i in block.iters:
+        binding = nest.bound(i.var)
+        if not prove(binding >= 0, nest.known):
+            yield Finding(where, f"binding {i.binding} of {i.var.name!r} is not proved >= 0", nest.shown)
+        if not prove(binding < i.extent, nest.known):
+            yield Finding(where, f"binding {i.binding} of {i.var.name!r} is not proved < {i.extent}", nest.shown)
+    domains = tuple((i.var, i.extent) for i in block.iters)
+    for a, axis in _unproved(domains, accesses(block)):
+        # Over the block's own domains it is not in bounds; it may be where the loops and the predicate go.
+        index, size = a.indices[axis], a.buffer.shape[axis]
+        known = nest.known.assuming(nest.bound(a.condition))
+        bound = substitute(nest.bound(index), {}, known)
+        for low, goal in ((True, bound >= 0), (False, bound < size)):
+            if not prove(goal, known):
+                limit = ">= 0" if low else f"< {size}"
+                verb = "written" if a.write else "read"
+                yield Finding(
+                    where, f"index {index} of buffer {a.buffer.name!r} ({verb}, dimension {axis}) is not proved {limit}",
+                    show_stmt(block),
+                )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _unproved(
+    domains: tuple[tuple[Var, Expr], ...], touched: tuple[Access, ...]
+) -> tuple[tuple[Access, int], ...]:
+    """The accesses, with the dimension, that the domains of the iteration variables alone do not keep in bounds."""
+    known = Bounds()
+    for var, extent in domains:
+        known = known.with_loop(var, extent)
+    found: list[tuple[Access, int]] = []
+    for a in touched:
+        inside = known.assuming(a.condition)
+        for axis, (index, size) in enumerate(zip(a.indices, a.buffer.shape, strict=True)):
+            if not (prove(index >= 0, inside) and prove(index < size, inside)):
+                found.append((a, axis))
+    return tuple(found)
+
+

@@ -1,0 +1,170 @@
+"""Pooling against ONNX Runtime and, where that deviates from the specification, ONNX's reference."""
+
+import numpy as np
+import pytest
+
+from tests.ops.harness import check, define
+from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Select, Var, walk
+
+RNG = np.random.default_rng(13)
+
+
+def normal(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+GEOMETRIES = [
+    ((2, 3, 9, 8), {"kernel_shape": [3, 3]}),
+    ((2, 3, 9, 8), {"kernel_shape": [3, 2], "strides": [3, 2]}),
+    ((2, 3, 9, 8), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 3, 9, 8), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 0, 0, 2]}),
+    ((2, 3, 9, 10), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    ((2, 3, 10, 7), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1}),
+    ((2, 3, 7, 8), {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [0, 0, 1, 1], "ceil_mode": 1}),
+    ((2, 3, 7, 8), {"kernel_shape": [2, 3], "strides": [1, 2], "auto_pad": "SAME_UPPER"}),
+    ((2, 3, 7, 8), {"kernel_shape": [2, 3], "strides": [2, 3], "auto_pad": "SAME_LOWER"}),
+    ((2, 3, 7, 8), {"kernel_shape": [2, 3], "strides": [2, 2], "auto_pad": "VALID"}),
+    ((2, 3, 11), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+    ((1, 2, 5, 6, 7), {"kernel_shape": [2, 3, 2], "strides": [2, 1, 2], "pads": [0, 1, 1, 1, 1, 0]}),
+    ((1, 2, 9, 9), {"kernel_shape": [1, 1], "strides": [2, 2]}),
+]
+DILATED = [
+    ((2, 3, 9, 10), {"kernel_shape": [3, 2], "dilations": [2, 3]}),
+    ((2, 3, 9, 10), {"kernel_shape": [3, 2], "dilations": [2, 3], "strides": [2, 2], "pads": [1, 1, 2, 0]}),
+    ((2, 3, 9, 10), {"kernel_shape": [2, 2], "dilations": [2, 2], "strides": [2, 3], "ceil_mode": 1}),
+]
+
+
+def compare(op, x, attributes, **options):
+    check(op, [x], attributes, **options)
+    names = {(0, k): Var(f"s{k}", 1, 99) for k in (0, *range(2, x.ndim))}
+    check(op, [x], attributes, symbolic=False, sizes=names, **options)
+
+
+@pytest.mark.parametrize(("shape", "attributes"), GEOMETRIES + DILATED)
+def test_max_pool(shape, attributes):
+    compare("MaxPool", normal(*shape), attributes, opset=12, reference="ort")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_max_pool_of_integers(dtype):
+    info = np.iinfo(dtype)
+    x = RNG.integers(info.min, info.max + 1, (1, 3, 7, 8)).astype(dtype)
+    compare("MaxPool", x, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}, opset=12, reference="ort")
+
+
+def test_max_pool_of_half_precision():
+    compare("MaxPool", normal(1, 2, 5, 5, dtype=np.float16), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, exact=True)
+
+
+def mean(x, attributes):
+    """The mean of the taps that count, straight from the specification."""
+    rank = x.ndim - 2
+    kernel = attributes["kernel_shape"]
+    strides = attributes.get("strides", [1] * rank)
+    steps = attributes.get("dilations", [1] * rank)
+    pads = attributes.get("pads", [0] * 2 * rank)
+    spans = [(k - 1) * s + 1 for k, s in zip(kernel, steps)]
+    auto = attributes.get("auto_pad", "NOTSET")
+    if auto.startswith("SAME"):
+        totals = [max((-(-n // s) - 1) * s + w - n, 0) for n, s, w in zip(x.shape[2:], strides, spans)]
+        small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+        pads = small + large if auto == "SAME_UPPER" else large + small
+    rounded = [
+        -(-(n + pads[k] + pads[k + rank] - spans[k]) // strides[k]) if attributes.get("ceil_mode") else
+        (n + pads[k] + pads[k + rank] - spans[k]) // strides[k] for k, n in enumerate(x.shape[2:])
+    ]  # fmt: skip
+    out = [c + 1 - ((c * strides[k]) >= x.shape[2 + k] + pads[k]) for k, c in enumerate(rounded)]
+    y = np.zeros((*x.shape[:2], *out))
+    for place in np.ndindex(*out):
+        total, count = 0.0, 0
+        for tap in np.ndindex(*kernel):
+            at = [p * s + t * step - pads[k] for k, (p, s, t, step) in enumerate(zip(place, strides, tap, steps))]
+            if all(0 <= a < n for a, n in zip(at, x.shape[2:])):
+                total, count = total + x[(slice(None), slice(None), *at)].astype(np.float64), count + 1
+            elif attributes.get("count_include_pad") and all(
+                -pads[k] <= a < x.shape[2 + k] + pads[k + rank] for k, a in enumerate(at)
+            ):
+                count += 1
+        y[(slice(None), slice(None), *place)] = total / count
+    return y.astype(x.dtype)
+
+
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize(("shape", "attributes"), GEOMETRIES + DILATED)
+def test_average_pool(shape, attributes, include):
+    x = normal(*shape)
+    attributes = attributes | {"count_include_pad": include}
+    compare("AveragePool", x, attributes, reference=lambda x: mean(x, attributes))
+    if not attributes.get("ceil_mode"):
+        compare("AveragePool", x, attributes, opset=19, reference="ort", rtol=1e-5)
+
+
+def test_average_pool_of_half_precision_sums_in_single():
+    x = normal(1, 2, 32, 32, dtype=np.float16) + np.float16(4)
+    attributes = {"kernel_shape": [32, 32]}
+    compare("AveragePool", x, attributes, reference=lambda x: mean(x, attributes), rtol=1e-3)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(("shape", "attributes"), [g for g in GEOMETRIES if not g[1].get("ceil_mode")])
+def test_lp_pool(shape, attributes, p):
+    compare("LpPool", normal(*shape), attributes | {"p": p}, opset=11, reference="ort", rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 7, 5), (1, 2, 3, 4, 5), (2, 3, 1, 1)])
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
+def test_global_pools(op, shape):
+    compare(op, normal(*shape), {"p": 3} if op == "GlobalLpPool" else {}, opset=20, reference="ort", rtol=1e-5, atol=1e-6)
+
+
+def test_global_average_pool_of_half_precision_sums_in_single():
+    x = normal(1, 2, 64, 64, dtype=np.float16) + np.float16(5)
+    want = x.astype(np.float64).mean((2, 3), keepdims=True).astype(np.float16)
+    compare("GlobalAveragePool", x, {}, reference=lambda x: want, rtol=1e-3)
+
+
+def test_pool_without_padding_has_no_padded_copy():
+    for attributes in ({}, {"strides": [2, 2], "ceil_mode": 1}):
+        d, _ = define("MaxPool", [normal(1, 2, 8, 8)], {"kernel_shape": [2, 2], **attributes})
+        assert len(d.stages) == 1
+
+
+def test_windows_have_no_conditions():
+    d, _ = define("AveragePool", [normal(1, 2, 8, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, symbolic=True)
+    windows = next(s for s in d.stages if isinstance(s, Computation) and s.is_reduction)
+    assert not any(isinstance(n, Select) for n in walk(windows.body))
+
+
+def test_average_over_full_windows_divides_by_a_literal():
+    d, _ = define("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 2], "strides": [3, 2]})
+    assert str(d.stages[-1]).startswith("y_1[i0, i1, i2, i3] = y[i0, i1, i2, i3] / 6.0")
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes", "message"),
+    [
+        ((1, 3, 8, 8), {}, "attribute kernel_shape is missing"),
+        ((1, 3, 8, 8), {"kernel_shape": [3]}, "kernel_shape: expected 2 values, got 1"),
+        ((1, 3, 8, 8), {"kernel_shape": [3, 0]}, "kernel_shape: expected values of at least 1, got 0"),
+        ((1, 3, 8, 8), {"kernel_shape": [3, 9]}, "dimension 1: a window of 9 does not fit the padded size 8"),
+        ((1, 3, 8, 8), {"kernel_shape": [3, 3], "dilations": [1, -1]}, "dilations: expected values of at least 1, got -1"),
+        ((3, 8), {"kernel_shape": [3]}, "X: expected at least 3 dimensions, got 2"),
+    ],
+)
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_pools_refuse(op, shape, attributes, message):
+    with pytest.raises(ShapeError, match=rf"^\[shape\] node node \({op}\): {message}$"):
+        define(op, [normal(*shape)], attributes)
+
+
+def test_global_pool_refuses_a_matrix():
+    with pytest.raises(ShapeError, match="X: expected at least 3 dimensions, got 2"):
+        define("GlobalMaxPool", [normal(3, 4)])
+
+
+def test_indices_of_max_pool_go_to_the_reference():
+    with pytest.raises(UnsupportedError, match="output Indices is not expressed"):
+        define("MaxPool", [normal(1, 3, 8, 8)], {"kernel_shape": [2, 2]}, outputs=2)

@@ -1,0 +1,216 @@
+"""Resize and Upsample against ONNX Runtime and ONNX's reference."""
+
+import numpy as np
+import pytest
+
+from tests.ops.harness import check, define
+from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.nodes import Cast, Var, loads, walk
+from tilewright.ops.resize_scale import short_fraction
+
+RNG = np.random.default_rng(17)
+MODES = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]
+ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+
+
+def normal(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def compare(inputs, attributes, reference="ort", opset=19, op="Resize", **options):
+    """Literal sizes, then symbolic ones of the input; scales and sizes are constants."""
+    known = tuple(range(1, len(inputs)))
+    options = {"rtol": 1e-5, "atol": 2e-6, "reference": reference, "opset": opset, "known": known, **options}
+    check(op, inputs, attributes, symbolic=False, **options)
+    names = {(0, k): Var(f"s{k}", 1, 99) for k in range(inputs[0].ndim)}
+    check(op, inputs, attributes, symbolic=False, sizes=names, **options)
+
+
+def by_scale(x, *scales):
+    return [x, None, np.array(scales, np.float32)]
+
+
+def by_size(x, *sizes):
+    return [x, None, None, np.array(sizes, np.int64)]
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 3, 1), (1, 1, 0.5, 0.5), (1, 1, 2, 0.5), (1, 1, 4, 0.25)])
+def test_nearest_by_scale(scales, mode, rounding):
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": rounding}
+    compare(by_scale(normal(1, 2, 6, 8), *scales), attributes, reference="onnx", exact=True)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sizes", [(1, 2, 12, 16), (1, 2, 8, 8), (1, 2, 3, 4), (1, 2, 1, 24)])
+def test_nearest_by_size(sizes, mode, rounding):
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": rounding}
+    # Both references round coordinates such as 7 * (1 / 0.7); sizes here divide exactly.
+    compare(by_size(normal(1, 2, 4, 8), *sizes), attributes, reference="onnx", exact=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1.7, 0.6), (1, 1, 0.5, 3)])
+def test_linear_by_scale(scales, mode):
+    x = normal(2, 2, 6, 7)
+    attributes = {"mode": "linear", "coordinate_transformation_mode": mode}
+    # align_corners is about the length of the result; the reference takes size * scale before rounding.
+    reference = "ort" if mode == "align_corners" else "onnx"
+    compare(by_scale(x, *scales), attributes, reference=reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sizes", [(2, 2, 12, 14), (2, 2, 3, 5), (2, 2, 6, 13), (2, 2, 1, 1)])
+def test_linear_by_size(sizes, mode):
+    attributes = {"mode": "linear", "coordinate_transformation_mode": mode}
+    compare(by_size(normal(2, 2, 6, 7), *sizes), attributes, reference="onnx", rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("exclude", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1.7, 0.6)])
+def test_cubic(scales, mode, exclude):
+    x = normal(1, 2, 6, 7)
+    attributes = {"mode": "cubic", "coordinate_transformation_mode": mode, "exclude_outside": exclude}
+    if mode != "align_corners":
+        compare(by_scale(x, *scales), attributes, reference="onnx", rtol=1e-4, atol=1e-5)
+    compare(by_scale(x, *scales), attributes | {"cubic_coeff_a": -0.5}, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_against_the_runtime(mode):
+    for x, scales in ((normal(2, 3, 5, 6), (1, 1, 2, 3)), (normal(2, 3, 8, 6), (1, 1, 0.5, 2)), (normal(3, 5), (2, 4))):
+        compare(by_scale(x, *scales), {"mode": mode})
+
+
+def test_linear_in_three_dimensions():
+    compare(by_scale(normal(1, 2, 3, 4, 5), 1, 1, 2, 1.5, 3), {"mode": "linear"}, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 19])
+def test_every_version_since_11(opset):
+    x = normal(1, 2, 5, 6)
+    empty = np.zeros(0, np.float32) if opset == 11 else None
+    for inputs in ([x, empty, np.array([1, 1, 2, 2], np.float32)], [x, empty, empty, np.array([1, 2, 7, 9], np.int64)]):
+        compare(inputs, {"mode": "linear"}, opset=opset)
+        compare(inputs, {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+                opset=opset)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 0.5, 0.5), (1, 1, 3, 2), (1, 1, 0.6, 0.6)])
+def test_opset_10_and_upsample(mode, scales):
+    x = normal(1, 2, 6, 10)
+    values = np.array(scales, np.float32)
+    compare([x, values], {"mode": mode}, opset=10)
+    if min(scales) >= 1:
+        compare([x, values], {"mode": mode}, opset=9, op="Upsample")
+        compare([x], {"mode": mode, "scales": [float(s) for s in scales]}, opset=7, op="Upsample")
+
+
+def test_axes_select_dimensions():
+    x = normal(2, 5, 6, 3)
+    compare([x, None, np.array([2, 0.5], np.float32)], {"axes": [1, 2], "mode": "linear"}, reference="onnx")
+    compare([x, None, None, np.array([9, 4], np.int64)], {"axes": [1, -2], "mode": "nearest"}, reference="onnx")
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_keep_aspect_ratio(policy, mode):
+    x = normal(1, 2, 4, 8)
+    for sizes in ((8, 12), (6, 8), (3, 2)):
+        inputs = [x, None, None, np.array(sizes, np.int64)]
+        attributes = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": mode}
+        check("Resize", inputs, attributes, known=(3,), symbolic=False, reference="onnx", opset=19, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_crop_and_resize(mode):
+    x = normal(1, 1, 4, 8)
+    roi = np.array([0, 0, 0.25, -0.25, 1, 1, 0.75, 1.25], np.float32)
+    attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 10.0}
+    for sizes in ((1, 1, 3, 5), (1, 1, 1, 1), (1, 1, 6, 4)):
+        inputs = [x, roi, None, np.array(sizes, np.int64)]
+        compare(inputs, attributes, reference="onnx", rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float64])
+def test_nearest_of_any_type(dtype):
+    x = (RNG.random((1, 2, 4, 5)) * 2).astype(dtype)
+    compare(by_scale(x, 1, 1, 2, 3), {"mode": "nearest"}, reference="onnx", exact=True)
+
+
+def test_linear_of_half_precision_works_in_single():
+    x = normal(1, 2, 4, 5, dtype=np.float16)
+    compare(by_scale(x, 1, 1, 2, 3), {"mode": "linear"}, reference="onnx", rtol=1e-3, atol=1e-3)
+
+
+def test_symbolic_sizes():
+    height, width = Var("h", 1, 99), Var("w", 1, 99)
+    x = normal(1, 2, 5, 6)
+    sizes = np.array([1, 2, 10, 12], np.int64)
+    d, (y,) = define("Resize", [x, None, None, sizes], {"mode": "nearest"}, known=(3,), sizes={(0, 2): height, (0, 3): width})
+    assert [str(n) for n in y.shape] == ["1", "2", "10", "12"]
+
+
+def indices(mode, rounding, *scales):
+    h, w = Var("h", 1, 99), Var("w", 1, 99)
+    attributes = {"coordinate_transformation_mode": mode, "nearest_mode": rounding}
+    d, _ = define("Resize", by_scale(normal(1, 2, 4, 4), *scales), attributes, known=(2,), sizes={(0, 2): h, (0, 3): w})
+    return [str(load) for load in loads(d.stages[0].body)]
+
+
+def test_whole_factors_give_plain_quotients():
+    assert indices("asymmetric", "floor", 1, 1, 2, 4) == ["x0[i0, i1, i2 // 2, i3 // 4]"]
+    assert indices("half_pixel", "round_prefer_floor", 1, 1, 2, 2) == ["x0[i0, i1, i2 // 2, i3 // 2]"]
+    assert indices("asymmetric", "floor", 1, 1, 0.5, 0.25) == ["x0[i0, i1, i2 * 2, i3 * 4]"]
+
+
+def test_indices_are_integers_throughout():
+    d, _ = define("Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1.7, 0.3), {"mode": "nearest"}, known=(2,), symbolic=True)
+    assert not any(isinstance(n, Cast) or n.dtype.is_float for load in loads(d.stages[0].body) for i in load.indices for n in walk(i))
+
+
+def test_a_resize_that_changes_nothing_is_the_input():
+    d, (y,) = define("Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1, 1), {"mode": "linear"}, known=(2,))
+    assert d.stages == []
+    assert y.buffer.name == "x0"
+
+
+def test_fractions_of_scales():
+    assert str(short_fraction(float(np.float32(0.6)))) == "3/5"
+    assert str(short_fraction(2.0)) == "2"
+    assert str(short_fraction(float(np.float32(1 / 3)))) == "1/3"
+    value = float(np.float32(np.pi))
+    assert float(short_fraction(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "message"),
+    [
+        (by_scale(normal(1, 2, 4, 4), 1, 2, 2), {}, "scales: expected 4 values, got 3"),
+        (by_size(normal(1, 2, 4, 4), 1, 2), {}, "sizes: expected 4 values, got 2"),
+        ([normal(1, 2, 4, 4)], {}, "expected either scales or sizes, got neither"),
+        ([normal(2), None, np.ones(1, np.float32), np.ones(1, np.int64)], {}, "expected either scales or sizes, got both"),
+        (by_scale(normal(1, 2, 4, 4), 1, 1, 0, 2), {}, "scales: expected positive values, got 0.0"),
+        (by_scale(normal(2, 2), 2, 2), {"mode": "area"}, "mode: expected nearest, linear or cubic, got 'area'"),
+        (by_scale(normal(2, 2), 2, 2), {"coordinate_transformation_mode": "x"}, "coordinate_transformation_mode: 'x' is unknown"),
+        (by_scale(normal(2, 2), 2, 2), {"coordinate_transformation_mode": "tf_crop_and_resize"}, "tf_crop_and_resize needs input roi"),
+        (by_size(normal(2, 2), 2, 3), {"keep_aspect_ratio_policy": "x"}, "keep_aspect_ratio_policy: expected stretch, .*, got 'x'"),
+        (by_scale(normal(2, 2), 2, 2), {"axes": [0, 5]}, "axis 5 is out of range for 2 dimensions"),
+    ],
+)  # fmt: skip
+def test_resize_refuses(inputs, attributes, message):
+    with pytest.raises(ShapeError, match=message):
+        define("Resize", inputs, attributes, known=(1, 2, 3))
+
+
+def test_what_the_reference_runs_instead():
+    with pytest.raises(UnsupportedError, match="antialias is not expressed"):
+        define("Resize", by_scale(normal(2, 2), 2, 2), {"antialias": 1, "mode": "linear"}, known=(2,))
+    with pytest.raises(UnsupportedError, match="mode linear on uint8"):
+        define("Resize", by_scale(np.ones((2, 2), np.uint8), 2, 2), {"mode": "linear"}, known=(2,))
+    with pytest.raises(UnsupportedError, match="input 2 depends on data"):
+        define("Resize", by_scale(normal(2, 2), 2, 2), {"mode": "linear"}, known=())
