@@ -4,7 +4,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
-BASE_PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3) python3)
+BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
 .PHONY: help demo test lint types verify-zoo bench-models clean
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from tests.ops.harness import check, define, reference_outputs, run_stages
+
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Select, Var, const, loads, walk
@@ -90,7 +90,7 @@ def test_conv_integer_with_a_zero_point_per_channel():
 
 
 def stages(op, inputs, attributes, **options):
-    return [s for s in define(op, inputs, attributes, known=(), **options)[0].stages]
+    return define(op, inputs, attributes, known=(), **options)[0].stages
 
 
 def test_conv_without_padding_has_no_padded_copy():
@@ -100,7 +100,12 @@ def test_conv_without_padding_has_no_padded_copy():
 
 def test_conv_contraction_has_no_conditions_and_no_unit_axes():
     x, w = normal(1, 6, 8, 8), normal(6, 1, 3, 3)
-    for group, weights, axes in ((1, normal(4, 6, 3, 3), 3), (1, normal(4, 6, 1, 1), 1), (6, w, 2), (2, normal(4, 3, 1, 3), 2)):
+    for group, weights, axes in (
+        (1, normal(4, 6, 3, 3), 3),
+        (1, normal(4, 6, 1, 1), 1),
+        (6, w, 2),
+        (2, normal(4, 3, 1, 3), 2),
+    ):
         steps = stages("Conv", [x, weights], {"pads": [1, 1, 1, 1], "group": group})
         contraction = steps[-1]
         assert isinstance(contraction, Computation)
@@ -115,7 +120,9 @@ def test_depthwise_conv_reads_its_own_channel():
 
 def test_strided_conv_of_symbolic_size():
     sizes = {(0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
-    d, (y,) = define("Conv", [normal(1, 3, 9, 9), normal(4, 3, 3, 3)], {"pads": [1] * 4, "strides": [2, 2]}, sizes=sizes)
+    d, (y,) = define(
+        "Conv", [normal(1, 3, 9, 9), normal(4, 3, 3, 3)], {"pads": [1] * 4, "strides": [2, 2]}, sizes=sizes
+    )
     assert [str(n) for n in y.shape] == ["1", "4", "(h + 1) // 2", "(w + 1) // 2"]
     assert d.constraints == []
 
@@ -153,7 +160,9 @@ def test_conv_refuses_a_bias_of_wrong_length_or_type():
 def test_a_window_that_may_not_fit_is_checked_at_run_time():
     sizes = {(0, 2): Var("h", 1, 99)}
     d, _ = define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3)], sizes=sizes)
-    assert [m for _, m in d.constraints] == ["node node (Conv): dimension 0: a window of 3 does not fit the padded size h"]
+    assert [m for _, m in d.constraints] == [
+        "node node (Conv): dimension 0: a window of 3 does not fit the padded size h"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +189,9 @@ def test_a_window_that_may_not_fit_is_checked_at_run_time():
 def test_conv_transpose(x, w, attributes):
     bias = normal(w[1] * attributes.get("group", 1))
     compare("ConvTranspose", [normal(*x), normal(*w), bias], attributes)
-    check("ConvTranspose", [normal(*x), normal(*w)], attributes, known=(), reference="ort", rtol=1e-4, atol=2e-5, opset=22)
+    check(
+        "ConvTranspose", [normal(*x), normal(*w)], attributes, known=(), reference="ort", rtol=1e-4, atol=2e-5, opset=22
+    )
 
 
 @pytest.mark.parametrize("auto", ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
@@ -205,7 +216,9 @@ def test_conv_transpose_with_kernel_equal_to_stride_is_one_contraction_and_a_vie
 
 def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
     sizes = {(0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
-    d, (y,) = define("ConvTranspose", [normal(1, 4, 5, 6), normal(4, 3, 2, 2), normal(3)], {"strides": [2, 2]}, sizes=sizes)
+    d, (y,) = define(
+        "ConvTranspose", [normal(1, 4, 5, 6), normal(4, 3, 2, 2), normal(3)], {"strides": [2, 2]}, sizes=sizes
+    )
     assert y.shape[2] is sizes[0, 2] * 2
     assert y.shape[1] is const(3)
     assert [type(s) for s in d.stages] == [Computation, Computation, View]
@@ -218,7 +231,12 @@ def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
         ((1, 3, 8, 8), (3, 5, 3), {}, "W: expected 4 dimensions, got 3"),
         ((1, 3, 8, 8), (3, 5, 3, 3), {"group": 2}, "channels of X: expected a multiple of group 2, got 3"),
         ((1, 3, 8, 8), (3, 5, 3, 3), {"output_shape": [4]}, "output_shape: expected 2 values, got 1"),
-        ((1, 3, 8, 8), (3, 5, 3, 3), {"output_padding": [-1, 0]}, "output_padding: expected values of at least 0, got -1"),
+        (
+            (1, 3, 8, 8),
+            (3, 5, 3, 3),
+            {"output_padding": [-1, 0]},
+            "output_padding: expected values of at least 0, got -1",
+        ),
         ((1, 3, 2, 8), (3, 5, 1, 1), {"pads": [2, 0, 2, 0]}, "dimension 0: pads leave nothing of an output of 2"),
     ],
 )

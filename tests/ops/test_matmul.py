@@ -24,11 +24,22 @@ def whole(dtype, *shape, low=None, high=None):
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)),
-        ((2, 1, 3, 4), (7, 4, 5)), ((1, 3, 4), (6, 4, 5)), ((2, 3, 4, 5), (2, 3, 5, 2)), ((4,), (2, 3, 4, 5)),
-        ((2, 3, 5, 4), (4,)), ((3, 1), (1, 5)), ((1, 1), (1, 1)), ((5, 1, 2, 3), (1, 6, 3, 4)),
+        ((3, 4), (4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+        ((2, 3, 4), (4, 5)),
+        ((3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (7, 4, 5)),
+        ((1, 3, 4), (6, 4, 5)),
+        ((2, 3, 4, 5), (2, 3, 5, 2)),
+        ((4,), (2, 3, 4, 5)),
+        ((2, 3, 5, 4), (4,)),
+        ((3, 1), (1, 5)),
+        ((1, 1), (1, 1)),
+        ((5, 1, 2, 3), (1, 6, 3, 4)),
     ],
-)  # fmt: skip
+)
 def test_matmul_broadcasts_like_numpy(a, b):
     check("MatMul", [normal(*a), normal(*b)])
 
@@ -96,10 +107,13 @@ def test_matmul_of_symbolic_inner_sizes_states_a_constraint():
 @pytest.mark.parametrize(
     ("a", "b", "zero_a", "zero_b"),
     [
-        ((3, 4), (4, 5), None, None), ((3, 4), (4, 5), (), ()), ((3, 4), (4, 5), (3,), (5,)),
-        ((2, 3, 4), (4, 5), (), (5,)), ((2, 3, 4), (2, 4, 5), (1,), (1,)),
+        ((3, 4), (4, 5), None, None),
+        ((3, 4), (4, 5), (), ()),
+        ((3, 4), (4, 5), (3,), (5,)),
+        ((2, 3, 4), (4, 5), (), (5,)),
+        ((2, 3, 4), (2, 4, 5), (1,), (1,)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)])
 def test_matmul_integer(a, b, zero_a, zero_b, types):
     inputs = [whole(types[0], *a), whole(types[1], *b)]
@@ -142,9 +156,13 @@ def test_gemm_of_half_precision_and_integers():
     a, b, c = (normal(*s, dtype=np.float16) for s in ((4, 50), (50, 3), (3,)))
     wide = a.astype(np.float64) @ b.astype(np.float64) * 0.5 + c
     check("Gemm", [a, b, c], {"alpha": 0.5}, reference=lambda *_: wide.astype(np.float16), rtol=1e-3, atol=1e-3)
-    check("Gemm", [whole(np.int32, 3, 4, high=9, low=-9), whole(np.int32, 4, 2, high=9, low=-9)], {"alpha": 2.0},
-          reference=lambda a, b: a @ b * 2)  # fmt: skip
-    with pytest.raises(UnsupportedError, match="alpha 0.5 or beta 1.0 of a product of integers is not whole"):
+    check(
+        "Gemm",
+        [whole(np.int32, 3, 4, high=9, low=-9), whole(np.int32, 4, 2, high=9, low=-9)],
+        {"alpha": 2.0},
+        reference=lambda a, b: a @ b * 2,
+    )
+    with pytest.raises(UnsupportedError, match=r"alpha 0.5 or beta 1.0 of a product of integers is not whole"):
         define("Gemm", [whole(np.int32, 3, 4), whole(np.int32, 4, 2)], {"alpha": 0.5})
 
 
@@ -172,18 +190,38 @@ def test_gemm_needs_c_before_opset_11():
 @pytest.mark.parametrize(
     ("equation", "shapes"),
     [
-        ("ij,jk->ik", [(3, 4), (4, 5)]), ("ij,jk", [(3, 4), (4, 5)]), ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
-        ("ij->ji", [(3, 4)]), ("ij->", [(3, 4)]), ("ii->i", [(4, 4)]), ("ii", [(4, 4)]), ("i,j->ij", [(3,), (4,)]),
-        ("i,i", [(5,), (5,)]), ("...ij,...jk->...ik", [(2, 3, 4), (1, 4, 5)]), ("...ii->...i", [(2, 3, 3)]),
-        ("bhid,bhjd->bhij", [(2, 3, 4, 5), (2, 3, 6, 5)]), ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
-        ("...,...", [(2, 3), (3,)]), ("a...b,b->...a", [(2, 3, 4), (4,)]), ("ij,kj->k", [(2, 3), (4, 3)]),
-        ("i...->...", [(3, 4, 2)]), ("bn,anm,bm->ba", [(2, 3), (4, 3, 5), (2, 5)]), ("j...i", [(2, 3, 4)]),
-        (" i j , j k -> k i ", [(3, 4), (4, 5)]), ("ij,ij->ij", [(3, 4), (3, 4)]), ("a,b,c,d->dcba", [(2,), (3,), (4,), (5,)]),
+        ("ij,jk->ik", [(3, 4), (4, 5)]),
+        ("ij,jk", [(3, 4), (4, 5)]),
+        ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
+        ("ij->ji", [(3, 4)]),
+        ("ij->", [(3, 4)]),
+        ("ii->i", [(4, 4)]),
+        ("ii", [(4, 4)]),
+        ("i,j->ij", [(3,), (4,)]),
+        ("i,i", [(5,), (5,)]),
+        ("...ij,...jk->...ik", [(2, 3, 4), (1, 4, 5)]),
+        ("...ii->...i", [(2, 3, 3)]),
+        ("bhid,bhjd->bhij", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+        ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+        ("...,...", [(2, 3), (3,)]),
+        ("a...b,b->...a", [(2, 3, 4), (4,)]),
+        ("ij,kj->k", [(2, 3), (4, 3)]),
+        ("i...->...", [(3, 4, 2)]),
+        ("bn,anm,bm->ba", [(2, 3), (4, 3, 5), (2, 5)]),
+        ("j...i", [(2, 3, 4)]),
+        (" i j , j k -> k i ", [(3, 4), (4, 5)]),
+        ("ij,ij->ij", [(3, 4), (3, 4)]),
+        ("a,b,c,d->dcba", [(2,), (3,), (4,), (5,)]),
     ],
-)  # fmt: skip
+)
 def test_einsum(equation, shapes):
-    check("Einsum", [normal(*s) for s in shapes], {"equation": equation}, atol=1e-5,
-          reference=lambda *x: np.asarray(np.einsum(equation, *x), np.float32))  # fmt: skip
+    check(
+        "Einsum",
+        [normal(*s) for s in shapes],
+        {"equation": equation},
+        atol=1e-5,
+        reference=lambda *x: np.asarray(np.einsum(equation, *x), np.float32),
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,4 +247,7 @@ def test_equation_without_arrow_sorts_what_occurs_once():
 
 def test_einsum_of_many_operands_contracts_pairs():
     d, _ = define("Einsum", [normal(2, 3), normal(3, 4), normal(4, 5)], {"equation": "ij,jk,kl->il"})
-    assert [len(list(n for n in walk(s.body) if isinstance(n, Load))) for s in d.stages if isinstance(s, Computation)] == [2, 2]
+    assert [len([n for n in walk(s.body) if isinstance(n, Load)]) for s in d.stages if isinstance(s, Computation)] == [
+        2,
+        2,
+    ]

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from tests.ops.harness import check, define
+
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Select, Var, walk
@@ -66,10 +66,10 @@ def mean(x, attributes):
     strides = attributes.get("strides", [1] * rank)
     steps = attributes.get("dilations", [1] * rank)
     pads = attributes.get("pads", [0] * 2 * rank)
-    spans = [(k - 1) * s + 1 for k, s in zip(kernel, steps)]
+    spans = [(k - 1) * s + 1 for k, s in zip(kernel, steps, strict=True)]
     auto = attributes.get("auto_pad", "NOTSET")
     if auto.startswith("SAME"):
-        totals = [max((-(-n // s) - 1) * s + w - n, 0) for n, s, w in zip(x.shape[2:], strides, spans)]
+        totals = [max((-(-n // s) - 1) * s + w - n, 0) for n, s, w in zip(x.shape[2:], strides, spans, strict=True)]
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
         pads = small + large if auto == "SAME_UPPER" else large + small
     rounded = [
@@ -81,8 +81,8 @@ def mean(x, attributes):
     for place in np.ndindex(*out):
         total, count = 0.0, 0
         for tap in np.ndindex(*kernel):
-            at = [p * s + t * step - pads[k] for k, (p, s, t, step) in enumerate(zip(place, strides, tap, steps))]
-            if all(0 <= a < n for a, n in zip(at, x.shape[2:])):
+            at = [place[k] * strides[k] + tap[k] * steps[k] - pads[k] for k in range(rank)]
+            if all(0 <= a < n for a, n in zip(at, x.shape[2:], strict=True)):
                 total, count = total + x[(slice(None), slice(None), *at)].astype(np.float64), count + 1
             elif attributes.get("count_include_pad") and all(
                 -pads[k] <= a < x.shape[2 + k] + pads[k + rank] for k, a in enumerate(at)
@@ -117,7 +117,9 @@ def test_lp_pool(shape, attributes, p):
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 7, 5), (1, 2, 3, 4, 5), (2, 3, 1, 1)])
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 def test_global_pools(op, shape):
-    compare(op, normal(*shape), {"p": 3} if op == "GlobalLpPool" else {}, opset=20, reference="ort", rtol=1e-5, atol=1e-6)
+    compare(
+        op, normal(*shape), {"p": 3} if op == "GlobalLpPool" else {}, opset=20, reference="ort", rtol=1e-5, atol=1e-6
+    )
 
 
 def test_global_average_pool_of_half_precision_sums_in_single():
@@ -150,7 +152,11 @@ def test_average_over_full_windows_divides_by_a_literal():
         ((1, 3, 8, 8), {"kernel_shape": [3]}, "kernel_shape: expected 2 values, got 1"),
         ((1, 3, 8, 8), {"kernel_shape": [3, 0]}, "kernel_shape: expected values of at least 1, got 0"),
         ((1, 3, 8, 8), {"kernel_shape": [3, 9]}, "dimension 1: a window of 9 does not fit the padded size 8"),
-        ((1, 3, 8, 8), {"kernel_shape": [3, 3], "dilations": [1, -1]}, "dilations: expected values of at least 1, got -1"),
+        (
+            (1, 3, 8, 8),
+            {"kernel_shape": [3, 3], "dilations": [1, -1]},
+            "dilations: expected values of at least 1, got -1",
+        ),
         ((3, 8), {"kernel_shape": [3]}, "X: expected at least 3 dimensions, got 2"),
     ],
 )

@@ -65,6 +65,19 @@ def test_loaded_model_computes(file: Path) -> None:
     np.testing.assert_array_equal(load(str(file), verify=False)(FEED), FEED * WEIGHT)
 
 
+def test_artifact_in_memory(file: Path) -> None:
+    data = file.read_bytes()
+    np.testing.assert_array_equal(load(data)(FEED), FEED * WEIGHT)
+    with pytest.raises(ArtifactError) as caught:
+        load(data[:-3])
+    expected = (
+        f"is truncated: expected {len(data)} bytes, got {len(data) - 3}; the file is damaged; compile the model again"
+    )
+    assert str(caught.value) == f"[artifact] artifact in memory: {expected}"
+    with pytest.raises(ArtifactError, match="artifact in memory: expected an artifact of at least 64 bytes, got 0"):
+        load(b"")
+
+
 def test_loaded_model_survives_its_file(file: Path) -> None:
     exe = load(file)
     exe.save(file)  # onto itself
@@ -411,7 +424,7 @@ def test_other_architecture(file: Path) -> None:
 def test_path_that_cannot_be_written(tmp_path: Path, place: str) -> None:
     (tmp_path / "file.txt").write_text("a file, not a folder")
     with pytest.raises(
-        ArtifactError, match="can't be written: (No such file or directory|Not a directory); choose another"
+        ArtifactError, match=r"can't be written: (No such file or directory|Not a directory); choose another"
     ):
         save_artifact(scale_artifact(), tmp_path / place)
 

@@ -72,6 +72,7 @@ class Instruction(NamedValue):
     operands: Sequence[Value]
     flags: Sequence[str]
     metadata: dict[str, MDValue]
+    align: int | None
     def set_metadata(self, name: str, node: MDValue) -> None: ...
 
 class PhiInstr(Instruction):

@@ -26,7 +26,7 @@ from tilewright.codegen.types import (
     suffix,
 )
 from tilewright.errors import InternalError
-from tilewright.expr.dtype import DType
+from tilewright.expr.dtype import DType, float64
 from tilewright.machine import Target
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -97,8 +97,6 @@ class Arith:
             return b.select(negative, b.sub(zero, a), a)
         if op == "sign":
             return b.select(negative, like(a, -1), b.zext(b.icmp_unsigned("!=", a, zero), a.type))
-        from tilewright.expr.dtype import float64
-
         wide = vecmath.emit(b, op, [self.cast(dtype, float64, a)], self.features)
         return self.cast(float64, dtype, wide)
 
@@ -172,7 +170,8 @@ class Arith:
         # the quotient is an integer up to rounding
         near = intrinsic(b, f"rint.{suffix(kind)}", kind, [quotient])
         plain = b.fdiv(x, y)
-        signed = intrinsic(b, f"copysign.{suffix(kind)}", kind, [near, b.select(b.fcmp_ordered("==", near, zero), plain, near)])
+        sign_of = b.select(b.fcmp_ordered("==", near, zero), plain, near)
+        signed = intrinsic(b, f"copysign.{suffix(kind)}", kind, [near, sign_of])
         return b.select(b.fcmp_ordered("==", y, zero), plain, signed)
 
     def _integer(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:

@@ -6,7 +6,7 @@ compiler's own library, which a process that links object code at run time need 
 
 from llvmlite import ir
 
-from tilewright.codegen.types import DOUBLE, FLOAT, I16, I32, I64, count, like, shaped
+from tilewright.codegen.types import DOUBLE, FLOAT, I16, I32, I64, constant, count, like, shaped
 from tilewright.expr.dtype import DType
 
 _HALF = ir.HalfType()
@@ -89,9 +89,9 @@ def float_of_double(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     back = b.fpext(near, shaped(DOUBLE, lanes))
     bits = _bits(b, near)
     even = b.icmp_unsigned("==", b.and_(bits, like(bits, 1)), like(bits, 0))
-    magnitude = [b.and_(b.bitcast(v, shaped(I64, lanes)), like(b.bitcast(v, shaped(I64, lanes)), (1 << 63) - 1))
-                 for v in (back, x)]  # fmt: skip
-    above = b.icmp_unsigned(">", *magnitude)
+    kind = shaped(I64, lanes)
+    size_back, size = (b.and_(b.bitcast(v, kind), constant(kind, (1 << 63) - 1)) for v in (back, x))
+    above = b.icmp_unsigned(">", size_back, size)
     inexact = b.and_(b.fcmp_ordered("!=", back, x), even)
     step = b.select(above, like(bits, -1), like(bits, 1))
     return _float(b, b.select(inexact, b.add(bits, step), bits))

@@ -1,8 +1,8 @@
 """Index arithmetic: int64 expressions as sums of products, split into what is constant, uniform and per lane.
 
-The constant part becomes an offset of the address, the uniform part one scalar that loop-invariant code motion can hoist
-term by term (outer variables are added first), and the part that depends on the lane either numbers known now
-or a vector. Unrolled variables take their values here, so no instance simplifies its indices anew.
+The constant part becomes an offset of the address, the uniform part one scalar that loop-invariant code motion can
+hoist term by term (outer variables are added first), and the part that depends on the lane either numbers known now or
+a vector. Unrolled variables take their values here, so no instance simplifies its indices anew.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from llvmlite import ir
 from tilewright.codegen.scope import Scope
 from tilewright.codegen.types import I64, constant, matched, splat
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Binary, Expr, Var
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.polynomial import Monomial, Polynomial, polynomial, sort_key
 from tilewright.expr.simplify import simplify
 
@@ -34,16 +34,7 @@ def flattened(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> Expr:
     total: Expr | None = None
     for index, extent in zip(indices, buffer.shape, strict=True):
         total = index if total is None else total * extent + index
-    if total is None:
-        return polynomial_zero()
-    return simplify(total, scope.bounds)
-
-
-def polynomial_zero() -> Expr:
-    """The literal 0."""
-    from tilewright.expr.nodes import const
-
-    return const(0)
+    return const(0) if total is None else simplify(total, scope.bounds)
 
 
 class Indices:
@@ -72,9 +63,9 @@ class Indices:
             scalar = b.add(scalar, I64(parts.offset), flags=self._flags(e))
         if parts.lanes is None:
             return scalar
-        lanes = constant(ir.VectorType(I64, self.scope.lanes), list(parts.lanes)) if isinstance(parts.lanes, tuple) else (
-            parts.lanes
-        )
+        lanes = parts.lanes
+        if isinstance(lanes, tuple):
+            lanes = constant(ir.VectorType(I64, self.scope.lanes), list(lanes))
         if isinstance(scalar, ir.Constant) and scalar.constant == 0:
             return lanes
         return b.add(splat(b, scalar, self.scope.lanes), lanes, flags=self._flags(e))
@@ -155,13 +146,13 @@ class Indices:
         total: ir.Value | None = None
         for monomial, factor in self._ordered(terms):
             product: ir.Value = I64(factor)
-            for k, atom in enumerate(monomial):
-                value = self.atom(atom)
-                if k == 0 and factor == 1:
-                    product = value
-                else:
-                    product = b.mul(*matched(b, product, value))
-            total = product if total is None else b.add(*matched(b, total, product))
+            for atom in monomial:
+                x, y = matched(b, product, self.atom(atom))
+                product = b.mul(x, y)
+            if total is not None:
+                x, y = matched(b, total, product)
+                product = b.add(x, y)
+            total = product
         return splat(b, I64(0) if total is None else total, scope.lanes)
 
     def _known_per_lane(self, atom: Expr) -> bool:
@@ -169,11 +160,3 @@ class Indices:
         if atom is self.scope.lane:
             return True
         return self.scope.fold(atom, 0) is not None
-
-
-def linear(a: Expr, b: Expr) -> Expr:
-    """a - b, for comparing positions."""
-    return a - b
-
-
-__all__ = ["Binary", "Indices", "Split", "flattened", "linear"]

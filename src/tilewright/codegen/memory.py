@@ -22,6 +22,7 @@ from tilewright.codegen.types import (
     count,
     intrinsic,
     memory_type,
+    opaque,
     picked,
     splat,
     suffix,
@@ -73,6 +74,7 @@ def zeros(module: ir.Module) -> ir.GlobalVariable:
         found = ir.GlobalVariable(module, kind, "tilewright_zeros")
         found.linkage, found.global_constant, found.align = "internal", True, 64
         found.initializer = ir.Constant(kind, None)
+        opaque(found)
     return found
 
 
@@ -203,13 +205,13 @@ class Memory:
             self._store_lanes(dtype, address, splat(self.builder, stored, len(address.offsets)), active)
 
     def _store_lanes(self, dtype: DType, address: Address, stored: ir.Value, active: Active) -> None:
-        offsets = address.offsets or ()
-        lanes = len(offsets)
-        rising, falling = list(range(offsets[0], offsets[0] + lanes)), list(range(offsets[0], offsets[0] - lanes, -1))
+        offsets = list(address.offsets or (0,))
+        start, lanes = offsets[0], len(offsets)
+        falling = list(range(start, start - lanes, -1))
         mask = active.mask
-        if list(offsets) in (rising, falling):
+        if offsets in (falling, list(range(start, start + lanes))):
             base = self.moved(dtype, address.base, min(offsets))
-            if list(offsets) == falling:
+            if lanes > 1 and offsets == falling:
                 backwards = range(lanes - 1, -1, -1)
                 stored = picked(self.builder, stored, stored, backwards)
                 mask = None if mask is None else picked(self.builder, mask, mask, backwards)
@@ -219,7 +221,7 @@ class Memory:
                 name = f"masked.store.{suffix(stored.type)}.p0"
                 intrinsic(self.builder, name, VOID, [stored, base, I32(dtype.bytes), mask])
             return
-        spread = constant(ir.VectorType(I64, lanes), list(offsets))
+        spread = constant(ir.VectorType(I64, lanes), offsets)
         self._scatter(dtype, Address(address.base, vector=spread), stored, self._lane_mask(active, lanes))
 
     def _scatter(self, dtype: DType, address: Address, stored: ir.Value, mask: ir.Value) -> None:

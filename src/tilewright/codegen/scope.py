@@ -1,11 +1,11 @@
 """What is known at a point of the code being written: values of variables, bounds, and values computed already.
 
 Remembered values live in frames. A *control* frame belongs to a region of control flow (a function, the body of a
-loop, an arm of a branch); everything pure is remembered there. The other frames belong to one instance of a block or of an
-unrolled iteration and hold loads and whatever depends on constants that differ between instances.
+loop, an arm of a branch); everything pure is remembered there. The other frames belong to one instance of a block or of
+an unrolled iteration and hold loads and whatever depends on constants that differ between instances.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -30,6 +30,7 @@ class FactsOf:
         self._known: dict[Expr, Facts] = {}
 
     def __call__(self, e: Expr) -> Facts:
+        """The facts of an expression."""
         known = self._known.get(e)
         if known is None:
             for node in walk(e):
@@ -91,7 +92,7 @@ class Scope:
         self.depth.setdefault(var, len(self.depth))
 
     @contextmanager
-    def frame(self, control: bool) -> Iterator[None]:
+    def frame(self, control: bool) -> Generator[None]:
         """A region of its own."""
         self.frames.append(Frame(control))
         try:
@@ -100,7 +101,7 @@ class Scope:
             self.frames.pop()
 
     @contextmanager
-    def fixing(self, var: Var, value: int) -> Iterator[None]:
+    def fixing(self, var: Var, value: int) -> Generator[None]:
         """One unrolled iteration: the variable is a constant."""
         self.fixed[var] = value
         try:
@@ -110,7 +111,7 @@ class Scope:
             del self.fixed[var]
 
     @contextmanager
-    def vectorizing(self, var: Var, lanes: int) -> Iterator[None]:
+    def vectorizing(self, var: Var, lanes: int) -> Generator[None]:
         """The body of a vectorized loop."""
         self.lane, self.lanes = var, lanes
         self.depth.setdefault(var, len(self.depth))
@@ -121,7 +122,7 @@ class Scope:
             self.lane, self.lanes = None, 0
 
     @contextmanager
-    def serialized(self) -> Iterator[Var]:
+    def serialized(self) -> Generator[Var]:
         """Gives up the vectorized loop around for a while: its variable becomes an ordinary one, to be bound."""
         lane, lanes, frames = self.lane, self.lanes, self.frames
         if lane is None:
@@ -138,7 +139,7 @@ class Scope:
             self.values.pop(lane, None)
 
     @contextmanager
-    def knowing(self, bounds: Bounds) -> Iterator[None]:
+    def knowing(self, bounds: Bounds) -> Generator[None]:
         """More bounds for a while."""
         before, self.bounds = self.bounds, bounds
         try:
@@ -188,7 +189,7 @@ class Scope:
             case Const(value):
                 return int(value) if not isinstance(value, float) else None
             case Var():
-                return self.fixed[e] if e in self.fixed else lane
+                return self.fixed.get(e, lane)
             case Unary("not", a) if a.dtype.kind == "b":
                 value = self._folded(a, lane)
                 return None if value is None else 1 - value

@@ -1,4 +1,4 @@
-"""LLVM types and vector plumbing shared by the emitters: element types in memory and in registers, splats, lane numbers.
+"""LLVM types and vector plumbing shared by the emitters: element types in memory and in registers, splats, literals.
 
 A value of dtype bool is i1 in registers and i8 (0 or 1) in memory. float16 and bfloat16 are i16 in memory and a float
 that holds a representable value in registers, so that arithmetic is float arithmetic followed by one rounding.
@@ -92,6 +92,12 @@ def matched(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
 def picked(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
     """The chosen lanes of the concatenation of two vectors."""
     return builder.shuffle_vector(a, b, constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+
+def opaque(value: ir.Value) -> ir.Value:
+    """A stack slot, global or function as a plain pointer; llvmlite gives these the typed pointers of older LLVM."""
+    setattr(value, "type", PTR)  # noqa: B010 - the attribute is read-only only in the type stubs
+    return value
 
 
 def suffix(kind: ir.Type) -> str:

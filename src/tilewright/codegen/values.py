@@ -1,9 +1,12 @@
 """Expressions to LLVM values: scalars where all lanes agree, vectors where they differ, and lazy selects.
 
 Inside a vectorized loop an expression that does not depend on the lane stays a scalar until it meets one that does. A
-`Select` evaluates the loads of an arm only where its condition holds: per lane by masked loads; for all lanes at once by
-reading zeros instead (short arms), or by a branch (long ones).
+`Select` evaluates the loads of an arm only where its condition holds: per lane by masked loads; for all lanes at once
+by reading zeros instead (short arms), or by a branch (long ones).
 """
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from llvmlite import ir
 
@@ -16,12 +19,12 @@ from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, m
 from tilewright.errors import InternalError
 from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.dtype import int64
+from tilewright.expr.dtype import int32, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
 from tilewright.machine import Target
 
 _SUMS = ("add", "sub", "mul")
-_CHEAP_NODES, _CHEAP_LOADS = 14, 2
+_CHEAP_NODES, _CHEAP_LOADS = 10, 2
 _COSTLY = frozenset(("exp", "log", "tanh", "sigmoid", "erf", "pow", "div", "mod", "floordiv", "sin", "cos", "softplus"))
 
 
@@ -32,15 +35,18 @@ class Values:
         builder: where the instructions go.
         scope: variables and remembered values.
         target: what the code runs on.
-        pointers: address of every buffer, by name.
+        pointer: gives the address of a buffer.
     """
 
-    def __init__(self, builder: ir.IRBuilder, scope: Scope, target: Target, pointers: dict[str, ir.Value]) -> None:
-        self.builder, self.scope, self.pointers = builder, scope, pointers
+    def __init__(
+        self, builder: ir.IRBuilder, scope: Scope, target: Target, pointer: Callable[[Buffer], ir.Value]
+    ) -> None:
+        self.builder, self.scope, self.pointer = builder, scope, pointer
         self.arith = Arith(builder, target)
         self.memory = Memory(self.arith)
         self.indices = Indices(builder, scope, self.value)
         self.active = Active()
+        self._positions: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
 
     def value(self, e: Expr) -> ir.Value:
         """The value of an expression here."""
@@ -90,8 +96,6 @@ class Values:
                 value = self.value(a)
                 small = I32(value.constant) if isinstance(value, ir.Constant) and not count(value) else (
                     self.builder.trunc(value, ir.VectorType(I32, count(value)) if count(value) else I32))  # fmt: skip
-                from tilewright.expr.dtype import int32
-
                 return self.arith.cast(int32, e.dtype, small)
         return self.arith.cast(a.dtype, e.dtype, self.value(a))
 
@@ -150,10 +154,11 @@ class Values:
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """Where an element is; per lane where the indices differ between lanes."""
-        base = self.pointers.get(buffer.name)
-        if base is None:
-            raise InternalError(f"buffer {buffer.name!r} has no memory here")
-        parts = self.indices.split(flattened(buffer, indices, self.scope))
+        base = self.pointer(buffer)
+        position = self._positions.get((buffer.name, indices))
+        if position is None:
+            position = self._positions[buffer.name, indices] = flattened(buffer, indices, self.scope)
+        parts = self.indices.split(position)
         if parts.uniform is not None:
             base = self.memory.moved(buffer.dtype, base, parts.uniform)
         base = self.memory.moved(buffer.dtype, base, parts.offset)
@@ -180,43 +185,48 @@ class Values:
         return self.scope.facts(e).loads
 
     def _select_lanes(self, e: Select, test: ir.Value) -> ir.Value:
-        a = self._arm(e.a, mask=test)
         if isinstance(e.a, Load) and _is_zero(e.b):
-            return self._zeroed(a, test)
-        b = self._arm(e.b, mask=self.builder.not_(test) if self._reads(e.b) else test)
+            with self._under(mask=test):
+                a, zeroed = self._fresh_load(e.a)
+            return a if zeroed else self.arith.select(test, a, self.value(e.b))
+        a = self._arm(e.a, mask=test)
+        b = self._arm(e.b, mask=self.builder.not_(test)) if self._reads(e.b) else self.value(e.b)
         return self.arith.select(test, a, b)
-
-    def _zeroed(self, a: ir.Value, test: ir.Value) -> ir.Value:
-        # a masked load gives zeros already; a load that all lanes share does not
-        if isinstance(a, ir.Instruction) and a.opname == "call":
-            return a
-        a = splat(self.builder, a, self.scope.lanes)
-        return self.builder.select(test, a, constant(a.type, 0))
 
     def _select_both(self, e: Select, test: ir.Value) -> ir.Value:
+        if isinstance(e.a, Load) and _is_zero(e.b):
+            with self._under(guard=test):
+                # what a guard keeps from loading is read from zeros
+                return self._fresh_load(e.a)[0]
         a = self._arm(e.a, guard=test)
-        if isinstance(e.a, Load) and _is_zero(e.b) and self.active.mask is None and e.a.dtype.bits >= 32:
-            return a
-        b = self._arm(e.b, guard=self.builder.not_(test) if self._reads(e.b) else test)
+        b = self._arm(e.b, guard=self.builder.not_(test)) if self._reads(e.b) else self.value(e.b)
         return self.arith.select(test, a, b)
+
+    def _fresh_load(self, e: Load) -> tuple[ir.Value, bool]:
+        """A load under the present conditions, and whether lanes that the mask excludes are zero."""
+        address = self.address(e.buffer, e.indices)
+        shared = address.vector is None and (address.offsets is None or len(set(address.offsets)) == 1)
+        return self.memory.load(e.buffer.dtype, address, self.active), not shared
 
     def _arm(self, e: Expr, guard: ir.Value | None = None, mask: ir.Value | None = None) -> ir.Value:
         """The value of an arm whose loads happen only under a condition besides those that hold here."""
         if not self._reads(e):
             return self.value(e)
+        with self._under(guard, mask):
+            return self.value(e)
+
+    @contextmanager
+    def _under(self, guard: ir.Value | None = None, mask: ir.Value | None = None) -> Generator[None]:
+        """Loads happen only under a further condition, and are not remembered beyond it."""
         before = self.active
-        if guard is not None and before.guard is not None:
-            guard = self.builder.and_(before.guard, guard)
-        if mask is not None and before.mask is not None:
-            mask = self.builder.and_(before.mask, mask)
-        self.active = Active(
-            guard=before.guard if guard is None else guard,
-            mask=before.mask if mask is None else mask,
-            some=before.some and mask is None,
-        )
+        both = self.builder.and_
+        guard = before.guard if guard is None else guard if before.guard is None else both(before.guard, guard)
+        some = before.some and mask is None
+        mask = before.mask if mask is None else mask if before.mask is None else both(before.mask, mask)
+        self.active = Active(guard, mask, some)
         try:
             with self.scope.frame(False):
-                return self.value(e)
+                yield
         finally:
             self.active = before
 
@@ -251,13 +261,18 @@ def _is_zero(e: Expr) -> bool:
 
 
 def _is_cheap(e: Expr) -> bool:
-    """Whether computing an arm in vain costs less than a branch."""
-    nodes = loads = 0
-    for node in walk(e):
-        nodes += 1
-        loads += isinstance(node, Load)
-        if isinstance(node, Unary | Binary) and node.op in _COSTLY and not (isinstance(node, Binary) and node.dtype is int64):
+    """Whether computing an arm in vain costs less than a branch; index arithmetic mostly leaves the loop anyway."""
+    operations = loads = 0
+    rest = [e]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, Unary | Binary) and node.op in _COSTLY:
             return False
-        if nodes > _CHEAP_NODES or loads > _CHEAP_LOADS:
+        if isinstance(node, Load):
+            loads += sum(isinstance(n, Load) for n in walk(node))
+        else:
+            operations += 1
+            rest.extend(node.children())
+        if operations > _CHEAP_NODES or loads > _CHEAP_LOADS:
             return False
     return True

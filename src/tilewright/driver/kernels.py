@@ -4,10 +4,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.driver.offline import split_offline, with_own_symbols
+from tilewright.driver.sizes import with_own_sizes
 from tilewright.errors import InternalError, ScheduleError, VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.simplify import substitute
 from tilewright.graph.collapse import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
@@ -18,8 +21,6 @@ from tilewright.loops.verify import verify
 from tilewright.machine import Target
 from tilewright.optimize.interface import DEFAULT, Optimizer, Task, optimizer_named
 from tilewright.schedule.trace import Trace
-
-from tilewright.driver.offline import split_offline, with_own_symbols
 
 _KEY = "kernel"
 """Name under which functions are compared."""
@@ -52,15 +53,28 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundKernel:
-    """A kernel of the model with the function that computes it."""
+    """A kernel of the model with the function that computes it, and the sizes that the function is handed."""
 
     kernel: Kernel
     compiled: CompiledKernel
+    sizes: Mapping[Var, Expr]
 
     @property
     def arguments(self) -> Mapping[str, Buffer]:
         """The program's buffers that are passed, by the name of the kernel's parameter."""
         return {p.name: b for p, b in zip(self.kernel.params, self.kernel.arguments, strict=True)}
+
+    @property
+    def symbols(self) -> tuple[Expr, ...]:
+        """The values of the function's symbols over those of the program, in their order."""
+        return tuple(self.sizes.get(v, v) for v in self.compiled.func.symbols)
+
+    @property
+    def scratch(self) -> tuple[Buffer, ...]:
+        """The function's workspace with sizes over the program's symbols."""
+        return tuple(
+            replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch
+        )
 
 
 BoundUnit = BoundKernel | View | Fallback
@@ -101,19 +115,37 @@ def compile_kernels(
         if progress is not None:
             progress(count, total)
         count += 1
-        origin = with_own_symbols(lower(_KEY, unit.stages, unit.params, symbols))
+        origin, sizes = _lowered(unit, symbols)
         fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
         key = (show(origin), fixed)
         if key not in done:
             name = _function_name(len(done), unit.label)
             done[key] = _compiled(replace(origin, name=name), fixed, target, optimizers, unit.label)
-        bound.append(BoundKernel(unit, done[key]))
+        bound.append(BoundKernel(unit, done[key], sizes))
     return tuple(bound)
 
 
 def distinct(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
     """The functions that the units need, each once, in the order of first use."""
     return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
+
+
+def _lowered(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Mapping[Var, Expr]]:
+    """The untransformed loops, over sizes of their own unless a proof needs to know how they come about."""
+    sized = with_own_sizes(kernel.stages, kernel.params, symbols)
+    if sized.sizes:
+        func = with_own_symbols(lower(_KEY, sized.stages, sized.params, (*symbols, *sized.sizes)))
+        if not sized.related or _is_legal(func):
+            return func, sized.sizes
+    return with_own_symbols(lower(_KEY, kernel.stages, kernel.params, symbols)), {}
+
+
+def _is_legal(func: Func) -> bool:
+    try:
+        verify(func)
+    except VerifyError:
+        return False
+    return True
 
 
 def _compiled(

@@ -4,14 +4,18 @@ The prover eliminates one variable after the other, the innermost first, replaci
 that makes the goal hardest. It is sound, not complete: False means "not proved".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import gcd
+from weakref import WeakKeyDictionary
 
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts
-from tilewright.expr.polynomial import Monomial, Polynomial, added, multiplied, polynomial, sort_key
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts, free_vars
+from tilewright.expr.polynomial import Monomial, Polynomial, added, divided, multiplied, polynomial, sort_key
 
 Interval = tuple[int | None, int | None]
+
+_MOST_WORK = 60
+"""Steps after which a proof is given up, so that hopeless goals do not cost time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,9 @@ class Bounds:
 
     ranges: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict[Var, tuple[Expr, Expr]])
     facts: tuple[Expr, ...] = ()
+    proved: "WeakKeyDictionary[Expr, bool]" = field(
+        default_factory=WeakKeyDictionary["Expr", bool], compare=False, repr=False
+    )
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
         """Adds 0 <= var < extent."""
@@ -58,12 +65,27 @@ def _as_facts(c: Expr) -> tuple[Expr, ...]:
 
 
 def _times(x: Interval, y: Interval) -> Interval:
-    ends: list[float] = []
-    for a in (x[0] if x[0] is not None else -float("inf"), x[1] if x[1] is not None else float("inf")):
-        for b in (y[0] if y[0] is not None else -float("inf"), y[1] if y[1] is not None else float("inf")):
-            ends.append(0 if a == 0 or b == 0 else a * b)
+    """The product of two intervals; 0 times anything is 0."""
+    (a, b), (c, d) = x, y
+    if a is not None and b is not None and c is not None and d is not None:
+        if a >= 0 and c >= 0:
+            return a * c, b * d
+        ends = (a * c, a * d, b * c, b * d)
+        return min(ends), max(ends)
+    return _times_unbounded(x, y)
+
+
+def _times_unbounded(x: Interval, y: Interval) -> Interval:
+    infinity = float("inf")
+    (a, b), (c, d) = ((-infinity if i is None else i, infinity if j is None else j) for i, j in (x, y))
+    ends = [0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]
     low, high = min(ends), max(ends)
-    return (None if low == -float("inf") else int(low), None if high == float("inf") else int(high))
+    return (None if low == -infinity else int(low), None if high == infinity else int(high))
+
+
+def _scaled(x: Interval, c: int) -> Interval:
+    low, high = (x[0], x[1]) if c >= 0 else (x[1], x[0])
+    return (None if low is None else low * c), (None if high is None else high * c)
 
 
 def _atom_interval(atom: Expr, bounds: Bounds) -> Interval:
@@ -74,12 +96,15 @@ def _atom_interval(atom: Expr, bounds: Bounds) -> Interval:
                 return interval(lo, bounds)[0], interval(hi, bounds)[1]
             return atom.lo, atom.hi
         case Binary("mod", _, b):
-            high = interval(b, bounds)[1]
+            low, high = interval(b, bounds)
+            if low is None or low < 0:
+                return None, None
             return 0, None if high is None else high - 1
         case Binary("floordiv", a, b):
             (alo, ahi), (blo, bhi) = interval(a, bounds), interval(b, bounds)
-            if blo is None or blo <= 0:
-                return (0 if alo is not None and alo >= 0 else None), (ahi if ahi is not None and ahi >= 0 else None)
+            if blo is None or blo < 0:
+                return None, None
+            blo = max(blo, 1)
             low = None if alo is None else (alo // blo if alo < 0 else (alo // bhi if bhi is not None else 0))
             high = None if ahi is None else (ahi // blo if ahi >= 0 else (ahi // bhi if bhi is not None else -1))
             return low, high
@@ -108,9 +133,10 @@ def _polynomial_interval(p: Polynomial, bounds: Bounds) -> Interval:
     high: int | None = 0
     for monomial, c in p.items():
         part: Interval = (1, 1)
-        for atom in monomial:
-            part = _times(part, _atom_interval(atom, bounds))
-        part = _times(part, (c, c))
+        for position, atom in enumerate(monomial):
+            ends = _atom_interval(atom, bounds)
+            part = _times(part, ends) if position else ends
+        part = _scaled(part, c)
         low = None if low is None or part[0] is None else low + part[0]
         high = None if high is None or part[1] is None else high + part[1]
     return low, high
@@ -145,16 +171,17 @@ def _ends(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | N
             return polynomial(lo), polynomial(hi)
         low = None if atom.lo is None else {(): atom.lo}
         return low, None if atom.hi is None else {(): atom.hi}
-    if isinstance(atom, Binary) and atom.op == "mod":
+    if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
         return {}, added(polynomial(atom.b), {(): 1}, -1)
     low, high = _atom_interval(atom, bounds)
     return (None if low is None else {(): low}), (None if high is None else {(): high})
 
 
 def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
-    """A polynomial whose sign decides that of `p`: one term k*m*floor(a/d) gives way to a - d + 1 <= d*floor(a/d) <= a.
+    """A polynomial whose sign decides that of `p`: one term k*m*floor(a/d) gives way to a-d+1 <= d*floor(a/d) <= a.
 
-    Where d does not divide k, `p` is scaled by s = d / gcd(k, d) first: p is a whole number, so s*p + s - 1 >= 0 proves p >= 0.
+    Where d does not divide k, `p` is scaled by s = d / gcd(k, d) first: p is a whole number, so s*p + s - 1 >= 0
+    proves p >= 0.
     """
     candidates: list[tuple[str, Monomial, Binary, int]] = []
     for monomial in p:
@@ -193,22 +220,86 @@ def _remainders_expanded(p: Polynomial) -> Polynomial:
     return p
 
 
-def _non_negative(p: Polynomial, bounds: Bounds, depth: int) -> bool:
+def _is_size(e: Expr, bounds: Bounds) -> bool:
+    """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
+    low = interval(e, bounds)[0]
+    return low is not None and low >= 0
+
+
+def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial, Polynomial]]:
+    """Pairs of polynomials that prove `p` if both are >= 0, for a divisor d > 0: from p = c*(u - a // d) + r with
+    a // d <= u <=> a <= u*d + d - 1, or from p = c*(a // d - u) + r with a // d >= u <=> a >= u*d."""
+    for atom in dict.fromkeys(a for m in p for a in m):
+        if not (isinstance(atom, Binary) and atom.op == "floordiv" and _is_size(atom.b, bounds)):
+            continue
+        linear = _coefficient(p, atom)
+        if linear is None:
+            continue
+        c, rest = linear
+        a, d = polynomial(atom.a), polynomial(atom.b)
+        low, high = _polynomial_interval(c, bounds)
+        if high is not None and high < 0:
+            u, r = divided(rest, multiplied(c, {(): -1}))
+            yield r, added(added(multiplied(added(u, {(): 1}), d), {(): 1}, -1), a, -1)
+        elif low is not None and low > 0:
+            u, r = divided(multiplied(rest, {(): -1}), c)
+            # c*(a // d) + rest = c*(a // d - u) - r; a constant remainder is rounded up.
+            if r and r.get((), 0) > 0:
+                u, r = added(u, {(): 1}), added(r, c, -1)
+            yield multiplied(r, {(): -1}), added(a, multiplied(u, d), -1)
+
+
+def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Polynomial] | None:
+    """`p` with one min(a, b) or max(a, b) replaced by a and by b, and whether both must be >= 0 or one suffices."""
+    for atom in dict.fromkeys(a for m in p for a in m):
+        if not (isinstance(atom, Binary) and atom.op in ("min", "max")):
+            continue
+        linear = _coefficient(p, atom)
+        if linear is None:
+            continue
+        c, rest = linear
+        low, high = _polynomial_interval(c, bounds)
+        grows = low is not None and low >= 0
+        if grows or (high is not None and high <= 0):
+            one, other = (added(rest, multiplied(c, polynomial(x))) for x in (atom.a, atom.b))
+            return (atom.op == "min") == grows, one, other
+    return None
+
+
+def _rank(atom: Expr, position: Mapping[Expr, int]) -> tuple[float, int]:
+    """Where an atom stands in the order of elimination: what moves with inner loops has ends in terms of the others."""
+    if isinstance(atom, Var):
+        return position.get(atom, -2), 0
+    return max((position.get(v, -2) for v in free_vars(atom)), default=-2) + 0.5, len(sort_key(atom))
+
+
+def _non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) -> bool:
+    """Whether `p` is proved >= 0 in at most `depth` steps one after the other and `work[0]` in all."""
     low = _polynomial_interval(p, bounds)[0]
     if low is not None and low >= 0:
         return True
-    if depth == 0:
+    if depth == 0 or work[0] <= 0:
         return False
+    work[0] -= 1
     expanded = _remainders_expanded(p)
     if expanded is not p:
-        return _non_negative(expanded, bounds, depth - 1)
+        return _non_negative(expanded, bounds, depth - 1, work)
     relaxed = _quotient_relaxed(p, bounds)
-    if relaxed is not None and _non_negative(relaxed, bounds, depth - 1):
+    if relaxed is not None and _non_negative(relaxed, bounds, depth - 1, work):
         return True
+    for remainder, goal in _quotient_cases(p, bounds):
+        if _non_negative(remainder, bounds, depth - 1, work) and _non_negative(goal, bounds, depth - 1, work):
+            return True
+    cases = _extreme_cases(p, bounds)
+    if cases is not None:
+        every, one, other = cases
+        first = _non_negative(one, bounds, depth - 1, work)
+        if (first and not every) or (first == every and _non_negative(other, bounds, depth - 1, work)):
+            return True
     atoms = {a: None for m in p for a in m}
     # Loop variables first, the innermost before the others, then compound atoms, then symbols.
     position: dict[Expr, int] = {v: i for i, v in enumerate(bounds.ranges)}
-    order = sorted(atoms, key=lambda a: position.get(a, -2 if isinstance(a, Var) else -1), reverse=True)
+    order = sorted(atoms, key=lambda a: _rank(a, position), reverse=True)
     for atom in order:
         linear = _coefficient(p, atom)
         if linear is None:
@@ -217,26 +308,72 @@ def _non_negative(p: Polynomial, bounds: Bounds, depth: int) -> bool:
         sign_low, sign_high = _polynomial_interval(c, bounds)
         low_end, high_end = _ends(atom, bounds)
         if sign_low is not None and sign_low >= 0 and low_end is not None:
-            return _non_negative(added(rest, multiplied(c, low_end)), bounds, depth - 1)
+            return _non_negative(added(rest, multiplied(c, low_end)), bounds, depth - 1, work)
         if sign_high is not None and sign_high <= 0 and high_end is not None:
-            return _non_negative(added(rest, multiplied(c, high_end)), bounds, depth - 1)
+            return _non_negative(added(rest, multiplied(c, high_end)), bounds, depth - 1, work)
+    return False
+
+
+def _hopeless(p: Polynomial, bounds: Bounds) -> bool:
+    """Whether `p` grows without end in both directions along a variable of which nothing is known."""
+    for monomial in p:
+        if len(monomial) != 1 or not isinstance(monomial[0], Var):
+            continue
+        v = monomial[0]
+        if v.lo is not None or v.hi is not None or v in bounds.ranges:
+            continue
+        if not any(v in free_vars(a) for m in p if m is not monomial for a in m):
+            return not any(v in free_vars(f) for f in bounds.facts)
     return False
 
 
 def non_negative(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether an int64 expression is proved to be >= 0."""
-    p = polynomial(e)
-    if _non_negative(p, bounds, 12):
+    known = bounds.proved.get(e)
+    if known is None:
+        p = polynomial(e)
+        known = bounds.proved[e] = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
+    return known
+
+
+def _with_facts(p: Polynomial, bounds: Bounds, work: list[int], depth: int) -> bool:
+    """Whether `p` less up to two facts is proved >= 0, or what a quotient in it asks for is."""
+    if _non_negative(p, bounds, 12, work):
         return True
-    relevant = [f for f in bounds.facts]
-    for f in relevant:
-        if _non_negative(added(p, polynomial(f), -1), bounds, 12):
+    facts = [polynomial(f) for f in bounds.facts]
+    for f in facts:
+        if any(_non_negative(added(p, f, -k), bounds, 12, work) for k in _multiples(p, f)):
             return True
-    for i, f in enumerate(relevant):
-        for g in relevant[i + 1 :]:
-            if _non_negative(added(added(p, polynomial(f), -1), polynomial(g), -1), bounds, 8):
+    for i, f in enumerate(facts):
+        for g in facts[i + 1 :]:
+            if _non_negative(added(added(p, f, -1), g, -1), bounds, 8, work):
                 return True
-    return False
+    if not facts or not depth:
+        return False
+    return any(
+        _non_negative(remainder, bounds, 12, work) and _with_facts(goal, bounds, work, depth - 1)
+        for remainder, goal in _quotient_cases(p, bounds)
+    )
+
+
+def _multiples(p: Polynomial, fact: Polynomial) -> tuple[int, ...]:
+    """How many times a fact may be taken from `p`: once, or so that a term of both cancels."""
+    found = {1: None}
+    for monomial, c in fact.items():
+        k = p.get(monomial, 0)
+        if monomial and k and k % c == 0 and k // c > 0:
+            found[k // c] = None
+    return tuple(found)
+
+
+def at_most(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
+    """Whether a <= b is proved; cheaper than building the comparison first."""
+    return non_negative(b - a, bounds)
+
+
+def below(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
+    """Whether a < b is proved; cheaper than building the comparison first."""
+    return non_negative(b - a - 1, bounds)
 
 
 def prove(condition: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:

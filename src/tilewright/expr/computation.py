@@ -66,7 +66,8 @@ class Computation:
         reduce_axes: reduction axes; empty exactly when `reducer` is None.
         body: an expression of the output's dtype over the variables of both.
         reducer: how values are combined.
-        label: the user's node that this came from ("conv1 (Conv)"); shown in errors and profiles, no part of the meaning.
+        label: the user's node that this came from ("conv1 (Conv)"); shown in errors and profiles, no part of the
+            meaning.
     """
 
     output: Buffer

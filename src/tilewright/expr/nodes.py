@@ -156,15 +156,18 @@ class Unary(Expr):
 
     __slots__ = ("a", "op")
     __match_args__ = ("op", "a")
+    op: UnaryOp
 
     def __init__(self, op: UnaryOp, a: Expr) -> None:
         self.op, self.a = op, a
         self.dtype = boolean if op in PREDICATES else a.dtype
 
     def children(self) -> tuple[Expr, ...]:
+        """The operands, in order."""
         return (self.a,)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        """The same operation on other operands, simplified."""
         return unary(self.op, children[0])
 
 
@@ -173,15 +176,18 @@ class Binary(Expr):
 
     __slots__ = ("a", "b", "op")
     __match_args__ = ("op", "a", "b")
+    op: BinaryOp
 
     def __init__(self, op: BinaryOp, a: Expr, b: Expr) -> None:
         self.op, self.a, self.b = op, a, b
         self.dtype = boolean if op in COMPARISONS else a.dtype
 
     def children(self) -> tuple[Expr, ...]:
+        """The operands, in order."""
         return (self.a, self.b)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        """The same operation on other operands, simplified."""
         return binary(self.op, children[0], children[1])
 
 
@@ -195,9 +201,11 @@ class Select(Expr):
         self.cond, self.a, self.b, self.dtype = cond, a, b, a.dtype
 
     def children(self) -> tuple[Expr, ...]:
+        """The operands, in order."""
         return (self.cond, self.a, self.b)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        """The same operation on other operands, simplified."""
         return select(*children)
 
 
@@ -211,9 +219,11 @@ class Cast(Expr):
         self.a, self.dtype = a, dtype
 
     def children(self) -> tuple[Expr, ...]:
+        """The operands, in order."""
         return (self.a,)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        """The same operation on other operands, simplified."""
         return cast(self.dtype, children[0])
 
 
@@ -227,9 +237,11 @@ class Load(Expr):
         self.buffer, self.indices, self.dtype = buffer, indices, buffer.dtype
 
     def children(self) -> tuple[Expr, ...]:
+        """The operands, in order."""
         return self.indices
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        """The same operation on other operands, simplified."""
         return Load(self.buffer, children)
 
 

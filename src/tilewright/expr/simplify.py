@@ -142,7 +142,7 @@ def _as_remainder(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Bin
     if any(p.get(m) != c for m, c in x.items()):
         return None
     left = poly.added(poly.added(p, {monomial: k}, -1), x, -1)
-    return poly.added(left, poly.multiplied({(Binary("mod", atom.a, atom.b),): 1}, scale))
+    return poly.added(left, poly.multiplied(poly.polynomial(_mod(atom.a, atom.b, NOTHING_KNOWN)), scale))
 
 
 def _replace_remainder(

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, points
-from tilewright.expr.nodes import Binary, Cast, Expr, Load, Unary, Var, loads, walk
+from tilewright.expr.dtype import DTYPES
+from tilewright.expr.nodes import Binary, Cast, Expr, Load, Unary, Var, const, loads, walk
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
 from tilewright.graph.program import Fallback, Program, Step
@@ -19,6 +20,23 @@ MAX_NODES = 160
 
 CHEAP = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
                    "eq", "ne", "lt", "le", "gt", "ge"))  # fmt: skip
+
+
+def inline_scalars(program: Program) -> Program:
+    """The program with loads of one-element constants replaced by literals."""
+    scalars = {
+        name: const(data.reshape(-1)[0].item(), DTYPES[data.dtype.name])
+        for name, data in program.constants.items()
+        if data.size == 1 and data.dtype.name in DTYPES
+    }
+
+    def load(x: Load) -> Expr:
+        return scalars.get(x.buffer.name, x)
+
+    steps = (
+        replace(s, body=replace_loads(s.body, load)) if isinstance(s, Computation) else s for s in program.steps
+    )
+    return replace(program, steps=tuple(steps))
 
 
 def inline_elementwise(program: Program) -> Program:

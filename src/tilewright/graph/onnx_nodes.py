@@ -13,10 +13,14 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return found
 
 
+def initializer_names(graph: onnx.GraphProto) -> set[str]:
+    """Names of dense and sparse initializers."""
+    return {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+
+
 def given_names(graph: onnx.GraphProto) -> set[str]:
     """Values that a graph has without computing them."""
-    names = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    return names | {t.values.name for t in graph.sparse_initializer}
+    return {v.name for v in graph.input} | initializer_names(graph)
 
 
 def own_names(graph: onnx.GraphProto) -> set[str]:
@@ -37,7 +41,9 @@ def captured_names(node: onnx.NodeProto) -> tuple[str, ...]:
     return tuple(names)
 
 
-def renamed(node: onnx.NodeProto, names: Mapping[str, str], captures: Mapping[str, str] | None = None) -> onnx.NodeProto:
+def renamed(
+    node: onnx.NodeProto, names: Mapping[str, str], captures: Mapping[str, str] | None = None
+) -> onnx.NodeProto:
     """A copy of a node whose inputs and outputs have other names.
 
     Args:
@@ -63,3 +69,12 @@ def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             _rename_captures(inner, outer)
     for value in graph.output:
         value.name = outer.get(value.name, value.name)
+
+
+def with_ints(source: bytes, name: str, values: tuple[int, ...]) -> bytes:
+    """A serialized node with an attribute replaced by a list of integers."""
+    node = onnx.NodeProto.FromString(source)
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute(name, values, attr_type=onnx.AttributeProto.INTS)])
+    return node.SerializeToString(deterministic=True)

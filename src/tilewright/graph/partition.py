@@ -6,7 +6,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import loads
 from tilewright.graph.collapse import Kernel, make_kernel
-from tilewright.graph.inline import inline_elementwise, is_product
+from tilewright.graph.inline import inline_elementwise, inline_scalars, is_product
 from tilewright.graph.program import Fallback, Program, Step
 
 Unit = Kernel | View | Fallback
@@ -22,7 +22,7 @@ class Partition:
 
 def partition(program: Program) -> Partition:
     """Groups the computations of a program after inlining element-wise producers."""
-    program = inline_elementwise(program)
+    program = inline_elementwise(inline_scalars(program))
     pinned = {buffer.name for _, buffer in program.outputs}
     uses = _uses(program)
     writers = {s.output: s for s in program.steps if isinstance(s, Computation)}

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.dtype import DType
+from tilewright.expr.dtype import DType, float32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.ir import Array, Node
 from tilewright.graph.onnx_nodes import renamed
@@ -23,7 +23,7 @@ _EMBED_LIMIT = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What ONNX infers for an output: a dimension is a size, the printed expression of an input's dimension, or None."""
+    """What ONNX infers for an output: a dimension is a size, the text of an input's dimension, or None."""
 
     dtype: DType
     dims: tuple[int | str | None, ...]
@@ -103,6 +103,19 @@ def evaluator_lacks(model: onnx.ModelProto) -> str | None:
         lines = str(error).strip().splitlines()
         return lines[0] if lines else type(error).__name__
     return None
+
+
+def evaluate_nodes(
+    nodes: Sequence[Node], constants: Mapping[str, Array], outputs: Sequence[str], opsets: Mapping[str, int]
+) -> dict[str, Array]:
+    """The values of `outputs` by ONNX's reference evaluator, or nothing where it fails."""
+    results = {v: Buffer(f"result{k}", (), float32) for k, v in enumerate(outputs)}
+    try:
+        # The outputs' types are made up; the evaluator does not read them.
+        found = ReferenceEvaluator(reference_model(nodes, {}, constants, results, opsets)).run(None, {})
+    except Exception:  # the evaluator reports faults with many exception types; the nodes stay as they are
+        return {}
+    return {v: a for v, a in zip(outputs, found, strict=True) if isinstance(a, np.ndarray)}
 
 
 def _value_info(buffer: Buffer) -> onnx.ValueInfoProto:

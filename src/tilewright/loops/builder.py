@@ -9,7 +9,7 @@
     func = b.func()
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from tilewright.errors import InternalError
@@ -98,7 +98,7 @@ class Builder:
         return self._allocs[-1]
 
     @contextmanager
-    def loop(self, name: str, extent: Expr | int, kind: LoopKind = LoopKind.SERIAL) -> Iterator[Var]:
+    def loop(self, name: str, extent: Expr | int, kind: LoopKind = LoopKind.SERIAL) -> Generator[Var, None, None]:
         """A loop around the statements of the `with`."""
         var = Var(name)
         self._open.append([])
@@ -109,7 +109,7 @@ class Builder:
         self._open[-1].append(For(var, as_expr(extent), kind, seq(*body)))
 
     @contextmanager
-    def block(self, name: str, where: Expr = TRUE) -> Iterator[BlockBuilder]:
+    def block(self, name: str, where: Expr = TRUE) -> Generator[BlockBuilder, None, None]:
         """A block; `where` is its predicate over loop variables."""
         builder = BlockBuilder(name, where)
         yield builder

@@ -1,10 +1,10 @@
 """Executes loop IR in NumPy: the oracle of every transformation and of generated code.
 
-The meaning is that of scalar execution in loop order, with every value rounded to its type after every operation. For speed, a
-nest of loops around one block is executed for many points at once wherever that can't be told apart: the block's value does
-not depend on what the block itself wrote, or only through `C[..] = op(C[..], value)`, which is accumulated point
-after point in loop order. With a seed, loops that promise independent iterations run in a shuffled order, so
-that races change the result.
+The meaning is that of scalar execution in loop order, with every value rounded to its type after every operation.
+For speed, a nest of loops around one block is executed for many points at once wherever that can't be told apart: the
+block's value does not depend on what the block itself wrote, or only through `C[..] = op(C[..], value)`, which is
+accumulated point after point in loop order. With a seed, loops that promise independent iterations run in a shuffled
+order, so that races change the result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -248,7 +248,10 @@ class _Machine:
 
     def _assign(self, store: Store, points: _Points) -> None:
         at = points.place(store.buffer, store.indices)
-        self.storage[store.buffer.name][at] = points.value(store.value)
+        value = points.value(store.value)
+        if np.ndim(value) and all(np.ndim(i) == 0 for i in at):
+            value = value[-1]  # every point writes the same element
+        self.storage[store.buffer.name][at] = value
 
 
 def _nest_of(s: For) -> tuple[tuple[For, ...], Block] | None:

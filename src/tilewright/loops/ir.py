@@ -2,9 +2,9 @@
 
 A *block* is the unit of computation: it has iteration variables with domains of their own, says what one
 iteration stores, and is independent of the loops around it; the loops only decide in which order, how often at once
-and where it runs, through the bindings of the iteration variables. So a loop transformation changes loops and bindings, never
-the meaning of a block. The one exception: a buffer that was shrunk to what one iteration of a loop needs is indexed
-relative to that iteration (`T[v - jo * 4]`), so indices may use loop variables too.
+and where it runs, through the bindings of the iteration variables. So a loop transformation changes loops and bindings,
+never the meaning of a block. The one exception: a buffer that was shrunk to what one iteration of a loop needs is
+indexed relative to that iteration (`T[v - jo * 4]`), so indices may use loop variables too.
 
     func matmul(A: float32[M, 64], B: float32[64, 32], C: float32[M, 32]; M: 1..512):
         for i in parallel(M):

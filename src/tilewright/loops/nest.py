@@ -1,10 +1,10 @@
 """A block in its loops: the view of the program that the parts of the verifier share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.expr.bounds import Bounds
-from tilewright.expr.nodes import Binary, Expr, Var
-from tilewright.expr.polynomial import polynomial
+from tilewright.expr.nodes import Binary, Expr, Var, const
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, For
 from tilewright.loops.printer import show_loop, show_stmt
@@ -66,34 +66,37 @@ class Digit:
 
 def digit(atom: Expr) -> Digit | None:
     """The digit that an atom of a polynomial is; None for other atoms (minima, loads, products)."""
-    from tilewright.expr.nodes import const
-
     match atom:
         case Var():
             return Digit(atom, const(1), None)
         case Binary("floordiv" | "mod" as op, a, b):
-            inner = _digit_or_whole(a)
-            if op == "floordiv":
-                if inner.modulus is None:
-                    return Digit(inner.source, inner.lower * b, None)
-                return Digit(inner.source, inner.lower * b, _exact(inner.modulus, b))
-            if inner.modulus is None or _exact(inner.modulus, b) is not None:
+            nested = isinstance(a, Binary) and a.op in ("floordiv", "mod")
+            inner = (digit(a) if nested else None) or Digit(a, const(1), None)
+            rest = None if inner.modulus is None else exact_quotient(inner.modulus, b)
+            if inner.modulus is not None and rest is None:
+                return None
+            if op == "mod":
                 return Digit(inner.source, inner.lower, b)
-            return None
+            return Digit(inner.source, inner.lower * b, rest)
         case _:
             return None
 
 
-def _digit_or_whole(e: Expr) -> Digit:
-    """A digit where `e` is one, else all of `e`."""
-    from tilewright.expr.nodes import const
-
-    found = digit(e) if len(polynomial(e)) == 1 and not isinstance(e, Var) else None
-    if found is not None and (found.modulus is None or isinstance(found.modulus, Expr)):
-        return found
-    return Digit(e, const(1), None)
-
-
-def _exact(whole: Expr, part: Expr) -> Expr | None:
+def exact_quotient(whole: Expr, part: Expr) -> Expr | None:
+    """whole / part where that is known to be an integer."""
     quotient = whole // part
     return quotient if quotient * part is whole else None
+
+
+def determines(digits: Iterable[tuple[Expr, Expr | None]]) -> bool:
+    """Whether digits (lower, modulus) of one source are all of it: 1, m1, m1*m2, ... up to one without modulus."""
+    left: dict[Expr, set[Expr | None]] = {}
+    for lower, modulus in digits:
+        left.setdefault(lower, set()).add(modulus)
+    reached: list[Expr] = [const(1)]
+    while reached:
+        for modulus in left.pop(here := reached.pop(), ()):
+            if modulus is None:
+                return True
+            reached.append(here * modulus)
+    return False

@@ -1,4 +1,4 @@
-"""The verifier: whether a function of the loop IR is well-formed. Runs between steps in tests and before code generation.
+"""The verifier: whether a function of the loop IR is well-formed.
 
 Checked, in this order; the first group that fails ends the verification and lists all its findings:
   * structure: unique names, sequences in normal form, every variable and buffer declared, every variable in scope;
@@ -7,11 +7,14 @@ Checked, in this order; the first group that fails ends the verification and lis
   * scopes: register and stack buffers have literal shapes; register buffers are indexed by literals and by
     variables of unrolled and vectorized loops;
   * domains: bindings stay in the domains of their variables, and every access stays in its buffer;
-  * races (`races.py`): iterations of parallel and vectorized loops write different elements and do not read each other's;
-  * coverage (`coverage.py`): the blocks that write a buffer cover their domains, and reductions count every point once.
+  * races (`races.py`): iterations of parallel and vectorized loops write different elements and do not read each
+    other's;
+  * coverage (`coverage.py`): the blocks that write a parameter cover their domains, and reductions count every point
+    once.
 
-Everything is proved, nothing is sampled: a function that passes has these properties for all sizes in range. The proofs are
-sound but not complete: an exotic binding may be rejected although it is right.
+Everything is proved, nothing is sampled: a function that passes has these properties for all sizes in range. The
+proofs are sound but not complete: an exotic binding may be rejected although it is right. Not checked: whether every
+single element of an internal buffer was written before it is read (only that some block wrote the buffer before).
 """
 
 from collections import Counter
@@ -20,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilewright.errors import VerifyError
-from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.bounds import Bounds, below, non_negative
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.dtype import boolean, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, walk
@@ -29,8 +32,8 @@ from tilewright.loops import coverage, races
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
-from tilewright.loops.printer import show_block, show_buffer, show_loop, show_stmt
 from tilewright.loops.nest import Finding, Nest
+from tilewright.loops.printer import show_block, show_buffer, show_loop, show_stmt
 
 _CONSTANT_LOOPS = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
 
@@ -40,8 +43,8 @@ def verify(func: Func, *, registers: bool = True) -> None:
 
     Args:
         func: the function.
-        registers: whether register buffers must have their final form already (literal indices after unrolling); False between
-            the steps of a schedule.
+        registers: whether register buffers must have their final form already (literal indices after unrolling);
+            False between the steps of a schedule.
 
     Raises:
         VerifyError: lists what is wrong and where, with the loop or block.
@@ -215,7 +218,8 @@ def _order(func: Func) -> Iterator[Finding]:
             written.add(s.init.buffer)
         for a in accesses(s):
             if not a.write and a.buffer not in written and a.buffer not in ready:
-                yield Finding(f"block {s.name!r}", f"buffer {a.buffer.name!r} is read before it is written", show_stmt(s))
+                what = f"buffer {a.buffer.name!r} is read before it is written"
+                yield Finding(f"block {s.name!r}", what, show_stmt(s))
         written.add(s.body.buffer)
 
 
@@ -246,9 +250,9 @@ def _domains(nest: Nest) -> Iterator[Finding]:
     where = f"block {block.name!r}"
     for i in block.iters:
         binding = nest.bound(i.var)
-        if not prove(binding >= 0, nest.known):
+        if not non_negative(binding, nest.known):
             yield Finding(where, f"binding {i.binding} of {i.var.name!r} is not proved >= 0", nest.shown)
-        if not prove(binding < i.extent, nest.known):
+        if not below(binding, i.extent, nest.known):
             yield Finding(where, f"binding {i.binding} of {i.var.name!r} is not proved < {i.extent}", nest.shown)
     domains = tuple((i.var, i.extent) for i in block.iters)
     for a, axis in _unproved(domains, accesses(block)):
@@ -256,14 +260,11 @@ def _domains(nest: Nest) -> Iterator[Finding]:
         index, size = a.indices[axis], a.buffer.shape[axis]
         known = nest.known.assuming(nest.bound(a.condition))
         bound = substitute(nest.bound(index), {}, known)
-        for low, goal in ((True, bound >= 0), (False, bound < size)):
-            if not prove(goal, known):
-                limit = ">= 0" if low else f"< {size}"
+        for holds, limit in ((non_negative(bound, known), ">= 0"), (below(bound, size, known), f"< {size}")):
+            if not holds:
                 verb = "written" if a.write else "read"
-                yield Finding(
-                    where, f"index {index} of buffer {a.buffer.name!r} ({verb}, dimension {axis}) is not proved {limit}",
-                    show_stmt(block),
-                )  # fmt: skip
+                what = f"index {index} of buffer {a.buffer.name!r} ({verb}, dimension {axis}) is not proved {limit}"
+                yield Finding(where, what, show_stmt(block))
 
 
 @lru_cache(maxsize=4096)
@@ -278,7 +279,7 @@ def _unproved(
     for a in touched:
         inside = known.assuming(a.condition)
         for axis, (index, size) in enumerate(zip(a.indices, a.buffer.shape, strict=True)):
-            if not (prove(index >= 0, inside) and prove(index < size, inside)):
+            if not (non_negative(index, inside) and below(index, size, inside)):
                 found.append((a, axis))
     return tuple(found)
 

@@ -8,38 +8,40 @@ from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, min
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.integer import floored_remainder, quotient, truncated_remainder
-from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type, scalar
+from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type, scalar, two_of_one_type
 
 
 @operator("Add")
 def add(d: Definition) -> Operand:
     """a + b"""
-    return elementwise(d, lambda a, b: a + b, *inputs_of_one_type(d, 0, 2))
+    return elementwise(d, lambda a, b: a + b, *two_of_one_type(d))
 
 
 @operator("Sub")
 def sub(d: Definition) -> Operand:
     """a - b"""
-    return elementwise(d, lambda a, b: a - b, *inputs_of_one_type(d, 0, 2))
+    return elementwise(d, lambda a, b: a - b, *two_of_one_type(d))
 
 
 @operator("Mul")
 def mul(d: Definition) -> Operand:
     """a * b"""
-    return elementwise(d, lambda a, b: a * b, *inputs_of_one_type(d, 0, 2))
+    return elementwise(d, lambda a, b: a * b, *two_of_one_type(d))
 
 
 @operator("Div")
 def div(d: Definition) -> Operand:
     """a / b; integers round towards zero."""
-    a, b = inputs_of_one_type(d, 0, 2)
-    return elementwise(d, (lambda x, y: x / y) if a.dtype.is_float else quotient, a, b)
+    a, b = two_of_one_type(d)
+    if a.dtype.is_float:
+        return elementwise(d, lambda x, y: x / y, a, b)
+    return elementwise(d, quotient, a, b)
 
 
 @operator("Mod")
 def mod(d: Definition) -> Operand:
     """The remainder, with the sign of the divisor (`fmod` = 0, integers only) or of the dividend (`fmod` = 1)."""
-    a, b = inputs_of_one_type(d, 0, 2)
+    a, b = two_of_one_type(d)
     if not d.attr_int("fmod", 0):
         if a.dtype.is_float:
             raise ShapeError("expected fmod=1 for floating-point inputs, got fmod=0", where=f"node {d.label}")

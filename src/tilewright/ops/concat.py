@@ -1,9 +1,10 @@
 """Joining tensors along a dimension, and cutting them apart."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Const, Expr, const, minimum, select
+from tilewright.expr.nodes import Expr, const, minimum, select
 from tilewright.ops.axes import with_axis
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.pointwise import inputs_of_one_type
@@ -28,7 +29,7 @@ def concat(d: Definition) -> Operand:
         for k in range(rank):
             if k != axis:
                 sizes[k] = d.require_equal(sizes[k], part.shape[k], f"input {number}, dimension {k}")
-    filled = [p for p in parts if not (isinstance(p.shape[axis], Const) and p.shape[axis] is const(0))]
+    filled = [p for p in parts if p.shape[axis] is not const(0)] or [parts[0]]
     if len(filled) == 1:
         return d.view(filled[0], filled[0].shape)
     starts = _starts([p.shape[axis] for p in filled])
@@ -46,8 +47,6 @@ def _starts(sizes: Sequence[Expr]) -> list[Expr]:
 
 def _part(parts: Sequence[Operand], starts: Sequence[Expr], axis: int, i: tuple[Expr, ...]) -> Expr:
     """The element at `i` of the joined parts, chosen by halving: few comparisons for many parts."""
-    if not parts:
-        raise ShapeError("expected at least 1 input that is not empty, got 0")
     if len(parts) == 1:
         return parts[0][with_axis(i, axis, i[axis] - starts[0])]
     half = len(parts) // 2
@@ -72,7 +71,7 @@ def split(d: Definition) -> tuple[Operand, ...]:
 
     if len(starts) == 2:
         return (d.view(x, x.shape),)
-    return tuple(part(a, b) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    return tuple(part(a, b) for a, b in pairwise(starts))
 
 
 def _cuts(d: Definition, size: Expr) -> list[Expr]:

@@ -1,7 +1,8 @@
 """Transposed convolution in gather form.
 
-A kernel as large as its stride hits every output once: [n, o, h, kh, w, kw] with plain indices, seen as [n, o, h*kh, w*kw].
-Otherwise the input is spread out with zeros between its elements and convolved with the mirrored kernel.
+A kernel as large as its stride hits every output once: [n, o, h, kh, w, kw] with plain indices, seen as
+[n, o, h*kh, w*kw]. Otherwise the input is spread out with zeros between its elements and convolved with the mirrored
+kernel.
 """
 
 from dataclasses import dataclass
@@ -41,8 +42,8 @@ def conv_transpose(d: Definition) -> Operand:
     if bias is not None:
         check_bias(d, bias, w.shape[1] * groups, x.dtype)
     total = (_direct if geometry.direct else _spread)(d, x, w, groups, geometry, wide)
-    added = None if bias is None else (lambda i: cast(wide, bias[i[1]]))
-    return d.view(epilogue(d, total, x.dtype, added), (x.shape[0], w.shape[1] * groups, *geometry.output))
+    y = epilogue(d, total, x.dtype) if bias is None else epilogue(d, total, x.dtype, lambda i: cast(wide, bias[i[1]]))
+    return d.view(y, (x.shape[0], w.shape[1] * groups, *geometry.output))
 
 
 def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:

@@ -1,8 +1,8 @@
 """What an operator definition works with: operands, attributes, and the stages it emits.
 
 A definition is one function. It receives a `Definition`, emits computations and views through it and returns the
-result(s). Output shapes are the shapes of what it computes; the values of shape arithmetic (Shape, Gather, Concat, ... on
-small integer tensors) are derived from the same expressions, so no operator has a second rule for them.
+result(s). Output shapes are the shapes of what it computes; the values of shape arithmetic (Shape, Gather, Concat, ...
+on small integer tensors) are derived from the same expressions, so no operator has a second rule for them.
 
     @operator("Relu")
     def relu(d: Definition) -> Operand:
@@ -21,7 +21,7 @@ from tilewright.expr.bounds import prove
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Const, Expr, Var, as_expr
+from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr
 from tilewright.ops.symbolic import symbolic_elements
 
 Known = tuple[Expr, ...]
@@ -159,7 +159,7 @@ class Definition:
         body: Callable[..., Expr],
         dtype: DType | None = None,
     ) -> Operand:
-        """Emits `out[i...] = body(i...)`.
+        """Emits `out[i...] = body(i...)`; a view where the body is another tensor's element at the same place.
 
         Args:
             shape: of the output.
@@ -167,7 +167,10 @@ class Definition:
             dtype: of the output; by default the body's, which must equal it.
         """
         axes = self._axes(shape, "i")
-        return self._emit(axes, (), body(*(a.var for a in axes)), None, dtype)
+        value = body(*(a.var for a in axes))
+        if isinstance(value, Load) and _moves_nothing(axes, value):
+            return self.view(Operand(value.buffer, self._known().get(value.buffer)), shape)
+        return self._emit(axes, (), value, None, dtype)
 
     def reduce(
         self,
@@ -217,6 +220,9 @@ class Definition:
         """The error that sends this node to the reference evaluator."""
         return UnsupportedError(reason, where=f"node {self.label}")
 
+    def _known(self) -> dict[Buffer, Known]:
+        return {o.buffer: o.known for o in self.operands if o is not None and o.known is not None} | self.derived
+
     def _name(self) -> str:
         return f"{self.prefix}_{len(self.stages)}" if self.stages else self.prefix
 
@@ -231,13 +237,17 @@ class Definition:
         out = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
         stage = Computation(out, axes, inner, body, reducer, self.label)
         self.stages.append(stage)
-        known = {o.buffer: o.known for o in self.operands if o is not None and o.known is not None} | self.derived
-        values = symbolic_elements(stage, known)
+        values = symbolic_elements(stage, self._known())
         if values is not None:
             self.derived[out] = values
         return Operand(out, values)
 
 
+def _moves_nothing(axes: Sequence[Axis], element: Load) -> bool:
+    """Whether elements are read in the order in which they lie: unit dimensions aside, indices are the axes."""
+    here = [(a.var, a.extent) for a in axes if not is_one(a.extent)]
+    there = [(i, n) for i, n in zip(element.indices, element.buffer.shape, strict=True) if not is_one(n)]
+    return len(here) == len(there) and all(a is b and m is n for (a, m), (b, n) in zip(here, there, strict=True))
 
 
 Define = Callable[[Definition], "Operand | tuple[Operand, ...]"]

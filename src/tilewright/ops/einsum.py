@@ -34,7 +34,9 @@ def parse_equation(text: str, ranks: Sequence[int]) -> Equation:
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ValueError(f"expected {len(ranks)} operands, got {len(terms)}")
-    dots = max((rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True) if "..." in t), default=0)
+    dots = max(
+        (rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True) if "..." in t), default=0
+    )
     inputs: list[Labels] = []
     for position, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         named = len(term.replace("...", ""))

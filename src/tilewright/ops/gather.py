@@ -22,7 +22,7 @@ def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what
         _check(d, values, size, what)
         if len(values) == 1:
             return const(values[0]) if values[0] >= 0 else size + values[0]
-        if values and min(values) >= 0 and isinstance(size, Const):
+        if values and min(values) >= 0:
             return cast(int64, indices[tuple(at)])
     value = indices.known[0] if indices.known is not None and len(indices.known) == 1 else indices[tuple(at)]
     index = cast(int64, value)
@@ -92,9 +92,7 @@ def gather_nd(d: Definition) -> Operand:
         limit = min(x.rank, indices.rank)
         raise ShapeError(f"batch_dims: expected 0 to {limit - 1}, got {batch}", where=f"node {d.label}")
     if not 1 <= depth <= x.rank - batch:
-        raise ShapeError(
-            f"index tuples: expected 1 to {x.rank - batch} entries, got {depth}", where=f"node {d.label}"
-        )
+        raise ShapeError(f"index tuples: expected 1 to {x.rank - batch} entries, got {depth}", where=f"node {d.label}")
     for k in range(batch):
         d.require_equal(x.shape[k], indices.shape[k], f"batch dimension {k}")
     outer = indices.rank - 1

@@ -16,7 +16,7 @@ def quotient(a: Expr, b: Expr) -> Expr:
     divisor = _harmless(b)
     exact = (a - binary("fmod", a, divisor)) // divisor
     # The first arm is what sizes need; it folds to a plain quotient where both signs are proved.
-    return select(both(a >= 0, b > 0), a // b, select(b.equals(-1), -a, exact))
+    return select(both(a >= 0, b > 0), a // divisor, select(b.equals(-1), -a, exact))
 
 
 def truncated_remainder(a: Expr, b: Expr) -> Expr:
@@ -35,7 +35,7 @@ def floored_remainder(a: Expr, b: Expr) -> Expr:
     rest = truncated_remainder(a, b)
     opposite = binary("xor", rest < 0, b < 0)
     wrapped = select(both(binary("ne", rest, 0), opposite), rest + b, rest)
-    return select(both(a >= 0, b > 0), a % b, wrapped)
+    return select(both(a >= 0, b > 0), a % _harmless(b), wrapped)
 
 
 def _nonzero(b: Expr) -> Expr:

@@ -1,15 +1,32 @@
 """All operator definitions: importing this module fills `OPERATORS`."""
 
-from tilewright.ops import (
-    activation as activation,
-    conv as conv,
-    conv_transpose as conv_transpose,
-    einsum as einsum,
-    gemm as gemm,
-    matmul as matmul,
-    normalization as normalization,
-    pool as pool,
-    quantize as quantize,
-    resize as resize,
-)
+from tilewright.ops import activation as activation
+from tilewright.ops import arithmetic as arithmetic
+from tilewright.ops import attention as attention
+from tilewright.ops import cast as cast
+from tilewright.ops import concat as concat
+from tilewright.ops import contrib as contrib
+from tilewright.ops import conv as conv
+from tilewright.ops import conv_transpose as conv_transpose
+from tilewright.ops import einsum as einsum
+from tilewright.ops import expand as expand
+from tilewright.ops import gather as gather
+from tilewright.ops import gemm as gemm
+from tilewright.ops import generate as generate
+from tilewright.ops import layernorm as layernorm
+from tilewright.ops import logic as logic
+from tilewright.ops import matmul as matmul
+from tilewright.ops import normalization as normalization
+from tilewright.ops import pad as pad
+from tilewright.ops import pool as pool
+from tilewright.ops import quantize as quantize
+from tilewright.ops import reduce as reduce
+from tilewright.ops import resize as resize
+from tilewright.ops import rotary as rotary
+from tilewright.ops import scan as scan
+from tilewright.ops import shape as shape
+from tilewright.ops import slice as slice
+from tilewright.ops import softmax as softmax
+from tilewright.ops import transpose as transpose
+from tilewright.ops import unary as unary
 from tilewright.ops.definition import OPERATORS as OPERATORS

@@ -5,7 +5,7 @@ from tilewright.expr.dtype import DType, boolean
 from tilewright.expr.nodes import BinaryOp, Expr, binary, both, cast, const, select, unary
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type
+from tilewright.ops.pointwise import elementwise, expect_type, two_of_one_type
 
 _COMPARISONS: dict[str, BinaryOp] = {
     "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
@@ -17,7 +17,7 @@ _BITS: dict[str, BinaryOp] = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXo
 @operator(*_COMPARISONS)
 def comparison(d: Definition) -> Operand:
     """A comparison of two tensors; false where either is NaN."""
-    return elementwise(d, lambda a, b: binary(_COMPARISONS[d.op_type], a, b), *inputs_of_one_type(d, 0, 2))
+    return elementwise(d, lambda a, b: binary(_COMPARISONS[d.op_type], a, b), *two_of_one_type(d))
 
 
 @operator(*_LOGIC)
@@ -40,7 +40,7 @@ def logical_not(d: Definition) -> Operand:
 @operator(*_BITS)
 def bits(d: Definition) -> Operand:
     """A bit operation on two integer tensors."""
-    operands = inputs_of_one_type(d, 0, 2)
+    operands = two_of_one_type(d)
     _expect_integer(d, operands[0].dtype)
     return elementwise(d, lambda a, b: binary(_BITS[d.op_type], a, b), *operands)
 
@@ -60,7 +60,7 @@ def bit_shift(d: Definition) -> Operand:
     Raises:
         ShapeError: the direction is neither LEFT nor RIGHT.
     """
-    a, b = inputs_of_one_type(d, 0, 2)
+    a, b = two_of_one_type(d)
     _expect_integer(d, a.dtype)
     direction = d.attr_str("direction", "")
     if direction not in ("LEFT", "RIGHT"):
@@ -85,7 +85,7 @@ def where(d: Definition) -> Operand:
     """The element of input 1 where the condition holds, else that of input 2."""
     condition = d.input(0)
     expect_type(d, condition, boolean, "input 0 (condition)")
-    a, b = inputs_of_one_type(d, 1, 3)
+    a, b = two_of_one_type(d, 1)
     return elementwise(d, select, condition, a, b)
 
 

@@ -1,6 +1,6 @@
-"""Normalisations of images and sequences: by stored statistics, by the input's own, by neighbours, by a norm.
+"""Normalisations of images: by stored statistics, by those of an image, by neighbouring channels, by a norm.
 
-LayerNormalization has its own file.
+Normalisations over the last dimensions are in `layernorm.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,11 +48,10 @@ def batch_normalization(d: Definition) -> Operand:
     wide = _widest(x.dtype, scale.dtype, mean.dtype)
     epsilon = d.attr_float("epsilon", 1e-5)
     # Statistics are few, so they are worked out in double precision: nothing is lost before the main loop.
-    exact = d.compute(
-        (channels,), lambda c: cast(float64, scale[c]) / unary("sqrt", cast(float64, var[c]) + epsilon)
-    )
-    shift = d.compute((channels,), lambda c: cast(wide, cast(float64, bias[c]) - cast(float64, mean[c]) * exact[c]))
-    factor = d.compute((channels,), lambda c: cast(wide, exact[c]))
+    size = (channels,)
+    exact = d.compute(size, lambda *c: cast(float64, scale[c]) / unary("sqrt", cast(float64, var[c]) + epsilon))
+    shift = d.compute(size, lambda *c: cast(wide, cast(float64, bias[c]) - cast(float64, mean[c]) * exact[c]))
+    factor = d.compute(size, lambda *c: cast(wide, exact[c]))
     return d.compute(x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1]] + shift[i[1]]), x.dtype)
 
 
@@ -113,53 +112,6 @@ def group_normalization(d: Definition) -> Operand:
         return cast(x.dtype, normal[i] * cast(wide, scale[c]) + cast(wide, bias[c]))
 
     return d.view(d.compute(grouped.shape, body, x.dtype), x.shape)
-
-
-@operator("RMSNormalization")
-def rms_normalization(d: Definition) -> Operand:
-    """Y = X / sqrt(mean of squares + epsilon) * scale, over the dimensions from `axis` on"""
-    x, scale = d.input(0), d.input(1)
-    leading = d.axis(d.attr_int("axis", -1), x.rank)
-    outer, inner = x.shape[:leading], x.shape[leading:]
-    wide = accumulator(x.dtype) if d.attr_int("stash_type", 1) == 1 else x.dtype
-    count: Expr = const(1)
-    for n in inner:
-        count = count * n
-
-    def square(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        value = cast(wide, x[(*i, *r)])
-        return value * value
-
-    total = sum_over(d, outer, inner, square)
-    epsilon = d.attr_float("epsilon", 1e-5)
-    factor = d.compute(outer, lambda *i: 1.0 / unary("sqrt", total[i] / cast(wide, count) + epsilon))
-    return d.compute(
-        x.shape,
-        lambda *i: cast(scale.dtype, cast(x.dtype, cast(wide, x[i]) * factor[i[:leading]])) * at(scale, i),
-    )
-
-
-@operator("MeanVarianceNormalization")
-def mean_variance_normalization(d: Definition) -> Operand:
-    """Y = (X - mean) / (sqrt(var) + 1e-9), statistics over `axes`"""
-    x = d.input(0)
-    axes = sorted(d.axis(a, x.rank) for a in d.attr_ints("axes", (0, 2, 3)) or ())
-    wide = accumulator(x.dtype)
-    kept = [const(1) if k in axes else n for k, n in enumerate(x.shape)]
-    count: Expr = const(1)
-    for k in axes:
-        count = count * x.shape[k]
-    amount = cast(wide, count)
-    total = _sum_along(d, x, axes, kept, lambda i: cast(wide, x[i]))
-    mean = d.compute(kept, lambda *i: total[i] / amount)
-
-    def square(i: Sequence[Expr]) -> Expr:
-        distance = cast(wide, x[tuple(i)]) - at(mean, i)
-        return distance * distance
-
-    spread = _sum_along(d, x, axes, kept, square)
-    factor = d.compute(kept, lambda *i: unary("sqrt", spread[i] / amount) + 1e-9)
-    return d.compute(x.shape, lambda *i: cast(x.dtype, (cast(wide, x[i]) - at(mean, i)) / at(factor, i)))
 
 
 def _sum_along(

@@ -1,6 +1,7 @@
 """What element-wise operators share: broadcasting, agreement of types, and the precision of the arithmetic inside."""
 
 from collections.abc import Callable
+from typing import overload
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
@@ -9,7 +10,17 @@ from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one
 
 
-def elementwise(d: Definition, body: Callable[..., Expr], *operands: Operand) -> Operand:
+@overload
+def elementwise(d: Definition, body: Callable[[Expr], Expr], x: Operand, /) -> Operand: ...
+@overload
+def elementwise(d: Definition, body: Callable[[Expr, Expr], Expr], x: Operand, y: Operand, /) -> Operand: ...
+@overload
+def elementwise(
+    d: Definition, body: Callable[[Expr, Expr, Expr], Expr], x: Operand, y: Operand, z: Operand, /
+) -> Operand: ...
+@overload
+def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand) -> Operand: ...
+def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand) -> Operand:
     """`body` of the elements of all operands, broadcast together.
 
     Raises:
@@ -45,6 +56,16 @@ def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -
     for k, x in enumerate(operands):
         expect_type(d, x, operands[0].dtype, f"input {first + k}")
     return operands
+
+
+def two_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Operand]:
+    """Inputs `first` and `first + 1`, which must exist and have one element type.
+
+    Raises:
+        ShapeError: one is missing, or the types differ.
+    """
+    a, b = inputs_of_one_type(d, first, first + 2)
+    return a, b
 
 
 def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:

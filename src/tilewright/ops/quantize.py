@@ -111,16 +111,17 @@ def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
     """(Y, y_scale, y_zero_point): uint8 with the scale of X's own range, which always includes 0"""
     x = d.input(0)
     expect_dtype(d, x, float32, "X")
+    nothing = const(0.0, float32)
     high = d.reduce((), x.shape, lambda i, r: x[r], Reducer.MAX)
     low = d.reduce((), x.shape, lambda i, r: x[r], Reducer.MIN)
 
     def step() -> Expr:
-        span = maximum(high[()], 0.0) - minimum(low[()], 0.0)
+        span = maximum(high[()], nothing) - minimum(low[()], nothing)
         # All zeros have no range; any positive scale represents them.
         return select(span.equals(0.0), const(1.0, float32), span / 255.0)
 
     scale = d.compute((), step)
-    zero = d.compute((), lambda: saturated(unary("round", (0.0 - minimum(low[()], 0.0)) / scale[()]), uint8))
+    zero = d.compute((), lambda: saturated(unary("round", (nothing - minimum(low[()], nothing)) / scale[()]), uint8))
     y = d.compute(
         x.shape, lambda *i: saturated(unary("round", x[i] / scale[()]) + cast(float32, zero[()]), uint8), uint8
     )

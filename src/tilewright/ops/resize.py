@@ -160,9 +160,7 @@ def _taps(at: Ratio, s: Scale, i: Expr, sampling: _Sampling, dtype: DType) -> li
     positions = [base + (first + k) for k in range(len(weights))]
     if sampling.exclude_outside:
         zero = const(0, dtype)
-        weights = [
-            select(binary("and", p >= 0, p < s.size), w, zero) for p, w in zip(positions, weights, strict=True)
-        ]
+        weights = [select(binary("and", p >= 0, p < s.size), w, zero) for p, w in zip(positions, weights, strict=True)]
         total = weights[0]
         for w in weights[1:]:
             total = total + w

@@ -1,7 +1,7 @@
 """Sizes, scales and source coordinates of Resize, in exact rational arithmetic over int64 expressions.
 
-ONNX writes coordinates in floating point. All of them are ratios of integers (sizes, and scales that are short fractions), so
-that here an index is a quotient such as `y // 2`, and an interpolation weight is one division of two integers.
+ONNX writes coordinates in floating point. All of them are ratios of integers (sizes, and scales that are short
+fractions), so that here an index is a quotient such as `y // 2`, and an interpolation weight is one division.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.errors import ShapeError
 from tilewright.expr.bounds import Bounds, prove
-from tilewright.expr.nodes import Binary, Const, Expr, Var, const, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, Var, const, maximum, minimum, select
 from tilewright.expr.polynomial import expression, polynomial
 from tilewright.ops.definition import Definition, Known, Operand
 
@@ -210,10 +210,5 @@ def _lowest_terms(numerator: Expr, denominator: Expr) -> Ratio:
 def clamped(index: Expr, size: Expr, i: Expr, extent: Expr) -> Expr:
     """`index`, an expression of `i` in [0, extent), limited to [0, size); limits that are proved are left out."""
     bounds = Bounds().with_loop(i, extent) if isinstance(i, Var) else Bounds()
-    if isinstance(index, Binary) and index.op == "floordiv":
-        low, high = index.a >= 0, index.a < size * index.b
-    else:
-        low, high = index >= 0, index < size
-    if not prove(low, bounds):
-        index = maximum(index, 0)
-    return index if prove(high, bounds) else minimum(index, size - 1)
+    above = index if prove(index >= 0, bounds) else maximum(index, 0)
+    return above if prove(index < size, bounds) else minimum(above, size - 1)

@@ -134,9 +134,7 @@ def squeeze(d: Definition) -> Operand:
 
 @operator("Unsqueeze")
 def unsqueeze(d: Definition) -> Operand:
-    """The input with dimensions of size 1 inserted at the given places of the result.
-
-    """
+    """The input with dimensions of size 1 inserted at the given places of the result."""
     x = d.input(0)
     listed = d.attr_ints("axes")
     count = len(d.known(1) if listed is None else listed)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Const, Expr, cast, ceildiv, const, maximum, minimum, select
 from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import Const, Expr, cast, ceildiv, const, maximum, minimum, select
 from tilewright.ops.definition import Definition, Operand, operator
 
 _FAR = 1 << 31

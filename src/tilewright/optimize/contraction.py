@@ -229,8 +229,10 @@ def _schedule_part(
     inner = [x for x in ((lane_i, row_i) if plan.transposed else (row_i, lane_i)) if x is not None]
     s.do("reorder", (*outer, *tiles, *inner))
     if plan.transposed and row_i is not None:
+        before = {b.name for b in blocks(s.func.body)}
         s.cache_write(producer)
-        _compute_tile(s, producer, f"{producer}_write", tiles[-1], plan)
+        copy = next(b.name for b in blocks(s.func.body) if b.name not in before)
+        _compute_tile(s, producer, copy, tiles[-1], plan)
         s.do("vectorize", row_i)
     else:
         s.do("compute_at", producer, tiles[-1])

@@ -50,6 +50,11 @@ def is_artifact(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
+def place_of(source: str | os.PathLike[str] | bytes) -> str:
+    """How errors name an artifact."""
+    return "artifact in memory" if isinstance(source, bytes) else f"file '{os.fspath(source)}'"
+
+
 def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     """Write an artifact; a file that stands there already is replaced at once and completely, or not at all.
 
@@ -122,18 +127,19 @@ def _section_hashes(section: WeightSection) -> list[str]:
     return digests if room == _CHUNK else [*digests, current.hexdigest()]
 
 
-def load_artifact(path: str | os.PathLike[str], verify: bool = True) -> Artifact:
+def load_artifact(source: str | os.PathLike[str] | bytes, verify: bool = True) -> Artifact:
     """Read and check an artifact. Weights stay in the file and are mapped into memory.
 
     Args:
-        path: the file.
+        source: the file, or its content.
         verify: also compare the weights with their hashes (under 0.1 s per 100 MB); all else always is compared.
 
     Raises:
         ArtifactError: not an artifact, truncated, altered, from a newer format, or can't be read.
     """
-    where = f"file '{path}'"
-    data = _map(path, where)
+    where = place_of(source)
+    data = memoryview(source) if isinstance(source, bytes) else _map(source, where)
+    _check_size(len(data), where)
     manifest_length, data_start = _check_header(data, where)
     obj = schema.parse_object(bytes(data[_HEADER.size : _HEADER.size + manifest_length]), where, "the manifest")
     code_length, code_hash, weights_length, weights_hashes = _sections(obj, where)
@@ -161,15 +167,16 @@ def _map(path: str | os.PathLike[str], where: str) -> memoryview:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ArtifactError("is not a regular file", where=where)
-            if status.st_size < _HEADER.size:
-                raise ArtifactError(
-                    f"expected an artifact of at least {_HEADER.size} bytes, got {status.st_size}",
-                    where=where,
-                    hint=DAMAGED,
-                )
+            _check_size(status.st_size, where)  # an empty file can't be mapped
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ArtifactError(f"can't be read: {error.strerror or error}", where=where) from error
+
+
+def _check_size(size: int, where: str) -> None:
+    if size < _HEADER.size:
+        what = f"expected an artifact of at least {_HEADER.size} bytes, got {size}"
+        raise ArtifactError(what, where=where, hint=DAMAGED)
 
 
 def _check_header(data: memoryview, where: str) -> tuple[int, int]:

@@ -14,12 +14,12 @@ import numpy as np
 from tilewright.errors import FeedError, Problem
 from tilewright.machine import thread_count
 from tilewright.machine.target import check_host
-from tilewright.runtime.artifact import Artifact, load_artifact, save_artifact
+from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
 from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.feeds import Signature, collect, raise_problems
 from tilewright.runtime.loader import Library, link
 from tilewright.runtime.manifest import Manifest, NativeStep, TensorSpec
-from tilewright.runtime.native import REMEMBERED_SHAPES, NativeCall, Plan
+from tilewright.runtime.native import NativeCall, Plan, remember
 from tilewright.runtime.openmp import openmp
 from tilewright.runtime.weights import aligned, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
@@ -205,10 +205,7 @@ class Executable:
             return self._run_steps(dict(arrays), sizes)
         inputs = list(arrays.values())
         plan = self._only.plan(sizes)
-        with self._lock:
-            if len(self._plans) >= REMEMBERED_SHAPES:
-                del self._plans[next(iter(self._plans))]
-            self._plans[tuple(array.shape for array in inputs)] = plan
+        remember(self._plans, tuple(array.shape for array in inputs), plan)
         return self._only.run(inputs, plan, self._pool, self.threads)
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
@@ -261,13 +258,13 @@ def _is_whole(step: NativeStep, manifest: Manifest) -> bool:
     ] == [spec.name for spec in manifest.outputs]
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool = True) -> Executable:
+def load(source: str | os.PathLike[str] | bytes, threads: int | None = None, verify: bool = True) -> Executable:
     """Load a compiled model from its file and link it; the weights stay in the file and are mapped into memory.
 
     Only load files that you trust: the file holds machine code.
 
     Args:
-        path: a file written by `Executable.save` or `tilewright compile`.
+        source: a file written by `Executable.save` or `tilewright compile`, or its content.
         threads: threads per call; None asks the environment and the system.
         verify: compare the weights with their hashes; manifest and code always are.
 
@@ -276,4 +273,4 @@ def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool 
         TargetError: the code needs CPU features that this machine lacks; names them.
         OptionError: the number of threads is not one.
     """
-    return Executable(load_artifact(path, verify), threads, f"file '{path}'").prepare()
+    return Executable(load_artifact(source, verify), threads, place_of(source)).prepare()

@@ -5,10 +5,9 @@ combination of sizes and remembered, so that a repeated shape costs one native c
 """
 
 import ctypes
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tilewright.runtime.weights import numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
 REMEMBERED_SHAPES = 512
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +34,16 @@ class Plan:
     sizes: ctypes.Array[ctypes.c_int64]
     outputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
     workspace: int
+
+
+def remember(plans: dict[Key, Plan], key: Key, plan: Plan) -> None:
+    """Keep a plan, and forget all others once there are too many.
+
+    Each line is atomic, so that no lock is needed: threads may call at once, and a fork can't leave a lock held.
+    """
+    if len(plans) >= REMEMBERED_SHAPES:
+        plans.clear()
+    plans[key] = plan
 
 
 def address_of(array: Any) -> int:
@@ -60,7 +70,6 @@ class NativeCall:
         self._inputs_type = ctypes.c_void_p * len(step.inputs)
         self._outputs_type = ctypes.c_void_p * len(step.outputs)
         self._plans: dict[tuple[int, ...], Plan] = {}
-        self._lock = threading.Lock()
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Output shapes and workspace for the sizes of the symbols.
@@ -72,10 +81,7 @@ class NativeCall:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._make_plan(key)
-            with self._lock:
-                if len(self._plans) >= REMEMBERED_SHAPES:
-                    del self._plans[next(iter(self._plans))]
-                self._plans[key] = plan
+            remember(self._plans, key, plan)
         return plan
 
     def _make_plan(self, key: tuple[int, ...]) -> Plan:

@@ -1,1 +1,1 @@
-"""Loop primitives: pure functions from loop IR to loop IR with named legality checks, and the `Schedule` that records them."""
+"""Loop primitives: loop IR to loop IR with named legality checks; traces; the `Schedule` that records them."""

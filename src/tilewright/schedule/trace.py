@@ -8,16 +8,17 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func
-from tilewright.schedule import loops, staging
+from tilewright.schedule import compute_at, kinds, loops, reduction, staging
+from tilewright.schedule.tree import find_block, fresh, used_names
 
 Argument = str | int | Expr | Scope | tuple[str, ...] | tuple[int, ...] | None
 
 PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     f.__name__: f
     for f in (
-        loops.split, loops.fuse, loops.reorder, loops.peel, loops.parallel, loops.vectorize, loops.unroll,
-        staging.set_scope, staging.cache_write, staging.clone_producer, staging.decompose_reduction,
-        staging.compute_at, staging.pack, staging.permute,
+        loops.split, loops.fuse, loops.reorder, loops.peel, kinds.parallel, kinds.vectorize, kinds.unroll,
+        staging.set_scope, staging.cache_write, staging.clone_producer, staging.permute, staging.pack,
+        reduction.decompose_reduction, compute_at.compute_at,
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""
@@ -74,8 +75,6 @@ class Schedule:
         self.trace = (*self.trace, step)
 
     def _new_name(self, name: str) -> str:
-        from tilewright.schedule.tree import fresh, used_names
-
         return fresh(name, used_names(self.func))
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
@@ -92,7 +91,7 @@ class Schedule:
 
     def cache_write(self, block: str) -> str:
         """Stages a block's results in an internal buffer; returns the buffer's name."""
-        buffer = staging.find_block(self.func, block)[0].body.buffer
+        buffer = find_block(self.func, block)[0].body.buffer
         name = self._new_name(f"{buffer.name}_local")
         self.do("cache_write", block, name)
         return name

@@ -1,16 +1,15 @@
 """Finding and rebuilding parts of a loop tree; shared by the primitives."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.bounds import Bounds, prove
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, Var, conjuncts, both
-from tilewright.expr.bounds import prove
+from tilewright.expr.nodes import Expr, Load, Var, both, conjuncts
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
-from tilewright.loops.ir import Block, BlockIter, For, Func, Seq, Stmt, Store, seq, walk
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
 
 
 def find_loop(func: Func, name: str) -> tuple[For, tuple[For, ...]]:
@@ -38,9 +37,49 @@ def find_block(func: Func, name: str) -> tuple[Block, tuple[For, ...]]:
     raise ScheduleError(f"there is no block {name!r}; blocks are {known}", where=func.name)
 
 
+def find_alloc(func: Func, name: str) -> Buffer:
+    """The internal buffer of that name.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    for b in func.allocs:
+        if b.name == name:
+            return b
+    known = ", ".join(b.name for b in func.allocs) or "none"
+    raise ScheduleError(f"there is no internal buffer {name!r}; there are: {known}", where=func.name)
+
+
 def loop_names(func: Func) -> list[str]:
     """Names of all loops, in the order of the text."""
     return [s.var.name for s, _ in walk(func.body) if isinstance(s, For)]
+
+
+def loops_inside(s: Stmt) -> list[For]:
+    """All loops of a statement, itself included, in the order of the text."""
+    return [x for x, _ in walk(s) if isinstance(x, For)]
+
+
+def top_statements(func: Func) -> tuple[Stmt, ...]:
+    """The statements of the function's outermost level, in order."""
+    return func.body.stmts if isinstance(func.body, Seq) else (func.body,)
+
+
+def top_of(func: Func, inner: Stmt) -> Stmt:
+    """The statement of the outermost level that holds `inner` (that very object)."""
+    return next(top for top in top_statements(func) if any(s is inner for s, _ in walk(top)))
+
+
+def own_nest(node: Block, around: Sequence[For], primitive: str) -> Stmt:
+    """The whole outermost nest of a block that shares it with no other block.
+
+    Raises:
+        ScheduleError: another block is in it.
+    """
+    nest: Stmt = around[0] if around else node
+    if len(blocks(nest)) != 1:
+        raise ScheduleError("other blocks share its loops", where=f"{primitive} of block {node.name!r}")
+    return nest
 
 
 def used_names(func: Func) -> set[str]:
@@ -64,6 +103,20 @@ def fresh(name: str, used: Iterable[str]) -> str:
     while f"{name}_{k}" in taken:
         k += 1
     return f"{name}_{k}"
+
+
+def claimed(name: str, used: set[str]) -> str:
+    """A fresh name, which is added to `used`."""
+    chosen = fresh(name, used)
+    used.add(chosen)
+    return chosen
+
+
+def check_new_names(names: Sequence[str], used: set[str], place: str) -> None:
+    """New names are not in use and differ."""
+    for name in names:
+        if name in used or names.count(name) > 1:
+            raise ScheduleError(f"name {name!r} is already used", where=place)
 
 
 def replaced(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
@@ -127,41 +180,49 @@ def substituted(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
 
 def renamed(s: Stmt, used: set[str]) -> Stmt:
     """A copy of `s` whose loops, blocks and iteration variables have fresh names (added to `used`)."""
-
-    def new(name: str) -> str:
-        chosen = fresh(name, used)
-        used.add(chosen)
-        return chosen
-
     match s:
         case For():
-            var = Var(new(s.var.name))
+            var = Var(claimed(s.var.name, used))
             return For(var, s.extent, s.kind, renamed(substituted(s.body, {s.var: var}), used))
         case Seq():
             return Seq(tuple(renamed(c, used) for c in s.stmts))
         case Block():
-            mapping = {i.var: Var(new(i.var.name)) for i in s.iters}
-            change: Callable[[Expr], Expr] = lambda e: substitute(e, mapping)  # noqa: E731
+            mapping = {i.var: Var(claimed(i.var.name, used)) for i in s.iters}
+
+            def change(e: Expr) -> Expr:
+                return substitute(e, mapping)
+
             return replace(
                 s,
-                name=new(s.name),
+                name=claimed(s.name, used),
                 iters=tuple(BlockIter(mapping[i.var], i.extent, i.kind, i.binding) for i in s.iters),
                 init=None if s.init is None else map_store(s.init, change),
                 body=map_store(s.body, change),
             )
 
 
-def with_buffer(block: Block, old: Buffer, new: Buffer, index: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Block:
+Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+"""From the indices of an element of the old buffer to those in the new one."""
+
+
+def with_buffer(block: Block, old: Buffer, new: Buffer, index: Reindex) -> Block:
     """A block whose accesses to `old` go to `new` at changed indices."""
 
     def load(node: Load) -> Expr:
         return Load(new, index(node.indices)) if node.buffer == old else node
 
     def store(s: Store) -> Store:
-        target, indices = (new, index(s.indices)) if s.buffer == old else (s.buffer, s.indices)
-        return Store(target, tuple(replace_loads(i, load) for i in indices), replace_loads(s.value, load))
+        indices = tuple(replace_loads(i, load) for i in s.indices)
+        target, indices = (new, index(indices)) if s.buffer == old else (s.buffer, indices)
+        return Store(target, indices, replace_loads(s.value, load))
 
     return replace(block, body=store(block.body), init=None if block.init is None else store(block.init))
+
+
+def with_new_buffer(func: Func, old: Buffer, new: Buffer, index: Reindex = lambda i: i) -> Func:
+    """The function with an internal buffer replaced everywhere."""
+    body = map_blocks(func.body, lambda b: with_buffer(b, old, new, index))
+    return replace(func, allocs=tuple(new if a == old else a for a in func.allocs), body=body)
 
 
 def bounds_of(loops: Iterable[For]) -> Bounds:
@@ -175,3 +236,8 @@ def bounds_of(loops: Iterable[For]) -> Bounds:
 def needed(condition: Expr, known: Bounds) -> Expr:
     """The conjuncts of a condition that are not proved."""
     return both(*(c for c in conjuncts(condition) if not prove(c, known)))
+
+
+def spatial_vars(block: Block) -> tuple[Var, ...]:
+    """The block's spatial iteration variables."""
+    return tuple(i.var for i in block.iters if i.kind is IterKind.SPATIAL)

@@ -131,7 +131,6 @@ def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
     return TensorType(
         dtype,
         tuple(
-            const(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else Var(d.dim_param or "?")
-            for d in dims
+            const(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else Var(d.dim_param or "?") for d in dims
         ),
     )

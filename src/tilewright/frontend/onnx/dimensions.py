@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Expr, Var, const
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import identifier
 
-ShapeOption = str | int | Sequence["str | int | None | tuple[int | None, int | None]"]
+ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """What the `shapes` argument takes for one dimension, or for all dimensions of one input."""
 
 MAX_SIZE = 2**24 - 1
@@ -129,11 +129,15 @@ class _Dimensions:
                 self._apply_to_input(spec, [option] if entries is None else entries, given)
             elif (key := self._key(name)) is not None:
                 if entries is not None:
-                    raise OptionError(f"expected one size or range for dimension '{name}', got {option!r}", where=_WHERE)
+                    raise OptionError(
+                        f"expected one size or range for dimension '{name}', got {option!r}", where=_WHERE
+                    )
                 self._apply(key, _wish(option, name), given)
             elif spec is not None:
                 raise OptionError(
-                    f"expected {_count(spec)} for input '{name}', got {option!r}", where=_WHERE, hint="e.g. '1x3x32..960x*'"
+                    f"expected {_count(spec)} for input '{name}', got {option!r}",
+                    where=_WHERE,
+                    hint="e.g. '1x3x32..960x*'",
                 )
             else:
                 raise self._unknown(name)
@@ -270,7 +274,8 @@ def _wish(entry: object, shown: str) -> _Wish:
         ends: list[object] = list(entry)
         if len(ends) != 2 or not all(e is None or isinstance(e, int) for e in ends):
             raise bad
-        return _ranged(*(e if isinstance(e, int) else None for e in ends), bad)
+        low, high = (e if isinstance(e, int) else None for e in ends)
+        return _ranged(low, high, bad)
     if not isinstance(entry, str):
         raise bad
     name, equals, text = entry.rpartition("=")
@@ -279,7 +284,7 @@ def _wish(entry: object, shown: str) -> _Wish:
         if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
             raise bad
         return _Wish(name=text)
-    if not _is_plain(text):
+    if not _is_plain(text) or (equals and not name.strip()):
         raise bad
     wish = _from_text(text, bad)
     return _Wish(wish.lo, wish.hi, name.strip() or None)

@@ -82,7 +82,9 @@ def _open_inside(location: str, folders: tuple[str, ...]) -> int:
     for folder in folders:
         if os.path.commonpath((folder, target)) == folder and target != folder:
             return _open_parts(folder, os.path.relpath(target, folder).split(os.sep), location)
-    raise ExternalDataError(f"location '{location}' of its external data is a link that leads out of the model's folder")
+    raise ExternalDataError(
+        f"location '{location}' of its external data is a link that leads out of the model's folder"
+    )
 
 
 def _open_parts(folder: str, parts: list[str], location: str) -> int:

@@ -13,7 +13,7 @@ import onnx.inliner
 from tilewright.errors import ModelError, Problem
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.graph.onnx_nodes import renamed
-from tilewright.ops.definition import OPERATORS
+from tilewright.ops.library import OPERATORS
 
 
 def inlined(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict[str, int]]:
@@ -22,8 +22,6 @@ def inlined(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict[str, int
     Raises:
         ModelError: the functions can't be inlined (they call each other in a circle, or versions do not fit).
     """
-    from tilewright.ops import library  # here because it registers the definitions  # noqa: F401
-
     nodes, opsets = list(model.graph.node), opset_versions(model)
     selected = _expandable(nodes, opsets)
     if not model.functions and not selected:
@@ -37,7 +35,9 @@ def inlined(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict[str, int
             skeleton = onnx.inliner.inline_selected_functions(skeleton, selected, False, True)
     except Exception as error:  # the inliner raises whatever its C++ code raises
         text = str(error).strip().splitlines()
-        raise ModelError([Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]) from error
+        raise ModelError(
+            [Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
+        ) from error
     return list(skeleton.graph.node), opset_versions(skeleton)
 
 
@@ -50,7 +50,8 @@ def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list
         if version is None or (domain, node.op_type) in OPERATORS or not onnx.defs.has(node.op_type, version, domain):
             continue
         schema = onnx.defs.get_schema(node.op_type, version, domain)
-        if schema.has_function or schema.has_context_dependent_function:
+        # onnx's stubs leave these two out
+        if schema.has_function or schema.has_context_dependent_function:  # pyright: ignore[reportAttributeAccessIssue]
             found[domain, node.op_type] = None
     return list(found)
 

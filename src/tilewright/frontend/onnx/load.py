@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import onnx
 
 from tilewright.errors import ModelError, Problem
@@ -16,6 +17,7 @@ from tilewright.frontend.onnx.structure import check_structure, node_names
 from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
 from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.graph.ir import Array, Graph, Node, TensorType
+from tilewright.graph.onnx_nodes import initializer_names
 from tilewright.graph.onnx_types import ELEMENT_NUMBERS, ELEMENT_TYPES
 
 
@@ -36,11 +38,14 @@ def load(
     named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, source, problems)]
     named = list(without_constant_branches(named, lambda name: _truth(constants.get(name))))
     named = [n for n in named if not _take_constant(n, constants, source, problems)]
-    order = check_structure(graph, named, constants, problems)
+    # An initializer with a defect exists, so that its users are not reported too.
+    given = constants.keys() | initializer_names(graph)
+    order = check_structure(graph, named, given, problems)
     names = node_names(named)
     specs = list(_input_specs(graph, constants, shapes, problems))
     types = {name: f"tensor({type_name(ELEMENT_NUMBERS[dtype_of(a.dtype)])})" for name, a in constants.items()}
-    types |= {v.name: text for v in graph.input if v.name not in constants and (text := type_text(v.type))}
+    types |= {t.name: f"tensor({type_name(t.data_type)})" for t in graph.initializer}
+    types |= {v.name: text for v in graph.input if v.name not in types and (text := type_text(v.type))}
     declared = {v.name: text for v in (*graph.value_info, *graph.output) if (text := type_text(v.type))}
     check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
     converted = list(_converted(order, named, names, opsets, problems))
@@ -57,15 +62,15 @@ def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array
         if isinstance(value, onnx.NodeProto):
             exotic.append(value)
         elif name in constants:
-            problems.append(Problem("duplicate", f"initializer '{name}'", "the model has two initializers of this name"))
+            problems.append(
+                Problem("duplicate", f"initializer '{name}'", "the model has two initializers of this name")
+            )
         else:
             constants[name] = value
     return constants, exotic
 
 
-def _take_constant(
-    node: onnx.NodeProto, constants: dict[str, Array], source: Source, problems: list[Problem]
-) -> bool:
+def _take_constant(node: onnx.NodeProto, constants: dict[str, Array], source: Source, problems: list[Problem]) -> bool:
     """Moves the value of a Constant node into `constants`; whether the node is done with."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return False
@@ -74,18 +79,12 @@ def _take_constant(
     except TensorDefectError as error:
         problems.append(error.problem)
         # The value exists, so that its users are not reported too.
-        constants[node.output[0]] = _placeholder(node)
+        constants[node.output[0]] = np.zeros((), ELEMENT_TYPES[node.attribute[0].t.data_type].numpy)
         return True
     if value is None or node.output[0] in constants:
         return False
     constants[node.output[0]] = value
     return True
-
-
-def _placeholder(node: onnx.NodeProto) -> Array:
-    import numpy as np
-
-    return np.zeros((), ELEMENT_TYPES[node.attribute[0].t.data_type].numpy)
 
 
 def _truth(value: Array | None) -> bool | None:
@@ -96,9 +95,9 @@ def _input_specs(
     graph: onnx.GraphProto, constants: Mapping[str, Array], shapes: Mapping[str, ShapeOption], problems: list[Problem]
 ) -> Iterator[InputSpec]:
     """The inputs that a caller feeds; one that is an initializer too is a constant, as old files list them."""
-    initializers = {t.name for t in graph.initializer}
+    initializers = constants.keys() | initializer_names(graph)
     for value in graph.input:
-        if value.name in constants or value.name in initializers:
+        if value.name in initializers:
             continue
         where = f"input '{value.name}'"
         tensor = value.type.tensor_type

@@ -40,21 +40,20 @@ def read(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str 
     if isinstance(model, bytes | bytearray | memoryview):
         return Source(_parsed(bytes(model), "model"), "model", folders)
     if not isinstance(model, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
-        raise OptionError(
-            f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument model"
-        )
+        raise OptionError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument model")
     path = Path(model)
     where = f"file '{path}'"
+    content = _content(path, where)
     # The file may be a link into a store that holds its external data too, as caches of downloads are laid out.
     beside = dict.fromkeys((os.path.realpath(path.parent), os.path.dirname(os.path.realpath(path))))
-    return Source(_parsed(_content(path, where), where), where, folders or tuple(beside))
+    return Source(_parsed(content, where), where, folders or tuple(beside))
 
 
 def _content(path: Path, where: str) -> bytes:
-    if path.is_dir():
-        raise ModelFileError("is a folder", where=where, hint="name the .onnx file inside it")
     try:
         return path.read_bytes()
+    except IsADirectoryError as error:
+        raise ModelFileError("is a folder", where=where, hint="name the .onnx file inside it") from error
     except FileNotFoundError as error:
         raise ModelFileError("does not exist", where=where) from error
     except (OSError, ValueError) as error:

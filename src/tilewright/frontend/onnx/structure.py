@@ -58,7 +58,11 @@ def check_structure(
 
 
 def _producers(
-    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], names: list[str], constants: set[str], problems: list[Problem]
+    graph: onnx.GraphProto,
+    nodes: Sequence[onnx.NodeProto],
+    names: list[str],
+    constants: set[str],
+    problems: list[Problem],
 ) -> dict[str, int]:
     """The position of the node that produces each value, -1 for inputs and initializers."""
     producers: dict[str, int] = dict.fromkeys(constants, -1)
@@ -96,9 +100,7 @@ def _check_outputs(graph: onnx.GraphProto, producers: dict[str, int], problems: 
 def _sorted(
     nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Problem]
 ) -> list[int]:
-    needs = [
-        {p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes
-    ]
+    needs = [{p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes]
     order: list[int] = []
     done = [False] * len(nodes)
     waiting = list(range(len(nodes)))
@@ -118,7 +120,11 @@ def _sorted(
 
 
 def _report_cycles(
-    blocked: list[int], needs: list[set[int]], nodes: Sequence[onnx.NodeProto], names: list[str], problems: list[Problem]
+    blocked: list[int],
+    needs: list[set[int]],
+    nodes: Sequence[onnx.NodeProto],
+    names: list[str],
+    problems: list[Problem],
 ) -> None:
     """One problem for every cycle met when following unfinished inputs backwards."""
     state = set(blocked)

@@ -13,7 +13,7 @@ from tilewright.errors import Problem
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.structure import place
 from tilewright.frontend.onnx.tensors import type_name
-from tilewright.ops.definition import OPERATORS
+from tilewright.ops.library import OPERATORS
 
 Types = dict[str, str]
 """ONNX's text of a value's type by name: "tensor(float)", "seq(tensor(int64))"."""
@@ -86,13 +86,14 @@ def _schema(
         problems.append(Problem("operator", where, f"the model does not import the operator set '{shown}'"))
         return None
     if not onnx.defs.has(node.op_type, version, domain):
-        if (domain, node.op_type) not in OPERATORS:
+        # Operators of other domains may have a definition here that ONNX knows nothing of.
+        if not domain or (domain, node.op_type) not in OPERATORS:
             what = f"operator '{node.op_type}' does not exist in version {version} of '{domain or 'ai.onnx'}'"
             problems.append(Problem("operator", where, what, _UNKNOWN_DOMAINS_HINT))
         return None
     schema = onnx.defs.get_schema(node.op_type, version, domain)
     if schema.deprecated:
-        what = f"operator '{node.op_type}' was removed from ONNX in version {schema.since_version}, the model uses {version}"
+        what = f"operator '{node.op_type}' was removed in version {schema.since_version}, the model uses {version}"
         problems.append(Problem("operator", where, what))
         return None
     return schema
@@ -124,13 +125,16 @@ def _check_attributes(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: s
             if not name.startswith("__"):
                 known = ", ".join(sorted(schema.attributes)) or "none"
                 yield Problem("attribute", where, f"attribute '{name}' is not known", f"the operator has: {known}")
-        elif attribute.type and int(attribute.type) != int(formal.type.value):
-            expected = formal.type.name
-            found = onnx.AttributeProto.AttributeType.Name(attribute.type)
+            continue
+        expected = str(formal.type).rpartition(".")[2]
+        found = onnx.AttributeProto.AttributeType.Name(attribute.type)
+        if attribute.type and found != expected:
             yield Problem("attribute", where, f"attribute '{name}': expected {expected}, got {found}")
 
 
-def _formal(parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int) -> onnx.defs.OpSchema.FormalParameter | None:
+def _formal(
+    parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int
+) -> onnx.defs.OpSchema.FormalParameter | None:
     if position < len(parameters):
         return parameters[position]
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic

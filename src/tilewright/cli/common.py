@@ -1,0 +1,156 @@
+"""What the verbs share: results, options for models, progress on standard error."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import ModelFileError, OptionError
+from tilewright.runtime import Executable, is_artifact, load
+
+Verbs = Any
+"""What argparse's `add_subparsers` returns, which has no public type."""
+
+_LONG = 5.0
+"""Seconds after which progress is told even where standard error is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a verb found.
+
+    Attributes:
+        data: for `--json`.
+        text: for people.
+        status: exit code.
+        optional: whether `--quiet` drops the text.
+    """
+
+    data: Any
+    text: str = ""
+    status: int = 0
+    optional: bool = True
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that compiles."""
+    group = parser.add_argument_group("compilation (of models that are not compiled yet)")
+    group.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME:RANGE",
+        help="range or size of a dynamic dimension (batch:1..64, height:32..960, seq:128) or of all dimensions of an"
+        " input (x:1x3x32..960x*); may be given several times",
+    )
+    group.add_argument("--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64")
+    group.add_argument("--optimizer", default=None, metavar="NAME", help="how loops are chosen")
+
+
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    """The number of threads."""
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=None,
+        metavar="N",
+        help="threads per call; by default TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, or what the system grants",
+    )
+
+
+def shapes_of(options: argparse.Namespace) -> Mapping[str, Any] | None:
+    """The value of `--shape`."""
+    from tilewright.frontend.onnx import parse_shape_options  # here because only compiling verbs need it
+
+    return parse_shape_options(options.shape) or None
+
+
+class Progress:
+    """Progress of a compilation on standard error: one line that changes on a terminal, else a line now and then."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._terminal = quiet, sys.stderr.isatty()
+        self._start = self._told = time.monotonic()
+        self._stage = ""
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Tells that `done` of `total` parts of a stage are done."""
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[K{what} {done}/{total}")
+        elif now - self._start > _LONG and (what != self._stage or now - self._told > _LONG):
+            self._told = now
+            sys.stderr.write(f"{now - self._start:.0f} s: {what} {done}/{total}\n")
+        self._stage = what
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clears the line."""
+        if self._terminal and not self._quiet and self._stage:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def with_progress(options: argparse.Namespace, work: Callable[[Progress], Any]) -> Any:
+    """The result of `work`, which is given a progress to tell."""
+    progress = Progress(options.quiet)
+    try:
+        return work(progress)
+    finally:
+        progress.end()
+
+
+def is_compiled(path: str) -> bool:
+    """Whether a file is an artifact.
+
+    Raises:
+        ModelFileError: it can't be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return is_artifact(file.read(64))
+    except OSError as error:
+        raise ModelFileError(f"can't be read: {error.strerror}", where=f"file '{path}'") from error
+
+
+def executable_of(options: argparse.Namespace) -> Executable:
+    """The executable of the verb's file, compiled now where it is a model."""
+    if is_compiled(options.file):
+        if options.shape or options.target or options.optimizer:
+            what = "--shape, --target and --optimizer have no effect on a model that is compiled already"
+            raise OptionError(what, where=f"file '{options.file}'", hint="leave them out or give the ONNX model")
+        return load(options.file, options.threads)
+    from tilewright.driver.compile import compile_model  # here because it imports the compiler
+
+    return with_progress(
+        options,
+        lambda tell: compile_model(
+            options.file, shapes_of(options), options.target, options.threads, options.optimizer, tell
+        ),
+    )
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns, the first to the left and the others to the right."""
+    widths = [max(len(r[k]) for r in (header, *rows)) for k in range(len(header))]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = [c.ljust(w) if k == 0 else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(line(r) for r in (header, *rows))
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.2f} GiB"

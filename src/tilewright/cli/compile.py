@@ -1,0 +1,62 @@
+"""`tilewright compile`: a model into one file that `run`, `tilewright.load` and `InferenceSession` take."""
+
+import argparse
+import time
+from pathlib import Path
+
+from tilewright.cli.common import (
+    Result,
+    Verbs,
+    add_compile_options,
+    add_threads_option,
+    is_compiled,
+    shapes_of,
+    size_text,
+    with_progress,
+)
+from tilewright.errors import OptionError
+
+
+def add(verbs: Verbs) -> argparse.ArgumentParser:
+    """Adds the verb to a parser."""
+    parser = verbs.add_parser("compile", help="compile an ONNX model into one file", description=__doc__)
+    parser.add_argument("file", metavar="MODEL", help="an ONNX file")
+    parser.add_argument("-o", "--output", metavar="OUT.tw", help="the file to write (default: MODEL with .tw)")
+    add_compile_options(parser)
+    add_threads_option(parser)
+    return parser
+
+
+def execute(options: argparse.Namespace) -> Result:
+    """Compiles and saves."""
+    from tilewright.driver.compile import make_compilation  # here because it imports the compiler
+    from tilewright.runtime import save_artifact
+
+    if is_compiled(options.file):
+        raise OptionError("is compiled already", where=f"file '{options.file}'", hint="give the ONNX model")
+    output = options.output or str(Path(options.file).with_suffix(".tw"))
+    start = time.monotonic()
+
+    def work(tell):  # type: ignore[no-untyped-def]
+        made = make_compilation(options.file, shapes_of(options), options.target, options.optimizer, tell)
+        tell("machine code", 0, 1)
+        return made, made.artifact()
+
+    made, artifact = with_progress(options, work)
+    save_artifact(artifact, output)
+    seconds = time.monotonic() - start
+    size = Path(output).stat().st_size
+    fallbacks = [s.nodes for s in artifact.manifest.steps if not hasattr(s, "prefix")]
+    data = {
+        "output": output,
+        "bytes": size,
+        "code_bytes": len(artifact.code),
+        "seconds": round(seconds, 3),
+        "functions": len(made.kernels),
+        "target": str(made.target),
+        "inputs": {s.name: str(s) for s in artifact.manifest.inputs},
+        "outputs": {s.name: str(s) for s in artifact.manifest.outputs},
+        "fallbacks": [list(nodes) for nodes in fallbacks],
+    }
+    text = f"{output}: {size_text(size)}, {len(made.kernels)} functions, for {made.target}, in {seconds:.1f} s"
+    return Result(data, text)

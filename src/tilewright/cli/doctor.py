@@ -1,0 +1,111 @@
+"""`tilewright doctor`: what this machine and this installation offer, and how many threads a call would use, and why."""
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from tilewright import __version__
+from tilewright.cli.common import Result, Verbs, size_text
+from tilewright.errors import OptionError
+from tilewright.machine import Target, host, thread_count
+from tilewright.machine.threads import VARIABLES
+from tilewright.runtime.openmp import openmp
+
+PACKAGES = ("numpy", "llvmlite", "onnx", "ml_dtypes", "onnxruntime", "torch", "hypothesis", "pytest")
+"""Packages whose versions matter to reports; those after `ml_dtypes` are optional."""
+
+
+def add(verbs: Verbs) -> argparse.ArgumentParser:
+    """Adds the verb to a parser."""
+    parser = verbs.add_parser("doctor", help="describe this machine and installation", description=__doc__)
+    return parser
+
+
+def execute(options: argparse.Namespace) -> Result:
+    """Collects the facts."""
+    data = facts()
+    return Result(data, _text(data), optional=False)
+
+
+def facts() -> dict[str, Any]:
+    """Everything that a report of a fault needs."""
+    machine, target = host(), Target.host()
+    return {
+        "tilewright": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+        "machine": {
+            "arch": machine.arch,
+            "model": machine.model,
+            "cpus": machine.cpus,
+            "quota": machine.quota,
+            "memory": machine.memory,
+            "caches": [
+                {"level": c.level, "kind": c.kind, "bytes": c.bytes, "line": c.line, "shared_by": c.shared_by}
+                for c in machine.caches
+            ],
+        },
+        "target": {
+            "name": str(target),
+            "triple": target.triple,
+            "cpu": target.cpu,
+            "features": list(target.required),
+            "vector_bits": target.vector_bits,
+            "vector_registers": target.vector_registers,
+        },
+        "threads": _threads(),
+        "openmp": _openmp(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _threads() -> dict[str, Any]:
+    reason = "CPUs that this process may use"
+    for name in reversed(VARIABLES):
+        if os.environ.get(name, "").strip():
+            reason = f"environment variable {name}"
+    if reason.startswith("CPUs") and host().quota is not None:
+        reason = "the smaller of the CPUs that this process may use and its control group's quota"
+    try:
+        return {"count": thread_count(), "reason": reason}
+    except OptionError as error:
+        return {"count": None, "reason": str(error)}
+
+
+def _openmp() -> dict[str, Any]:
+    try:
+        found = openmp()
+    except OptionError as error:
+        return {"path": None, "parallel": False, "problem": str(error)}
+    return {"path": found.path, "parallel": found.parallel}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _text(data: dict[str, Any]) -> str:
+    machine, target, threads = data["machine"], data["target"], data["threads"]
+    caches = ", ".join(f"L{c['level']} {c['kind'].lower()} {size_text(c['bytes'])}" for c in machine["caches"])
+    quota = "no quota" if machine["quota"] is None else f"quota of {machine['quota']:g}"
+    packages = ", ".join(f"{name} {version or 'not installed'}" for name, version in data["packages"].items())
+    omp = data["openmp"]
+    lines = [
+        f"tilewright  {data['tilewright']}",
+        f"python      {data['python']}",
+        f"system      {data['system']}",
+        f"machine     {machine['model'] or machine['arch']}, {machine['cpus']} CPUs, {quota}, {size_text(machine['memory'])}",
+        f"caches      {caches or 'unknown'}",
+        f"target      {target['name']}, {target['vector_registers']} vectors of {target['vector_bits']} bits",
+        f"features    {' '.join(target['features'])}",
+        f"threads     {threads['count']} ({threads['reason']})",
+        f"openmp      {omp.get('problem') or (omp['path'] if omp['parallel'] else 'none: models run on one thread')}",
+        f"packages    {packages}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,122 @@
+"""Parsing of the command line, error reports and exit codes.
+
+0: done. 1: a mistake in the model, a file or an argument. 2: wrong usage of the command line. 3: `verify` found
+outputs that differ. 70: a fault of tilewright.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tilewright import __version__
+from tilewright.cli import bench, compile, doctor, inspect, run, verify
+from tilewright.cli.common import Result
+from tilewright.errors import FallbackWarning, InternalError, TilewrightError
+
+USER_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 3, 70, 130
+
+_EPILOG = """exit codes:
+  0   done
+  1   a mistake in the model, a file or an argument; the message names it
+  2   wrong usage of the command line
+  3   verify: outputs differ more than they may
+  70  a fault of tilewright; please report it
+
+examples:
+  tilewright compile model.onnx -o model.tw --shape batch:1..64
+  tilewright run model.tw --inputs x.npz --outputs y.npz
+  tilewright verify model.onnx --size batch=4
+"""
+
+_VERBS = (compile, run, bench, verify, inspect, doctor)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="tilewright",
+        description="A compiler for deep-learning inference: an ONNX model goes in, native code comes out.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"tilewright {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", title="verbs")
+    for module in _VERBS:
+        verb = module.add(verbs)
+        verb.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
+        verb.add_argument("-q", "--quiet", action="store_true", help="no progress, warnings or report")
+        verb.set_defaults(action=module.execute)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: the command line without the program's name; the process's own by default.
+
+    Returns:
+        The exit code.
+    """
+    options = parser().parse_args(arguments)
+    try:
+        with _warnings_as_lines(options.quiet):
+            result: Result = options.action(options)
+        _print(options, result)
+        return result.status
+    except InternalError as error:
+        _report(options, error)
+        return INTERNAL_ERROR
+    except TilewrightError as error:
+        _report(options, error)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`); nothing can be told to it, nor at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("TILEWRIGHT_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        _report(options, InternalError(what, where=options.verb, hint=_TRACEBACK_HINT))
+        return INTERNAL_ERROR
+
+
+_TRACEBACK_HINT = "this is a fault of tilewright: run again with TILEWRIGHT_TRACEBACK=1 and report what it prints"
+
+
+def _print(options: argparse.Namespace, result: Result) -> None:
+    if options.json:
+        print(json.dumps(result.data, indent=2))
+    elif result.text and not (options.quiet and result.optional):
+        print(result.text)
+    sys.stdout.flush()
+
+
+def _report(options: argparse.Namespace, error: TilewrightError) -> None:
+    if options.json:
+        data = {"code": error.code, "where": error.where, "what": error.what, "hint": error.hint, "text": str(error)}
+        print(json.dumps({"error": data}, indent=2))
+    else:
+        print(f"tilewright {options.verb}: {error}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _warnings_as_lines(quiet: bool) -> Iterator[None]:
+    """Warnings for users as lines on standard error."""
+
+    def show(message: Warning | str, *rest: Any, **named: Any) -> None:
+        print(f"warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if quiet else "always", FallbackWarning)
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,56 @@
+"""`tilewright run`: one inference on inputs from a file or on random ones."""
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+from tilewright.cli.arrays import add_input_options, feeds_of, write_npz
+from tilewright.cli.common import Result, Verbs, add_compile_options, add_threads_option, executable_of
+
+
+def add(verbs: Verbs) -> argparse.ArgumentParser:
+    """Adds the verb to a parser."""
+    parser = verbs.add_parser("run", help="run a model once", description=__doc__)
+    parser.add_argument("file", metavar="ARTIFACT|MODEL", help="a compiled model, or an ONNX file to compile first")
+    parser.add_argument("--outputs", metavar="Y.npz", help="write the outputs into this file")
+    add_input_options(parser, random_default=False)
+    add_compile_options(parser)
+    add_threads_option(parser)
+    return parser
+
+
+def execute(options: argparse.Namespace) -> Result:
+    """Runs the model and describes the outputs."""
+    executable = executable_of(options)
+    feeds = feeds_of(options, executable.manifest, random_default=False)
+    executable.prepare()
+    start = time.perf_counter()
+    outputs = executable.run(feeds)
+    seconds = time.perf_counter() - start
+    if options.outputs is not None:
+        write_npz(options.outputs, outputs)
+    described = {name: describe(value) for name, value in outputs.items()}
+    lines = [f"{name}: {_line(d)}" for name, d in described.items()]
+    data = {"outputs": described, "seconds": seconds, "threads": executable.threads, "file": options.outputs}
+    return Result(data, "\n".join([*lines, f"{seconds * 1e3:.2f} ms with {executable.threads} threads"]))
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Type, shape and range of an output."""
+    array = np.asarray(value)
+    found: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    if array.size and array.dtype.kind in "fiu":
+        finite = array[np.isfinite(array)]
+        if finite.size:
+            found |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean(dtype=np.float64))}
+        found["not_finite"] = int(array.size - finite.size)
+    return found
+
+
+def _line(d: dict[str, Any]) -> str:
+    text = f"{d['dtype']} {d['shape']}"
+    if "min" in d:
+        text += f"  min {d['min']:.6g}  max {d['max']:.6g}  mean {d['mean']:.6g}"
+    return text + (f"  {d['not_finite']} not finite" if d.get("not_finite") else "")

@@ -1,0 +1,248 @@
+"""Instances of blocks: one element, or one per lane of the vectorized loop around.
+
+Lanes run together where their elements differ; a block whose lanes accumulate into one element combines them; what is
+neither runs lane after lane. Conditions that all lanes share are branches, others masks.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+
+from llvmlite import ir
+
+from tilewright.codegen.blocks import Resolved, at_start, resolve, rises_from_start
+from tilewright.codegen.control import Control
+from tilewright.codegen.memory import Active, Address
+from tilewright.codegen.reduction import RowReduction
+from tilewright.codegen.types import I64, constant, count, splat
+from tilewright.codegen.values import Values
+from tilewright.expr.nodes import FALSE, TRUE, Expr, Load, Var, both, walk
+from tilewright.loops.ir import Block, Store
+from tilewright.machine import Target
+
+
+class BlockWriter:
+    """Writes blocks at a builder's position.
+
+    Args:
+        control: control flow of the function.
+        values: expressions of the function.
+        target: what the code runs on.
+    """
+
+    def __init__(self, control: Control, values: Values, target: Target) -> None:
+        self.control, self.values, self.target = control, values, target
+        self.builder, self.scope, self.when = control.builder, control.scope, control.when
+        self._resolved: dict[str, Resolved] = {}
+        self._rows: dict[str, ir.Value] = {}
+
+    def resolved(self, block: Block) -> Resolved:
+        """The block over loop variables, worked out once."""
+        known = self._resolved.get(block.name)
+        if known is None:
+            known = self._resolved[block.name] = resolve(block, self.scope.bounds)
+        return known
+
+    def block(self, block: Block) -> None:
+        """One instance of a block: for one iteration, or for all lanes at once."""
+        r = self.resolved(block)
+        row = self._rows.get(block.name)
+        uniform = self.condition(c for c in r.conditions if not self.scope.by_lane(c))
+        if uniform is FALSE:
+            return
+        with self.when(None if uniform is TRUE else self.values.value(uniform)):
+            lanes = tuple(c for c in r.conditions if self.scope.by_lane(c))
+            if row is not None:
+                self._accumulate_row(r, lanes, row)
+            elif self.scope.lane is None:
+                self.write_element(r, Active())
+            elif not self._lanewise(r) or (lanes and not self._native_masks(r)):
+                self._serialized(r, lanes)
+            elif any(self.scope.by_lane(i) for i in r.target.indices):
+                self.write_element(r, self._active(lanes))
+            else:
+                self._uniform_target(r, lanes)
+
+    def condition(self, conditions: Iterable[Expr]) -> Expr:
+        """The conjunction of what is not known to hold here."""
+        rest: list[Expr] = []
+        for c in conditions:
+            known = self.scope.fold(c)
+            if known == 0:
+                return FALSE
+            if known is None:
+                rest.append(c)
+        return both(*rest)
+
+    def _native_masks(self, r: Resolved) -> bool:
+        """Whether the target masks accesses of the types involved by itself."""
+        target = self.target
+        if target.has("avx512bw") and target.has("avx512vl"):
+            return True
+        dtypes = [r.target.buffer.dtype, *(n.buffer.dtype for n in walk(r.target.value) if isinstance(n, Load))]
+        return target.has("avx2") and all(d.bits >= 32 for d in dtypes)
+
+    def _lanewise(self, r: Resolved) -> bool:
+        """Whether all lanes may run at once."""
+        lane = self.scope.lane
+        if lane is None:
+            return True
+        by_lane = self.scope.by_lane
+        reduces = [e for e in r.reduce if by_lane(e)]
+        if any(by_lane(i) for i in r.target.indices):
+            if reduces:
+                return False
+            offsets = self.values.address(r.target.buffer, r.target.indices).offsets
+            return offsets is None or len(set(offsets)) == len(offsets)
+        if r.op is not None:
+            return all(rises_from_start(e, (lane,), self.scope.bounds) for e in reduces)
+        return r.init is None and not by_lane(r.target.value) and not r.reads_target
+
+    def _active(self, conditions: tuple[Expr, ...]) -> Active:
+        lane = self.scope.lane
+        if not conditions or lane is None:
+            return Active()
+        some = all(at_start(c, (lane,), self.scope.bounds) is TRUE for c in conditions)
+        mask = self.values.value(both(*conditions))
+        return Active(mask=splat(self.builder, mask, self.scope.lanes), some=some)
+
+    @contextmanager
+    def _touching(self, active: Active) -> Generator[None]:
+        before, self.values.active = self.values.active, active
+        try:
+            yield
+        finally:
+            self.values.active = before
+
+    def write_element(self, r: Resolved, active: Active) -> None:
+        """Computes and stores the element of this iteration, or of every active lane."""
+        values, dtype = self.values, r.target.buffer.dtype
+        address = values.address(r.target.buffer, r.target.indices)
+        with self._touching(active):
+            if r.op is None:
+                self._init_apart(r, active)
+                result = values.value(r.target.value)
+            else:
+                # the operand first: its loads do not depend on what the accumulator holds
+                operand = values.value(r.target.value)
+                result = values.arith.binary(r.op, dtype, self._accumulator(r, address, active), operand)
+            values.memory.store(dtype, address, result, active)
+
+    def _init_apart(self, r: Resolved, active: Active) -> None:
+        """The init of a block whose body is no accumulation: stored under its own condition."""
+        if r.init is None or self.scope.fold(r.first) == 0:
+            return
+        known = self.scope.fold(r.first) is not None
+        with self.when(None if known else self.values.value(r.first)):
+            self._store(r.init, active)
+
+    def _store(self, store: Store, active: Active) -> None:
+        address = self.values.address(store.buffer, store.indices)
+        self.values.memory.store(store.buffer.dtype, address, self.values.value(store.value), active)
+
+    def _accumulator(self, r: Resolved, address: Address, active: Active, first: Expr | None = None) -> ir.Value:
+        """What is combined with: the element's value, or that of `init` in the first iteration."""
+        values, dtype = self.values, r.target.buffer.dtype
+        if r.init is None:
+            return values.memory.load(dtype, address, active)
+        start = values.value(r.init.value)
+        condition = r.first if first is None else first
+        known = self.scope.fold(condition)
+        if known:
+            return start
+        old = values.memory.load(dtype, address, active)
+        return old if known == 0 else values.arith.select(values.value(condition), start, old)
+
+    def _serialized(self, r: Resolved, conditions: tuple[Expr, ...]) -> None:
+        """One lane after the other, where lanes depend on each other or masks would be slow."""
+        whole = self._lanewise(r) and bool(conditions)
+        if not whole:
+            self._lane_loop(r, conditions)
+            return
+        mask = self.values.value(both(*conditions))
+        bits = self.builder.bitcast(mask, ir.IntType(count(mask)))
+        everything = self.builder.icmp_unsigned("==", bits, constant(bits.type, -1))
+        with self.when(everything):
+            if any(self.scope.by_lane(i) for i in r.target.indices):
+                self.write_element(r, Active())
+            else:
+                self._uniform_target(r, ())
+        with self.when(self.builder.not_(everything)):
+            self._lane_loop(r, conditions)
+
+    def _lane_loop(self, r: Resolved, conditions: tuple[Expr, ...]) -> None:
+        lanes = self.scope.lanes
+        with self.scope.serialized() as lane:
+
+            def one() -> None:
+                with self.when(self.values.value(both(*conditions)) if conditions else None):
+                    self.write_element(r, Active())
+
+            self.control.ranged(lane, I64(0), I64(lanes), one, certain=True)
+
+    def _uniform_target(self, r: Resolved, conditions: tuple[Expr, ...]) -> None:
+        """All lanes write one element: an accumulation over the lanes, or the same value."""
+        active = self._active(conditions)
+        present = None if active.mask is None or active.some else self.values.memory.anywhere(active.mask)
+        with self.when(present):
+            if r.op is None:
+                with self._touching(replace(active, some=True)):
+                    self._store(r.target, Active())
+                return
+            with self._touching(replace(active, some=True)):
+                operand = self._masked_operand(r, active)
+            total = self.values.arith.reduce(r.op, r.target.buffer.dtype, operand)
+            self._combine(r, total, (self.scope.lane,) if self.scope.lane is not None else ())
+
+    def _masked_operand(self, r: Resolved, active: Active) -> ir.Value:
+        """The vector to be combined; lanes that are not active have the identity."""
+        operand = splat(self.builder, self.values.value(r.target.value), self.scope.lanes)
+        if active.mask is None:
+            return operand
+        return self.values.arith.select(active.mask, operand, self.values.value(r.identity))
+
+    def _combine(self, r: Resolved, total: ir.Value, variables: tuple[Var, ...]) -> None:
+        """target = target op total; the first iteration is where the variables are 0."""
+        dtype = r.target.buffer.dtype
+        address = self.values.address(r.target.buffer, r.target.indices)
+        first = at_start(r.first, variables, self.scope.bounds)
+        old = self._accumulator(r, address, Active(), first)
+        result = self.values.arith.binary(r.op or "add", dtype, old, total)
+        self.values.memory.store(dtype, address, result)
+
+    def _accumulate_row(self, r: Resolved, conditions: tuple[Expr, ...], slot: ir.Value) -> None:
+        active = self._active(conditions)
+        with self._touching(active):
+            operand = self._masked_operand(r, active)
+        old = self.builder.load(slot, align=64, typ=operand.type)
+        result = self.values.arith.binary(r.op or "add", r.target.buffer.dtype, old, operand)
+        self.builder.store(result, slot, align=64)
+
+    # reductions of rows
+
+    def row(self, row: RowReduction, room: Callable[[ir.Type], ir.Value], body: Callable[[], None]) -> None:
+        """A reduction whose lanes accumulate in a vector over whole loops, and are combined once after them.
+
+        Args:
+            row: the loops and their block.
+            room: gives memory of the function's frame.
+            body: writes the loops.
+        """
+        with self.scope.knowing(row.bounds):
+            r = self.resolved(row.block)
+        outside = both(*row.outside)
+        with self.when(None if outside is TRUE else self.values.value(outside)):
+            identity = self.values.value(r.identity)
+            kind = ir.VectorType(identity.type, row.lanes)
+            slot = room(kind)
+            self.builder.store(splat(self.builder, identity, row.lanes), slot, align=64)
+            self._rows[row.block.name] = slot
+            body()
+            del self._rows[row.block.name]
+            vector = self.builder.load(slot, align=64, typ=kind)
+            total = self.values.arith.reduce(r.op or "add", r.target.buffer.dtype, vector)
+            self._combine(r, total, row.variables)
+
+    def in_row(self, block: Block) -> bool:
+        """Whether the block accumulates in a vector here already."""
+        return block.name in self._rows

@@ -1,0 +1,58 @@
+"""Control flow of one function: counted loops and conditional regions, with the scope following along."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from tilewright.codegen.scope import Scope
+from tilewright.codegen.types import I64
+from tilewright.expr.nodes import Var
+
+
+class Control:
+    """Emits control flow at a builder's position.
+
+    Args:
+        builder: where the instructions go.
+        scope: variables and remembered values.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, scope: Scope) -> None:
+        self.builder, self.scope = builder, scope
+
+    def ranged(self, var: Var, start: ir.Value, stop: ir.Value, body: Callable[[], None], certain: bool) -> None:
+        """`for var in range(start, stop): body`; `certain` when there is at least one iteration."""
+        b = self.builder
+        before, inside, after = b.block, b.append_basic_block(var.name), b.append_basic_block(f"{var.name}.end")
+        if certain:
+            b.branch(inside)
+        else:
+            b.cbranch(b.icmp_signed("<", start, stop), inside, after)
+        b.position_at_end(inside)
+        counter = b.phi(I64, name=var.name)
+        counter.add_incoming(start, before)
+        self.scope.bind(var, counter)
+        with self.scope.frame(True):
+            body()
+        following = b.add(counter, I64(1), flags=("nsw", "nuw"))
+        counter.add_incoming(following, b.block)
+        b.cbranch(b.icmp_signed("<", following, stop), inside, after)
+        b.position_at_end(after)
+        self.scope.values.pop(var, None)
+
+    @contextmanager
+    def when(self, condition: ir.Value | None) -> Generator[None]:
+        """A region that runs only where the condition holds (None: always)."""
+        if condition is None:
+            with self.scope.frame(False):
+                yield
+            return
+        b = self.builder
+        then, after = b.append_basic_block("if"), b.append_basic_block("endif")
+        b.cbranch(condition, then, after)
+        b.position_at_end(then)
+        with self.scope.frame(True):
+            yield
+        b.branch(after)
+        b.position_at_end(after)

@@ -1,0 +1,141 @@
+"""The C functions of a segment: check sizes, give shapes and workspace, run the kernels in order.
+
+int64 <name>_check(const int64 *symbols)                    0, or 1 + index of the first violated constraint
+void  <name>_shapes(const int64 *symbols, int64 *out)       all dimensions of all outputs, one after the other
+int64 <name>_workspace(const int64 *symbols)                bytes
+int64 <name>_main(const void *const *inputs, void *const *outputs, const void *const *weights, void *workspace,
+                  const int64 *symbols, int64 threads)      0
+"""
+
+from collections.abc import Mapping, Sequence
+
+from llvmlite import ir
+
+from tilewright.codegen.plan import Call, Copy, Input, Location, Output, Segment, Weight, Workspace
+from tilewright.codegen.scope import FactsOf, Scope
+from tilewright.codegen.types import I1, I8, I64, PTR, VOID, intrinsic
+from tilewright.codegen.values import Values
+from tilewright.errors import InternalError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Var
+from tilewright.machine import Target
+
+
+def emit_segment(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> None:
+    """Add the functions of a segment to a module that has its kernels.
+
+    Raises:
+        InternalError: a call names an unknown kernel or has the wrong number of arguments.
+    """
+    _emit_check(module, segment, target)
+    _emit_shapes(module, segment, target)
+    _emit_workspace(module, segment, target)
+    _emit_main(module, segment, kernels, target)
+
+
+class _Sizes:
+    """A function whose sizes come from an array of symbols."""
+
+    def __init__(
+        self, module: ir.Module, name: str, result: ir.Type, kinds: Sequence[ir.Type], segment: Segment, target: Target
+    ) -> None:
+        self.function = ir.Function(module, ir.FunctionType(result, list(kinds)), name)
+        self.function.attributes.add("nounwind")
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.scope = Scope(FactsOf())
+        self.values = Values(self.builder, self.scope, target, _no_buffer)
+
+    def read(self, symbols: Sequence[Var], array: ir.Value) -> None:
+        """Binds the symbols to the elements of an array."""
+        for i, symbol in enumerate(symbols):
+            pointer = self.builder.gep(array, [I64(i)], source_etype=I64)
+            value = self.builder.load(pointer, name=symbol.name, align=8, typ=I64)
+            self.scope.bind(symbol, value)
+
+    def value(self, e: Expr) -> ir.Value:
+        """The value of an expression over the symbols."""
+        return self.values.value(e)
+
+
+def _no_buffer(buffer: Buffer) -> ir.Value:
+    raise InternalError(f"a size reads buffer {buffer.name!r}")
+
+
+def _emit_check(module: ir.Module, segment: Segment, target: Target) -> None:
+    f = _Sizes(module, f"{segment.name}_check", I64, [PTR], segment, target)
+    f.read(segment.symbols, f.function.args[0])
+    for i, constraint in enumerate(segment.constraints):
+        test = f.value(constraint)
+        if test.type != I1:
+            raise InternalError(f"constraint {constraint} of {segment.name!r} is no condition")
+        bad, good = f.builder.append_basic_block("violated"), f.builder.append_basic_block("holds")
+        f.builder.cbranch(test, good, bad)
+        f.builder.position_at_end(bad)
+        f.builder.ret(I64(i + 1))
+        f.builder.position_at_end(good)
+    f.builder.ret(I64(0))
+
+
+def _emit_shapes(module: ir.Module, segment: Segment, target: Target) -> None:
+    f = _Sizes(module, f"{segment.name}_shapes", VOID, [PTR, PTR], segment, target)
+    f.read(segment.symbols, f.function.args[0])
+    for i, extent in enumerate(e for shape in segment.output_shapes for e in shape):
+        f.builder.store(f.value(extent), f.builder.gep(f.function.args[1], [I64(i)], source_etype=I64), align=8)
+    f.builder.ret_void()
+
+
+def _emit_workspace(module: ir.Module, segment: Segment, target: Target) -> None:
+    f = _Sizes(module, f"{segment.name}_workspace", I64, [PTR], segment, target)
+    f.read(segment.symbols, f.function.args[0])
+    f.builder.ret(f.value(segment.workspace_bytes))
+
+
+def _emit_main(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> None:
+    f = _Sizes(module, f"{segment.name}_main", I64, [PTR, PTR, PTR, PTR, PTR, I64], segment, target)
+    for argument, name in zip(
+        f.function.args, ("inputs", "outputs", "weights", "workspace", "symbols", "threads"), strict=True
+    ):
+        argument.name = name
+    f.read(segment.symbols, f.function.args[4])
+    places: dict[Location, ir.Value] = {}
+    for call in segment.calls:
+        match call:
+            case Copy(dst, src, size):
+                target_, source = _place(f, dst, places), _place(f, src, places)
+                intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [target_, source, f.value(size), I1(0)])
+            case Call():
+                _emit_call(f, call, kernels, places)
+    f.builder.ret(I64(0))
+
+
+def _emit_call(f: _Sizes, call: Call, kernels: Mapping[str, ir.Function], places: dict[Location, ir.Value]) -> None:
+    kernel = kernels.get(call.kernel)
+    if kernel is None:
+        raise InternalError(f"call of unknown kernel {call.kernel!r}")
+    given = len(call.args) + len(call.symbols) + 1
+    if given != len(kernel.args):
+        raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
+    pointers = [_place(f, a, places) for a in call.args]
+    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), f.function.args[5]])
+
+
+def _place(f: _Sizes, location: Location, places: dict[Location, ir.Value]) -> ir.Value:
+    """The pointer to a location."""
+    known = places.get(location)
+    if known is None:
+        known = places[location] = _pointer(f, location)
+    return known
+
+
+def _pointer(f: _Sizes, location: Location) -> ir.Value:
+    inputs, outputs, weights, workspace = f.function.args[:4]
+    match location:
+        case Workspace(offset):
+            return f.builder.gep(workspace, [f.value(offset)], source_etype=I8)
+        case Input(k):
+            array = inputs
+        case Output(k):
+            array = outputs
+        case Weight(k):
+            array = weights
+    return f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)

@@ -1,0 +1,195 @@
+"""One loop-IR function to one LLVM function: loops, blocks, predicates, buffers.
+
+The function takes a pointer per parameter buffer, an i64 per symbol and the number of threads. Serial loops become
+loops; unrolled ones are expanded; in a vectorized one every expression that depends on its variable is a vector; the
+body of a parallel one becomes a function of its own (`parallel`).
+"""
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewright.codegen import parallel
+from tilewright.codegen.block import BlockWriter
+from tilewright.codegen.control import Control
+from tilewright.codegen.reduction import row_reduction
+from tilewright.codegen.scope import FactsOf, Scope
+from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
+from tilewright.codegen.values import Values
+from tilewright.errors import InternalError
+from tilewright.expr import buffer as buffers
+from tilewright.expr.bounds import interval
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.polynomial import constant_value, polynomial
+from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, walk
+from tilewright.machine import Target
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What all functions of one kernel share."""
+
+    module: ir.Module
+    func: Func
+    target: Target
+    facts: FactsOf
+
+
+def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "internal") -> ir.Function:
+    """Add a loop-IR function to an LLVM module.
+
+    Args:
+        module: receives `void name(ptr params..., i64 symbols..., i64 threads)` and its helpers.
+        func: its buffers of scope memory must be parameters.
+        target: what the code runs on.
+        linkage: LLVM linkage of the function.
+
+    Raises:
+        InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is not well-formed.
+    """
+    for buffer in func.allocs:
+        if buffer.scope is buffers.Scope.MEMORY:
+            what = f"buffer {buffer.name!r} of scope memory must be a parameter"
+            raise InternalError(what, where=f"func {func.name!r}")
+    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * (len(func.symbols) + 1)]
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), func.name)
+    function.linkage = linkage
+    for attribute in ("nounwind", "noinline"):
+        function.attributes.add(attribute)
+    pointers: dict[str, ir.Value] = {}
+    for argument, buffer in zip(function.args, func.params, strict=False):
+        argument.name = buffer.name
+        parallel.mark_buffer(argument, buffer)
+        pointers[buffer.name] = argument
+    facts = FactsOf()
+    scope = Scope(facts)
+    for argument, symbol in zip(function.args[len(func.params) :], func.symbols, strict=False):
+        argument.name = symbol.name
+        scope.bind(symbol, argument)
+    function.args[-1].name = "threads"
+    kernel = Kernel(module, func, target, facts)
+    writer = Writer(kernel, function, scope, pointers, threads=function.args[-1])
+    writer.write(func.body)
+    return function
+
+
+class Writer:
+    """Writes the statements of one LLVM function.
+
+    Args:
+        kernel: what is shared with the other functions of the kernel.
+        function: the function, without blocks yet.
+        scope: variables known at its start.
+        pointers: addresses of the buffers that come from outside.
+        threads: the number of threads that parallel loops may use; None where they run serially.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        function: ir.Function,
+        scope: Scope,
+        pointers: dict[str, ir.Value],
+        threads: ir.Value | None,
+    ) -> None:
+        self.kernel, self.function, self.scope = kernel, function, scope
+        self.pointers, self.threads = pointers, threads
+        self.entry = function.append_basic_block("entry")
+        body = function.append_basic_block("body")
+        self.builder = ir.IRBuilder(body)
+        self.values = Values(self.builder, scope, kernel.target, self.pointer)
+        self._body = body
+        self.control = Control(self.builder, scope)
+        self.blocks = BlockWriter(self.control, self.values, kernel.target)
+
+    def write(self, body: Stmt) -> None:
+        """The whole function."""
+        self.statement(body)
+        self.builder.ret_void()
+        ir.IRBuilder(self.entry).branch(self._body)
+
+    def write_range(self, loop: For, begin: ir.Value, end: ir.Value) -> None:
+        """The whole function, for some iterations of a parallel loop."""
+        with self.scope.knowing(self.scope.bounds.with_loop(loop.var, loop.extent)):
+            self.control.ranged(loop.var, begin, end, lambda: self.statement(loop.body), certain=False)
+        self.builder.ret_void()
+        ir.IRBuilder(self.entry).branch(self._body)
+
+    def pointer(self, buffer: Buffer) -> ir.Value:
+        """The address of a buffer; one that does not come from outside gets room at its first use."""
+        found = self.pointers.get(buffer.name)
+        if found is None:
+            if buffer.scope is buffers.Scope.MEMORY:
+                raise InternalError(f"buffer {buffer.name!r} has no memory", where=f"func {self.kernel.func.name!r}")
+            found = self.pointers[buffer.name] = self.room(_array(buffer))
+        return found
+
+    def room(self, kind: ir.Type) -> ir.Value:
+        """Memory of the function's frame."""
+        slot = ir.IRBuilder(self.entry).alloca(kind)
+        slot.align = _ALIGN
+        return opaque(slot)
+
+    # statements
+
+    def statement(self, s: Stmt) -> None:
+        """One statement."""
+        match s:
+            case Seq(stmts):
+                for inner in stmts:
+                    self.statement(inner)
+            case Block():
+                self.blocks.block(s)
+            case For():
+                self.loop(s)
+
+    def loop(self, loop: For) -> None:
+        """One loop, by its kind."""
+        size = constant_value(polynomial(loop.extent))
+        with self.scope.knowing(self.scope.bounds.with_loop(loop.var, loop.extent)):
+            if size is not None and size <= 0:
+                return
+            if size == 1:
+                with self.scope.fixing(loop.var, 0):
+                    self.statement(loop.body)
+            elif loop.kind is LoopKind.UNROLLED and size is not None:
+                for i in range(size):
+                    with self.scope.fixing(loop.var, i):
+                        self.statement(loop.body)
+            elif loop.kind is LoopKind.VECTORIZED and size is not None and self._vectorizable(loop):
+                with self.scope.vectorizing(loop.var, size):
+                    self.statement(loop.body)
+            elif loop.kind is LoopKind.PARALLEL and self.threads is not None and self.scope.lane is None:
+                parallel.emit(self, loop)
+            else:
+                self._serial(loop)
+
+    def _vectorizable(self, loop: For) -> bool:
+        """Whether no loop inside runs differently often in different lanes."""
+        if self.scope.lane is not None:
+            return False
+        inner = (s for s, _ in walk(loop.body) if isinstance(s, For))
+        return all(loop.var not in self.scope.facts(s.extent).variables for s in inner)
+
+    def _serial(self, loop: For) -> None:
+        row = row_reduction(loop, self.scope) if self.scope.lane is None else None
+        if row is None or self.blocks.in_row(row.block):
+            self.counted(loop)
+        else:
+            self.blocks.row(row, self.room, lambda: self.counted(loop))
+
+    def counted(self, loop: For) -> None:
+        """`for var in range(extent): body`."""
+        low = interval(loop.extent, self.scope.bounds)[0]
+        stop = self.values.value(loop.extent)
+        certain = low is not None and low > 0
+        self.control.ranged(loop.var, I64(0), stop, lambda: self.statement(loop.body), certain)
+
+
+def _array(buffer: Buffer) -> ir.Type:
+    size = constant_value(polynomial(buffer.size))
+    if size is None:
+        raise InternalError(f"buffer {buffer.name!r} of scope {buffer.scope} needs a constant shape, has {buffer}")
+    return ir.ArrayType(memory_type(buffer.dtype), max(1, size))

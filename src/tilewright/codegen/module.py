@@ -1,0 +1,98 @@
+"""LLVM modules: kernels and entries as text, and the text compiled to an object file or to assembly.
+
+The text depends on its arguments alone, and so does the object code: the target machine is made from the target's own
+description, never from the machine that compiles.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from tilewright.codegen.entry import emit_segment
+from tilewright.codegen.kernel import emit_kernel
+from tilewright.codegen.plan import Segment
+from tilewright.errors import InternalError
+from tilewright.loops.ir import Func
+from tilewright.machine import Target
+
+
+def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Target) -> str:
+    """LLVM IR text of one module.
+
+    Args:
+        kernels: loop-IR functions with distinct names; internal to the module when there are segments, else exported
+            as `void name(void *params..., int64 symbols..., int64 threads)`.
+        segments: entries that call them.
+        target: what the code will run on.
+
+    Raises:
+        InternalError: two kernels with one name, or one that can't be expressed.
+    """
+    module = ir.Module(name="tilewright")
+    module.triple = target.triple
+    linkage = "internal" if segments else "external"
+    functions: dict[str, ir.Function] = {}
+    for kernel in kernels:
+        if kernel.name in functions:
+            raise InternalError(f"two kernels have the name {kernel.name!r}")
+        functions[kernel.name] = emit_kernel(module, kernel, target, linkage)
+    for segment in segments:
+        emit_segment(module, segment, functions, target)
+    return str(module)
+
+
+def compile_object(llvm_ir: str, target: Target) -> bytes:
+    """The object file of LLVM IR text.
+
+    Raises:
+        InternalError: LLVM rejects the text.
+    """
+    machine = _machine(target)
+    return machine.emit_object(optimized(llvm_ir, target))
+
+
+def assembly(llvm_ir: str, target: Target) -> str:
+    """The assembly of LLVM IR text.
+
+    Raises:
+        InternalError: LLVM rejects the text.
+    """
+    machine = _machine(target)
+    return machine.emit_assembly(optimized(llvm_ir, target))
+
+
+def optimized(llvm_ir: str, target: Target) -> llvm.ModuleRef:
+    """The module after LLVM's target-independent passes.
+
+    Raises:
+        InternalError: LLVM rejects the text.
+    """
+    machine = _machine(target)
+    try:
+        module = llvm.parse_assembly(llvm_ir)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM rejects the generated code: {error}") from error
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    # loops come vectorized; LLVM's own attempts would only undo the schedule's choices
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = False
+    tuning.loop_interleaving = False
+    tuning.loop_unrolling = True
+    passes = llvm.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(module, passes)
+    return module
+
+
+@lru_cache(maxsize=8)
+def _machine(target: Target) -> llvm.TargetMachine:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    chosen = llvm.Target.from_triple(target.triple)
+    return chosen.create_target_machine(
+        cpu=target.cpu, features=target.feature_string, opt=3, reloc="pic", codemodel="default"
+    )

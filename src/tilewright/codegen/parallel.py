@@ -1,0 +1,125 @@
+"""Parallel loops on OpenMP: the body becomes a function over a range of iterations, which threads divide.
+
+    body(buffers..., values..., begin, end)      the iterations
+    enter(context)                               what a thread runs: asks OpenMP for its share, calls body
+
+With one thread or one iteration the body is called directly. Every thread takes one contiguous share, computed from the
+number of threads that OpenMP really gave. Parallel loops inside run serially.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Var, loads
+from tilewright.loops.ir import For, Func, Stmt, blocks
+
+if TYPE_CHECKING:
+    from tilewright.codegen.kernel import Writer
+
+
+def mark_buffer(argument: ir.Argument, buffer: Buffer) -> None:
+    """Attributes of a pointer to a buffer: nothing else points there, elements are aligned."""
+    argument.add_attribute("noalias")
+    argument.attributes.align = buffer.dtype.bytes
+
+
+def used_buffers(s: Stmt) -> dict[str, Buffer]:
+    """The buffers that a statement reads or writes, in the order of their first use."""
+    found: dict[str, Buffer] = {}
+    for block in blocks(s):
+        for store in (block.init, block.body):
+            if store is not None:
+                for e in (*store.indices, store.value):
+                    found.update((load.buffer.name, load.buffer) for load in loads(e))
+                found[store.buffer.name] = store.buffer
+        found.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
+    return found
+
+
+def shared_buffers(func: Func, loop: For) -> list[Buffer]:
+    """The buffers that a parallel loop uses and that live outside it; the others belong to every thread alone."""
+    params = {b.name for b in func.params}
+    within = _users(loop)
+    everywhere = _users(func.body)
+    return [b for n, b in used_buffers(loop).items() if n in params or within[n] != everywhere[n]]
+
+
+def _users(s: Stmt) -> Counter[str]:
+    return Counter(name for block in blocks(s) for name in used_buffers(block))
+
+
+def emit(writer: "Writer", loop: For) -> None:
+    """Writes a parallel loop at the writer's position."""
+    shared = shared_buffers(writer.kernel.func, loop)
+    variables = list(writer.scope.values)
+    body = _body(writer, loop, shared, variables)
+    b = writer.builder
+    captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.values[v] for v in variables)]
+    extent = writer.values.value(loop.extent)
+    wanted = intrinsic(b, "smin.i64", I64, [writer.threads or I64(1), extent])
+    many, one, after = (b.append_basic_block(n) for n in ("threads", "alone", "joined"))
+    b.cbranch(b.icmp_signed(">", wanted, I64(1)), many, one)
+    b.position_at_end(one)
+    b.call(body, [*captured, I64(0), extent])
+    b.branch(after)
+    b.position_at_end(many)
+    kind = ir.LiteralStructType([v.type for v in captured] + [I64])
+    context = writer.room(kind)
+    for i, value in enumerate([*captured, extent]):
+        b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
+    enter = _enter(body, kind)
+    start = declared(b.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
+    b.call(start, [opaque(enter), context, b.trunc(wanted, I32), I32(0)])
+    b.branch(after)
+    b.position_at_end(after)
+
+
+def _body(writer: "Writer", loop: For, shared: list[Buffer], variables: list[Var]) -> ir.Function:
+    """The function that runs iterations begin..end."""
+    from tilewright.codegen.kernel import Writer
+
+    module = writer.kernel.module
+    kinds = [PTR] * len(shared) + [I64] * (len(variables) + 2)
+    name = module.get_unique_name(f"{writer.kernel.func.name}.{loop.var.name}")
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
+    for attribute in ("nounwind", "noinline"):
+        function.attributes.add(attribute)
+    pointers: dict[str, ir.Value] = {}
+    for argument, buffer in zip(function.args, shared, strict=False):
+        argument.name = buffer.name
+        mark_buffer(argument, buffer)
+        pointers[buffer.name] = argument
+    scope = writer.scope.fork()
+    for argument, v in zip(function.args[len(shared) :], variables, strict=False):
+        argument.name = v.name
+        scope.bind(v, argument)
+    inner = Writer(writer.kernel, function, scope, pointers, threads=None)
+    inner.write_range(loop, function.args[-2], function.args[-1])
+    return function
+
+
+def _enter(body: ir.Function, kind: ir.Type) -> ir.Function:
+    """The function that every thread runs."""
+    module = body.module
+    function = ir.Function(module, ir.FunctionType(VOID, [PTR]), module.get_unique_name(f"{body.name}.enter"))
+    function.linkage = "internal"
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    values: list[ir.Value] = []
+    for i, element in enumerate(kind.elements):
+        pointer = b.gep(function.args[0], [I32(0), I32(i)], source_etype=kind)
+        values.append(b.load(pointer, typ=element))
+    extent = values.pop()
+    thread, threads = (b.sext(b.call(declared(module, n, I32, []), []), I64)
+                       for n in ("omp_get_thread_num", "omp_get_num_threads"))  # fmt: skip
+    share, rest = b.udiv(extent, threads), b.urem(extent, threads)
+    extra = intrinsic(b, "smin.i64", I64, [thread, rest])
+    begin = b.add(b.mul(thread, share), extra)
+    size = b.add(share, b.zext(b.icmp_signed("<", thread, rest), I64))
+    b.call(body, [*values, begin, b.add(begin, size)])
+    b.ret_void()
+    return function

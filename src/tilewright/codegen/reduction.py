@@ -1,0 +1,68 @@
+"""Reductions along a row: serial loops around a vectorized loop around one accumulating block.
+
+Their lanes need not be combined in every iteration: a vector accumulates over the serial loops and its lanes are
+combined once. (Reassociation of reductions is allowed; a schedule that wants several vectors uses more lanes.)
+"""
+
+from dataclasses import dataclass
+
+from tilewright.codegen.blocks import resolve, rises_from_start
+from tilewright.codegen.scope import Scope
+from tilewright.expr.bounds import Bounds
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.polynomial import constant_value, polynomial
+from tilewright.loops.ir import Block, For, LoopKind, Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class RowReduction:
+    """A match.
+
+    Attributes:
+        block: the accumulating block.
+        lanes: lanes of the vectorized loop.
+        variables: the serial loops' variables and the lane; the first iteration has 0 in all of them.
+        outside: the block's conditions that do not depend on these variables.
+        bounds: what is known inside the loops.
+    """
+
+    block: Block
+    lanes: int
+    variables: tuple[Var, ...]
+    outside: tuple[Expr, ...]
+    bounds: Bounds
+
+
+def row_reduction(loop: For, scope: Scope) -> RowReduction | None:
+    """The reduction that a serial loop is, or None."""
+    bounds = scope.bounds.with_loop(loop.var, loop.extent)
+    variables = [loop.var]
+    inner: Stmt = loop.body
+    while isinstance(inner, For):
+        bounds = bounds.with_loop(inner.var, inner.extent)
+        variables.append(inner.var)
+        size = constant_value(polynomial(inner.extent))
+        if inner.kind is LoopKind.VECTORIZED and size is not None and size > 1:
+            found = _of_block(inner.body, size, tuple(variables), bounds, scope)
+            return found
+        if inner.kind is not LoopKind.SERIAL:
+            return None
+        inner = inner.body
+    return None
+
+
+def _of_block(body: Stmt, lanes: int, variables: tuple[Var, ...], bounds: Bounds, scope: Scope) -> RowReduction | None:
+    if not isinstance(body, Block):
+        return None
+    r = resolve(body, bounds)
+    moving = frozenset(variables)
+    facts = scope.facts
+    fixed_target = all(moving.isdisjoint(facts(i).variables) for i in r.target.indices)
+    if r.op is None or not fixed_target:
+        return None
+    if any(not rises_from_start(e, variables, bounds) for e in r.reduce):
+        return None
+    if not any(variables[-1] in facts(e).variables for e in r.reduce):
+        return None
+    outside = tuple(c for c in r.conditions if moving.isdisjoint(facts(c).variables))
+    return RowReduction(body, lanes, variables, outside, bounds)

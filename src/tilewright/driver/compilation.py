@@ -1,0 +1,62 @@
+"""Everything that one compilation made, level by level; what `inspect` shows and `compile` turns into an executable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen import assembly, compile_object, emit_llvm
+from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct
+from tilewright.driver.segments import PlannedSegment
+from tilewright.graph.ir import Graph
+from tilewright.graph.partition import Partition
+from tilewright.graph.program import Program
+from tilewright.machine import Target
+from tilewright.runtime import Artifact
+from tilewright.runtime.manifest import Manifest
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compilation:
+    """A model on every level, before object code.
+
+    Attributes:
+        graph: after the graph passes.
+        program: tensor expressions.
+        partition: grouped into kernels.
+        target: the machine.
+        units: kernels bound to functions, views and fallbacks, in order of execution.
+        segments: native entries with their memory plans.
+        manifest: what the artifact says about itself.
+        weights: arrays of the artifact, by name.
+    """
+
+    graph: Graph
+    program: Program
+    partition: Partition
+    target: Target
+    units: tuple[BoundUnit, ...]
+    segments: tuple[PlannedSegment, ...]
+    manifest: Manifest
+    weights: Mapping[str, Array]
+
+    @property
+    def kernels(self) -> tuple[CompiledKernel, ...]:
+        """The distinct functions, in the order of first use."""
+        return distinct(self.units)
+
+    def llvm(self) -> str:
+        """The LLVM IR text that is compiled."""
+        return emit_llvm([k.func for k in self.kernels], [s.segment for s in self.segments], self.target)
+
+    def assembly(self) -> str:
+        """The machine code as assembly text."""
+        return assembly(self.llvm(), self.target)
+
+    def artifact(self) -> Artifact:
+        """The compiled model as data; generates the object code."""
+        code = compile_object(self.llvm(), self.target) if self.segments else b""
+        return Artifact(self.manifest, code, self.weights)

@@ -1,0 +1,147 @@
+"""The pipeline `compile`: an ONNX model in, an executable out."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.fallbacks import fallback_step
+from tilewright.driver.kernels import compile_kernels
+from tilewright.driver.naming import Names, dims, make_names
+from tilewright.driver.segments import PlannedSegment, Run, make_runs, plan_segment
+from tilewright.driver.weights import WeightPool
+from tilewright.errors import OptionError
+from tilewright.expr.nodes import Var
+from tilewright.frontend.onnx import ShapeOption, load_onnx
+from tilewright.graph.lower import lower
+from tilewright.graph.partition import partition
+from tilewright.graph.passes import simplify_graph
+from tilewright.graph.program import Fallback, Program
+from tilewright.machine import Target
+from tilewright.runtime import Executable
+from tilewright.runtime.manifest import Manifest, ModelMeta, Step, Symbol, TargetSpec, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+Model = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+
+Progress = Callable[[str, int, int], None]
+"""Told (what is being done, how much of it is done, how much there is)."""
+
+
+def compile_model(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    shapes: Mapping[str, ShapeOption] | None = None,
+    target: "Target | str | None" = None,
+    threads: int | None = None,
+    optimizer: str | None = None,
+    progress: Progress | None = None,
+) -> Executable:
+    """Compiles a model.
+
+    Args:
+        model: a path, the bytes of a file, or a ModelProto.
+        shapes: ranges or sizes of dynamic dimensions, such as {"batch": "1..64"}.
+        target: the machine, this one by default; a name such as "x86-64-v3", or a `Target`.
+        threads: threads per call; None asks the environment and the system. Does not change the code.
+        optimizer: name of the preferred optimizer.
+        progress: told how far the compilation is.
+
+    Returns:
+        An executable; calling it needs a machine with the target's features.
+
+    Raises:
+        ModelFileError: the file can't be read or is not an ONNX model.
+        ModelError: the model is not valid; lists all of its problems.
+        OptionError: an argument does not fit the model, or names something that does not exist.
+        TargetError: there is no such target.
+    """
+    made = make_compilation(model, shapes, target, optimizer, progress)
+    if progress is not None:
+        progress("machine code", 0, 1)
+    return Executable(made.artifact(), threads)
+
+
+def make_compilation(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    shapes: Mapping[str, ShapeOption] | None = None,
+    target: "Target | str | None" = None,
+    optimizer: str | None = None,
+    progress: Progress | None = None,
+) -> Compilation:
+    """A model on every level down to scheduled loops and memory plans; arguments and errors as for `compile_model`."""
+    tell = progress or _silent
+    machine = _target(target)
+    tell("model", 0, 4)
+    graph = load_onnx(model, shapes)
+    tell("model", 1, 4)
+    graph = simplify_graph(graph)
+    tell("model", 2, 4)
+    program = lower(graph)
+    tell("model", 3, 4)
+    parts = partition(program)
+    program = parts.program
+    units = compile_kernels(
+        parts.units,
+        frozenset(program.constants),
+        _all_symbols(program),
+        machine,
+        optimizer,
+        lambda done, total: tell("kernels", done, total),
+    )
+    names, pool = make_names(program), WeightPool()
+    runs = make_runs(program, units, names)
+    segments: list[PlannedSegment] = []
+    steps: list[Step] = []
+    for k, run in enumerate(runs):
+        tell("weights and memory", k, len(runs))
+        if isinstance(run, Run):
+            segments.append(plan_segment(run, f"tw{len(segments) or ''}", program, names, pool))
+            steps.append(segments[-1].step)
+        else:
+            steps.append(fallback_step(run, k, names, pool))
+    manifest = _manifest(program, names, tuple(steps), machine)
+    return Compilation(graph, program, parts, machine, units, tuple(segments), manifest, pool.arrays)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+def _target(target: "Target | str | None") -> Target:
+    if target is None:
+        return Target.host()
+    if isinstance(target, Target):
+        return target
+    if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
+        raise OptionError(f"expected a name or a Target, got {type(target).__name__}", where="target")
+    return Target.parse(target)
+
+
+def _all_symbols(program: Program) -> tuple[Var, ...]:
+    """The program's symbols and those that fallbacks bring."""
+    fresh = [v for s in program.steps if isinstance(s, Fallback) for v in s.fresh]
+    return tuple(dict.fromkeys((*program.symbols, *fresh)))
+
+
+def _manifest(program: Program, names: Names, steps: tuple[Step, ...], target: Target) -> Manifest:
+    inputs = [TensorSpec(names.of(b), b.dtype.name, dims(b.shape, names, printed=False)) for b in program.inputs]
+    outputs = [TensorSpec(name, b.dtype.name, dims(b.shape, names, printed=True)) for name, b in program.outputs]
+    symbols = [Symbol(names.symbol(v), v.lo or 0, v.hi) for v in _all_symbols(program)]
+    return Manifest(tuple(inputs), tuple(outputs), tuple(symbols), steps, TargetSpec.of(target), _meta(program))
+
+
+def _meta(program: Program) -> ModelMeta:
+    found = program.metadata
+    version = found.get("model_version", "")
+    custom = [(key.partition(":")[2], value) for key, value in found.items() if key.startswith("custom:")]
+    return ModelMeta(
+        graph_name=program.name,
+        producer_name=found.get("producer_name", ""),
+        producer_version=found.get("producer_version", ""),
+        domain=found.get("domain", ""),
+        model_version=int(version) if version.lstrip("-").isdigit() else 0,
+        description=found.get("description", ""),
+        custom=tuple(custom),
+    )

@@ -1,0 +1,38 @@
+"""Steps of an artifact that ONNX's reference evaluator runs."""
+
+import numpy as np
+
+from tilewright.driver.naming import Names, spec
+from tilewright.driver.weights import WeightPool
+from tilewright.graph.program import Fallback
+from tilewright.runtime.manifest import FallbackStep
+
+
+def fallback_step(unit: Fallback, index: int, names: Names, pool: WeightPool) -> FallbackStep:
+    """The record of a fallback; its model travels as a weight."""
+    pairs = {b.name: names.of(b) for b in (*unit.inputs, *unit.outputs)}
+    model = unit.model
+    if any(own != value for own, value in pairs.items()):
+        model = _renamed(model, pairs)
+    return FallbackStep(
+        model=pool.add(f"fallback.{index}", np.frombuffer(model, np.uint8)),
+        inputs=tuple(spec(names.of(b), b, names, printed=False) for b in unit.inputs),
+        outputs=tuple(spec(names.of(b), b, names, printed=False) for b in unit.outputs),
+        nodes=tuple(n.label for n in unit.nodes),
+    )
+
+
+def _renamed(data: bytes, names: dict[str, str]) -> bytes:
+    """The model with other names for its inputs and outputs, by nodes that only pass them on."""
+    import onnx  # here because few models need it
+
+    model = onnx.load_model_from_string(data)
+    graph = model.graph
+    before = [onnx.helper.make_node("Identity", [names[v.name]], [v.name]) for v in graph.input if names[v.name] != v.name]
+    after = [onnx.helper.make_node("Identity", [v.name], [names[v.name]]) for v in graph.output if names[v.name] != v.name]
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for value in (*graph.input, *graph.output):
+        value.name = names[value.name]
+    return model.SerializeToString(deterministic=True)

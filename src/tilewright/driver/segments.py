@@ -1,0 +1,267 @@
+"""From bound kernels to native entries: runs of kernels between fallbacks, their memory plans, and the artifact's steps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.plan import Call, Copy, Input, Location, Output, Segment, Weight, Workspace
+from tilewright.driver.kernels import BoundKernel, BoundUnit
+from tilewright.driver.naming import Names, dims, spec
+from tilewright.driver.offline import evaluate_packed
+from tilewright.driver.weights import WeightPool
+from tilewright.errors import InternalError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import View
+from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.printer import show
+from tilewright.graph.memory import (
+    Access,
+    InConstant,
+    InInput,
+    InOutput,
+    InWorkspace,
+    MemoryPlan,
+    plan_memory,
+)
+from tilewright.graph.program import Constraint, Fallback, Program
+from tilewright.runtime import manifest as m
+
+Array = np.ndarray[Any, Any]
+
+NativeUnit = BoundKernel | View
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Kernels and views between two fallbacks.
+
+    Attributes:
+        units: in order of execution.
+        inputs: (value name, buffer) that it reads from outside.
+        outputs: (value name, buffer) that later steps or the caller need.
+        constraints: checked before it runs.
+    """
+
+    units: tuple[NativeUnit, ...]
+    inputs: tuple[tuple[str, Buffer], ...]
+    outputs: tuple[tuple[str, Buffer], ...]
+    constraints: tuple[Constraint, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedSegment:
+    """A native entry with the memory plan behind it and its record in the artifact."""
+
+    segment: Segment
+    memory: MemoryPlan
+    step: m.NativeStep
+
+
+def make_runs(program: Program, units: Sequence[BoundUnit], names: Names) -> tuple[Run | Fallback, ...]:
+    """The units as runs of native ones between fallbacks, with what flows between them.
+
+    The last run also makes the outputs that need a copy: inputs, constants, and second names of a value.
+    """
+    groups = _groups(units, any(names.is_extra(name, b) for name, b in program.outputs))
+    last = max((k for k, g in enumerate(groups) if not isinstance(g, Fallback)), default=-1)
+    needs = [_needs(g, program) for g in groups]
+    if last >= 0:
+        extras = [b for name, b in program.outputs if names.is_extra(name, b) and b.name not in program.constants]
+        needs[last] |= {b.name: b for b in extras}
+    pending = list(program.constraints)
+    known = {v for b in program.inputs for n in b.shape for v in free_vars(n)}
+    result: list[Run | Fallback] = []
+    for k, group in enumerate(groups):
+        if isinstance(group, Fallback):
+            known |= set(group.fresh)
+            result.append(group)
+            continue
+        written = {b.name: b for u in group for b in _writes(u)}
+        later = {name for n in needs[k + 1 :] for name in n}
+        outputs = [(name, b) for name, b in program.outputs if b.name in written and not names.is_extra(name, b)]
+        if k == last:
+            belongs = {name for name, _ in outputs}
+            outputs = [(n, b) for n, b in program.outputs if n in belongs or names.is_extra(n, b)]
+        shown = {b.name for n, b in outputs if names.of(b) == n}
+        outputs += [(names.of(b), b) for b in written.values() if b.name in later and b.name not in shown]
+        read = [b for name, b in needs[k].items() if name not in written]
+        inputs = list(program.inputs) if len(groups) == 1 else read
+        ready = [c for c in pending if free_vars(c.condition) <= known]
+        pending = [c for c in pending if c not in ready]
+        result.append(Run(group, tuple((names.of(b), b) for b in inputs), tuple(outputs), tuple(ready)))
+    return tuple(result)
+
+
+def _groups(units: Sequence[BoundUnit], copies: bool) -> list[Fallback | tuple[NativeUnit, ...]]:
+    """Fallbacks alone, the others in runs; a run at the end where outputs have to be copied."""
+    groups: list[Fallback | tuple[NativeUnit, ...]] = []
+    for single, members in groupby(units, key=lambda u: isinstance(u, Fallback)):
+        listed = list(members)
+        if single:
+            groups += [u for u in listed if isinstance(u, Fallback)]
+        else:
+            groups.append(tuple(u for u in listed if not isinstance(u, Fallback)))
+    if not groups or (copies and isinstance(groups[-1], Fallback)):
+        groups.append(())
+    return groups
+
+
+def _writes(unit: NativeUnit) -> tuple[Buffer, ...]:
+    return (unit.output,) if isinstance(unit, View) else (unit.kernel.arguments[-1],)
+
+
+def _needs(group: Fallback | tuple[NativeUnit, ...], program: Program) -> dict[str, Buffer]:
+    """The buffers without data of their own that a group reads, by name."""
+    if isinstance(group, Fallback):
+        read = list(group.inputs)
+    else:
+        read = [b for u in group for b in ((u.source,) if isinstance(u, View) else u.kernel.arguments[:-1])]
+    return {b.name: b for b in read if b.name not in program.constants}
+
+
+@dataclass(slots=True)
+class _Weights:
+    """The weights of one segment, in the order of their pointers."""
+
+    pool: WeightPool
+    names: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, hint: str, array: Array) -> Weight:
+        """The place of an array among the segment's weights."""
+        name = self.pool.add(hint, array)
+        return Weight(self.names.setdefault(name, len(self.names)))
+
+
+def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: WeightPool) -> PlannedSegment:
+    """The native entry of one run: memory planned, weights collected, sizes as expressions.
+
+    Args:
+        run: the kernels.
+        prefix: of the entry's C symbols.
+        program: for the constants.
+        names: what values and symbols are called in the artifact.
+        pool: receives the weights.
+    """
+    scratch = [_scratch(k, u) for k, u in enumerate(run.units)]
+    raw = _raw_constants(run, program)
+    steps = [_access(u, s, raw) for u, s in zip(run.units, scratch, strict=True)]
+    plan = plan_memory(steps, [b for _, b in run.inputs], [b for _, b in run.outputs], list(raw.values()))
+    weights = _Weights(pool)
+
+    def place(b: Buffer) -> Location:
+        match plan.places[b.name]:
+            case InInput(index):
+                return Input(index)
+            case InOutput(index):
+                return Output(index)
+            case InConstant(name):
+                return weights.add(name, program.constants[name])
+            case InWorkspace(_, offset):
+                return Workspace(offset)
+
+    calls: list[Call | Copy] = []
+    for unit, own in zip(run.units, scratch, strict=True):
+        if isinstance(unit, BoundKernel):
+            where = _packed(unit, program, weights) | {n: place(b) for n, b in own.items()}
+            given = unit.arguments
+            args = tuple(where[p.name] if p.name in where else place(given[p.name]) for p in unit.compiled.func.params)
+            calls.append(Call(unit.compiled.name, args, unit.symbols))
+    for copy in plan.copies:
+        calls.append(Copy(Output(copy.index), place(copy.source), copy.source.size * copy.source.dtype.bytes))
+    shapes = tuple(b.shape for _, b in run.outputs)
+    conditions = tuple(c.condition for c in run.constraints)
+    symbols = _ordered_symbols(program, run, calls, [plan.total, *conditions, *(n for s in shapes for n in s)])
+    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions)
+    return PlannedSegment(segment, plan, _native_step(segment, run, names, tuple(weights.names)))
+
+
+def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, ...]) -> m.NativeStep:
+    labels = dict.fromkeys(u.kernel.label for u in run.units if isinstance(u, BoundKernel) and u.kernel.label)
+    return m.NativeStep(
+        prefix=segment.name,
+        inputs=tuple(m.TensorSpec(name, b.dtype.name, dims(b.shape, names, printed=False)) for name, b in run.inputs),
+        outputs=tuple(spec(name, b, names) for name, b in run.outputs),
+        weights=weights,
+        symbols=tuple(names.symbol(v) for v in segment.symbols),
+        constraints=tuple(m.Constraint(show(names.shown(c.condition)), c.message) for c in run.constraints),
+        nodes=tuple(labels),
+    )
+
+
+def _scratch(index: int, unit: NativeUnit) -> dict[str, Buffer]:
+    """Workspace that a kernel needs for itself, by the name of its parameter."""
+    if isinstance(unit, View):
+        return {}
+    return {b.name: b.renamed(f"{b.name}@{index}") for b in unit.scratch}
+
+
+def _access(unit: NativeUnit, scratch: Mapping[str, Buffer], raw: Mapping[str, Buffer]) -> Access | View:
+    """What the planner has to know of a unit."""
+    if isinstance(unit, View):
+        return unit
+    given = unit.arguments
+    reads = [given[p.name] for p in unit.compiled.func.params if p.name in given]
+    output = unit.kernel.arguments[-1]
+    return Access(tuple(b for b in reads if b.name != output.name), (output,), tuple(scratch.values()))
+
+
+def _raw_constants(run: Run, program: Program) -> dict[str, Buffer]:
+    """The constants whose own data is read, by name."""
+    found: dict[str, Buffer] = {}
+    for unit in run.units:
+        if isinstance(unit, View):
+            found[unit.source.name] = unit.source
+        else:
+            given = unit.arguments
+            found |= {given[p.name].name: given[p.name] for p in unit.compiled.func.params if p.name in given}
+    found |= {b.name: b for _, b in run.outputs}
+    return {name: b for name, b in found.items() if name in program.constants}
+
+
+def _packed(unit: BoundKernel, program: Program, weights: _Weights) -> dict[str, Location]:
+    """The kernel's packed weights, by the name of its parameter."""
+    needed = {p.name for p in unit.compiled.func.params}
+    if not any(c.output.name in needed for c in unit.compiled.packed):
+        return {}
+    pairs = zip(unit.kernel.params, unit.kernel.arguments, strict=True)
+    fixed = {p.name: (p, b.name) for p, b in pairs if b.name in program.constants}
+    data = {name: program.constants[b].reshape(_literal(p)) for name, (p, b) in fixed.items()}
+    found: dict[str, Location] = {}
+    for name, array in evaluate_packed(unit.compiled.packed, data).items():
+        if name in needed:
+            source = next((fixed[b.name][1] for c in unit.compiled.packed if c.output.name == name for b in c.inputs
+                           if b.name in fixed), unit.compiled.name)  # fmt: skip
+            found[name] = weights.add(f"{source}.packed", array)
+    return found
+
+
+def _literal(b: Buffer) -> tuple[int, ...]:
+    sizes = [getattr(n, "value", None) for n in b.shape]
+    if None in sizes:
+        raise InternalError(f"constant {b.name!r} has the size {b.shape}, which is no literal")
+    return tuple(int(n) for n in sizes if n is not None)
+
+
+def _ordered_symbols(
+    program: Program, run: Run, calls: Sequence[Call | Copy], others: Sequence[Expr]
+) -> tuple[Var, ...]:
+    """The symbols that an entry needs: the program's in their order, then those of fallbacks."""
+    used: dict[Var, None] = {}
+    locations: list[Location] = []
+    expressions = list(others)
+    for call in calls:
+        if isinstance(call, Call):
+            expressions += call.symbols
+            locations += call.args
+        else:
+            expressions.append(call.bytes)
+            locations += [call.dst, call.src]
+    expressions += [x.offset for x in locations if isinstance(x, Workspace)]
+    for e in expressions:
+        used |= dict.fromkeys(sorted(free_vars(e), key=lambda v: v.name))
+    first = [v for v in program.symbols if v in used]
+    return (*first, *(v for v in used if v not in first))
+

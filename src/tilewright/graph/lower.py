@@ -1,0 +1,95 @@
+"""Lowering of a graph to a program: every node through its operator's definition, in one walk.
+
+Shape and type inference is this walk: an output's shape is the shape of what the definition computes, and the values of
+shape arithmetic are known as expressions. What is a literal in the end becomes a constant; steps that nobody needs are
+dropped. Nodes without a definition become steps of ONNX's reference evaluator. Problems of all nodes are reported
+together.
+"""
+
+import warnings
+
+from tilewright.errors import FallbackWarning, ModelError
+from tilewright.expr.buffer import Buffer
+from tilewright.graph.fallback import convex_groups
+from tilewright.graph.ir import Graph
+from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.refine import refined_symbols, with_symbols
+from tilewright.graph.walk import Walk
+
+
+def lower(graph: Graph) -> Program:
+    """The program of a graph.
+
+    Warns:
+        FallbackWarning: nodes run on ONNX's reference evaluator; one warning names all of them.
+
+    Raises:
+        ModelError: shapes do not fit, a type differs from what the model declares, or an operator can't be run at
+            all; lists all such problems.
+    """
+    groups: tuple[frozenset[int], ...] = ()
+    while True:
+        walk = Walk(graph, groups).run()
+        if walk.links:
+            groups = convex_groups(graph, (*groups, *walk.links))
+            continue
+        if walk.problems:
+            raise ModelError(walk.problems)
+        refined = refined_symbols(graph, walk.constraints)
+        if not refined:
+            break
+        graph = with_symbols(graph, refined)
+    program = _program(graph, walk)
+    _warn(program)
+    return program
+
+
+def _program(graph: Graph, walk: Walk) -> Program:
+    outputs = tuple((name, walk.operands[name].buffer) for name in graph.outputs)
+    steps = _needed(walk.steps, {b.name for _, b in outputs})
+    used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
+    kept = used | {b.name for s in steps for b in _written(s)}
+    fresh = tuple(v for s in steps if isinstance(s, Fallback) for v in s.fresh)
+    return Program(
+        name=graph.name,
+        inputs=tuple(walk.operands[v.name].buffer for v in graph.inputs),
+        outputs=outputs,
+        constants={name: array for name, array in walk.constants.items() if name in used},
+        steps=tuple(steps),
+        symbols=graph.symbols + fresh,
+        constraints=tuple({c.condition: c for c in reversed(walk.constraints)}.values())[::-1],
+        metadata=graph.metadata,
+        input_names=tuple(v.name for v in graph.inputs),
+        symbol_names=graph.symbol_names,
+        values={name: o.buffer for name, o in walk.operands.items() if o.buffer.name in kept},
+    )
+
+
+def _written(step: Step) -> tuple[Buffer, ...]:
+    return step.outputs if isinstance(step, Fallback) else (step.output,)
+
+
+def _needed(steps: list[Step], wanted: set[str]) -> list[Step]:
+    """The steps whose results reach `wanted`, in order."""
+    wanted = set(wanted)
+    result: list[Step] = []
+    for step in reversed(steps):
+        if any(b.name in wanted for b in _written(step)):
+            result.append(step)
+            wanted |= {b.name for b in step.inputs}
+    return result[::-1]
+
+
+def _warn(program: Program) -> None:
+    found = [s for s in program.steps if isinstance(s, Fallback)]
+    if found:
+        reasons: dict[str, list[str]] = {}
+        for step in found:
+            reasons.setdefault(step.reason, []).append(step.label)
+        listed = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
+        count = sum(len(s.nodes) for s in found)
+        warnings.warn(
+            f"{count} node{'' if count == 1 else 's'} on ONNX's reference evaluator, which is slow: {listed}",
+            FallbackWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,33 @@
+"""Graph passes: functions from a graph to an equivalent, simpler graph. `PASSES` is the order in which they run."""
+
+from collections.abc import Callable
+
+from tilewright.graph.ir import Graph
+from tilewright.graph.passes.batch_normalization import fold_batch_normalization
+from tilewright.graph.passes.bias import fold_bias
+from tilewright.graph.passes.chains import merge_chains
+from tilewright.graph.passes.common import merge_common
+from tilewright.graph.passes.constants import fold_constants
+from tilewright.graph.passes.dead import drop_dead
+from tilewright.graph.passes.identity import drop_identities
+
+Pass = Callable[[Graph], Graph]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("drop dead", drop_dead),
+    ("drop identities", drop_identities),
+    ("fold constants", fold_constants),
+    ("merge chains", merge_chains),
+    ("merge common", merge_common),
+    ("fold bias", fold_bias),
+    ("fold batch normalization", fold_batch_normalization),
+    ("drop dead", drop_dead),
+)
+"""Names and passes, in order."""
+
+
+def simplify_graph(graph: Graph) -> Graph:
+    """The graph after all passes. Values that the model returns keep their names, and nodes theirs."""
+    for _, apply in PASSES:
+        graph = apply(graph)
+    return graph

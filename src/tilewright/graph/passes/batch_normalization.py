@@ -1,0 +1,97 @@
+"""BatchNormalization after a convolution or Gemm becomes part of its weights.
+
+With s = scale / sqrt(var + epsilon):  s * (W x + b - mean) + shift  =  (s W) x + (s * (b - mean) + shift).
+The new weights are computed in double precision and rounded once.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.graph.ir import Array, Graph, Node
+from tilewright.graph.passes.bias import channels
+from tilewright.graph.passes.uses import is_standard, producers, use_counts
+
+
+def fold_batch_normalization(graph: Graph) -> Graph:
+    """Folds inference BatchNormalization with constant parameters into a Conv, ConvTranspose or Gemm before it."""
+    made, counts = producers(graph), use_counts(graph)
+    constants = dict(graph.constants)
+    replaced: dict[str, Node] = {}
+    dropped: set[str] = set()
+    for node in graph.nodes:
+        before = made.get(node.inputs[0]) if node.inputs else None
+        if before is None or counts[node.inputs[0]] != 1 or not _is_inference(node, constants):
+            continue
+        folded = _folded(before, node, constants)
+        if folded is None:
+            continue
+        weight, bias = f"{node.outputs[0]}.weight", f"{node.outputs[0]}.bias"
+        if weight in constants or bias in constants:
+            continue
+        constants[weight], constants[bias] = folded
+        inputs = (before.inputs[0], weight, bias)
+        replaced[before.name] = replace(before, inputs=inputs, outputs=node.outputs[:1])
+        dropped.add(node.name)
+    nodes = tuple(replaced.get(n.name, n) for n in graph.nodes if n.name not in dropped)
+    return graph.with_nodes(nodes, constants)
+
+
+def _is_inference(node: Node, constants: dict[str, Array]) -> bool:
+    return (
+        is_standard(node, "BatchNormalization")
+        and not any(node.outputs[1:])
+        and not node.attributes.get("training_mode", 0)
+        and bool(node.attributes.get("spatial", 1))
+        and all(v in constants for v in node.inputs[1:5])
+    )
+
+
+def _folded(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Array, Array] | None:
+    """The new weight and bias, or None where the node before does not take them."""
+    if not is_standard(before, "Conv", "ConvTranspose", "Gemm") or len(before.outputs) != 1:
+        return None
+    weight = constants.get(before.inputs[1])
+    old_bias = constants.get(before.inputs[2]) if len(before.inputs) > 2 and before.inputs[2] else np.zeros(())
+    if weight is None or old_bias is None or not np.issubdtype(weight.dtype, np.floating):
+        return None
+    scale, shift, mean, variance = (constants[v].astype(np.float64).reshape(-1) for v in node.inputs[1:5])
+    epsilon = node.attributes.get("epsilon", 1e-5)
+    factor = scale / np.sqrt(variance + (epsilon if isinstance(epsilon, float) else 1e-5))
+    wide = weight.astype(np.float64)
+    if before.op_type == "Gemm":
+        pair = _folded_gemm(before, wide, old_bias, factor, mean, shift)
+        if pair is None:
+            return None
+        new, bias = pair
+    else:
+        if channels(before, weight) != factor.size or old_bias.size not in (1, factor.size):
+            return None
+        new = _scaled_kernel(before, wide, factor)
+        bias = (old_bias.astype(np.float64) - mean) * factor + shift
+    return new.astype(weight.dtype), np.ascontiguousarray(bias.astype(weight.dtype))
+
+
+def _scaled_kernel(conv: Node, weight: Array, factor: Array) -> Array:
+    tail = (1,) * (weight.ndim - 2)
+    if conv.op_type == "Conv":
+        return weight * factor.reshape(-1, 1, *tail)
+    # ConvTranspose: [C_in, C_out / group, ...], where a block of input channels belongs to each group.
+    per_group = weight.shape[1]
+    grouped = weight.reshape(factor.size // per_group, -1, *weight.shape[1:])
+    return (grouped * factor.reshape(-1, 1, per_group, *tail)).reshape(weight.shape)
+
+
+def _folded_gemm(
+    gemm: Node, weight: Array, old_bias: Array, factor: Array, mean: Array, shift: Array
+) -> tuple[Array, Array] | None:
+    transposed = bool(gemm.attributes.get("transB", 0))
+    count = weight.shape[0] if transposed else weight.shape[1]
+    beta = gemm.attributes.get("beta", 1.0)
+    is_row = old_bias.ndim <= 1 or (old_bias.ndim == 2 and old_bias.shape[0] == 1)
+    if count != factor.size or not is_row or not isinstance(beta, float) or beta == 0.0:
+        return None
+    scaled = weight * (factor.reshape(-1, 1) if transposed else factor)
+    # Gemm multiplies its bias by beta, which stays as it is.
+    bias = ((beta * old_bias.reshape(-1).astype(np.float64) - mean) * factor + shift) / beta
+    return scaled, bias

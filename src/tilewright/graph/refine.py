@@ -1,0 +1,178 @@
+"""What a model's constraints say about its symbols: narrower ranges, equal symbols, literals.
+
+Two inputs with unnamed dimensions that are added have equal sizes in every run that gives a result, and an image has
+to be as large as the windows of its poolings. Saying so in the declaration of the inputs leaves the checks to their
+binding, gives users an error that names their dimension, and makes all later expressions simpler.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import ModelError, Problem
+from tilewright.expr.bounds import interval
+from tilewright.expr.nodes import Binary, Const, Expr, Var, const, free_vars
+from tilewright.expr.polynomial import Monomial, Polynomial, added, expression, polynomial
+from tilewright.expr.simplify import substitute
+from tilewright.graph.ir import Graph, TensorType, Value
+from tilewright.graph.program import Constraint
+
+
+def refined_symbols(graph: Graph, constraints: Sequence[Constraint]) -> dict[Var, Expr]:
+    """What symbols must be: the same symbol with a narrower range, another symbol, or a literal.
+
+    Raises:
+        ModelError: a constraint can't hold for any size in a symbol's range; lists all such constraints.
+    """
+    mapping: dict[Var, Expr] = {}
+    problems: list[Problem] = []
+    for constraint in constraints:
+        condition = _simpler(substitute(constraint.condition, mapping))
+        found: Mapping[Var, Expr] | str = {}
+        symbols = free_vars(condition)
+        known = {v for s in graph.symbols for v in free_vars(substitute(s, mapping))}
+        if isinstance(condition, Const):
+            found = {} if condition.value else "holds for no sizes in the declared ranges"
+        elif isinstance(condition, Binary) and symbols <= known:
+            found = _refined(condition, graph)
+        if isinstance(found, str):
+            problems.append(Problem("shape", "model", f"{constraint.message}: {found}"))
+        else:
+            mapping = {**{v: substitute(e, found) for v, e in mapping.items()}, **found}
+    if problems:
+        raise ModelError(problems)
+    return {v: e for v, e in mapping.items() if v in graph.symbols}
+
+
+def with_symbols(graph: Graph, mapping: Mapping[Var, Expr]) -> Graph:
+    """The graph with symbols of its inputs replaced."""
+    inputs = tuple(
+        Value(v.name, TensorType(v.type.dtype, tuple(substitute(s, mapping) for s in v.type.shape)))
+        for v in graph.inputs
+    )
+    used = [s for v in inputs for s in v.type.shape if isinstance(s, Var)]
+    return replace(graph, inputs=inputs, symbols=tuple(dict.fromkeys(used)))
+
+
+def _simpler(c: Expr) -> Expr:
+    """min(a, b) == b as a >= b, and max(a, b) == b as a <= b."""
+    if isinstance(c, Binary) and c.op == "eq":
+        for side, other in ((c.a, c.b), (c.b, c.a)):
+            if isinstance(side, Binary) and side.op in ("min", "max") and other in (side.a, side.b):
+                rest = side.b if other is side.a else side.a
+                return other <= rest if side.op == "min" else rest <= other
+    return c
+
+
+def _refined(c: Binary, graph: Graph) -> Mapping[Var, Expr] | str:
+    """What a condition means for its symbols, or why it can't hold."""
+    if c.op == "eq" and isinstance(c.a, Var) and isinstance(c.b, Var):
+        first, second = sorted((c.a, c.b), key=lambda v: _position(v, graph))
+        return _unified(first, second, graph)
+    if c.op not in ("eq", "lt", "le") or c.a.dtype.name != "int64":
+        return {}
+    difference = _quotient(c)
+    left = tuple(free_vars(difference))
+    return _narrowed(difference, c.op, left[0], graph) if len(left) == 1 else {}
+
+
+def _position(symbol: Var, graph: Graph) -> int:
+    names = [s.name for s in graph.symbols]
+    return names.index(symbol.name) if symbol.name in names else len(names)
+
+
+def _quotient(c: Binary) -> Expr:
+    """b - a (less 1 for `<`, so that the condition is >= 0), without factors that are positive."""
+    p = added(polynomial(c.b), polynomial(c.a), -1)
+    if c.op == "lt":
+        p = added(p, {(): 1}, -1)
+    for atom in dict.fromkeys(a for m in p for a in m):
+        low = interval(atom)[0]
+        while low is not None and low >= 1 and all(atom in m for m in p):
+            p = _without(p, atom)
+    return expression(p)
+
+
+def _without(p: Polynomial, atom: Expr) -> Polynomial:
+    result: Polynomial = {}
+    for monomial, c in p.items():
+        position = monomial.index(atom)
+        rest: Monomial = monomial[:position] + monomial[position + 1 :]
+        result[rest] = c
+    return result
+
+
+def _unified(first: Var, second: Var, graph: Graph) -> Mapping[Var, Expr] | str:
+    low = max(first.lo or 0, second.lo or 0)
+    ends = [h for h in (first.hi, second.hi) if h is not None]
+    high = min(ends) if ends else None
+    if high is not None and low > high:
+        names = " and ".join(f"'{_shown(v, graph)}'" for v in (first, second))
+        return f"dimensions {names} must be equal, but their ranges have no size in common"
+    one: Expr = const(low) if low == high else Var(first.name, low, high)
+    return {v: one for v in (first, second) if v is not one}
+
+
+def _shown(symbol: Var, graph: Graph) -> str:
+    return graph.symbol_names.get(symbol.name, symbol.name)
+
+
+def _narrowed(difference: Expr, op: str, symbol: Var, graph: Graph) -> Mapping[Var, Expr] | str:
+    """The symbol in the range where difference >= 0 (== 0 for "eq"), where the difference is monotone in it."""
+    direction = _direction(difference, symbol)
+    if direction is None or symbol.lo is None or symbol.hi is None:
+        return {}
+
+    def value(size: int) -> int:
+        result = substitute(difference, {symbol: const(size)})
+        return int(result.value) * direction if isinstance(result, Const) else 0
+
+    low, high = symbol.lo, symbol.hi
+    # `value` does not fall: it is >= 0 from some size on, and <= 0 up to some size.
+    if direction > 0 or op == "eq":
+        low = _first(low, high, lambda n: value(n) >= 0)
+    if direction < 0 or op == "eq":
+        high = _first(symbol.lo, symbol.hi, lambda n: value(n) > 0) - 1
+    if low > high:
+        return f"dimension '{_shown(symbol, graph)}' has no such size in its range {symbol.lo}..{symbol.hi}"
+    if (low, high) == (symbol.lo, symbol.hi):
+        return {}
+    return {symbol: const(low) if low == high else Var(symbol.name, low, high)}
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first size in low..high from which on `holds`, or high + 1; `holds` never turns false again."""
+    high += 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _direction(e: Expr, symbol: Var) -> int | None:
+    """1 or -1 when `e` never falls or never rises with the symbol, its only variable; 0 without it, else None."""
+    if symbol not in free_vars(e):
+        return 0
+    match e:
+        case Var():
+            return 1
+        case Binary("add" | "min" | "max", a, b):
+            return _together(_direction(a, symbol), _direction(b, symbol))
+        case Binary("sub", a, b):
+            other = _direction(b, symbol)
+            return _together(_direction(a, symbol), None if other is None else -other)
+        case Binary("mul", a, Const(value)):
+            inner = _direction(a, symbol)
+            return None if inner is None else inner * (1 if value > 0 else -1)
+        case Binary("mul", a, b) if (interval(a)[0] or -1) >= 0 and (interval(b)[0] or -1) >= 0:
+            both = _together(_direction(a, symbol), _direction(b, symbol))
+            return both if both == 1 else None
+        case Binary("floordiv", a, Const(value)) if value > 0:
+            return _direction(a, symbol)
+        case _:
+            return None
+
+
+def _together(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None or a * b < 0:
+        return None
+    return a or b

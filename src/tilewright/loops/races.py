@@ -1,0 +1,202 @@
+"""Races: whether iterations of parallel and vectorized loops are independent of each other.
+
+For every buffer that is written inside such a loop and lives outside it, all accesses inside must tell the iteration
+from the element alone, in the same way: two accesses to one element then belong to one iteration. An index tells the
+iteration p where it is c*p + r + fixed with 0 <= r < c, or a digit of p (`p // a`, `p % a`) so, provided that all
+digits occur.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.expr import polynomial as poly
+from tilewright.expr.bounds import Bounds, below, non_negative
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.loops.access import Access, accesses
+from tilewright.loops.interpret import accumulated
+from tilewright.loops.ir import For, Func, IterKind, LoopKind, walk
+from tilewright.loops.nest import Digit, Finding, Nest, determines, digit
+from tilewright.loops.printer import show_loop
+
+_CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """((index - fixed) // step) % period is the variable in question."""
+
+    step: Expr
+    fixed: Expr
+    period: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """How one dimension of an element tells (a digit of) the iteration."""
+
+    axis: int
+    index: _Linear
+    lower: Expr
+    modulus: Expr | None
+    source: _Linear
+
+
+def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
+    """The races of a function."""
+    for s, _ in walk(func.body):
+        if isinstance(s, For) and s.kind in _CONCURRENT and not (isinstance(s.extent, Const) and s.extent.value <= 1):
+            inside = [n for n in nests if any(loop is s for loop in n.loops)]
+            yield from _reductions(s, inside)
+            for buffer in dict.fromkeys(n.block.body.buffer for n in inside):
+                yield from _shared(s, buffer, inside, nests)
+
+
+def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
+    for nest in inside:
+        for i in nest.block.iters:
+            if i.kind is not IterKind.REDUCE or loop.var not in free_vars(i.binding):
+                continue
+            where = f"block {nest.block.name!r}"
+            if loop.kind is LoopKind.PARALLEL:
+                what = f"reduces over parallel loop {loop.var.name!r} (variable {i.var.name!r})"
+                yield Finding(where, what, nest.shown)
+            elif accumulated(nest.block.body) is None:
+                what = f"vectorized loop {loop.var.name!r} carries a reduction"
+                yield Finding(where, f"{what} that is no sum, product, maximum or minimum", nest.shown)
+
+
+def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> Iterator[Finding]:
+    """Races on a buffer that is written inside `loop`."""
+    touching = [(n, a) for n in inside for a in accesses(n.block) if a.buffer == buffer]
+    if _lives_inside(loop, buffer, inside, everywhere):
+        first = touching[0]
+        if not first[1].write and first[0].block.init is None:
+            what = f"reads private buffer {buffer.name!r} before this iteration of {loop.var.name!r} wrote it"
+            yield Finding(f"block {first[0].block.name!r}", what, first[0].shown)
+        return
+    if loop.kind is LoopKind.VECTORIZED and all(_across_lanes(n, loop) for n, _ in touching):
+        return
+    keys = [(n, a, _keys(n, a, loop)) for n, a in touching]
+    common = _common([k for _, _, k in keys])
+    if tells(common):
+        return
+    for n, a, k in keys:
+        if a.write and not tells(k):
+            what = f"iterations of {loop.kind} loop {loop.var.name!r} may write the same element"
+            yield Finding(f"block {n.block.name!r}", f"{what}: {Load(buffer, a.indices)}", n.shown)
+            return
+    for n, a, k in keys:
+        if not tells(k):
+            what = f"may read an element that another iteration of {loop.kind} loop {loop.var.name!r} writes"
+            yield Finding(f"block {n.block.name!r}", f"{what}: {Load(buffer, a.indices)}", n.shown)
+            return
+    names = ", ".join(dict.fromkeys(repr(n.block.name) for n, _, _ in keys))
+    what = f"accesses to {buffer.name!r} of blocks {names} are not proved to stay in one iteration"
+    yield Finding(f"loop {loop.var.name!r}", what, show_loop(loop))
+
+
+def _lives_inside(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> bool:
+    """Whether every iteration has the buffer for itself: threads have stacks, threads and lanes have registers."""
+    private = (Scope.REGISTER, Scope.STACK) if loop.kind is LoopKind.PARALLEL else (Scope.REGISTER,)
+    if buffer.scope not in private:
+        return False
+    outside = [n for n in everywhere if not any(n is m for m in inside)]
+    return not any(a.buffer == buffer for n in outside for a in accesses(n.block))
+
+
+def _across_lanes(nest: Nest, loop: For) -> bool:
+    """Whether the block is a reduction over the lanes of the loop, which are combined."""
+    if accumulated(nest.block.body) is None:
+        return False
+    driven = [i for i in nest.block.iters if loop.var in free_vars(i.binding)]
+    return bool(driven) and all(i.kind is IterKind.REDUCE for i in driven)
+
+
+def _common(sets: Sequence[frozenset[Key]]) -> frozenset[Key]:
+    result = sets[0]
+    for s in sets[1:]:
+        result &= s
+    return result
+
+
+def tells(keys: frozenset[Key]) -> bool:
+    """Whether the keys together determine the iteration."""
+    sources = dict.fromkeys(k.source for k in keys)
+    return any(determines((k.lower, k.modulus) for k in keys if k.source == source) for source in sources)
+
+
+def _keys(nest: Nest, a: Access, loop: For) -> frozenset[Key]:
+    position = next(k for k, x in enumerate(nest.loops) if x is loop)
+    moving = {x.var for x in nest.loops[position:]}
+    known = nest.known.assuming(nest.bound(a.condition))
+    return keys(tuple(nest.bound(i) for i in a.indices), loop, moving, known)
+
+
+def keys(indices: Sequence[Expr], loop: For, moving: set[Var], known: Bounds) -> frozenset[Key]:
+    """The ways in which an element tells the iteration of `loop` where only the variables `moving` change."""
+    found: set[Key] = set()
+    for axis, index in enumerate(indices):
+        atoms = {a: None for m in poly.polynomial(index) for a in m if loop.var in free_vars(a)}
+        if len(atoms) != 1:
+            continue
+        atom = next(iter(atoms))
+        d = digit(atom)
+        if d is None or not _steady(d, moving):
+            continue
+        for source in _linears(d.source, loop.var, loop.extent, moving, known):
+            for linear in _linears(index, atom, _top(d, loop) if d.modulus is None else d.modulus, moving, known):
+                found.add(Key(axis, linear, d.lower, d.modulus, source))
+    return frozenset(found)
+
+
+def _top(d: Digit, loop: For) -> Expr | None:
+    """The number of values of a digit without modulus."""
+    return loop.extent if d.source is loop.var and d.lower is const(1) else None
+
+
+def _steady(d: Digit, moving: set[Var]) -> bool:
+    used = free_vars(d.lower) | (frozenset[Var]() if d.modulus is None else free_vars(d.modulus))
+    return not used & moving and not loads(d.lower)
+
+
+def _linears(index: Expr, atom: Expr, extent: Expr | None, moving: set[Var], known: Bounds) -> Iterator[_Linear]:
+    """The ways to read `atom`, which takes `extent` values, from an index that is linear in it."""
+    step: poly.Polynomial = {}
+    still: poly.Polynomial = {}
+    rest: poly.Polynomial = {}
+    for monomial, k in poly.polynomial(index).items():
+        count = sum(1 for a in monomial if a is atom)
+        if count > 1:
+            return
+        if count:
+            step[tuple(a for a in monomial if a is not atom)] = k
+        elif _stands(monomial, moving):
+            still[monomial] = k
+        else:
+            rest[monomial] = k
+    size = poly.expression(step)
+    if not _stands((size,), moving) or not non_negative(size - 1, known):
+        return
+    for offset, r in ((still, rest), ({}, poly.added(still, rest))):
+        if _below(poly.expression(r), size, known):
+            yield _Linear(size, poly.expression(offset), None)
+        if extent is not None:
+            period = size * extent
+            inner = {m: k for m, k in r.items() if not _multiple({m: k}, period)}
+            if len(inner) < len(r) and _below(poly.expression(inner), size, known):
+                yield _Linear(size, poly.expression(offset), period)
+
+
+def _stands(monomial: poly.Monomial, moving: set[Var]) -> bool:
+    """Whether a product does not change inside the loop: it is made of symbols and variables of outer loops."""
+    return all(not loads(a) and not free_vars(a) & moving for a in monomial)
+
+
+def _multiple(term: poly.Polynomial, period: Expr) -> bool:
+    e = poly.expression(term)
+    return (e // period) * period is e
+
+
+def _below(r: Expr, size: Expr, known: Bounds) -> bool:
+    return non_negative(r, known) and below(r, size, known)

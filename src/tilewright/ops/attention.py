@@ -1,0 +1,170 @@
+"""Scaled dot-product attention, by composition: two contractions with the softmax between them.
+
+Three-dimensional operands are read as they lie ([batch, sequence, heads*size]); nothing is transposed beforehand.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.errors import ShapeError
+from tilewright.expr.computation import Reducer
+from tilewright.expr.dtype import DType, boolean
+from tilewright.expr.nodes import TRUE, Const, Expr, binary, cast, const, select, unary
+from tilewright.ops.contraction import (
+    accumulator,
+    expect_broadcastable,
+    expect_dtype,
+    expect_rank,
+    expect_size,
+    product,
+    sum_over,
+)
+from tilewright.ops.definition import Definition, Operand, at, operator
+
+Reader = Callable[[Expr, Expr, Expr, Expr], Expr]
+"""The element at (batch, head, position, feature)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """A query, key or value: its four sizes, and how to read it."""
+
+    batch: Expr
+    heads: Expr
+    length: Expr
+    size: Expr
+    read: Reader
+    dtype: DType
+
+
+def _four(x: Operand) -> _Heads:
+    batch, heads, length, size = x.shape
+    return _Heads(batch, heads, length, size, lambda b, h, s, k: x[b, h, s, k], x.dtype)
+
+
+def _heads(d: Definition, x: Operand, count: int, what: str) -> _Heads:
+    if x.rank == 4:
+        return _four(x)
+    expect_rank(d, x, 3, what)
+    if count < 1:
+        raise ShapeError("3-dimensional inputs need q_num_heads and kv_num_heads", where=f"node {d.label}")
+    hidden = x.shape[2]
+    d.require((hidden % count).equals(0), f"{what}: expected a multiple of {count} heads, got {hidden}")
+    size = hidden // count
+    return _Heads(x.shape[0], const(count), x.shape[1], size, lambda b, h, s, k: x[b, s, h * size + k], x.dtype)
+
+
+def _with_past(d: Definition, x: _Heads, past: Operand | None, kept: bool, what: str) -> tuple[_Heads, Operand | None]:
+    """Past and new elements one after the other; a stage only where there is a past or the result is an output."""
+    if past is None and not kept:
+        return x, None
+    start = const(0)
+    if past is not None:
+        expect_rank(d, past, 4, what)
+        expect_dtype(d, past, x.dtype, what)
+        for k, size in ((0, x.batch), (1, x.heads), (3, x.size)):
+            expect_size(d, past.shape[k], size, f"dimension {k} of {what}")
+        start = past.shape[2]
+
+    def body(b: Expr, h: Expr, s: Expr, k: Expr) -> Expr:
+        new = x.read(b, h, s - start, k)
+        return new if past is None else select(s < start, past[b, h, s, k], new)
+
+    whole = d.compute((x.batch, x.heads, start + x.length, x.size), body, x.dtype)
+    return _four(whole), whole
+
+
+@operator("Attention")
+def attention(d: Definition) -> Operand | tuple[Operand, ...]:
+    """softmax(scale * Q K^T, capped and masked) V; rows in which everything is masked give 0"""
+    if d.wanted > 3:
+        raise d.unsupported("output qk_matmul_output is not expressed")
+    if d.optional(6) is not None:
+        raise d.unsupported("input nonpad_kv_seqlen is not expressed")
+    flat = d.input(0).rank == 3
+    query = _heads(d, d.input(0), d.attr_int("q_num_heads", 0), "Q")
+    key = _heads(d, d.input(1), d.attr_int("kv_num_heads", 0), "K")
+    value = _heads(d, d.input(2), d.attr_int("kv_num_heads", 0), "V")
+    expect_size(d, key.size, query.size, "head size of K")
+    expect_size(d, value.length, key.length, "positions of V")
+    for x, what in ((key, "K"), (value, "V")):
+        expect_size(d, x.batch, query.batch, f"batch of {what}")
+    past = key.length
+    key, present_key = _with_past(d, key, d.optional(4), d.wanted > 1, "past_key")
+    value, present_value = _with_past(d, value, d.optional(5), d.wanted > 2, "past_value")
+    y = _attended(d, query, key, value, key.length - past)
+    if flat:
+        y = d.view(y, (query.batch, query.length, query.heads * value.size))
+    results = [r for r in (y, present_key, present_value) if r is not None]
+    return tuple(results) if d.wanted > 1 else y
+
+
+def _attended(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Expr) -> Operand:
+    wide = accumulator(query.dtype)
+    d.require((query.heads % key.heads).equals(0), f"heads of Q: expected a multiple of {key.heads}, got {query.heads}")
+    group = query.heads // key.heads
+    rows = (query.batch, query.heads, query.length)
+    scores = sum_over(
+        d, (*rows, key.length), (query.size,),
+        lambda i, r: product(query.read(i[0], i[1], i[2], r[0]), key.read(i[0], i[1] // group, i[3], r[0]), wide),
+    )  # fmt: skip
+    scores = _masked(d, scores, query.size, past)
+
+    def highest(*i: Expr) -> Expr:
+        # A row of nothing but -inf has no maximum to subtract; 0 makes all its exponentials 0.
+        return select(peak[i].equals(float("-inf")), const(0, wide), peak[i])
+
+    peak = d.reduce(rows, (key.length,), lambda i, r: scores[(*i, *r)], Reducer.MAX)
+    top = d.compute(rows, highest)
+    powers = d.compute(scores.shape, lambda *i: unary("exp", scores[i] - top[i[:3]]))
+    total = d.reduce(rows, (key.length,), lambda i, r: powers[(*i, *r)], Reducer.SUM)
+    flat = d.input(0).rank == 3
+    shape = (rows[0], rows[2], rows[1], value.size) if flat else (*rows, value.size)
+
+    def row(i: tuple[Expr, ...]) -> tuple[Expr, Expr, Expr]:
+        return (i[0], i[2], i[1]) if flat else (i[0], i[1], i[2])
+
+    mixed = sum_over(
+        d, shape, (key.length,),
+        lambda i, r: product(powers[(*row(i), r[0])], value.read(i[0], row(i)[1] // group, r[0], i[3]), wide),
+    )  # fmt: skip
+    return d.compute(
+        shape,
+        lambda *i: cast(
+            query.dtype, select(total[row(i)].equals(0.0), const(0, wide), mixed[i] / total[row(i)])
+        ),
+    )  # fmt: skip
+
+
+def _masked(d: Definition, scores: Operand, size: Expr, past: Expr) -> Operand:
+    """scale, soft cap, mask and causal frontier, in this order, as one element-wise stage."""
+    wide, lowest = scores.dtype, const(float("-inf"), scores.dtype)
+    scale = d.attr_float("scale", 0.0)
+    factor = const(scale, wide) if scale else 1.0 / unary("sqrt", cast(wide, size))
+    cap = d.attr_float("softcap", 0.0)
+    mask, causal = d.optional(3), bool(d.attr_int("is_causal", 0))
+    short: Expr | None = None
+    if mask is not None:
+        last, total = mask.shape[-1], scores.shape[-1]
+        if isinstance(last, Const) and isinstance(total, Const) and 1 < last.value < total.value and d.opset >= 24:
+            short = last
+            expect_broadcastable(d, mask, (*scores.shape[:-1], last), "attn_mask")
+        else:
+            expect_broadcastable(d, mask, scores.shape, "attn_mask")
+
+    def body(*i: Expr) -> Expr:
+        value = scores[i] * factor
+        if cap:
+            value = unary("tanh", value / cap) * cap
+        allowed: Expr = TRUE
+        if causal:
+            allowed = i[3] <= i[2] + past
+        if short is not None:
+            allowed = binary("and", allowed, i[3] < short)
+        if mask is not None and mask.dtype == boolean:
+            allowed = binary("and", allowed, at(mask, i)) if short is None else select(allowed, at(mask, i), False)
+        elif mask is not None:
+            value = value + cast(wide, at(mask, i))
+        return select(allowed, value, lowest)
+
+    return d.compute(scores.shape, body)

@@ -1,0 +1,56 @@
+"""Operators of the domain com.microsoft that are short forms of standard ones."""
+
+from tilewright.expr.nodes import cast, unary
+from tilewright.ops.activation import gelu_erf, gelu_tanh
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.layernorm import inverse_deviation, normalised
+from tilewright.ops.pointwise import elementwise, float_function, two_of_one_type
+from tilewright.ops.reduce import mean_over
+
+_DOMAIN = "com.microsoft"
+
+
+@operator("Gelu", domain=_DOMAIN)
+def gelu(d: Definition) -> Operand:
+    """Gelu with the error function."""
+    return float_function(d, gelu_erf)
+
+
+@operator("QuickGelu", domain=_DOMAIN)
+def quick_gelu(d: Definition) -> Operand:
+    """x * sigmoid(alpha * x)"""
+    alpha = d.attr_float("alpha", 1.702)
+    return float_function(d, lambda x: x * unary("sigmoid", x * alpha))
+
+
+@operator("BiasGelu", "FastGelu", domain=_DOMAIN)
+def bias_gelu(d: Definition) -> Operand:
+    """Gelu of x + bias: with the error function, or (FastGelu, whose bias is optional) with tanh."""
+    function = gelu_erf if d.op_type == "BiasGelu" else gelu_tanh
+    if d.op_type == "FastGelu" and d.optional(1) is None:
+        return float_function(d, function)
+    x, bias = two_of_one_type(d)
+    wide = accumulator(x.dtype)
+    return elementwise(d, lambda a, b: cast(x.dtype, function(cast(wide, a) + cast(wide, b))), x, bias)
+
+
+@operator("SkipLayerNormalization", domain=_DOMAIN)
+def skip_layer_normalization(d: Definition) -> Operand:
+    """LayerNormalization of x + skip (+ bias) over the last dimension: inputs x, skip, gamma, beta, bias.
+
+    Raises:
+        UnsupportedError: the node wants the mean or the sum as further results.
+    """
+    if d.wanted > 1:
+        raise d.unsupported("more than one result")
+    x, skip = two_of_one_type(d)
+    extra = d.optional(4)
+    if extra is None:
+        total = elementwise(d, lambda a, b: a + b, x, skip)
+    else:
+        total = elementwise(d, lambda a, b, c: a + b + c, x, skip, extra)
+    axes = (total.rank - 1,)
+    mean = mean_over(d, total, axes, accumulator(x.dtype))
+    inverse = inverse_deviation(d, total, mean, axes, d.attr_float("epsilon", 1e-12))
+    return normalised(d, total, mean, inverse, axes, d.input(2), d.optional(3))

@@ -1,0 +1,127 @@
+"""Tensors made from sizes and indices: filled, ranges, one-hot rows, diagonals and triangles."""
+
+import numpy as np
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import boolean, dtype_of, float32, int64
+from tilewright.expr.nodes import (
+    Binary,
+    Const,
+    Expr,
+    Select,
+    Var,
+    cast,
+    ceildiv,
+    const,
+    maximum,
+    select,
+    unary,
+    walk,
+)
+from tilewright.ops.axes import printed
+from tilewright.ops.cast import attribute_type
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.pointwise import inputs_of_one_type, optional_scalar
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(d: Definition) -> Operand:
+    """A tensor of the shape of input 0, filled with one value (default: float32 zero).
+
+    Raises:
+        ShapeError: a size is negative, or `value` has not one element.
+    """
+    sizes = d.known(0)
+    if any(isinstance(n, Const) and n.value < 0 for n in sizes):
+        raise ShapeError(f"shape: expected sizes of 0 or more, got {printed(sizes)}", where=f"node {d.label}")
+    value = np.asarray(d.attributes.get("value", np.zeros(1, np.float32)))
+    if value.size != 1:
+        raise ShapeError(f"value: expected one element, got {value.size}", where=f"node {d.label}")
+    filling = const(value.reshape(-1)[0].item(), dtype_of(value.dtype))
+    return d.compute(tuple(cast(int64, n) for n in sizes), lambda *_: filling)
+
+
+@operator("Range")
+def range_(d: Definition) -> Operand:
+    """start, start + delta, ... below limit.
+
+    Raises:
+        UnsupportedError: the number of elements depends on data, or is symbolic and can't be derived.
+        ShapeError: the step is 0.
+    """
+    inputs_of_one_type(d, 0, 3)
+    start, limit, delta = d.known(0)[0], d.known(1)[0], d.known(2)[0]
+    if isinstance(delta, Const) and not delta.value:
+        raise ShapeError("delta: expected a number other than 0, got 0", where=f"node {d.label}")
+    length = _range_length(d, start, limit, delta)
+    return d.compute((length,), lambda *i: start + cast(start.dtype, i[0]) * delta)
+
+
+def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
+    if isinstance(start, Const) and isinstance(limit, Const) and isinstance(delta, Const):
+        return const(max(0, int(np.ceil((limit.value - start.value) / delta.value))))
+    if start.dtype.is_float:
+        # Only what comes back as an integer expression can be a size.
+        steps = limit - start if not (isinstance(start, Const) and start.value == 0) else limit
+        length = cast(int64, unary("ceil", steps / delta))
+        if not all(isinstance(e, Const | Var | Binary | Select) and e.dtype in (int64, boolean) for e in walk(length)):
+            raise d.unsupported("the length of a range of symbolic floating-point limits")
+        return maximum(length, 0)
+    first, last = cast(int64, start), cast(int64, limit)
+    if not isinstance(delta, Const):
+        raise d.unsupported("the step of the range is symbolic")
+    step = int(delta.value)
+    return maximum(ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step), 0)
+
+
+@operator("OneHot")
+def one_hot(d: Definition) -> Operand:
+    """Along a new dimension of size `depth`: the "on" value at the index, the "off" value elsewhere."""
+    indices, values = d.input(0), d.input(2)
+    if len(d.known(1)) != 1:
+        raise ShapeError(f"input 1 (depth): expected one element, got {len(d.known(1))}", where=f"node {d.label}")
+    depth = cast(int64, d.known(1)[0])
+    axis = d.axis(d.attr_int("axis", -1), indices.rank + 1)
+
+    def body(*i: Expr) -> Expr:
+        index = cast(int64, indices[(*i[:axis], *i[axis + 1 :])])
+        position = select(index < 0, index + depth, index)
+        return select(position.equals(i[axis]), values[1], values[0])
+
+    return d.compute((*indices.shape[:axis], depth, *indices.shape[axis:]), body)
+
+
+@operator("EyeLike")
+def eye_like(d: Definition) -> Operand:
+    """Ones on diagonal `k`, zeros elsewhere, in the shape of a matrix.
+
+    Raises:
+        ShapeError: the input is not a matrix.
+    """
+    x = d.input(0)
+    if x.rank != 2:
+        raise ShapeError(f"input 0: expected 2 dimensions, got {x.rank}", where=f"node {d.label}")
+    dtype = attribute_type(d, "dtype", x.dtype if d.opset >= 9 else float32)
+    k = d.attr_int("k", 0)
+    return d.compute(x.shape, lambda *i: select((i[1] - i[0]).equals(k), const(1, dtype), 0))
+
+
+@operator("Trilu")
+def trilu(d: Definition) -> Operand:
+    """The upper or lower triangle from diagonal `k` on, zeros elsewhere.
+
+    Raises:
+        ShapeError: the input has less than two dimensions.
+    """
+    x = d.input(0)
+    if x.rank < 2:
+        raise ShapeError(f"input 0: expected 2 dimensions or more, got {x.rank}", where=f"node {d.label}")
+    diagonal = optional_scalar(d, 1)
+    upper = bool(d.attr_int("upper", 1))
+
+    def body(*i: Expr) -> Expr:
+        across = i[-1] - i[-2]
+        k = const(0) if diagonal is None else cast(int64, diagonal)
+        return select(across >= k if upper else across <= k, x[i], 0)
+
+    return d.compute(x.shape, body)

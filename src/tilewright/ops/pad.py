@@ -1,0 +1,104 @@
+"""Padding: constant, edge, reflected or wrapped borders; negative widths cut."""
+
+from dataclasses import dataclass
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import TRUE, Const, Expr, both, cast, const, maximum, minimum, select
+from tilewright.ops.axes import axes_of
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.pointwise import expect_type, scalar
+
+_MODES = ("constant", "edge", "reflect", "wrap")
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Widths of the border before and after a dimension."""
+
+    before: Expr
+    after: Expr
+
+    def adds(self) -> tuple[bool, bool]:
+        """Whether each side may add elements: it is not a literal of 0 or less."""
+        return (
+            not (isinstance(self.before, Const) and self.before.value <= 0),
+            not (isinstance(self.after, Const) and self.after.value <= 0),
+        )
+
+
+@operator("Pad")
+def pad(d: Definition) -> Operand:
+    """The input with borders.
+
+    Raises:
+        ShapeError: the mode is unknown, or the widths do not fit the dimensions.
+    """
+    x = d.input(0)
+    mode = d.attr_str("mode", "constant")
+    if mode not in _MODES:
+        raise ShapeError(f"mode: expected {', '.join(_MODES)}, got {mode}", where=f"node {d.label}")
+    borders = _borders(d, x)
+    if mode == "reflect":
+        for k, border in borders.items():
+            for width in (border.before, border.after):
+                what = f"dimension {k}: expected a reflected border below {x.shape[k]}, got {width}"
+                d.require(width < x.shape[k], what)
+    sizes = tuple(borders[k].before + n + borders[k].after if k in borders else n for k, n in enumerate(x.shape))
+    if not borders:
+        return d.view(x, x.shape)
+    value = _value(d, x)
+
+    def body(*i: Expr) -> Expr:
+        source = tuple(p - borders[k].before if k in borders else p for k, p in enumerate(i))
+        if mode == "constant":
+            inside = both(*(_inside(source[k], border, x.shape[k]) for k, border in borders.items()))
+            return select(inside, x[source], value)
+        return x[tuple(
+            _folded(mode, p, borders[k], x.shape[k]) if k in borders else p for k, p in enumerate(source)
+        )]  # fmt: skip
+
+    return d.compute(sizes, body)
+
+
+def _borders(d: Definition, x: Operand) -> dict[int, Border]:
+    """Borders by dimension, those of zero width left out."""
+    axes: tuple[int, ...] | None = None
+    if d.opset < 11:
+        widths: list[Expr] = [const(n) for n in d.attr_ints("pads") or ()]
+    else:
+        widths = [cast(int64, n) for n in d.known(1)]
+        axes = axes_of(d, x.rank, 3)
+    axes = tuple(range(x.rank)) if axes is None else axes
+    if len(widths) != 2 * len(axes):
+        raise ShapeError(f"pads: expected {2 * len(axes)} numbers, got {len(widths)}", where=f"node {d.label}")
+    pairs = zip(axes, widths[: len(axes)], widths[len(axes) :], strict=True)
+    return {k: Border(a, b) for k, a, b in pairs if not (a is const(0) and b is const(0))}
+
+
+def _value(d: Definition, x: Operand) -> Expr:
+    if d.opset < 11:
+        return const(d.attr_float("value", 0.0), x.dtype)
+    given = d.optional(2)
+    if given is None:
+        return const(0, x.dtype)
+    expect_type(d, given, x.dtype, "input 2 (constant_value)")
+    return scalar(d, 2)
+
+
+def _inside(position: Expr, border: Border, size: Expr) -> Expr:
+    before, after = border.adds()
+    return both(position >= 0 if before else TRUE, position < size if after else TRUE)
+
+
+def _folded(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
+    """The position inside the dimension that a position in the border repeats."""
+    before, after = border.adds()
+    if mode == "wrap":
+        return position % size if before or after else position
+    if mode == "edge":
+        position = maximum(position, 0) if before else position
+        return minimum(position, size - 1) if after else position
+    if before:
+        position = select(position < 0, -position, position)
+    return select(position < size, position, (size - 1) * 2 - position) if after else position

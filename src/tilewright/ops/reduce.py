@@ -1,0 +1,170 @@
+"""Reductions over dimensions: sums, products, extremes, norms. 16-bit values are combined in float32."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.computation import Reducer
+from tilewright.expr.dtype import DType, float64
+from tilewright.expr.nodes import Expr, as_expr, binary, cast, const, select, unary
+from tilewright.ops.axes import axes_of, product
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.integer import quotient
+
+
+def reduced(
+    d: Definition,
+    x: Operand,
+    axes: Sequence[int],
+    reducer: Reducer,
+    element: Callable[[tuple[Expr, ...]], Expr],
+) -> Operand:
+    """`element(index)` combined over the given dimensions of the index space of `x`, which the result does not have.
+
+    Args:
+        d: the node.
+        x: gives the sizes.
+        axes: the dimensions, counted from the front.
+        reducer: how values are combined.
+        element: the value at an index of `x`.
+    """
+    kept = [k for k in range(x.rank) if k not in axes]
+    inner = sorted(axes)
+
+    def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        place = dict(zip((*kept, *inner), (*i, *r), strict=True))
+        return element(tuple(place[k] for k in range(x.rank)))
+
+    return d.reduce([x.shape[k] for k in kept], [x.shape[k] for k in inner], body, reducer)
+
+
+def spread(x: Operand, index: Sequence[Expr], axes: Sequence[int]) -> Expr:
+    """The element of a reduced tensor that belongs to an index of the whole one."""
+    return x[tuple(i for k, i in enumerate(index) if k not in axes)]
+
+
+def kept_dimensions(d: Definition, x: Operand, whole: Operand, axes: Sequence[int]) -> Operand:
+    """A reduced tensor with the reduced dimensions as sizes of 1."""
+    return d.view(x, tuple(as_expr(1) if k in axes else n for k, n in enumerate(whole.shape)))
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A reduction: what becomes of each element, how they are combined, and what becomes of the result.
+
+    `fractional` marks those whose last step leaves the integers.
+    """
+
+    reducer: Reducer
+    before: Callable[[Expr], Expr] | None = None
+    after: Callable[[Expr], Expr] | None = None
+    fractional: bool = False
+
+
+_NORMS = {
+    "ReduceSum": Norm(Reducer.SUM),
+    "ReduceProd": Norm(Reducer.PROD),
+    "ReduceMax": Norm(Reducer.MAX),
+    "ReduceMin": Norm(Reducer.MIN),
+    "ReduceL1": Norm(Reducer.SUM, lambda x: unary("abs", x)),
+    "ReduceL2": Norm(Reducer.SUM, lambda x: x * x, lambda s: unary("sqrt", s), fractional=True),
+    "ReduceSumSquare": Norm(Reducer.SUM, lambda x: x * x),
+    "ReduceLogSum": Norm(Reducer.SUM, None, lambda s: unary("log", s), fractional=True),
+}
+
+
+@operator(*_NORMS)
+def reduction(d: Definition) -> Operand:
+    """One number per slice: its sum, product, largest, smallest, norm, ..."""
+    x = d.input(0)
+    norm = _NORMS[d.op_type]
+    axes = reduced_axes(d, x)
+    wide = _inner_type(x.dtype, norm.fractional)
+    if norm.reducer in (Reducer.MAX, Reducer.MIN):
+        return _result(d, reduced(d, x, axes, norm.reducer, lambda i: x[i]), x, axes)
+
+    def element(i: tuple[Expr, ...]) -> Expr:
+        value = cast(wide, x[i])
+        return value if norm.before is None else norm.before(value)
+
+    total = reduced(d, x, axes, norm.reducer, element)
+    return _result(d, _finished(d, total, x.dtype, norm.after), x, axes)
+
+
+@operator("ReduceMean")
+def reduce_mean(d: Definition) -> Operand:
+    """The mean of each slice; integers round towards zero."""
+    x = d.input(0)
+    axes = reduced_axes(d, x)
+    return _result(d, mean_over(d, x, axes, x.dtype), x, axes)
+
+
+def mean_over(d: Definition, x: Operand, axes: Sequence[int], dtype: DType) -> Operand:
+    """The mean over dimensions, which the result does not have: the sum divided by the number of elements."""
+    wide = accumulator(x.dtype)
+    total = reduced(d, x, axes, Reducer.SUM, lambda i: cast(wide, x[i]))
+    count = cast(wide, product([x.shape[k] for k in axes]))
+    return _finished(d, total, dtype, lambda s: s / count if wide.is_float else quotient(s, count))
+
+
+@operator("ReduceLogSumExp")
+def reduce_log_sum_exp(d: Definition) -> Operand:
+    """log(sum(exp(x))), computed around the largest element so that nothing overflows."""
+    x = d.input(0)
+    axes = reduced_axes(d, x)
+    wide = _inner_type(x.dtype, fractional=True)
+    top = reduced(d, x, axes, Reducer.MAX, lambda i: cast(wide, x[i]))
+
+    def around(value: Expr) -> Expr:
+        # An infinite maximum would give inf - inf; around zero the exponentials are 0 or inf, as they should be.
+        return select(unary("isinf", value), const(0, wide), value)
+
+    total = reduced(d, x, axes, Reducer.SUM, lambda i: unary("exp", cast(wide, x[i]) - around(spread(top, i, axes))))
+    result = d.compute(total.shape, lambda *i: cast(x.dtype, unary("log", total[i]) + around(top[i])))
+    return _result(d, result, x, axes)
+
+
+def reduced_axes(d: Definition, x: Operand) -> tuple[int, ...]:
+    """The dimensions that a node reduces: those it names, else all, else (`noop_with_empty_axes`) none."""
+    axes = axes_of(d, x.rank)
+    if axes is not None:
+        return axes
+    return () if d.attr_int("noop_with_empty_axes", 0) else tuple(range(x.rank))
+
+
+def _inner_type(dtype: DType, fractional: bool) -> DType:
+    return float64 if fractional and not dtype.is_float else accumulator(dtype)
+
+
+def _finished(d: Definition, total: Operand, dtype: DType, after: Callable[[Expr], Expr] | None) -> Operand:
+    """The last step and the conversion to the type of the result; no stage where there is neither."""
+    if after is None and total.dtype == dtype:
+        return total
+    return d.compute(total.shape, lambda *i: cast(dtype, total[i] if after is None else after(total[i])))
+
+
+def _result(d: Definition, x: Operand, whole: Operand, axes: Sequence[int]) -> Operand:
+    """With the reduced dimensions as sizes of 1 where the node keeps them."""
+    return kept_dimensions(d, x, whole, axes) if d.attr_int("keepdims", 1) else x
+
+
+@operator("ArgMax", "ArgMin")
+def arg_extreme(d: Definition) -> Operand:
+    """The position of the largest (smallest) element along `axis`, the first or the last of equal ones.
+
+    Two reductions: the extreme, then the smallest (largest) position that holds it. A NaN counts as the extreme.
+    """
+    x = d.input(0)
+    axis = d.axis(d.attr_int("axis", 0), x.rank)
+    last = bool(d.attr_int("select_last_index", 0))
+    best = reduced(d, x, (axis,), Reducer.MAX if d.op_type == "ArgMax" else Reducer.MIN, lambda i: x[i])
+
+    def position(i: tuple[Expr, ...]) -> Expr:
+        value = x[i]
+        hit = value.equals(spread(best, i, (axis,)))
+        if x.dtype.is_float:
+            hit = binary("or", hit, unary("isnan", value))
+        return select(hit, i[axis], -1 if last else x.shape[axis])
+
+    result = reduced(d, x, (axis,), Reducer.MAX if last else Reducer.MIN, position)
+    return _result(d, result, x, (axis,))

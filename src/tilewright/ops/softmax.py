@@ -1,0 +1,60 @@
+"""Softmax and its relatives."""
+
+from tilewright.expr.computation import Reducer
+from tilewright.expr.nodes import Expr, cast, const, select, unary
+from tilewright.ops.axes import product
+from tilewright.ops.contraction import accumulator
+from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.reduce import reduced, spread
+
+
+def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
+    """One dimension since version 13; before, `axis` and all dimensions after it together."""
+    if d.opset >= 13:
+        return (d.axis(d.attr_int("axis", -1), x.rank),)
+    axis = d.attr_int("axis", 1)
+    first = x.rank if axis == x.rank else d.axis(axis, x.rank)
+    return tuple(range(first, x.rank))
+
+
+@operator("Softmax")
+def softmax(d: Definition) -> Operand:
+    """exp(x - max) / sum(exp(x - max)); the largest exponential is 1, so nothing overflows."""
+    x = d.input(0)
+    axes, wide = _axes(d, x), accumulator(x.dtype)
+    top = reduced(d, x, axes, Reducer.MAX, lambda i: x[i])
+    powers = d.compute(x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, spread(top, i, axes))))
+    total = reduced(d, x, axes, Reducer.SUM, lambda i: powers[i])
+    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] / spread(total, i, axes)))
+
+
+@operator("LogSoftmax")
+def log_softmax(d: Definition) -> Operand:
+    """x - max - log(sum(exp(x - max)))"""
+    x = d.input(0)
+    axes, wide = _axes(d, x), accumulator(x.dtype)
+    top = reduced(d, x, axes, Reducer.MAX, lambda i: x[i])
+
+    def shifted(i: tuple[Expr, ...]) -> Expr:
+        return cast(wide, x[i]) - cast(wide, spread(top, i, axes))
+
+    total = reduced(d, x, axes, Reducer.SUM, lambda i: unary("exp", shifted(i)))
+    return d.compute(x.shape, lambda *i: cast(x.dtype, shifted(i) - unary("log", spread(total, i, axes))))
+
+
+@operator("Hardmax")
+def hardmax(d: Definition) -> Operand:
+    """1 at the first largest element, 0 elsewhere."""
+    whole = d.input(0)
+    axes = _axes(d, whole)
+    # Several dimensions count as one: their elements are ordered as they lie in memory.
+    rows, columns = whole.shape[: len(whole.shape) - len(axes)], product([whole.shape[k] for k in axes])
+    x = whole if len(axes) == 1 else d.view(whole, (*rows, columns))
+    axis = axes[0] if len(axes) == 1 else x.rank - 1
+    top = reduced(d, x, (axis,), Reducer.MAX, lambda i: x[i])
+    first = reduced(
+        d, x, (axis,), Reducer.MIN,
+        lambda i: select(x[i].equals(spread(top, i, (axis,))), i[axis], x.shape[axis]),
+    )  # fmt: skip
+    result = d.compute(x.shape, lambda *i: select(spread(first, i, (axis,)).equals(i[axis]), const(1, x.dtype), 0))
+    return d.view(result, whole.shape)

@@ -1,0 +1,84 @@
+"""Primitives that say how the iterations of a loop run: parallel, vectorize, unroll."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import Const
+from tilewright.loops.ir import For, Func, LoopKind, blocks
+from tilewright.schedule.legality import check_independent, check_nesting, check_order_free
+from tilewright.schedule.tree import find_loop, loops_inside, with_replaced
+
+MAX_UNROLL = 512
+"""Iterations that one unrolled loop may have; more would only bloat the code."""
+
+
+def parallel(func: Func, loop: str) -> Func:
+    """Runs the iterations of a loop on several threads.
+
+    Legality: no two iterations touch one element that either writes (register and stack buffers that are only used
+    inside the loop belong to an iteration); no block reduces over the loop; no parallel or vectorized loop is around
+    it, no parallel one inside.
+
+        for i in serial(N):     ->     for i in parallel(N):
+            block B(v = i)                 block B(v = i)
+
+    Known as parallel in Halide and TVM.
+    """
+    node, around = find_loop(func, loop)
+    return _concurrent(func, node, around, LoopKind.PARALLEL, f"parallel of loop {loop!r}")
+
+
+def vectorize(func: Func, loop: str) -> Func:
+    """Runs the iterations of a loop at once, in the lanes of vectors. A reduction over it is combined across lanes.
+
+    Legality: the extent is a literal; no two iterations touch one element that either writes, except by a sum, product,
+    maximum or minimum over the loop; no vectorized loop is around or inside, no parallel one inside.
+
+        for j in serial(16):    ->     for j in vectorized(16):
+            block B(v = j)                 block B(v = j)
+
+    Known as vectorize in Halide and TVM.
+    """
+    node, around = find_loop(func, loop)
+    check_literal_extent(node, "vectorize")
+    return _concurrent(func, node, around, LoopKind.VECTORIZED, f"vectorize of loop {loop!r}")
+
+
+def unroll(func: Func, loop: str) -> Func:
+    """Writes out the iterations of a loop one after the other.
+
+    Legality: the extent is a literal of at most `MAX_UNROLL`.
+
+        for j in serial(4):     ->     for j in unrolled(4):
+            block B(v = j)                 block B(v = j)
+
+    Known as unroll in Halide and TVM, unroll_loop in Exo.
+    """
+    node, _ = find_loop(func, loop)
+    check_literal_extent(node, "unroll")
+    if isinstance(node.extent, Const) and node.extent.value > MAX_UNROLL:
+        raise ScheduleError(f"{node.extent} iterations are more than {MAX_UNROLL}", where=f"unroll of loop {loop!r}")
+    return with_replaced(func, node, replace(node, kind=LoopKind.UNROLLED))
+
+
+def check_literal_extent(node: For, primitive: str) -> None:
+    """The loop's extent is a literal."""
+    if not isinstance(node.extent, Const):
+        raise ScheduleError(
+            f"the extent {node.extent} is not a literal",
+            where=f"{primitive} of loop {node.var.name!r}",
+            hint="split the loop first",
+        )
+
+
+def _concurrent(func: Func, node: For, around: Sequence[For], kind: LoopKind, place: str) -> Func:
+    changed = replace(node, kind=kind)
+    check_nesting([*around, changed], place)
+    for inner in loops_inside(node.body):
+        check_nesting([changed, inner], place)
+    for b in blocks(node):
+        check_order_free(b, place)
+    result = with_replaced(func, node, changed)
+    check_independent(result, changed, place)
+    return result

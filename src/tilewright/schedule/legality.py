@@ -1,0 +1,94 @@
+"""Conditions that several primitives need: who else touches a buffer, whether order matters, whether iterations
+race."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.buffer import Buffer
+from tilewright.loops import races
+from tilewright.loops.access import accesses, reads
+from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, blocks, walk
+from tilewright.loops.nest import Nest
+from tilewright.schedule.tree import top_of, top_statements
+
+CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
+"""Kinds of loops whose iterations may run at the same time."""
+
+
+def check_only_writer(func: Func, node: Block, place: str) -> None:
+    """No other block writes the block's buffer, and the block itself gives every element its first value."""
+    buffer = node.body.buffer
+    for b in blocks(func.body):
+        if b is not node and b.body.buffer == buffer:
+            raise ScheduleError(f"block {b.name!r} writes {buffer.name!r} too", where=place)
+    if node.init is None and buffer in reads(node):
+        raise ScheduleError(f"it adds to what is in {buffer.name!r} already", where=place)
+
+
+def check_order_free(node: Block, place: str) -> None:
+    """No iteration of the block reads an element that another one writes (its own element it may accumulate into)."""
+    body = node.body
+    for a in accesses(node):
+        if not a.write and a.buffer == body.buffer and a.indices != body.indices:
+            raise ScheduleError(
+                f"block {node.name!r} reads other elements of {body.buffer.name!r} than it writes: its order matters",
+                where=place,
+            )
+
+
+def check_inputs_final(func: Func, node: Block, target: Stmt, place: str) -> None:
+    """Nothing that the block reads is written between its nest and the end of the nest that holds `target`."""
+    tops = top_statements(func)
+    start = next(k for k, s in enumerate(tops) if s is top_of(func, node))
+    end = next(k for k, s in enumerate(tops) if s is top_of(func, target))
+    if end < start:
+        raise ScheduleError("it comes after the place that it would move to", where=place)
+    inputs = [b for b in reads(node) if b != node.body.buffer]
+    for top in tops[start : end + 1]:
+        for b in blocks(top):
+            if b is not node and b.body.buffer in inputs:
+                raise ScheduleError(f"block {b.name!r} writes {b.body.buffer.name!r}, which it reads", where=place)
+
+
+def check_untouched(func: Func, buffer: Buffer, inside: Stmt, node: Block, place: str) -> None:
+    """No other block in a statement reads or writes a buffer."""
+    for b in blocks(inside):
+        if b is not node and any(a.buffer == buffer for a in accesses(b)):
+            raise ScheduleError(f"block {b.name!r} uses {buffer.name!r} there too", where=place)
+
+
+def check_independent(func: Func, only: For | None, place: str) -> None:
+    """Iterations of concurrent loops do not race; `only` restricts the check to one loop of the function.
+
+    Raises:
+        ScheduleError: two iterations may touch one element, or a parallel loop carries a reduction.
+    """
+    alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name))
+    nests = [Nest.of(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
+    for finding in races.findings(alone, nests):
+        raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+
+
+def _serial_but(s: Stmt, name: str) -> Stmt:
+    """`s` with all concurrent loops but one made serial."""
+    match s:
+        case For():
+            body = _serial_but(s.body, name)
+            kind = LoopKind.SERIAL if s.kind in CONCURRENT and s.var.name != name else s.kind
+            return s if body is s.body and kind is s.kind else replace(s, kind=kind, body=body)
+        case Seq():
+            parts = tuple(_serial_but(c, name) for c in s.stmts)
+            return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else Seq(parts)
+        case Block():
+            return s
+
+
+def check_nesting(loops: Sequence[For], place: str) -> None:
+    """Of loops inside each other, outermost first, none is parallel or vectorized inside a vectorized or its own
+    kind."""
+    for k, outer in enumerate(loops):
+        for inner in loops[k + 1 :]:
+            if inner.kind in CONCURRENT and (outer.kind is LoopKind.VECTORIZED or outer.kind is inner.kind):
+                what = f"{inner.kind} loop {inner.var.name!r} would be inside {outer.kind} loop {outer.var.name!r}"
+                raise ScheduleError(what, where=place)

@@ -1,0 +1,102 @@
+"""Runs generated code in this process: kernels called directly, every buffer flush against pages that trap."""
+
+import ctypes
+import mmap
+from collections.abc import Mapping
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from tilewright.codegen import compile_object, emit_llvm
+from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import Func
+from tilewright.machine import Target
+from tilewright.runtime.openmp import openmp
+
+TARGETS = [name for name in ("x86-64-v4", "x86-64-v3", "x86-64") if Target.parse(name).runs_here]
+"""The instruction sets that this machine can run."""
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class GuardedMemory:
+    """Room for an array between two pages that can't be touched; at its end or at its start nothing is left over."""
+
+    def __init__(self, array: np.ndarray, at_end: bool = True) -> None:
+        pages = max(1, -(-array.nbytes // PAGE))
+        self._map = mmap.mmap(-1, (pages + 2) * PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        for page in (base, base + (pages + 1) * PAGE):
+            assert _libc.mprotect(page, PAGE, 0) == 0
+        offset = PAGE + (pages * PAGE - array.nbytes if at_end else 0)
+        self.address = base + offset
+        self.array = np.frombuffer(self._map, np.uint8, array.nbytes, offset).view(array.dtype).reshape(array.shape)
+        self.array[...] = array
+
+
+class Native:
+    """Functions compiled for a target that this machine can run."""
+
+    def __init__(self, *funcs: Func, target: str = "host") -> None:
+        self.target = Target.parse(target)
+        self.text = emit_llvm(funcs, [], self.target)
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._jit = llvm.create_lljit_compiler()
+        library = llvm.JITLibraryBuilder().add_object_img(compile_object(self.text, self.target)).add_current_process()
+        for func in funcs:
+            library.export_symbol(func.name)
+        for name, address in openmp().addresses.items():
+            library.import_symbol(name, address)
+        self._tracker = library.link(self._jit, f"test{id(self)}")
+        self.funcs = {f.name: f for f in funcs}
+
+    def __call__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        symbols: Mapping[str, int] | None = None,
+        threads: int = 1,
+        name: str = "",
+        at_end: bool = True,
+    ) -> dict[str, np.ndarray]:
+        """Call a function on copies of the arrays; all of them come back."""
+        func = self.funcs[name] if name else next(iter(self.funcs.values()))
+        rooms = {b.name: GuardedMemory(arrays[b.name], at_end) for b in func.params}
+        kinds = [ctypes.c_void_p] * len(func.params) + [ctypes.c_int64] * (len(func.symbols) + 1)
+        call = ctypes.CFUNCTYPE(None, *kinds)(self._tracker[func.name])
+        sizes = [(symbols or {})[s.name] for s in func.symbols]
+        call(*(rooms[b.name].address for b in func.params), *sizes, threads)
+        return {n: np.array(room.array) for n, room in rooms.items()}
+
+
+def check(
+    func: Func,
+    arrays: Mapping[str, np.ndarray],
+    symbols: Mapping[str, int] | None = None,
+    target: str = "host",
+    rtol: float = 1e-5,
+    threads: tuple[int, ...] = (1, 3),
+) -> Native:
+    """Compare native code with the interpreter, for several numbers of threads and both ends of the pages."""
+    expected = {n: np.array(a) for n, a in arrays.items()}
+    interpret(func, expected, symbols or {})
+    native = Native(func, target=target)
+    for count in threads:
+        for at_end in (True, False):
+            found = native(arrays, symbols, count, at_end=at_end)
+            for name, value in expected.items():
+                close(found[name], value, rtol, name)
+    return native
+
+
+def close(found: np.ndarray, expected: np.ndarray, rtol: float = 1e-5, what: str = "") -> None:
+    """Equal for integers, equal up to rounding (relative to the largest value) for floating point."""
+    if expected.dtype.kind in "iub":
+        np.testing.assert_array_equal(found, expected, err_msg=what)
+        return
+    wide, reference = found.astype(np.float64), expected.astype(np.float64)
+    finite = reference[np.isfinite(reference)]
+    scale = float(np.abs(finite).max()) if finite.size else 1.0
+    np.testing.assert_allclose(wide, reference, rtol=rtol, atol=rtol * scale, err_msg=what)

@@ -1,0 +1,159 @@
+"""The session with ONNX Runtime's interface, on artifacts and with a stand-in for the compiler."""
+
+import inspect
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
+
+from tilewright.driver import session as module
+from tilewright.driver.session import (
+    ExecutionMode,
+    GraphOptimizationLevel,
+    InferenceSession,
+    NodeArg,
+    RunOptions,
+    SessionOptions,
+    get_available_providers,
+    get_device,
+)
+from tilewright.errors import FeedError, OptionError
+from tilewright.runtime import save_artifact
+
+FEED = np.random.default_rng(2).uniform(0.5, 2.0, (4, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    save_artifact(scale_artifact(), tmp_path / "model.tw")
+    return tmp_path / "model.tw"
+
+
+def test_run(file: Path) -> None:
+    for source in (file, str(file), file.read_bytes()):
+        session = InferenceSession(source)
+        for names in (None, [], ["y"]):
+            (y,) = session.run(names, {"x": FEED})
+            np.testing.assert_array_equal(y, FEED * WEIGHT)
+
+
+def test_outputs_come_in_the_order_asked_for(tmp_path: Path) -> None:
+    save_artifact(compress_artifact(), tmp_path / "m.tw")
+    session = InferenceSession(tmp_path / "m.tw")
+    feeds = {"keep": np.array([True, False, True, True]), "x": FEED}
+    out, kept = session.run(None, feeds)
+    for names, expected in ((["kept", "out"], [kept, out]), (["kept"], [kept])):
+        for value, wanted in zip(session.run(names, feeds, None), expected, strict=True):
+            np.testing.assert_array_equal(value, wanted)
+
+
+def test_descriptions(file: Path) -> None:
+    session = InferenceSession(file)
+    assert session.get_inputs() == [NodeArg("x", ["n", 3], "tensor(float)")]
+    assert session.get_outputs() == [NodeArg("y", ["n", 3], "tensor(float)")]
+    assert session.get_overridable_initializers() == []
+    meta = session.get_modelmeta()
+    assert meta.custom_metadata_map == {"character": "a\nb"}
+    assert (meta.graph_name, meta.producer_name, meta.version) == ("scale", "tests", 7)
+    assert session.get_providers() == get_available_providers() == ["CPUExecutionProvider"]
+    assert session.get_provider_options() == {"CPUExecutionProvider": {}}
+    assert get_device() == "CPU"
+
+
+def test_types_are_called_as_onnxruntime_calls_them(tmp_path: Path) -> None:
+    save_artifact(compress_artifact(), tmp_path / "m.tw")
+    assert [arg.type for arg in InferenceSession(tmp_path / "m.tw").get_inputs()] == ["tensor(float)", "tensor(bool)"]
+
+
+def test_threads_from_options(file: Path) -> None:
+    ours, theirs = SessionOptions(), onnxruntime.SessionOptions()
+    for options in (ours, theirs):
+        options.intra_op_num_threads = 3
+        session = InferenceSession(file, sess_options=options, providers=["CPUExecutionProvider"])
+        assert session.executable.threads == 3
+        assert session.get_session_options() is options
+
+
+def test_options_of_rapidocr(file: Path) -> None:
+    options = SessionOptions()
+    options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = ExecutionMode.ORT_PARALLEL
+    provider = ("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})
+    session = InferenceSession(file, sess_options=options, providers=[provider])
+    assert session.get_providers()[0] == "CPUExecutionProvider"
+
+
+def test_option_that_does_not_exist() -> None:
+    with pytest.raises(AttributeError, match="intra_op_threads"):
+        SessionOptions().intra_op_threads = 2  # pyright: ignore
+
+
+def test_configuration_entries() -> None:
+    options = SessionOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    with pytest.raises(OptionError) as caught:
+        options.get_session_config_entry("none")
+    assert str(caught.value) == "[option] key 'none': no such configuration entry"
+
+
+def test_names_that_onnxruntime_has_too() -> None:
+    theirs = onnxruntime.SessionOptions()
+    values = {name: getattr(SessionOptions(), name) for name in SessionOptions.__slots__ if name[0] != "_"}
+    assert {name for name in values if not hasattr(theirs, name)} == {"free_dimension_overrides"}
+    for name in ("intra_op_num_threads", "inter_op_num_threads", "enable_profiling", "log_severity_level"):
+        assert values[name] == getattr(theirs, name)
+    for name in RunOptions.__slots__:
+        assert getattr(RunOptions(), name) == getattr(onnxruntime.RunOptions(), name)
+    for level in GraphOptimizationLevel:
+        assert hasattr(onnxruntime.GraphOptimizationLevel, level.name)
+    ours = inspect.signature(InferenceSession.__init__).parameters
+    wanted = inspect.signature(onnxruntime.InferenceSession.__init__).parameters
+    assert list(ours)[:5] == list(wanted)[:5]
+    assert list(inspect.signature(InferenceSession.run).parameters) == [
+        "self",
+        "output_names",
+        "input_feed",
+        "run_options",
+    ]
+
+
+def test_other_provider_is_mentioned(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        InferenceSession(file, providers=["CUDAExecutionProvider", ("CPUExecutionProvider", {})])
+    assert caplog.messages == [
+        "provider CUDAExecutionProvider is not available, the model runs on CPUExecutionProvider"
+    ]
+
+
+def test_bad_feed(file: Path) -> None:
+    with pytest.raises(FeedError) as caught:
+        InferenceSession(file).run(["y", "z"], {"x": FEED})
+    assert str(caught.value) == "[feed] output 'z': the model has no such output; its outputs are 'y'"
+
+
+def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path) -> None:
+    import tilewright.driver.compile as compiler
+
+    seen: list[tuple[Any, dict[str, Any]]] = []
+
+    def compile_model(model: Any, **options: Any) -> Any:
+        seen.append((model, options))
+        return module.load(file)
+
+    monkeypatch.setattr(compiler, "compile_model", compile_model)
+    options = SessionOptions()
+    options.add_free_dimension_override_by_name("batch", 4)
+    path = tmp_path / "model.onnx"
+    InferenceSession(path, options)
+    InferenceSession(b"onnx", shapes={"n": "1..8"}, target="x86-64-v3")
+    assert seen == [
+        (path, {"shapes": {"batch": 4}, "target": None, "threads": None}),
+        (b"onnx", {"shapes": {"n": "1..8"}, "target": "x86-64-v3", "threads": None}),
+    ]

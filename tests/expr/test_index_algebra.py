@@ -1,0 +1,189 @@
+"""The index algebra against brute force: whatever is simplified keeps its value, whatever is proved holds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.expr.strategies import (
+    LOOPS, VARIABLES, I, J, K, M, N, conditions, indices, points, points_of_loops, selects, value,
+)  # fmt: skip
+from tilewright.expr import polynomial as poly
+from tilewright.expr.bounds import Bounds, interval, non_negative, prove
+from tilewright.expr.nodes import FALSE, TRUE, Binary, Expr, Select, Var, both, ceildiv, const, maximum, minimum
+from tilewright.expr.simplify import simplify, substitute
+
+WIDE = {I: (-3, 4), J: (-2, 3), K: (-1, 2), N: (1, 4), M: (0, 3)}
+SAMPLE = [p for k, p in enumerate(points(WIDE)) if k % 7 == 0]
+INSIDE = list(points_of_loops())[::3]
+
+
+def rebuilt(e: Expr) -> Expr:
+    """`e` through the simplifying operators, with nothing known about loop variables."""
+    return substitute(e, {Var("unused"): const(0)})
+
+
+@given(indices(10))
+def test_operators_keep_the_value_for_all_integers(e: Expr) -> None:
+    simpler = rebuilt(e)
+    for env in SAMPLE:
+        assert value(simpler, env) == value(e, env), (e, simpler, env)
+
+
+@given(st.one_of(indices(10), selects()))
+def test_simplify_keeps_the_value_within_the_bounds(e: Expr) -> None:
+    simpler = simplify(e, LOOPS)
+    for env in INSIDE:
+        assert value(simpler, env) == value(e, env), (e, simpler, env)
+
+
+@given(conditions())
+def test_conditions_keep_their_value(c: Expr) -> None:
+    wide, narrow = rebuilt(c), simplify(c, LOOPS)
+    for env in SAMPLE:
+        assert value(wide, env) == value(c, env), (c, wide, env)
+    for env in INSIDE:
+        assert value(narrow, env) == value(c, env), (c, narrow, env)
+
+
+@given(indices(8))
+def test_simplified_is_a_fixed_point_of_its_own_text(e: Expr) -> None:
+    once = rebuilt(e)
+    assert rebuilt(once) is once or all(value(rebuilt(once), p) == value(once, p) for p in SAMPLE)
+
+
+@given(indices(6), indices(6), indices(6))
+def test_sums_and_products_have_one_form(a: Expr, b: Expr, c: Expr) -> None:
+    a, b, c = rebuilt(a), rebuilt(b), rebuilt(c)
+    assert a + b is b + a
+    assert a * b is b * a
+    assert a - a is const(0)
+    forms = (poly.polynomial(a * (b + c)), poly.polynomial(a * b + a * c))
+    assert all(value(poly.expression(forms[0]), p) == value(poly.expression(forms[1]), p) for p in SAMPLE[::5])
+
+
+@given(indices(8))
+def test_intervals_contain_every_value(e: Expr) -> None:
+    for bounds, envs in ((Bounds(), SAMPLE), (LOOPS, INSIDE)):
+        low, high = interval(rebuilt(e), bounds)
+        for env in envs:
+            v = value(e, env)
+            assert low is None or low <= v, (e, low, env)
+            assert high is None or v <= high, (e, high, env)
+
+
+@given(conditions())
+def test_what_is_proved_holds(c: Expr) -> None:
+    if prove(c, LOOPS):
+        assert all(value(c, env) for env in INSIDE)
+
+
+@given(indices(6), st.integers(-2, 30))
+def test_what_is_proved_non_negative_is(e: Expr, offset: int) -> None:
+    shifted = rebuilt(e) + offset
+    if non_negative(shifted, LOOPS):
+        assert min(value(shifted, env) for env in INSIDE) >= 0
+
+
+@given(conditions(3), indices(5), st.integers(0, 12))
+def test_facts_restrict_only_the_points_where_they_hold(fact: Expr, e: Expr, offset: int) -> None:
+    known = LOOPS.assuming(fact)
+    goal = rebuilt(e) + offset >= 0
+    if prove(goal, known):
+        assert all(value(goal, env) for env in INSIDE if value(fact, env))
+    simpler = simplify(e, known)
+    assert all(value(simpler, env) == value(e, env) for env in INSIDE if value(fact, env))
+
+
+@given(indices(6), indices(4), st.sampled_from(VARIABLES))
+def test_substitution_is_composition(e: Expr, replacement: Expr, var: Var) -> None:
+    if var in (N, M):  # divisors must stay positive
+        replacement = const(3)
+    result = substitute(e, {var: replacement})
+    for env in SAMPLE[::3]:
+        assert value(result, env) == value(e, {**env, var: int(value(replacement, env))})
+
+
+@given(indices(8), indices(4))
+def test_division_of_polynomials(a: Expr, d: Expr) -> None:
+    p, q = poly.polynomial(rebuilt(a)), poly.polynomial(rebuilt(d))
+    if not q:
+        return
+    quotient, rest = poly.divided(p, q)
+    assert poly.added(poly.multiplied(quotient, q), rest) == p
+
+
+X, Y = Var("x"), Var("y")
+FORMS: list[tuple[Expr, str]] = [
+    (X * 16 + Y - Y, "x * 16"),
+    ((X * 16 + 3) // 16, "x"),
+    ((X * 16 + 3) % 16, "3"),
+    ((X * N + Y * N) // N, "x + y"),
+    (X // 4 // 8, "x // 32"),
+    (X // 8 * 8 + X % 8, "x"),
+    (X - X // 8 * 8, "x % 8"),
+    (X % 8 - X % 8 // 4 * 4, "x % 4"),
+    (X % 32 % 8, "x % 8"),
+    ((X * 6 + 4) % 4, "x % 2 * 2"),
+    ((X * 6 + 3) // 4, "(x * 3 + 1) // 2"),
+    (ceildiv(N * 16, 16), "N"),
+    (-X + X * 3, "x * 2"),
+    (2 - X, "x * (-1) + 2"),
+    (X * -3 - 2, "x * (-3) - 2"),
+    (minimum(N, N + 1), "N"),
+    (maximum(X, X - 2), "x"),
+    (minimum(X, Y), "min(x, y)"),
+    (both(X < X + 1, Y < 3), "y < 3"),
+]
+
+
+@pytest.mark.parametrize(("e", "text"), FORMS, ids=[t for _, t in FORMS])
+def test_forms(e: Expr, text: str) -> None:
+    assert str(e) == text
+
+
+PROOFS = [
+    (I * 16 + J < N * 16, Bounds().with_loop(I, N).with_loop(J, const(16))),
+    (I * M + J < N * M, Bounds().with_loop(I, N).with_loop(J, M)),
+    (K // M < N, Bounds().with_loop(K, N * M)),
+    (K % M < M, Bounds().with_loop(K, N * M)),
+    (K // M // N < 7, Bounds().with_loop(K, N * M * 7)),
+    (I < ceildiv(N, 16), Bounds().with_loop(I, N).with_loop(J, const(16)).assuming(I * 16 + J < N)),
+    (I * 8 + J < N, Bounds().with_loop(I, N // 8).with_loop(J, const(8))),
+    (N // 8 * 8 + J < N, Bounds().with_loop(J, N % 8)),
+    (minimum(I, M) <= M, Bounds()),
+    (minimum(maximum(I, const(0)), N - 1) < N, Bounds()),
+    (minimum(maximum(I, const(0)), N - 1) >= 0, Bounds()),
+    (I - 1 >= 0, Bounds().with_loop(I, N).assuming(both(I < 3, I >= 1))),
+    (Binary("or", I < 0, I < N), Bounds().with_loop(I, N)),
+]
+
+
+@pytest.mark.parametrize(("goal", "known"), PROOFS, ids=[str(g) for g, _ in PROOFS])
+def test_proofs_that_schedules_need(goal: Expr, known: Bounds) -> None:
+    assert prove(goal, known)
+
+
+def test_what_does_not_hold_is_not_proved() -> None:
+    known = Bounds().with_loop(I, N)
+    for goal in (I < N - 1, I >= 1, I * 2 < N, N >= 2, I < M):
+        assert not prove(goal, known)
+
+
+def test_divisor_of_unknown_sign_says_nothing_about_the_remainder() -> None:
+    """int64 data are expressions too: -7 % -3 is -1."""
+    assert interval(X % Y) == (None, None)
+    assert interval(X // Y, Bounds().with_loop(X, const(9))) == (None, None)
+    assert not prove(X % Y >= 0)
+
+
+def test_a_select_arm_uses_its_condition_and_only_that_arm() -> None:
+    e = Select(X < 4, maximum(X, const(4)), maximum(X, const(4)) + 1)
+    assert str(simplify(e, Bounds())) == "select(x < 4, 4, max(4, x) + 1)"
+
+
+def test_folding_of_conditions() -> None:
+    assert both() is TRUE
+    assert both(X < Y, FALSE) is FALSE
+    assert both(TRUE, X < Y) is (X < Y)
+    assert X.equals(X) is TRUE
+    assert (X + 1).equals(X) is FALSE

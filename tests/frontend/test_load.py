@@ -1,0 +1,191 @@
+"""Models that load: constants, functions, sub-graphs, order, attributes, metadata."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.frontend.onnx_models import add_initializer, model
+
+from tilewright.expr.dtype import DTYPES
+from tilewright.frontend.onnx import load_onnx
+
+
+def test_path_bytes_and_proto_are_the_same(tmp_path):
+    proto = model("a = Relu(x)  y = Add(a, w)")
+    add_initializer(proto, "w", np.arange(4, dtype=np.float32))
+    onnx.save(proto, tmp_path / "m.onnx")
+    graphs = [load_onnx(s) for s in (tmp_path / "m.onnx", str(tmp_path / "m.onnx"), proto.SerializeToString(), proto)]
+    for graph in graphs:
+        assert [n.label for n in graph.nodes] == ["n0 (Relu)", "n1 (Add)"]
+        np.testing.assert_array_equal(graph.constants["w"], np.arange(4, dtype=np.float32))
+        assert graph.outputs == ("y",)
+
+
+@pytest.mark.parametrize("name", list(DTYPES))
+@pytest.mark.parametrize("raw", [True, False])
+def test_initializers_of_every_type(name, raw):
+    dtype = DTYPES[name].numpy
+    values = np.random.default_rng(3).integers(0, 2 if name == "bool" else 100, (2, 3)).astype(dtype)
+    tensor = onnx.numpy_helper.from_array(values, "w")
+    if not raw:
+        bits = values.view(np.uint16) if name in ("float16", "bfloat16") else values.astype(np.int32)
+        field = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}.get(name, "int32_data")
+        field = "uint64_data" if name in ("uint32", "uint64") else field
+        tensor.ClearField("raw_data")
+        getattr(tensor, field).extend(
+            (values if name.startswith(("float32", "float64", "uint", "int")) else bits).reshape(-1).tolist()
+        )
+    proto = model("y = Identity(w)", outputs="float y")
+    proto.graph.output[0].type.tensor_type.elem_type = tensor.data_type
+    proto.graph.initializer.append(tensor)
+    found = load_onnx(proto).constants["w"]
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, values)
+
+
+def test_constants_of_every_form():
+    proto = model(
+        "a = Constant <value_float = 1.5> ()  b = Constant <value_ints = [1, 2]> ()  c = Constant <value_int = 3> () "
+        "d = Constant <value_floats = [1.0, 2.0]> ()  e = Constant <value = int32[2] {7, 8}> ()  y = Relu(x)"
+    )
+    values = proto.graph.node[0].attribute[0]
+    assert values.name == "value_float"
+    sparse = onnx.SparseTensorProto(
+        values=helper.make_tensor("s", TensorProto.FLOAT, [2], [5.0, 6.0]),
+        indices=helper.make_tensor("i", TensorProto.INT64, [2], [1, 3]), dims=[2, 2],
+    )  # fmt: skip
+    proto.graph.sparse_initializer.append(sparse)
+    constants = load_onnx(proto).constants
+    assert {k: (v.dtype.name, v.tolist()) for k, v in constants.items()} == {
+        "a": ("float32", 1.5), "b": ("int64", [1, 2]), "c": ("int64", 3), "d": ("float32", [1.0, 2.0]),
+        "e": ("int32", [7, 8]), "s": ("float32", [[0.0, 5.0], [0.0, 6.0]]),
+    }  # fmt: skip
+
+
+def test_strings_stay_with_the_reference_evaluator():
+    proto = model('c = Constant <value_strings = ["a"]> ()  y = Relu(x)')
+    graph = load_onnx(proto)
+    assert [n.op_type for n in graph.nodes] == ["Constant", "Relu"]
+    assert "c" not in graph.constants
+
+
+def test_nodes_are_sorted():
+    graph = load_onnx(model("y = Relu(b)  b = Abs(a)  a = Neg(x)"))
+    assert [n.op_type for n in graph.nodes] == ["Neg", "Abs", "Relu"]
+
+
+def test_nodes_in_order_keep_it():
+    graph = load_onnx(model("a = Relu(x)  b = Abs(x)  c = Neg(b)  y = Add(a, c)"))
+    assert [n.name for n in graph.nodes] == ["n0", "n1", "n2", "n3"]
+
+
+def test_names_of_nodes_are_unique():
+    proto = model("a = Relu(x)  b = Abs(a)  y = Relu(b)")
+    for node, name in zip(proto.graph.node, ("same", "same", ""), strict=True):
+        node.name = name
+    assert [n.name for n in load_onnx(proto).nodes] == ["same", "same#1", "Relu#2"]
+
+
+def test_attributes():
+    body = 'y = Conv <auto_pad = "VALID", dilations = [1, 1], group = 1> (x, w)'
+    (node,) = load_onnx(model(body, inputs="float[1,1,4,4] x, float[1,1,3,3] w", outputs="float y")).nodes
+    assert node.attributes == {"auto_pad": "VALID", "dilations": (1, 1), "group": 1}
+    assert not node.nested
+
+
+def test_initializer_that_is_an_input_is_a_constant():
+    proto = model("y = Add(x, w)", inputs="float[N, 4] x, float[4] w")
+    add_initializer(proto, "w", np.ones(4, np.float32))
+    graph = load_onnx(proto)
+    assert [v.name for v in graph.inputs] == ["x"]
+    assert "w" in graph.constants
+
+
+def test_model_functions_are_inlined():
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+        g (float[N] x) => (float[N] y) { y = own.twice(x) }
+        <domain: "own", opset_import: ["" : 18]>
+        twice (a) => (b) { c = Relu(a)  b = Add(c, c) }
+    """)
+    assert [n.op_type for n in load_onnx(proto).nodes] == ["Relu", "Add"]
+
+
+def test_operators_that_onnx_defines_by_functions_are_inlined():
+    ops = [n.op_type for n in load_onnx(model("y = Bernoulli <seed = 1.0> (x)")).nodes]
+    assert "Bernoulli" not in ops
+    assert "RandomUniformLike" in ops
+
+
+def test_large_initializers_stay_out_of_inlining():
+    proto = model("a = Bernoulli <seed = 1.0> (w)  y = Add(x, a)")
+    add_initializer(proto, "w", np.zeros(4, np.float32))
+    graph = load_onnx(proto)
+    assert [v.name for v in graph.inputs] == ["x"]
+    assert "w" in graph.constants
+
+
+BRANCHES = """y = If (c) <then_branch = t () => (float[N, 4] a) { b = Relu(x)  a = Mul(b, x) },
+                         else_branch = e () => (float[N, 4] a) { a = Neg(x) }>"""
+
+
+def test_captured_values_are_inputs():
+    graph = load_onnx(model(BRANCHES, inputs="bool c, float[N, 4] x"))
+    (node,) = graph.nodes
+    assert node.inputs == ("c", "x")
+    assert node.captures == ("x",)
+    assert node.arguments == ("c",)
+    assert node.nested
+
+
+def test_captured_values_are_ordered():
+    proto = model(
+        BRANCHES.replace("(x)", "(z)").replace(", x)", ", z)") + " z = Abs(x)", inputs="bool c, float[N, 4] x"
+    )
+    assert [n.op_type for n in load_onnx(proto).nodes] == ["Abs", "If"]
+
+
+@pytest.mark.parametrize(("value", "ops"), [(True, ["Relu", "Mul", "Identity"]), (False, ["Neg", "Identity"])])
+def test_if_on_a_constant_is_inlined(value, ops):
+    proto = model(BRANCHES, inputs="float[N, 4] x")
+    add_initializer(proto, "c", np.array(value))
+    graph = load_onnx(proto)
+    assert [n.op_type for n in graph.nodes] == ops
+    assert graph.nodes[-1].outputs == ("y",)
+
+
+def test_inlined_branches_have_names_of_their_own():
+    body = BRANCHES.replace("y =", "p =") + " " + BRANCHES.replace("y =", "q =") + " y = Add(p, q)"
+    proto = model(body, inputs="float[N, 4] x")
+    add_initializer(proto, "c", np.array(True))
+    graph = load_onnx(proto)
+    values = [o for n in graph.nodes for o in n.outputs]
+    assert len(values) == len(set(values)) == 7
+
+
+def test_metadata():
+    proto = model("y = Relu(x)")
+    proto.producer_name, proto.doc_string, proto.model_version = "maker", "text", 3
+    helper.set_model_props(proto, {"character": "a\nb", "graph_name": "mine"})
+    found = load_onnx(proto).metadata
+    assert found["producer_name"] == "maker"
+    assert found["description"] == "text"
+    assert found["model_version"] == "3"
+    assert found["custom:character"] == "a\nb"
+    assert (found["graph_name"], found["custom:graph_name"]) == ("g", "mine")
+
+
+def test_ai_onnx_is_the_standard_domain():
+    proto = model("y = Relu(x)")
+    proto.opset_import[0].domain = proto.graph.node[0].domain = "ai.onnx"
+    graph = load_onnx(proto)
+    assert graph.nodes[0].domain == ""
+    assert graph.opsets == {"": 18}
+
+
+def test_importing_the_front_end_does_not_import_onnx():
+    code = "import sys, tilewright.frontend.onnx; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,81 @@
+"""Runs programs with the NumPy evaluation of their stages, and models with ONNX's reference evaluator."""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+from tilewright.errors import FallbackWarning
+from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
+from tilewright.expr.nodes import Const, Var
+from tilewright.frontend.onnx import load_onnx
+from tilewright.graph.ir import Array
+from tilewright.graph.lower import lower
+from tilewright.graph.passes import simplify_graph
+from tilewright.graph.program import Fallback, Program
+
+
+def bind(symbols: dict[Var, int], shape: tuple, actual: tuple[int, ...]) -> None:
+    """Checks an array's shape against sizes, binding symbols that are met first."""
+    assert len(shape) == len(actual)
+    for size, n in zip(shape, actual, strict=True):
+        if isinstance(size, Var):
+            assert symbols.setdefault(size, n) == n, f"{size} is {symbols[size]} and {n}"
+            assert (size.lo or 0) <= n <= (size.hi or n)
+        elif isinstance(size, Const):
+            assert size.value == n
+        else:
+            assert int(evaluate_expr(size, Environment({v: np.int64(k) for v, k in symbols.items()}, {}))) == n
+
+
+def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+    """The outputs of a program; constraints are checked, and every buffer's shape."""
+    symbols: dict[Var, int] = {}
+    buffers = dict(program.constants)
+    for name, buffer in zip(program.input_names, program.inputs, strict=True):
+        buffers[buffer.name] = feeds[name]
+        bind(symbols, buffer.shape, feeds[name].shape)
+        assert feeds[name].dtype == buffer.dtype.numpy
+    for constraint in program.constraints:
+        variables = {v: np.int64(n) for v, n in symbols.items()}
+        assert evaluate_expr(constraint.condition, Environment(variables, {})), constraint.message
+    for step in program.steps:
+        if isinstance(step, Fallback):
+            session = ReferenceEvaluator(onnx.ModelProto.FromString(step.model))
+            results = session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
+            for buffer, result in zip(step.outputs, results, strict=True):
+                assert buffer.name not in buffers
+                buffers[buffer.name] = np.asarray(result).astype(buffer.dtype.numpy, copy=False)
+                bind(symbols, buffer.shape, buffers[buffer.name].shape)
+        else:
+            assert step.output.name not in buffers
+            buffers[step.output.name] = evaluate(step, buffers, symbols)
+    for _, buffer in program.outputs:
+        bind(symbols, buffer.shape, buffers[buffer.name].shape)
+    return [buffers[b.name] for _, b in program.outputs]
+
+
+def program_of(model: onnx.ModelProto | str, shapes: Mapping | None = None, *, simplify: bool = True) -> Program:
+    """The program of a model; nodes on the reference evaluator are no error."""
+    graph = load_onnx(model, shapes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        return lower(simplify_graph(graph) if simplify else graph)
+
+
+def assert_same(model: onnx.ModelProto, feeds: Mapping[str, Array], *, rtol: float = 1e-5, simplify: bool = True) -> Program:
+    """A model's program gives what the reference evaluator gives; returns the program."""
+    program = program_of(model, simplify=simplify)
+    # The reference evaluator has no grouped ConvTranspose.
+    if any(n.op_type == "ConvTranspose" for n in model.graph.node):
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        expected = session.run(None, dict(feeds))
+    else:
+        expected = ReferenceEvaluator(model).run(None, dict(feeds))
+    for (name, buffer), got, wanted in zip(program.outputs, run_program(program, feeds), expected, strict=True):
+        assert got.dtype == wanted.dtype == buffer.dtype.numpy, name
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol, err_msg=name)
+    return program

@@ -1,0 +1,83 @@
+"""What constraints say about symbols."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.errors import ModelError
+from tilewright.expr import dtype
+from tilewright.expr.evaluate import Environment, evaluate_expr
+from tilewright.expr.nodes import Const, Var, const, maximum, minimum
+from tilewright.graph.ir import Graph, TensorType, Value
+from tilewright.graph.program import Constraint
+from tilewright.graph.refine import refined_symbols, with_symbols
+
+N, M, H = Var("n", 1, 1000), Var("m", 0, 64), Var("h", 1, 10**6)
+GRAPH = Graph(
+    "g", (Value("x", TensorType(dtype.float32, (N, M, H))),), (), {}, (), (N, M, H), symbol_names={"h": "height"}
+)
+
+
+def refined(*conditions):
+    return refined_symbols(GRAPH, [Constraint(c, f"node {k}") for k, c in enumerate(conditions)])
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (N.equals(M), {N: Var("n", 1, 64), M: Var("n", 1, 64)}),
+        (N.equals(7), {N: const(7)}),
+        (minimum(512, N).equals(N), {N: Var("n", 1, 512)}),
+        (N.equals(maximum(3, N)), {N: Var("n", 3, 1000)}),
+        ((H + 31) // 32 >= 2, {H: Var("h", 33, 10**6)}),
+        (((H + 15) // 48).equals(1), {H: Var("h", 33, 80)}),
+        (((H + 15) // 48 * N).equals(N), {H: Var("h", 33, 80)}),
+        (((H + 15) // 48 * N * 120) <= N * 360, {H: Var("h", 1, 176)}),
+        (N < 5, {N: Var("n", 1, 4)}),
+        (10 - N * 2 >= const(0), {N: Var("n", 1, 5)}),
+        ((N % 4).equals(0), {}),
+        (((H + 15) // 16).equals((H + 31) // 32 * 2), {}),
+        ((N + M).equals(H), {}),
+        (N.equals(Var("other", 1, 5)), {}),
+    ],
+)
+def test_refinement(condition, expected):
+    assert refined(condition) == expected
+
+
+def test_several_conditions():
+    assert refined(N.equals(M), M < 9, H >= N, H.equals(N)) == {v: Var("n", 1, 8) for v in (N, M, H)}
+
+
+def test_symbols_are_replaced_in_inputs():
+    graph = with_symbols(GRAPH, refined(N.equals(M), H.equals(3)))
+    assert str(graph.inputs[0].type) == "float32[n, n, 3]"
+    assert [(s.name, s.lo, s.hi) for s in graph.symbols] == [("n", 1, 64)]
+
+
+def test_conditions_that_cannot_hold():
+    with pytest.raises(ModelError) as caught:
+        refined((H * 3).equals(H * 2 + 10**6 + 1), M.equals(70), N.equals(3), N.equals(4))
+    assert [str(p) for p in caught.value.problems] == [
+        "[shape] model: node 0: dimension 'height' has no such size in its range 1..1000000",
+        "[shape] model: node 1: holds for no sizes in the declared ranges",
+        "[shape] model: node 3: holds for no sizes in the declared ranges",
+    ]
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 50), st.integers(-3, 30), st.sampled_from(["le", "eq", "lt"]))
+def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
+    symbol = Var("s", 1, 60)
+    graph = Graph("g", (Value("x", TensorType(dtype.float32, (symbol,))),), (), {}, (), (symbol,))
+    size = (symbol * factor + offset) // divisor
+    condition = {"le": size <= bound, "eq": size.equals(bound), "lt": bound - size < 0}[op]
+    holds = {n for n in range(1, 61) if evaluate_expr(condition, Environment({symbol: n}, {}))}
+    if isinstance(condition, Const):
+        return
+    try:
+        new = refined_symbols(graph, [Constraint(condition, "c")]).get(symbol, symbol)
+    except ModelError:
+        assert not holds
+        return
+    left = {new.value} if isinstance(new, Const) else set(range(new.lo, new.hi + 1))
+    assert left == holds

@@ -1,0 +1,112 @@
+"""Attention against ONNX's reference."""
+
+import numpy as np
+import pytest
+from tests.ops.harness import check, define, reference_outputs
+
+from tilewright.errors import ShapeError, UnsupportedError
+
+RNG = np.random.default_rng(29)
+
+
+def normal(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def compare(inputs, attributes=None, **options):
+    check("Attention", inputs, attributes or {}, known=(), rtol=1e-4, atol=1e-5, **options)
+
+
+def qkv(heads=4, kv_heads=4, queries=5, keys=7, size=8, value_size=6, batch=2):
+    return [
+        normal(batch, heads, queries, size),
+        normal(batch, kv_heads, keys, size),
+        normal(batch, kv_heads, keys, value_size),
+    ]
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"scale": 0.3}, {"softcap": 2.0}, {"is_causal": 1}, {"is_causal": 1, "softcap": 1.5, "scale": 2.0}],
+)
+def test_variants(attributes, kv_heads, opset):
+    compare(qkv(kv_heads=kv_heads), attributes, opset=opset)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (2, 1, 5, 7), (2, 4, 5, 7), (1, 4, 1, 7)])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks(shape, kind):
+    mask = RNG.random(shape) > 0.3 if kind == "bool" else normal(*shape)
+    compare([*qkv(), mask])
+    # The reference builds the causal mask with the mask's own number of rows, so it is given all of them.
+    inputs = [*qkv(), mask]
+    full = np.broadcast_to(mask, (2, 4, 5, 7)).copy()
+    want = reference_outputs("onnx", "Attention", [*inputs[:3], full], {"is_causal": 1}, 24, 1, "")
+    compare(inputs, {"is_causal": 1}, reference=lambda *_: want)
+
+
+def test_a_short_mask_ends_with_masked_positions():
+    for mask in (normal(5, 4), RNG.random((5, 4)) > 0.3):
+        compare([*qkv(), mask], symbolic=False)
+
+
+def test_a_row_in_which_everything_is_masked_gives_zeros():
+    mask = np.ones((5, 7), bool)
+    mask[2] = False
+    y = check("Attention", [*qkv(), mask], known=(), rtol=1e-4, atol=1e-5)[0]
+    assert (y[:, :, 2] == 0).all()
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_three_dimensional_inputs(kv_heads, causal):
+    inputs = [normal(2, 5, 4 * 8), normal(2, 7, kv_heads * 8), normal(2, 7, kv_heads * 6)]
+    attributes = {"q_num_heads": 4, "kv_num_heads": kv_heads, "is_causal": causal}
+    # symbolic hidden sizes would have to be multiples of the heads; models state them
+    compare(inputs, attributes, symbolic=False)
+    _, (y,) = define("Attention", inputs, attributes)
+    assert [str(n) for n in y.shape] == ["2", "5", "24"]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_past_and_present(causal):
+    inputs = [*qkv(queries=3, keys=3), None, normal(2, 4, 6, 8), normal(2, 4, 6, 6)]
+    compare(inputs, {"is_causal": causal}, outputs=3)
+    compare([*inputs[:3], normal(3, 9), *inputs[4:]], {"is_causal": causal}, outputs=3)
+
+
+def test_half_precision_works_in_single():
+    inputs = [x.astype(np.float16) for x in qkv()]
+    check("Attention", inputs, known=(), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "message"),
+    [
+        ([(2, 4, 5, 8), (2, 4, 7, 9), (2, 4, 7, 6)], {}, "head size of K: expected 8, got 9"),
+        ([(2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 6, 6)], {}, "positions of V: expected 7, got 6"),
+        ([(2, 4, 5, 8), (3, 4, 7, 8), (3, 4, 7, 6)], {}, "batch of K: expected 2, got 3"),
+        ([(2, 4, 5, 8), (2, 3, 7, 8), (2, 3, 7, 6)], {}, "heads of Q: expected a multiple of 3, got 4"),
+        ([(2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 6), (5, 8)], {}, "attn_mask: expected 7, got 8"),
+        ([(2, 5, 8), (2, 7, 8), (2, 7, 8)], {}, "3-dimensional inputs need q_num_heads and kv_num_heads"),
+        (
+            [(2, 5, 8), (2, 7, 8), (2, 7, 8)],
+            {"q_num_heads": 3, "kv_num_heads": 3},
+            "Q: expected a multiple of 3 heads, got 8",
+        ),
+        ([(5, 8), (7, 8), (7, 8)], {}, "Q: expected 3 dimensions, got 2"),
+    ],
+)
+def test_attention_refuses(shapes, attributes, message):
+    with pytest.raises(ShapeError, match=message):
+        define("Attention", [normal(*s) for s in shapes], attributes)
+
+
+def test_what_the_reference_runs_instead():
+    with pytest.raises(UnsupportedError, match="output qk_matmul_output is not expressed"):
+        define("Attention", qkv(), outputs=4)
+    with pytest.raises(UnsupportedError, match="input nonpad_kv_seqlen is not expressed"):
+        define("Attention", [*qkv(), None, None, None, np.array([3, 4])], known=())

@@ -1,0 +1,334 @@
+"""Element-wise operators against ONNX's reference evaluator."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ops.harness import check, define
+
+from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Binary, Select, walk
+
+rng = np.random.default_rng(7)
+
+
+def floats(*shape, dtype=np.float32, low=-3.0, high=3.0):
+    return rng.uniform(low, high, shape).astype(dtype)
+
+
+def ints(*shape, dtype=np.int64, low=-9, high=10):
+    return rng.integers(low if np.dtype(dtype).kind == "i" else 0, high, shape).astype(dtype)
+
+
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.5], np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize(
+    "op",
+    ["Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh",
+     "Erf", "Floor", "Ceil", "Round", "Reciprocal", "Abs", "Neg", "Sign"],
+)  # fmt: skip
+def test_functions(op, dtype):
+    if op == "Erf" and dtype == np.float64:
+        exact = np.vectorize(math.erf, otypes=[np.float64])
+        check(op, [floats(3, 4, dtype=dtype)], reference=exact)
+        return
+    low, high = {"Acosh": (1, 4), "Log": (0.1, 4), "Sqrt": (0, 4), "Reciprocal": (0.3, 2)}.get(op, (-0.95, 0.95))
+    check(op, [floats(3, 1, 4, dtype=dtype, low=low, high=high)])
+
+
+@pytest.mark.parametrize("op", ["Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Exp", "Relu", "IsNaN"])
+def test_special_values(op):
+    check(op, [SPECIAL])
+
+
+@pytest.mark.parametrize("op", ["Abs", "Neg", "Sign"])
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_functions_of_integers(op, dtype):
+    check(op, [ints(4, 3, dtype=dtype)])
+
+
+def test_abs_of_unsigned():
+    check("Abs", [ints(4, dtype=np.uint8, high=255)])
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Relu", {}), ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 1.7}), ("Selu", {}),
+        ("Selu", {"alpha": 2.0, "gamma": 3.0}), ("Celu", {"alpha": 2.0}), ("ThresholdedRelu", {"alpha": 0.6}),
+        ("Sigmoid", {}), ("Tanh", {}), ("Softplus", {}), ("Softsign", {}), ("HardSigmoid", {}),
+        ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.4}), ("HardSwish", {}), ("Mish", {}), ("Gelu", {}),
+        ("Gelu", {"approximate": "tanh"}), ("Shrink", {"lambd": 1.5, "bias": 0.5}), ("Swish", {"alpha": 1.3}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_activations(op, attributes, dtype):
+    x = floats(2, 3, 5, dtype=dtype, low=-6, high=6)
+    if op == "Swish":
+        wide = x.astype(np.float64)
+        reference = (wide / (1 + np.exp(-1.3 * wide))).astype(dtype)
+        check(op, [x], attributes, reference=lambda _: reference, atol=1e-3 if dtype == np.float16 else 1e-6)
+    else:
+        check(
+            op, [x], attributes, rtol=2e-2 if dtype == np.float16 else 2e-5, atol=1e-2 if dtype == np.float16 else 2e-6
+        )
+
+
+def test_large_arguments_stay_finite():
+    x = np.array([-200.0, 200.0, -88.0, 89.0], np.float32)
+    for op in ("Sigmoid", "Softplus", "Mish", "Elu", "Gelu"):
+        assert np.isfinite(check(op, [x], rtol=1e-5, reference=lambda a, op=op: _exact(op, a))[0]).all()
+
+
+def _exact(op, x):
+    x = x.astype(np.float64)
+    soft = np.logaddexp(x, 0)
+    result = {
+        "Sigmoid": np.exp(-np.logaddexp(-x, 0)), "Softplus": soft, "Mish": x * np.tanh(soft),
+        "Elu": np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+        "Gelu": x * 0.5 * (1 + np.array([math.erf(v / math.sqrt(2)) for v in x])),
+    }  # fmt: skip
+    return result[op].astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (3, 1)), ((4,), (2, 3, 4)), ((), (3, 2)), ((1, 5), (5, 1))]
+)
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "PRelu"])
+def test_two_operands_broadcast(op, shapes):
+    if op == "PRelu" and (len(shapes[0]) < len(shapes[1]) or shapes[0] == (1, 5)):
+        shapes = ((2, 3, 4), (3, 1))
+    a, b = floats(*shapes[0], low=0.2), floats(*shapes[1], low=0.2)
+    if op == "PRelu":
+        a -= 1.5
+    check(op, [a, b], reference=_mean if op == "Mean" else "onnx")
+
+
+def _mean(*operands):
+    return np.mean(np.broadcast_arrays(*operands), axis=0, dtype=np.float32)
+
+
+@pytest.mark.parametrize("opset", [7, 13, 21])
+@pytest.mark.parametrize("op", ["Add", "Mul", "Max", "Mean"])
+def test_versions_of_arithmetic(op, opset):
+    check(op, [floats(3, 4), floats(4)], opset=opset)
+
+
+@pytest.mark.parametrize("op", ["Min", "Max", "Sum", "Mean"])
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_any_number_of_operands(op, count):
+    operands = [floats(2, 3) if k % 2 else floats(3) for k in range(count)]
+    check(op, operands, reference=_mean if op == "Mean" else "onnx")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32])
+def test_integer_division_rounds_towards_zero(dtype):
+    a, b = ints(200, dtype=dtype, low=-40, high=40), ints(200, dtype=dtype, low=-7, high=8)
+    b[b == 0] = 3
+    check("Div", [a, b], known=(), reference=lambda x, y: np.trunc(x / y).astype(x.dtype))
+    check("Mod", [a, b], known=())
+    check("Mod", [a, b], {"fmod": 1}, known=())
+    for divisor in (1, 3, -2) if np.dtype(dtype).kind == "i" else (1, 3):
+        c = np.array(divisor, dtype)
+        check("Div", [a, c], reference=lambda x, y: np.trunc(x / y).astype(x.dtype))
+        check("Mod", [a, c])
+        check("Mod", [a, c], {"fmod": 1})
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_division_by_zero_and_overflow_do_not_trap(dtype):
+    a = np.array([5, 0, np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+    b = np.array([0, 0, -1 if np.dtype(dtype).kind == "i" else 1, 2], dtype)
+    for op, attributes in (("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})):
+        d, _ = define(op, [a, b], attributes, known=())
+        divisors = [e for stage in d.stages for e in _divisors(stage)]
+        # Every divisor is a choice that replaces zero; literals are not zero.
+        assert divisors
+        assert all(isinstance(e, Select) for e in divisors)
+    smallest, largest = a[2], a[3]
+    expected = np.array([smallest, largest // 2], dtype)  # negating the smallest number wraps around to itself
+    check("Div", [a[2:], b[2:]], known=(), reference=lambda *_: expected)
+
+
+def _divisors(stage):
+    assert isinstance(stage, Computation)
+    return [e.b for e in walk(stage.body) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
+
+
+def test_float_remainder():
+    check("Mod", [floats(30, low=-9, high=9), floats(30, low=1, high=3)], {"fmod": 1})
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, -1, 0.5, 2.5])
+def test_power_with_a_literal_exponent(exponent):
+    check("Pow", [floats(3, 4, low=0.2), np.array(exponent, np.float32)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent"),
+    [(np.float32, np.int64), (np.int64, np.float32), (np.int32, np.int32), (np.float16, np.float32)],
+)
+def test_power_of_mixed_types(base, exponent):
+    a = ints(4, 3, low=1, high=5).astype(base)
+    check("Pow", [a, np.array([0, 2, 3], exponent)], known=())
+    check("Pow", [a, np.array([0, 2, 3], exponent)], known=(1,))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (None, 1.0), (0.5, None), (None, None)])
+@pytest.mark.parametrize("opset", [7, 11, 13])
+def test_clip(low, high, opset):
+    x = floats(4, 5)
+    if opset < 11:
+        attributes = {k: v for k, v in (("min", low), ("max", high)) if v is not None}
+        check("Clip", [x], attributes, opset=opset, reference=lambda a: np.clip(a, low, high) if attributes else a)
+        return
+    limits = [None if v is None else np.array(v, np.float32) for v in (low, high)]
+    check("Clip", [x, *limits], opset=opset)
+    check("Clip", [x, *limits], opset=opset, known=())
+
+
+def test_clip_of_integers_and_one_element_limits():
+    check("Clip", [ints(10), np.array(-2), np.array(4)])
+    check(
+        "Clip",
+        [floats(10), np.array([0.0], np.float32), np.array([1.0], np.float32)],
+        reference=lambda x, a, b: x.clip(0, 1),
+    )
+
+
+@pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64])
+def test_comparisons(op, dtype):
+    check(op, [ints(4, 6, low=0, high=3).astype(dtype), ints(6, low=0, high=3).astype(dtype)])
+
+
+def test_comparisons_with_nan_are_false():
+    for op in ("Equal", "Less", "GreaterOrEqual"):
+        check(op, [SPECIAL, SPECIAL[::-1].copy()])
+
+
+@pytest.mark.parametrize("op", ["And", "Or", "Xor"])
+def test_logic(op):
+    check(op, [ints(3, 4, low=0, high=2).astype(bool), ints(4, low=0, high=2).astype(bool)], known=())
+
+
+def test_not():
+    check("Not", [ints(9, low=0, high=2).astype(bool)])
+
+
+@pytest.mark.parametrize("op", ["BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_bits(op, dtype):
+    operands = [ints(3, 4, dtype=dtype, high=100), ints(4, dtype=dtype, high=100)]
+    check(op, operands[: 1 if op == "BitwiseNot" else 2], known=())
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_bit_shift(direction):
+    a, b = ints(3, 4, dtype=np.uint8, high=200), ints(4, dtype=np.uint8, high=7)
+    check("BitShift", [a, b], {"direction": direction}, known=())
+    wide = np.full(4, 9, np.uint8)
+    check("BitShift", [a, wide], {"direction": direction}, known=(), reference=lambda x, y: np.zeros_like(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
+def test_where(dtype):
+    a, b = ints(3, 1).astype(dtype), ints(2, 1, 4).astype(dtype)
+    check("Where", [ints(3, 4, low=0, high=2).astype(bool), a, b], known=())
+
+
+@pytest.mark.parametrize(("negative", "positive"), [(0, 1), (1, 0), (1, 1), (0, 0)])
+def test_is_inf(negative, positive):
+    check("IsInf", [SPECIAL], {"detect_negative": negative, "detect_positive": positive})
+    check("IsInf", [SPECIAL.astype(np.float16)], {"detect_negative": negative, "detect_positive": positive}, opset=20)
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float64, np.float16, np.int32, np.int64, np.uint8, bool])
+@pytest.mark.parametrize("target", [1, 2, 3, 6, 7, 9, 10, 11, 12])
+def test_cast(source, target):
+    check("Cast", [floats(6, low=0, high=90).astype(source)], {"to": target})
+
+
+def test_cast_like_and_bfloat16():
+    check("CastLike", [floats(5), ints(1, dtype=np.int32)], known=())
+    import ml_dtypes
+
+    x = floats(5)
+    check("Cast", [x], {"to": 16}, reference=lambda a: a.astype(ml_dtypes.bfloat16), rtol=0, atol=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_broadcast_of_random_shapes(data):
+    full = data.draw(st.lists(st.integers(1, 4), min_size=0, max_size=4))
+    shapes = [
+        [1 if data.draw(st.booleans()) else n for n in full[data.draw(st.integers(0, len(full))) :]] for _ in range(3)
+    ]
+    check("Sum", [floats(*s) for s in shapes])
+
+
+def test_dropout_and_identity_move_nothing():
+    x = floats(3, 4)
+    for op, opset in (("Dropout", 7), ("Dropout", 12), ("Dropout", 13), ("Identity", 14)):
+        check(op, [x], opset=opset)
+        assert define(op, [x], opset=opset)[0].stages == []
+    check("Dropout", [x], outputs=2, opset=13)
+    check("Dropout", [x, np.array(0.3, np.float32), np.array(False)], opset=13)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "error", "message"),
+    [
+        ("Add", [floats(2), floats(3)], {}, ShapeError,
+         "[shape] node node (Add): broadcast along dimension 0: sizes 2 and 3 differ"),
+        ("Add", [floats(2), ints(2)], {}, ShapeError,
+         "[shape] node node (Add): input 1: expected type float32, got int64"),
+        ("Add", [floats(2), None], {}, ShapeError, "[shape] node node (Add): input 1 is missing"),
+        ("Max", [], {}, ShapeError, "[shape] node node (Max): expected at least 1 input, got 0"),
+        ("Exp", [ints(3)], {}, ShapeError,
+         "[shape] node node (Exp): input 0: expected a floating-point type, got int64"),
+        ("Mod", [floats(2), floats(2)], {}, ShapeError,
+         "[shape] node node (Mod): expected fmod=1 for floating-point inputs, got fmod=0"),
+        ("Clip", [floats(2), floats(2), floats(1)], {}, ShapeError,
+         "[shape] node node (Clip): input 1: expected one element, got shape [2]"),
+        ("Clip", [floats(2), np.array(1)], {}, ShapeError,
+         "[shape] node node (Clip): input 1: expected type float32, got int64"),
+        ("And", [floats(2), floats(2)], {}, ShapeError,
+         "[shape] node node (And): input 0: expected type bool, got float32"),
+        ("Where", [floats(2), floats(2), floats(2)], {}, ShapeError,
+         "[shape] node node (Where): input 0 (condition): expected type bool, got float32"),
+        ("Where", [np.array([True]), floats(2), ints(2)], {}, ShapeError,
+         "[shape] node node (Where): input 2: expected type float32, got int64"),
+        ("BitwiseAnd", [floats(2), floats(2)], {}, ShapeError,
+         "[shape] node node (BitwiseAnd): input 0: expected an integer type, got float32"),
+        ("BitShift", [ints(2, dtype=np.uint8), ints(2, dtype=np.uint8)], {"direction": "UP"}, ShapeError,
+         "[shape] node node (BitShift): direction: expected LEFT or RIGHT, got 'UP'"),
+        ("Gelu", [floats(2)], {"approximate": "fast"}, ShapeError,
+         "[shape] node node (Gelu): approximate: expected none or tanh, got fast"),
+        ("Cast", [floats(2)], {}, ShapeError, "[shape] node node (Cast): attribute to is missing"),
+        ("Cast", [floats(2)], {"to": 8}, UnsupportedError, "[unsupported] node node (Cast): element type number 8"),
+        ("Shrink", [ints(2)], {"lambd": 0.5}, UnsupportedError,
+         "[unsupported] node node (Shrink): fractional lambd 0.5 or bias 0.0 with type int64"),
+        ("Dropout", [floats(2), None, np.array(True)], {}, UnsupportedError,
+         "[unsupported] node node (Dropout): training_mode is true"),
+    ],
+)  # fmt: skip
+def test_refused(op, inputs, attributes, error, message):
+    with pytest.raises(error) as caught:
+        define(op, inputs, attributes)
+    assert str(caught.value) == message
+
+
+def test_arithmetic_that_changes_nothing_moves_nothing():
+    x, one = floats(3, 4), np.array([1.0], np.float32)
+    for op, inputs in (("Mul", [x, one]), ("Div", [x, one]), ("Pow", [x, one]), ("Expand", [x, np.array([1, 3, 4])])):
+        d, _ = define(op, inputs, known=(1,))
+        assert not any(isinstance(s, Computation) for s in d.stages)
+        check(op, inputs, known=(1,), symbolic=False)
+    d, _ = define("Mul", [x, np.ones((4, 3, 4), np.float32)], known=())
+    assert any(isinstance(s, Computation) for s in d.stages)

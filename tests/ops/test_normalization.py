@@ -1,0 +1,145 @@
+"""Normalisations against ONNX's reference and ONNX Runtime."""
+
+import numpy as np
+import pytest
+from tests.ops.harness import check, define
+
+from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.computation import Computation
+
+RNG = np.random.default_rng(19)
+
+
+def normal(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def positive(*shape, dtype=np.float32):
+    return (RNG.random(shape) + 0.1).astype(dtype)
+
+
+def statistics(channels, dtype=np.float32):
+    return [normal(channels, dtype=dtype) for _ in range(3)] + [positive(channels, dtype=dtype)]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 7), (2, 3, 4, 5), (1, 70, 2, 3), (2, 3, 2, 3, 4)])
+@pytest.mark.parametrize("opset", [7, 9, 14, 15, 24])
+def test_batch_normalization(shape, opset):
+    inputs = [normal(*shape), *statistics(shape[1])]
+    reference = "ort" if opset < 15 else "onnx"
+    check(
+        "BatchNormalization",
+        inputs,
+        {"epsilon": 1e-3},
+        opset=opset,
+        known=(),
+        reference=reference,
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_batch_normalization_of_other_types():
+    double = [normal(2, 3, 4, dtype=np.float64), *statistics(3, np.float64)]
+    check("BatchNormalization", double, {"epsilon": 0.01}, opset=15, known=())
+    x, parameters = normal(2, 3, 4, dtype=np.float16), statistics(3)
+    scale, bias, mean, var = (p.astype(np.float64).reshape(3, 1) for p in parameters)
+    want = ((x.astype(np.float64) - mean) / np.sqrt(var + 1e-5) * scale + bias).astype(np.float16)
+    check("BatchNormalization", [x, *parameters], known=(), reference=lambda *_: want, rtol=1e-3, atol=1e-3)
+
+
+def test_batch_normalization_is_one_multiplication_and_one_addition():
+    d, _ = define("BatchNormalization", [normal(2, 3, 4, 5), *statistics(3)], known=())
+    last = d.stages[-1]
+    assert isinstance(last, Computation)
+    assert str(last.body) == "x0[i0, i1, i2, i3] * y_2[i1] + y_1[i1]"
+    assert all(s.output.rank == 1 for s in d.stages[:-1])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [((4, 3, 3, 3), "scale: expected 3, got 4"), ((3, 3, 2, 3), "input_mean: expected 3, got 2")],
+)
+def test_batch_normalization_refuses(lengths, message):
+    with pytest.raises(ShapeError, match=rf"node \(BatchNormalization\): {message}$"):
+        define("BatchNormalization", [normal(2, 3, 4), *(normal(n) for n in lengths)], known=())
+
+
+def test_batch_normalization_in_training_goes_to_the_reference():
+    with pytest.raises(UnsupportedError, match="training mode is not expressed"):
+        define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3)
+    with pytest.raises(UnsupportedError, match="statistics per element"):
+        define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"spatial": 0}, opset=7)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5), (2, 3, 2, 3, 4)])
+def test_instance_normalization(shape):
+    inputs = [normal(*shape) + 3, normal(3), normal(3)]
+    check("InstanceNormalization", inputs, {"epsilon": 1e-3}, known=(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 7), (2, 6, 4, 5), (2, 6)])
+@pytest.mark.parametrize("groups", [1, 2, 3, 6])
+def test_group_normalization(shape, groups):
+    x = normal(*shape) * 2 + 1
+    check(
+        "GroupNormalization",
+        [x, normal(6), normal(6)],
+        {"num_groups": groups},
+        opset=21,
+        known=(),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+    def per_group(x, scale, bias):
+        y = x.astype(np.float64).reshape(x.shape[0], groups, -1)
+        y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
+        return (y * scale.reshape(1, groups, 1) + bias.reshape(1, groups, 1)).reshape(x.shape).astype(np.float32)
+
+    inputs = [x, normal(groups), normal(groups)]
+    check("GroupNormalization", inputs, {"num_groups": groups}, opset=18, known=(), reference=per_group, rtol=1e-4,
+          atol=1e-4)  # fmt: skip
+
+
+def test_group_normalization_refuses():
+    with pytest.raises(ShapeError, match="channels of X: expected a multiple of 4, got 6"):
+        define("GroupNormalization", [normal(2, 6, 3), normal(6), normal(6)], {"num_groups": 4})
+    with pytest.raises(ShapeError, match="scale: expected 6, got 2"):
+        define("GroupNormalization", [normal(2, 6, 3), normal(2), normal(2)], {"num_groups": 2}, known=())
+    with pytest.raises(ShapeError, match="num_groups: expected a positive number, got 0"):
+        define("GroupNormalization", [normal(2, 6, 3), normal(2), normal(2)])
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_lp_normalization(p, axis):
+    x = normal(2, 3, 4)
+    x[:, 1, :] = 0
+    check("LpNormalization", [x], {"axis": axis, "p": p}, opset=22, reference="ort", rtol=1e-5, atol=1e-6)
+
+
+def test_lp_normalization_refuses_other_norms():
+    with pytest.raises(ShapeError, match="p: expected 1 or 2, got 3"):
+        define("LpNormalization", [normal(2, 3)], {"p": 3})
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("shape", [(2, 6, 4), (1, 5, 3, 4)])
+def test_lrn(shape, size):
+    attributes = {"size": size, "alpha": 0.3, "beta": 0.6, "bias": 1.5}
+    x = normal(*shape)
+
+    def reference(x):
+        y = np.zeros(x.shape)
+        for c in range(x.shape[1]):
+            window = x[:, max(0, c - (size - 1) // 2) : c + size // 2 + 1].astype(np.float64)
+            y[:, c] = x[:, c] / (1.5 + 0.3 / size * (window**2).sum(1)) ** 0.6
+        return y.astype(np.float32)
+
+    check("LRN", [x], attributes, reference=reference, rtol=1e-5)
+
+
+def test_lrn_refuses_a_window_of_nothing():
+    with pytest.raises(ShapeError, match="size: expected a positive number, got 0"):
+        define("LRN", [normal(1, 3, 4)])
