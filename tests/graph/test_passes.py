@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-
 from tests.frontend.onnx_models import add_initializer, model
 from tests.graph.running import assert_same
+
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.passes import PASSES, simplify_graph
 from tilewright.graph.passes.bias import fold_bias
@@ -70,8 +70,10 @@ def test_what_a_subgraph_captures_lives():
 
 
 def test_common_nodes_are_merged():
-    proto = model("a = Softmax <axis = 1> (x)  b = Softmax <axis = 1> (x)  c = Softmax <axis = 0> (x) "
-                  "d = Add(a, b)  e = Relu(c)  y = Add(d, e)")
+    proto = model(
+        "a = Softmax <axis = 1> (x)  b = Softmax <axis = 1> (x)  c = Softmax <axis = 0> (x) "
+        "d = Add(a, b)  e = Relu(c)  y = Add(d, e)"
+    )
     assert ops(merge_common(load_onnx(proto))) == ["Softmax", "Softmax", "Add", "Relu", "Add"]
     assert_same(proto, {"x": normal(3, 4)})
 
@@ -96,8 +98,10 @@ def test_outputs_are_not_merged_away():
 
 
 def test_constants_are_folded():
-    proto = model("a = Mul(v, v)  s = Shape(a)  b = Transpose(a)  c = MatMul(x, b)  d = Cast <to = 1> (s)  e = ReduceSum(d) "
-                  "y = Add(c, e)")
+    proto = model(
+        "a = Mul(v, v)  s = Shape(a)  b = Transpose(a)  c = MatMul(x, b)  d = Cast <to = 1> (s)  e = ReduceSum(d) "
+        "y = Add(c, e)"
+    )
     add_initializer(proto, "v", normal(5, 4))
     graph = fold_constants(load_onnx(proto))
     assert ops(graph) == ["MatMul", "Add"]
@@ -124,7 +128,9 @@ def test_nodes_that_fail_are_not_folded():
 
 
 def test_reshapes_are_merged():
-    proto = model("a = Reshape(x, s)  b = Flatten(a)  y = Reshape(b, t)", inputs="float[3, 4] x", outputs="float[6, 2] y")
+    proto = model(
+        "a = Reshape(x, s)  b = Flatten(a)  y = Reshape(b, t)", inputs="float[3, 4] x", outputs="float[6, 2] y"
+    )
     add_initializer(proto, "s", np.array([2, -1]))
     add_initializer(proto, "t", np.array([6, 2]))
     assert ops(simplify_graph(load_onnx(proto))) == ["Reshape"]
@@ -141,8 +147,11 @@ def test_reshape_that_copies_a_size_is_not_merged():
 
 @pytest.mark.parametrize(("first", "second", "count"), [([1, 2, 0], [2, 0, 1], 0), ([1, 2, 0], [1, 2, 0], 1)])
 def test_transposes_are_merged(first, second, count):
-    proto = model(f"a = Transpose <perm = {first}> (x)  b = Transpose <perm = {second}> (a)  y = Relu(b)",
-                  inputs="float[2, 3, 4] x", outputs="float y")
+    proto = model(
+        f"a = Transpose <perm = {first}> (x)  b = Transpose <perm = {second}> (a)  y = Relu(b)",
+        inputs="float[2, 3, 4] x",
+        outputs="float y",
+    )
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     graph = simplify_graph(load_onnx(proto))
     assert ops(graph).count("Transpose") == count

@@ -180,8 +180,9 @@ def test_rms_normalization(op, axis):
 def test_mean_variance_normalization(axes):
     x = floats(2, 3, 4, 5)
     over = tuple(axes or (0, 2, 3))
-    check("MeanVarianceNormalization", [x], {} if axes is None else {"axes": axes}, rtol=1e-4, atol=1e-5,
-          reference=lambda x: (x - x.mean(over, keepdims=True)) / (x.std(over, keepdims=True) + np.float32(1e-9)))  # fmt: skip
+    expected = (x - x.mean(over, keepdims=True)) / (x.std(over, keepdims=True) + np.float32(1e-9))
+    attributes = {} if axes is None else {"axes": axes}
+    check("MeanVarianceNormalization", [x], attributes, rtol=1e-4, atol=1e-5, reference=lambda _: expected)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

@@ -12,10 +12,11 @@ from llvmlite import ir
 
 from tilewright.codegen.blocks import Resolved, at_start, resolve, rises_from_start
 from tilewright.codegen.control import Control
-from tilewright.codegen.memory import Active, Address
+from tilewright.codegen.memory import Active, Address, is_private
 from tilewright.codegen.reduction import RowReduction
 from tilewright.codegen.types import I64, constant, count, splat
 from tilewright.codegen.values import Values
+from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import FALSE, TRUE, Expr, Load, Var, both, walk
 from tilewright.loops.ir import Block, Store
 from tilewright.machine import Target
@@ -126,7 +127,16 @@ class BlockWriter:
                 # the operand first: its loads do not depend on what the accumulator holds
                 operand = values.value(r.target.value)
                 result = values.arith.binary(r.op, dtype, self._accumulator(r, address, active), operand)
-            values.memory.store(dtype, address, result, active)
+            self._put(r.target.buffer, address, result, active)
+
+    def _put(self, buffer: Buffer, address: Address, value: ir.Value, active: Active) -> None:
+        """Stores a value; a buffer of our own is written whole, so that it stays in registers under a mask."""
+        memory = self.values.memory
+        if active.mask is not None and is_private(buffer) and address.offsets is not None:
+            old = memory.load(buffer.dtype, address)
+            value = self.values.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
+            active = replace(active, mask=None)
+        memory.store(buffer.dtype, address, value, active)
 
     def _init_apart(self, r: Resolved, active: Active) -> None:
         """The init of a block whose body is no accumulation: stored under its own condition."""
@@ -138,11 +148,13 @@ class BlockWriter:
 
     def _store(self, store: Store, active: Active) -> None:
         address = self.values.address(store.buffer, store.indices)
-        self.values.memory.store(store.buffer.dtype, address, self.values.value(store.value), active)
+        self._put(store.buffer, address, self.values.value(store.value), active)
 
     def _accumulator(self, r: Resolved, address: Address, active: Active, first: Expr | None = None) -> ir.Value:
         """What is combined with: the element's value, or that of `init` in the first iteration."""
         values, dtype = self.values, r.target.buffer.dtype
+        if is_private(r.target.buffer):
+            active = replace(active, mask=None)
         if r.init is None:
             return values.memory.load(dtype, address, active)
         start = values.value(r.init.value)

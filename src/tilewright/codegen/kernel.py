@@ -13,6 +13,7 @@ from tilewright.codegen import parallel
 from tilewright.codegen.block import BlockWriter
 from tilewright.codegen.control import Control
 from tilewright.codegen.reduction import row_reduction
+from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.scope import FactsOf, Scope
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
@@ -192,4 +193,4 @@ def _array(buffer: Buffer) -> ir.Type:
     size = constant_value(polynomial(buffer.size))
     if size is None:
         raise InternalError(f"buffer {buffer.name!r} of scope {buffer.scope} needs a constant shape, has {buffer}")
-    return ir.ArrayType(memory_type(buffer.dtype), max(1, size))
+    return ir.ArrayType(memory_type(buffer.dtype), size + PRIVATE_PADDING)

@@ -27,7 +27,11 @@ from tilewright.codegen.types import (
     splat,
     suffix,
 )
+from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.dtype import DType
+
+PRIVATE_PADDING = 512
+"""Elements behind a private buffer that lanes without work may touch: as many as lanes can be."""
 
 ZEROS_BYTES = 1024
 """Size of the block of zeros that loads read when their condition does not hold."""
@@ -76,6 +80,11 @@ def zeros(module: ir.Module) -> ir.GlobalVariable:
         found.initializer = ir.Constant(kind, None)
         opaque(found)
     return found
+
+
+def is_private(buffer: Buffer) -> bool:
+    """Whether a buffer is on the function's own stack (or in registers), with room behind it for inactive lanes."""
+    return buffer.scope is not Scope.MEMORY
 
 
 class Memory:

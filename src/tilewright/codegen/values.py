@@ -7,13 +7,14 @@ by reading zeros instead (short arms), or by a branch (long ones).
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from llvmlite import ir
 
 from tilewright.codegen import division
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.indices import Indices, flattened
-from tilewright.codegen.memory import Active, Address, Memory
+from tilewright.codegen.memory import Active, Address, Memory, is_private
 from tilewright.codegen.scope import Scope
 from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, matched, register_type, splat
 from tilewright.errors import InternalError
@@ -76,7 +77,9 @@ class Values:
             case Select():
                 return self._select(e)
             case Load(buffer, indices):
-                return self.memory.load(buffer.dtype, self.address(buffer, indices), self.active)
+                address = self.address(buffer, indices)
+                plain = is_private(buffer) and address.offsets is not None
+                return self.memory.load(buffer.dtype, address, replace(self.active, mask=None) if plain else self.active)
             case _:
                 raise InternalError(f"cannot generate code for {type(e).__name__}")
 

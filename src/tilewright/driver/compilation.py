@@ -25,7 +25,8 @@ class Compilation:
 
     Attributes:
         graph: after the graph passes.
-        program: tensor expressions.
+        lowered: tensor expressions as the operators define them.
+        program: tensor expressions after inlining, as they were partitioned.
         partition: grouped into kernels.
         target: the machine.
         units: kernels bound to functions, views and fallbacks, in order of execution.
@@ -35,6 +36,7 @@ class Compilation:
     """
 
     graph: Graph
+    lowered: Program
     program: Program
     partition: Partition
     target: Target

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.driver.compilation import Compilation
@@ -14,7 +15,8 @@ from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
 from tilewright.graph.lower import lower
-from tilewright.graph.partition import partition
+from tilewright.graph.collapse import Kernel
+from tilewright.graph.partition import Partition, partition
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Fallback, Program
 from tilewright.machine import Target
@@ -23,8 +25,6 @@ from tilewright.runtime.manifest import Manifest, ModelMeta, Step, Symbol, Targe
 
 if TYPE_CHECKING:
     import onnx
-
-Model = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much of it is done, how much there is)."""
@@ -69,8 +69,12 @@ def make_compilation(
     target: "Target | str | None" = None,
     optimizer: str | None = None,
     progress: Progress | None = None,
+    probes: bool = False,
 ) -> Compilation:
-    """A model on every level down to scheduled loops and memory plans; arguments and errors as for `compile_model`."""
+    """A model on every level down to scheduled loops and memory plans; arguments and errors as for `compile_model`.
+
+    With `probes` the results of all kernels become outputs, and the kernels stay as they are without them.
+    """
     tell = progress or _silent
     machine = _target(target)
     tell("model", 0, 4)
@@ -78,10 +82,10 @@ def make_compilation(
     tell("model", 1, 4)
     graph = simplify_graph(graph)
     tell("model", 2, 4)
-    program = lower(graph)
+    lowered = lower(graph)
     tell("model", 3, 4)
-    parts = partition(program)
-    program = parts.program
+    parts = partition(lowered)
+    program = _with_probes(parts) if probes else parts.program
     units = compile_kernels(
         parts.units,
         frozenset(program.constants),
@@ -102,7 +106,23 @@ def make_compilation(
         else:
             steps.append(fallback_step(run, k, names, pool))
     manifest = _manifest(program, names, tuple(steps), machine)
-    return Compilation(graph, program, parts, machine, units, tuple(segments), manifest, pool.arrays)
+    return Compilation(graph, lowered, program, parts, machine, units, tuple(segments), manifest, pool.arrays)
+
+
+def _with_probes(parts: Partition) -> Program:
+    """The program whose outputs are the results of all kernels, called like the model's values where they have names."""
+    program = parts.program
+    names = {b.name: name for name, b in reversed(program.values.items())}
+    listed = [(name, b) for name, b in program.outputs if b.name not in program.constants]
+    results = [u.arguments[-1] for u in parts.units if isinstance(u, Kernel)]
+    known = {b.name for _, b in listed}
+    taken = {name for name, _ in listed} | set(program.input_names)
+    for b in results:
+        if b.name not in known:
+            name = names.get(b.name, b.name)
+            listed.append((b.name if name in taken else name, b))
+            taken.add(listed[-1][0])
+    return replace(program, outputs=tuple(listed))
 
 
 def _silent(what: str, done: int, total: int) -> None:

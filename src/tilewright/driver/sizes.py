@@ -1,17 +1,17 @@
-"""Compound sizes become symbols of the kernel: [(h + 15)//16, w*2] is handed over as [n0, w*2] with n0 computed by the caller.
+"""Compound sizes become symbols of the kernel: it gets n0 instead of computing (h + 15)//16 from h.
 
 Proofs about products and quotients of loops then meet variables where they would meet nested divisions, code is smaller, and layers
 that differ only in how their sizes come about share one kernel.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Binary, Expr, Load, Var, free_vars, walk
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const, free_vars, walk
 
 _POLYNOMIAL = ("add", "sub", "mul")
 
@@ -34,39 +34,104 @@ class Sized:
 
 
 def with_own_sizes(stages: Sequence[Computation], params: Sequence[Buffer], symbols: Sequence[Var]) -> Sized:
-    """Replaces every compound size (a quotient, remainder, minimum, ... of symbols) by a symbol with the same range."""
-    known = frozenset(symbols)
-    found: dict[Expr, Var] = {}
+    """Replaces compound sizes (quotients, remainders, minima, ... of symbols) by symbols with the same range.
 
-    def symbol(e: Expr) -> Expr:
-        if e not in found:
+    A quotient that is a function of another size stays one: where (h + 3)//4 becomes n0, (h + 7)//8 becomes (n0 + 1)//2; and where h
+    itself is a size, quotients of h stay as they are. So proofs still know how the sizes of one kernel are related.
+    """
+    found = _Compound(frozenset(symbols))
+    for e in _expressions(stages, params):
+        found.collect(e)
+    mapping: dict[Expr, Expr] = {}
+    sizes: dict[Var, Expr] = {}
+    open_ones = [e for e in found.compound if not free_vars(e) <= found.plain]
+    for e in sorted(open_ones, key=_divisor):
+        known = _over_others(e, sizes)
+        if known is None:
             low, high = interval(e)
-            found[e] = Var(f"n{len(found)}", low, high)
-        return found[e]
-
-    change = _Rewriter(known, symbol)
+            known = Var(f"n{len(sizes)}", low, high)
+            sizes[known] = e
+        mapping[e] = known
+    change = _Rewriter(mapping)
     new_params = tuple(change.buffer(p) for p in params)
     new_stages = tuple(change.stage(s) for s in stages)
-    sizes = {v: e for e, v in found.items()}
     return Sized(new_stages, new_params, sizes, _related(new_stages, new_params, sizes))
+
+
+def _expressions(stages: Sequence[Computation], params: Sequence[Buffer]) -> list[Expr]:
+    """All expressions of a kernel: sizes of buffers, extents of axes, bodies."""
+    found = [n for b in (*params, *(s.output for s in stages)) for n in b.shape]
+    found += [a.extent for s in stages for a in (*s.axes, *s.reduce_axes)] + [s.body for s in stages]
+    return found
+
+
+def _divisor(e: Expr) -> int:
+    """The literal divisor of a quotient; 0 for everything else."""
+    return int(e.b.value) if isinstance(e, Binary) and e.op == "floordiv" and isinstance(e.b, Const) else 0
+
+
+def _over_others(e: Expr, sizes: Mapping[Var, Expr]) -> Expr | None:
+    """(x + a)//(d*m) as (n + k)//m where n is (x + b)//d and a - b = k*d; None where no size n is like that."""
+    d = _divisor(e)
+    if d <= 0 or not isinstance(e, Binary):
+        return None
+    for n, other in sizes.items():
+        inner = _divisor(other)
+        if inner > 0 and d % inner == 0 and isinstance(other, Binary):
+            shift = e.a - other.a
+            if (shift % inner) is const(0):
+                return (n + shift // inner) // (d // inner)
+    return None
 
 
 def _related(stages: Sequence[Computation], params: Sequence[Buffer], sizes: Mapping[Var, Expr]) -> bool:
     """Whether a symbol of the program has a part in two symbols of the kernel, itself included."""
-    expressions = [n for b in (*params, *(s.output for s in stages)) for n in b.shape]
-    expressions += [a.extent for s in stages for a in (*s.axes, *s.reduce_axes)] + [s.body for s in stages]
+    expressions = _expressions(stages, params)
     used = {v for e in expressions for v in free_vars(e)}
     parts = [v for own in sorted(used, key=lambda v: v.name) for v in free_vars(sizes.get(own, own))]
     return len(parts) != len(set(parts))
 
 
-class _Rewriter:
-    """Applies `symbol` to the largest compound parts that are made of symbols alone."""
+class _Compound:
+    """Collects the largest compound parts that are made of symbols alone, and the symbols that occur outside of them."""
 
-    def __init__(self, known: frozenset[Var], symbol: Callable[[Expr], Expr]) -> None:
-        self._known, self._symbol = known, symbol
-        self._done: dict[Expr, Expr] = {}
+    def __init__(self, known: frozenset[Var]) -> None:
+        self._known = known
         self._closed: dict[Expr, bool] = {}
+        self._seen: set[Expr] = set()
+        self.compound: dict[Expr, None] = {}
+        self.plain: set[Var] = set()
+
+    def collect(self, e: Expr) -> None:
+        for node in walk(e):
+            if node not in self._closed:
+                self._closed[node] = self._is_closed(node)
+        self._collect(e)
+
+    def _is_closed(self, e: Expr) -> bool:
+        if isinstance(e, Var):
+            return e in self._known
+        return not isinstance(e, Load) and all(self._closed[c] for c in e.children())
+
+    def _collect(self, e: Expr) -> None:
+        if e in self._seen:
+            return
+        self._seen.add(e)
+        if isinstance(e, Var) and e in self._known:
+            self.plain.add(e)
+        polynomial = isinstance(e, Binary) and e.op in _POLYNOMIAL
+        if self._closed[e] and e.dtype == int64 and not polynomial and e.children() and free_vars(e):
+            self.compound[e] = None
+            return
+        for c in e.children():
+            self._collect(c)
+
+
+class _Rewriter:
+    """Replaces expressions everywhere in a kernel."""
+
+    def __init__(self, mapping: Mapping[Expr, Expr]) -> None:
+        self._done: dict[Expr, Expr] = dict(mapping)
         self._buffers: dict[Buffer, Buffer] = {}
 
     def buffer(self, b: Buffer) -> Buffer:
@@ -82,28 +147,12 @@ class _Rewriter:
         return replace(s, output=self.buffer(s.output), axes=axes, reduce_axes=inner, body=self.expression(s.body))
 
     def expression(self, e: Expr) -> Expr:
-        for node in walk(e):
-            if node not in self._closed:
-                self._closed[node] = self._is_closed(node)
-        return self._rewritten(e)
-
-    def _is_closed(self, e: Expr) -> bool:
-        if isinstance(e, Var):
-            return e in self._known
-        return not isinstance(e, Load) and all(self._closed[c] for c in e.children())
-
-    def _rewritten(self, e: Expr) -> Expr:
         if e not in self._done:
-            polynomial = isinstance(e, Binary) and e.op in _POLYNOMIAL
-            compound = self._closed[e] and e.dtype == int64 and bool(e.children()) and not polynomial
-            if compound and free_vars(e):
-                self._done[e] = self._symbol(e)
+            old = e.children()
+            new = tuple(self.expression(c) for c in old)
+            if isinstance(e, Load):
+                self._done[e] = Load(self.buffer(e.buffer), new)
             else:
-                old = e.children()
-                new = tuple(self._rewritten(c) for c in old)
-                if isinstance(e, Load):
-                    self._done[e] = Load(self.buffer(e.buffer), new)
-                else:
-                    same = all(a is b for a, b in zip(old, new, strict=True))
-                    self._done[e] = e if same else e.rebuild(new)
+                same = all(a is b for a, b in zip(old, new, strict=True))
+                self._done[e] = e if same else e.rebuild(new)
         return self._done[e]

@@ -190,7 +190,7 @@ class Reader:
         elif token.kind == "int" or (token.kind == "float" and dtype.is_float):
             value = sign * (float(token.text) if dtype.is_float else int(token.text))
         else:
-            raise error(f"expected a {dtype} literal, got {token}", token)
+            raise error(f"expected a literal of type {dtype}, got {token}", token)
         self.expect(")")
         return const(value, dtype)
 

@@ -13,7 +13,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType, float32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.ir import Array, Node
-from tilewright.graph.onnx_nodes import renamed
+from tilewright.graph.onnx_nodes import renamed, subgraphs
 from tilewright.graph.onnx_types import ELEMENT_NUMBERS, ELEMENT_TYPES
 
 _IR_VERSION = 10
@@ -92,7 +92,8 @@ def infer_outputs(
         return {}
     types = {v.name: v.type for v in (*found.graph.value_info, *found.graph.output)}
     inferred = {name: _inferred(types[f"value:{name}"]) for name in names if f"value:{name}" in types}
-    return {name: result for name, result in inferred.items() if result is not None}
+    stated = {name: result for node in nodes for name, result in _stated_by_loop(node).items()}
+    return stated | {name: result for name, result in inferred.items() if result is not None}
 
 
 def evaluator_lacks(model: onnx.ModelProto) -> str | None:
@@ -125,6 +126,21 @@ def _value_info(buffer: Buffer) -> onnx.ValueInfoProto:
 
 def _dim(size: Expr) -> int | str:
     return int(size.value) if isinstance(size, Const) else repr(size)
+
+
+def _stated_by_loop(node: Node) -> dict[str, Inferred]:
+    """Types of a Loop's outputs as its body declares them; ONNX does not infer them, as sizes may change on the way."""
+    if node.op_type != "Loop" or node.domain:
+        return {}
+    found: dict[str, Inferred] = {}
+    states = len(node.arguments) - 2
+    for body in subgraphs(onnx.NodeProto.FromString(node.source)):
+        for position, (name, value) in enumerate(zip(node.outputs, list(body.output)[1:], strict=False)):
+            inner = _inferred(value.type)
+            if name and inner is not None:
+                rank = len(inner.dims) + (position >= states)
+                found[name] = Inferred(inner.dtype, (None,) * rank)
+    return found
 
 
 def _inferred(proto: onnx.TypeProto) -> Inferred | None:

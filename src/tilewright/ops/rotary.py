@@ -8,6 +8,9 @@ from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.gather import picked
 
+Angle = Callable[[tuple[Expr, ...], Expr], Expr]
+"""The sine or cosine at an index of the input, for the given pair."""
+
 
 @operator("RotaryEmbedding")
 def rotary_embedding(d: Definition) -> Operand:
@@ -35,28 +38,49 @@ def rotary_embedding(d: Definition) -> Operand:
 
 
 def _rotated(d: Definition, x: Operand, heads_axis: int) -> Operand:
-    wide = accumulator(x.dtype)
-    cosine, sine = _angle(d, d.input(1), heads_axis), _angle(d, d.input(2), heads_axis)
     rotated = d.attr_int("rotary_embedding_dim", 0)
     size: Expr = const(rotated) if rotated else x.shape[3]
+    d.require((size % 2).equals(0), f"input 0: expected an even number of entries to turn, got {size}")
     half = size // 2
-    interleaved = bool(d.attr_int("interleaved", 0))
+    cosine, sine = _angle(d, d.input(1), heads_axis), _angle(d, d.input(2), heads_axis)
+    if not d.attr_int("interleaved", 0):
+        return _turned_halves(d, x, half, cosine, sine)
+    pairs = d.view(x, (*x.shape[:3], x.shape[3] // 2, 2))
+    return d.view(_turned_neighbours(d, pairs, half, cosine, sine), x.shape)
 
-    def value(i: tuple[Expr, ...], k: Expr) -> Expr:
-        return cast(wide, x[(*i[:3], k)])
+
+def _turned_halves(d: Definition, x: Operand, half: Expr, cosine: Angle, sine: Angle) -> Operand:
+    """Entry k of the first half turned together with entry k of the second one; entries after both stay."""
+    wide = accumulator(x.dtype)
 
     def body(*i: Expr) -> Expr:
+        def value(k: Expr) -> Expr:
+            return cast(wide, x[(*i[:3], k)])
+
         k = i[3]
-        pair, second = (k // 2, (k % 2).equals(1)) if interleaved else (select(k < half, k, k - half), k >= half)
-        a, b = (pair * 2, pair * 2 + 1) if interleaved else (pair, pair + half)
-        c, s = cast(wide, cosine(i, pair)), cast(wide, sine(i, pair))
-        turned = select(second, value(i, a) * s + value(i, b) * c, value(i, a) * c - value(i, b) * s)
-        return cast(x.dtype, select(k < size, turned, value(i, k)))
+        first = value(k) * cast(wide, cosine(i, k)) - value(k + half) * cast(wide, sine(i, k))
+        p = k - half
+        second = value(p) * cast(wide, sine(i, p)) + value(k) * cast(wide, cosine(i, p))
+        return cast(x.dtype, select(k < half, first, select(k < half * 2, second, value(k))))
 
     return d.compute(x.shape, body)
 
 
-def _angle(d: Definition, table: Operand, heads_axis: int) -> Callable[[tuple[Expr, ...], Expr], Expr]:
+def _turned_neighbours(d: Definition, x: Operand, half: Expr, cosine: Angle, sine: Angle) -> Operand:
+    """The two entries of every pair turned together; pairs from `half` on stay."""
+    wide = accumulator(x.dtype)
+
+    def body(*i: Expr) -> Expr:
+        *place, pair, which = i
+        a, b = (cast(wide, x[(*place, pair, const(k))]) for k in (0, 1))
+        c, s = cast(wide, cosine(i, pair)), cast(wide, sine(i, pair))
+        turned = select(which.equals(0), a * c - b * s, a * s + b * c)
+        return cast(x.dtype, select(pair < half, turned, cast(wide, x[i])))
+
+    return d.compute(x.shape, body)
+
+
+def _angle(d: Definition, table: Operand, heads_axis: int) -> Angle:
     """How a table of sines or cosines is read: per batch and place, or per position that input 3 gives."""
     positions = d.optional(3)
     expected = 3 if positions is None else 2

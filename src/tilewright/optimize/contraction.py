@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
 from tilewright.expr.bounds import interval, non_negative
-from tilewright.loops.ir import Block, blocks
+from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.machine import Target
 from tilewright.optimize.access import factors, is_literal, load_stride, spatial_vars, store_stride
 from tilewright.optimize.interface import Task
@@ -20,6 +20,9 @@ from tilewright.schedule.tree import find_block
 
 SYMBOLIC_ROWS = (8, 4)
 """Row tiles tried one after the other where the number of rows is not known; single rows finish."""
+
+MASKED = 0.8
+"""What is left of the speed when the lane operand is loaded under a mask in every step."""
 
 LARGE = 1 << 40
 """Stands for the size of an unbounded dimension in comparisons."""
@@ -99,11 +102,22 @@ def _plan(
             score *= 0.6
     final_var = spatial_vars(final)[k]
     transposed = not is_literal(store_stride(final, final_var), 1)
-    score *= 0.8 if transposed else 1.0
+    score *= _useful_part(node) if transposed else 1.0
+    if pack_dim is None and not is_literal(extent % width, 0):
+        score *= MASKED
     row = _row_axis(node, lane_operand, row_operand, transposed)
     vectors, rows = _tile(extent, None if row is None else node.iters[row].extent, width, task.target)
     score *= min(rows[0], 6) / 6 if row is not None else 0.15
     return Plan(k, row, vectors, rows, lane_operand, pack_dim, transposed, score)
+
+
+def _useful_part(node: Block) -> float:
+    """How much of a tile's time goes into its reduction when its results must be turned around: the longer the better."""
+    steps = 1.0
+    for i in node.iters:
+        if i.kind is IterKind.REDUCE:
+            steps *= int(i.extent.value) if isinstance(i.extent, Const) else 128
+    return steps / (steps + 45)
 
 
 def _fill(extent: Expr, width: int) -> float:

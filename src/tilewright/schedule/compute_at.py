@@ -87,8 +87,7 @@ def compute_at(func: Func, block: str, loop: str) -> Func:
 
 
 def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) -> Buffer:
-    """The block alone writes an internal buffer at its iteration variables, and all readers are inside the last of
-    `loops`."""
+    """The block alone writes an internal buffer at its iteration variables; all readers are in the last of `loops`."""
     buffer, target = node.body.buffer, loops[-1]
     if buffer not in func.allocs:
         raise ScheduleError(f"it writes {buffer.name!r}, which is not internal", where=place)
@@ -183,8 +182,7 @@ def _ends(low: Expr, high: Expr, loop: For, outside: Bounds) -> tuple[Expr, Expr
 
 
 def _regional_nest(node: Block, region: Sequence[Span], known: Bounds, used: set[str]) -> Stmt:
-    """The producer over a region: loops over the region's sizes, then over its reductions; its variables count as
-    before."""
+    """The producer over a region: loops over the region's sizes, then over its reductions."""
     spatial: list[For] = []
     reduced: list[For] = []
     iters: list[BlockIter] = []
@@ -194,7 +192,7 @@ def _regional_nest(node: Block, region: Sequence[Span], known: Bounds, used: set
         is_spatial = i.kind is IterKind.SPATIAL
         span = next(spans) if is_spatial else Span(const(0), i.extent, None, None)
         binding = span.start
-        if not span.single:
+        if not (is_spatial and span.single):
             loop = For(Var(claimed(f"{i.var.name}_t", used)), span.size, LoopKind.SERIAL, node)
             (spatial if is_spatial else reduced).append(loop)
             known = known.with_loop(loop.var, loop.extent)
@@ -210,7 +208,7 @@ def _regional_nest(node: Block, region: Sequence[Span], known: Bounds, used: set
 
 
 def _relaxed(block: Block, region: Sequence[Span], known: Bounds) -> Block | None:
-    """The block without guards, or None where it needs them: a read may leave its buffer, or a value divides by data."""
+    """The block without guards, or None where it needs them: a read may leave its buffer, or it divides by data."""
     bindings = {i.var: i.binding for i in block.iters}
     divisions = [e for e in walk(block.body.value) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
     if any(loads(e.b) for e in divisions):
@@ -237,8 +235,7 @@ def _relaxed(block: Block, region: Sequence[Span], known: Bounds) -> Block | Non
 
 
 def _rebased(block: Block, region: Sequence[Span]) -> Block:
-    """The block over the part of its domain that the iterations need, its variables counted from the first element of
-    it."""
+    """The block over the part of its domain that the iterations need, counted from the first element of that part."""
     spans = iter(region)
     iters: list[BlockIter] = []
     shift: dict[Var, Expr] = {}

@@ -86,8 +86,8 @@ def _schema(
         problems.append(Problem("operator", where, f"the model does not import the operator set '{shown}'"))
         return None
     if not onnx.defs.has(node.op_type, version, domain):
-        # Operators of other domains may have a definition here that ONNX knows nothing of.
-        if not domain or (domain, node.op_type) not in OPERATORS:
+        # A definition here may be of an operator that ONNX knows in no version at all.
+        if onnx.defs.has(node.op_type, domain) or (domain, node.op_type) not in OPERATORS:
             what = f"operator '{node.op_type}' does not exist in version {version} of '{domain or 'ai.onnx'}'"
             problems.append(Problem("operator", where, what, _UNKNOWN_DOMAINS_HINT))
         return None

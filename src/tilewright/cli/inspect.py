@@ -1,0 +1,85 @@
+"""`tilewright inspect`: a model on every level of the way: graph, expressions, loops, schedule, LLVM IR, assembly, memory.
+
+Without a level it prints a summary. For a compiled file the manifest is shown.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.cli.common import Result, Verbs, add_compile_options, is_compiled, shapes_of, size_text, with_progress
+from tilewright.errors import OptionError
+
+LEVELS = ("graph", "expressions", "loops", "schedule", "llvm", "asm", "memory")
+
+
+def add(verbs: Verbs) -> argparse.ArgumentParser:
+    """Adds the verb to a parser."""
+    parser = verbs.add_parser(
+        "inspect", help="show a model on any level of the compiler", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("file", metavar="ARTIFACT|MODEL", help="an ONNX file, or a compiled model")
+    levels = parser.add_argument_group("levels")
+    levels.add_argument("--graph", action="store_true", help="operators after the graph passes")
+    levels.add_argument("--expressions", action="store_true", help="tensor expressions")
+    levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
+    levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
+    levels.add_argument("--llvm", action="store_true", help="LLVM IR")
+    levels.add_argument("--asm", action="store_true", help="machine code as assembly")
+    levels.add_argument("--memory", action="store_true", help="the memory plan")
+    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops and schedule)")
+    add_compile_options(parser)
+    return parser
+
+
+def execute(options: argparse.Namespace) -> Result:
+    """Prints the chosen levels."""
+    chosen = [level for level in LEVELS if getattr(options, level)]
+    if is_compiled(options.file):
+        if chosen:
+            what = f"a compiled file has no --{chosen[0]} any more"
+            raise OptionError(what, where=f"file '{options.file}'", hint="give the ONNX model")
+        return _artifact(options.file)
+    from tilewright.driver import show  # here because it imports the compiler
+    from tilewright.driver.compile import make_compilation
+
+    made = with_progress(
+        options,
+        lambda tell: make_compilation(options.file, shapes_of(options), options.target, options.optimizer, tell),
+    )
+    known = [k.name for k in made.kernels]
+    if options.kernel is not None and options.kernel not in known:
+        what = f"there is no function {options.kernel!r}; there are {', '.join(known) or 'none'}"
+        raise OptionError(what, where="--kernel")
+    printers: dict[str, Callable[[], str]] = {
+        "graph": lambda: show.graph(made),
+        "expressions": lambda: show.expressions(made),
+        "loops": lambda: show.loops(made, options.kernel),
+        "schedule": lambda: show.schedules(made, options.kernel),
+        "llvm": made.llvm,
+        "asm": made.assembly,
+        "memory": lambda: show.memory(made),
+        "summary": lambda: show.summary(made),
+    }
+    texts = {level: printers[level]() for level in chosen or ["summary"]}
+    parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
+    return Result(texts, "\n".join(parts).rstrip("\n"), optional=False)
+
+
+def _artifact(path: str) -> Result:
+    """What a compiled file says about itself."""
+    from tilewright.runtime import load_artifact
+    from tilewright.runtime.encoding import manifest_to_json
+
+    artifact = load_artifact(path)
+    manifest = artifact.manifest
+    weights = sum(int(w.nbytes) for w in artifact.weights.values())
+    data: dict[str, Any] = manifest_to_json(manifest) | {"code_bytes": len(artifact.code), "weight_bytes": weights}
+    lines = [f"model    {manifest.meta.graph_name}", f"target   {manifest.target.cpu} {' '.join(manifest.target.required)}"]
+    lines += [f"input    {s.name}: {s}" for s in manifest.inputs]
+    lines += [f"output   {s.name}: {s}" for s in manifest.outputs]
+    lines += [f"symbol   {s.name}: {s.lo}..{'' if s.hi is None else s.hi}" for s in manifest.symbols]
+    lines += [f"step     {type(s).__name__}: {len(s.nodes)} nodes" for s in manifest.steps]
+    lines += [f"code     {size_text(len(artifact.code))}", f"weights  {size_text(weights)} in {len(artifact.weights)} arrays"]
+    return Result(data, "\n".join(lines), optional=False)

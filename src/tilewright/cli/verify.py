@@ -1,0 +1,101 @@
+"""`tilewright verify`: the compiled model against a double-precision evaluation, next to ONNX Runtime's error.
+
+An output passes where its error is at most 4 times that of ONNX Runtime, or below 1e-6; without ONNX Runtime
+where it is below 1e-4. Where one fails, the first tensor inside the model that diverges is named.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.cli.arrays import add_input_options, feeds_of
+from tilewright.cli.common import (
+    Result,
+    Verbs,
+    add_compile_options,
+    add_threads_option,
+    is_compiled,
+    shapes_of,
+    table,
+    with_progress,
+)
+from tilewright.cli.ort import onnxruntime_engine
+from tilewright.errors import OptionError
+
+FAILED = 3
+"""Exit code where an output differs too much."""
+
+
+def add(verbs: Verbs) -> argparse.ArgumentParser:
+    """Adds the verb to a parser."""
+    parser = verbs.add_parser(
+        "verify",
+        help="compare with a double-precision evaluation and ONNX Runtime",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="MODEL", help="an ONNX file")
+    parser.add_argument("--tolerance", type=float, metavar="E", help="the largest relative error that passes")
+    parser.add_argument("--layers", action="store_true", help="also list the error of every kernel's result")
+    parser.add_argument("--no-onnxruntime", action="store_true", help="do not run ONNX Runtime")
+    add_input_options(parser, random_default=True)
+    add_compile_options(parser)
+    add_threads_option(parser)
+    return parser
+
+
+def execute(options: argparse.Namespace) -> Result:
+    """Compiles, runs and compares."""
+    from tilewright.driver.compile import make_compilation  # here because it imports the compiler
+    from tilewright.driver.verification import DIVERGED, compare_layers, compare_outputs
+    from tilewright.runtime import Executable
+
+    if is_compiled(options.file):
+        what, hint = "is compiled already, so there is nothing to compare it with", "give the ONNX model"
+        raise OptionError(what, where=f"file '{options.file}'", hint=hint)
+
+    def compiled(probes: bool) -> Any:
+        return with_progress(
+            options,
+            lambda tell: make_compilation(
+                options.file, shapes_of(options), options.target, options.optimizer, tell, probes
+            ),
+        )
+
+    made = compiled(False)
+    executable = Executable(made.artifact(), options.threads)
+    feeds = feeds_of(options, executable.manifest, random_default=True)
+    actual = executable.run(feeds)
+    engine = None if options.no_onnxruntime else onnxruntime_engine(options.file, executable.threads)
+    other = None if engine is None else engine(feeds)
+    outputs = compare_outputs(made, feeds, actual, other, options.tolerance)
+    passed = all(c.passed for c in outputs)
+    layers = compare_layers(compiled(True), feeds, options.threads) if options.layers or not passed else ()
+    first = next((c.name for c in layers if c.error > DIVERGED), None)
+    data = {
+        "passed": passed,
+        "outputs": [
+            {"name": c.name, "error": c.error, "onnxruntime": c.other, "limit": c.limit, "passed": c.passed}
+            for c in outputs
+        ],
+        "layers": [{"name": c.name, "error": c.error} for c in layers],
+        "first_diverging": first,
+    }
+    shown = layers if options.layers else ()
+    return Result(data, _text(outputs, shown, None if passed else (first or "")), 0 if passed else FAILED, passed)
+
+
+def _text(outputs: Sequence[Any], layers: Sequence[Any], diverging: str | None) -> str:
+    rows = [
+        (c.name, f"{c.error:.2e}", "-" if c.other is None else f"{c.other:.2e}", f"{c.limit:.2e}",
+         "pass" if c.passed else "FAIL")
+        for c in outputs
+    ]  # fmt: skip
+    text = table(("output", "error", "onnxruntime", "limit", "result"), rows)
+    if layers:
+        text += "\n\n" + table(("tensor", "error"), [(c.name, f"{c.error:.2e}") for c in layers])
+    if diverging:
+        text += f"\n\nfirst tensor that diverges: {diverging}"
+    elif diverging is not None:
+        text += "\n\nno tensor inside the model diverges much: errors build up"
+    return text

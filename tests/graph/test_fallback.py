@@ -1,0 +1,176 @@
+"""Nodes without a definition run on ONNX's reference evaluator; one warning names all of them."""
+
+import numpy as np
+import onnx
+import pytest
+from tests.frontend.onnx_models import add_initializer, model
+from tests.graph.running import assert_same, program_of
+
+from tilewright.errors import FallbackWarning, ModelError
+from tilewright.frontend.onnx import load_onnx
+from tilewright.graph.fallback import convex_groups, units
+from tilewright.graph.lower import lower
+from tilewright.graph.program import Fallback
+
+RNG = np.random.default_rng(31)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def untyped(proto):
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return proto
+
+
+def fallbacks(program) -> list[Fallback]:
+    return [s for s in program.steps if isinstance(s, Fallback)]
+
+
+def test_one_warning_names_all_nodes():
+    proto = untyped(model("a = Relu(x)  b = Det(a)  c = NonZero(b)  d = Cast <to = 1> (c)  y = Neg(d)",
+                          inputs="float[N, 3, 3] x", outputs="float y"))  # fmt: skip
+    with pytest.warns(FallbackWarning) as caught:
+        lower(load_onnx(proto))
+    assert [str(w.message) for w in caught] == [
+        "2 nodes on ONNX's reference evaluator, which is slow: n1 (Det), n2 (NonZero): no native definition"
+    ]
+
+
+def test_sizes_that_only_the_evaluator_knows():
+    proto = untyped(model("a = Relu(x)  b = NonZero(a)  y = Neg(b)", inputs="float[N, 3] x", outputs="int64 y"))
+    program = assert_same(proto, {"x": normal(4, 3)})
+    (step,) = fallbacks(program)
+    assert str(step.outputs[0]) == "b: int64[2, b_n1]"
+    assert [(v.name, v.lo) for v in step.fresh] == [("b_n1", 0)]
+    assert step.fresh[0] in program.symbols
+
+
+def test_sizes_over_the_inputs_symbols_are_kept():
+    proto = untyped(model("a = Det(x)  y = Neg(a)", inputs="float[N, 3, 3] x", outputs="float y"))
+    program = assert_same(proto, {"x": normal(4, 3, 3)})
+    assert str(fallbacks(program)[0].outputs[0]) == "a: float32[N]"
+
+
+def test_known_values_reach_the_inference():
+    proto = untyped(model("k = Constant <value_ints = [2]> ()  v, i = TopK(x, k)  y = Neg(v)",
+                          inputs="float[N, 5] x", outputs="float y"))  # fmt: skip
+    program = assert_same(proto, {"x": normal(4, 5)})
+    (step,) = fallbacks(program)
+    assert [str(b) for b in step.outputs] == ["v: float32[N, 2]"]
+    assert [b.name for b in step.inputs] == ["x"]
+
+
+def test_fallback_model_is_named_like_the_buffers():
+    proto = untyped(
+        model("a = Relu(x)  v, i = TopK(a, k)  y = Neg(i)", inputs="float[N, 5] x, int64[1] k", outputs="int64 y")
+    )
+    (step,) = fallbacks(assert_same(proto, {"x": normal(4, 5), "k": np.array([3])}))
+    found = onnx.ModelProto.FromString(step.model)
+    onnx.checker.check_model(found)
+    assert [v.name for v in found.graph.input] == [b.name for b in step.inputs] == ["a", "k"]
+    assert [v.name for v in found.graph.output] == [b.name for b in step.outputs] == ["i"]
+    assert step.label == "n1 (TopK)"
+
+
+def test_definition_that_refuses():
+    proto = untyped(model("y = Reshape(x, s)", inputs="float[N, 4] x, int64[2] s", outputs="float y"))
+    with pytest.warns(
+        FallbackWarning, match=r"1 node on ONNX's reference evaluator, which is slow: n0 \(Reshape\): input 1"
+    ):
+        program = lower(load_onnx(proto))
+    assert len(program.steps) == 1
+    assert_same(proto, {"x": normal(3, 4), "s": np.array([2, 6])})
+
+
+IF = """a = Abs(x)  y = If (c) <then_branch = t () => (float[N, 4] r) { x1 = Relu(a)  r = Mul(x1, w) },
+                                else_branch = e () => (float[N, 4] r) { r = Neg(x) }>"""
+
+
+@pytest.mark.parametrize("truth", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
+def test_subgraphs_capture_values(truth, constant):
+    proto = model(IF, inputs="bool c, float[N, 4] x" + ("" if constant else ", float[4] w"))
+    weight = normal(4)
+    if constant:
+        add_initializer(proto, "w", weight)
+    feeds = {"c": np.array(truth), "x": normal(3, 4)} | ({} if constant else {"w": weight})
+    program = assert_same(proto, feeds)
+    (step,) = fallbacks(program)
+    assert {b.name for b in step.inputs} >= {"c", "x", "a"}
+
+
+def test_captured_values_that_were_renamed():
+    body = "b = Identity(x)  a = Abs(b)  d = Abs(x)  " + IF.replace("a = Abs(x)  ", "").replace("Neg(x)", "Neg(d)")
+    proto = model(body, inputs="bool c, float[N, 4] x, float[4] w")
+    for truth in (True, False):
+        assert_same(proto, {"c": np.array(truth), "x": normal(3, 4), "w": normal(4)})
+
+
+def test_loop():
+    body = """y = Loop (n, t, x) <body = b (int64 i, bool t_in, float[N, 4] v) => (bool t_out, float[N, 4] v_out)
+              { t_out = Identity(t_in)  v_out = Add(v, x) }>"""
+    proto = untyped(model(body, inputs="int64 n, bool t, float[N, 4] x", outputs="float y"))
+    assert_same(proto, {"n": np.array(3), "t": np.array(True), "x": normal(2, 4)})
+
+
+def test_sequences_stay_within_one_step():
+    body = """a = Relu(x)  s = SequenceConstruct(a, x)  b = Neg(a)  t = SequenceInsert(s, b)
+              y = ConcatFromSequence <axis = 0> (t)  z = Abs(y)"""
+    proto = untyped(model(body, inputs="float[3, 4] x", outputs="float z"))
+    program = assert_same(proto, {"x": normal(3, 4)})
+    (step,) = fallbacks(program)
+    # Neg lies on no way between them, so it stays native.
+    assert [n.op_type for n in step.nodes] == ["SequenceConstruct", "SequenceInsert", "ConcatFromSequence"]
+    assert [type(s).__name__ for s in program.steps] == ["Computation", "Computation", "Fallback", "Computation"]
+
+
+def test_what_lies_between_goes_along():
+    body = """s = SequenceConstruct(x, x)  a = SequenceAt(s, zero)  b = Relu(a)  t = SequenceInsert(s, b)
+              y = ConcatFromSequence <axis = 0> (t)"""
+    proto = untyped(model(body, inputs="float[3, 4] x", outputs="float y"))
+    add_initializer(proto, "zero", np.array(0))
+    program = assert_same(proto, {"x": normal(3, 4)})
+    (step,) = fallbacks(program)
+    assert "Relu" in [n.op_type for n in step.nodes]
+    assert len(program.steps) == 1
+
+
+def test_strings_stay_within_one_step():
+    body = """s = Cast <to = 8> (x)  t = StringConcat(s, s)  u = Cast <to = 1> (t)  y = Neg(u)"""
+    proto = untyped(model(body, inputs="int32[N] x", outputs="float y", opset=20))
+    program = assert_same(proto, {"x": np.array([1, 2, 3], np.int32)})
+    assert [n.op_type for n in fallbacks(program)[0].nodes] == ["Cast", "StringConcat", "Cast"]
+
+
+def test_output_that_is_no_tensor():
+    proto = model("s = SequenceConstruct(x, x)", outputs="seq(float[N, 4]) s")
+    with pytest.raises(ModelError, match=r"\[output\] output 's': is no tensor, or nobody knows its rank"):
+        program_of(proto)
+
+
+def test_operator_that_nobody_has():
+    proto = untyped(model("y = MaxRoiPool <pooled_shape = [2, 2]> (x, r)", inputs="float[1, 2, 8, 8] x, float[3, 5] r",
+                          outputs="float y"))  # fmt: skip
+    with pytest.raises(ModelError, match=r"\[unsupported\] node n0 \(MaxRoiPool\): no native definition, and ONNX's "
+                                         r"reference evaluator can't run it either"):  # fmt: skip
+        program_of(proto)
+
+
+def test_groups_are_convex():
+    proto = model("a = Relu(x)  b = Neg(a)  c = Abs(b)  d = Add(a, c)  y = Mul(d, x)")
+    graph = load_onnx(proto)
+    groups = convex_groups(graph, [frozenset({0, 3})])
+    assert groups == (frozenset({0, 1, 2, 3}),)
+    assert [[n.name for n in u] for u in units(graph, groups)] == [["n0", "n1", "n2", "n3"], ["n4"]]
+
+
+def test_groups_that_would_need_each_other_are_merged():
+    # 0 -> 1 -> 3 and 2 -> ... : {0, 3} and {1, 2} feed each other through 1.
+    proto = model("a = Relu(x)  b = Neg(a)  c = Abs(x)  d = Add(b, c)  y = Mul(d, x)")
+    graph = load_onnx(proto)
+    groups = convex_groups(graph, [frozenset({0, 3}), frozenset({1, 2})])
+    assert groups == (frozenset({0, 1, 2, 3}),)
+    assert len(units(graph, groups)) == 2

@@ -1,0 +1,205 @@
+"""Lowering: shapes, types and values over symbols; constants; problems of all nodes together."""
+
+import numpy as np
+import pytest
+from tests.frontend.onnx_models import add_initializer, model
+from tests.graph.running import assert_same, program_of, run_program
+
+from tilewright.errors import InternalError, ModelError
+from tilewright.expr.computation import View
+from tilewright.frontend.onnx import load_onnx
+from tilewright.graph.lower import lower
+from tilewright.ops.definition import OPERATORS
+
+RNG = np.random.default_rng(21)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def with_constants(proto, **arrays):
+    for name, array in arrays.items():
+        add_initializer(proto, name, np.asarray(array))
+    return proto
+
+
+def untyped(proto):
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return proto
+
+
+def test_shape_arithmetic_vanishes():
+    proto = untyped(with_constants(
+        model("""s = Shape(x)  n = Gather(s, zero)  h = Gather(s, one)  w = Gather(s, two)  hw = Mul(h, w)
+                 a = Unsqueeze(n, axes)  b = Unsqueeze(hw, axes)  t = Concat <axis = 0> (a, b)  y = Reshape(x, t)""",
+              inputs="float[N, H, W] x", outputs="float y"),
+        zero=0, one=1, two=2, axes=[0],
+    ))  # fmt: skip
+    program = program_of(proto)
+    assert [type(s) for s in program.steps] == [View]
+    assert str(program.outputs[0][1]).endswith("float32[N, H * W]")
+    assert not program.constants
+    assert_same(proto, {"x": normal(2, 3, 5)})
+
+
+def test_what_is_known_is_a_constant():
+    proto = untyped(with_constants(
+        model("s = Shape(x)  f = Cast <to = 1> (s)  r = Sqrt(f)  y = Mul(v, r)", inputs="float[3, 4] x", outputs="float y"),
+        v=np.array([2.0, 3.0], np.float32),
+    ))  # fmt: skip
+    program = program_of(proto)
+    assert not program.steps
+    (value,) = program.constants.values()
+    np.testing.assert_allclose(value, np.sqrt([3.0, 4.0]) * [2.0, 3.0], rtol=1e-6)
+    assert program.outputs[0][1].name in program.constants
+
+
+def test_symbolic_values_are_computed():
+    proto = untyped(model("s = Shape(x)  f = Cast <to = 1> (s)  y = Sqrt(f)", outputs="float y"))
+    program = program_of(proto)
+    assert program.steps
+    assert_same(proto, {"x": normal(9, 4)})
+
+
+def test_scalar_constants_become_literals():
+    proto = with_constants(model("a = Add(x, three)  b = Clip(a, lo, hi)  y = Div(b, six)"),
+                           three=np.float32([3]), lo=np.float32(0), hi=np.float32(6), six=np.float32([6]))  # fmt: skip
+    assert not program_of(proto).constants
+    assert_same(proto, {"x": normal(5, 4)})
+
+
+def test_names():
+    proto = model("a = Relu(x)  y = Neg(a)")
+    proto.graph.node[0].output[0] = proto.graph.node[1].input[0] = "/a/relu_0"
+    proto.graph.node[0].input[0] = proto.graph.input[0].name = "x.1"
+    program = program_of(proto)
+    assert [b.name for b in program.inputs] == ["x1_"]
+    assert program.input_names == ("x.1",)
+    assert [n for n, _ in program.outputs] == ["y"]
+    assert program.values["/a/relu_0"].name == "a_relu0"
+    assert [s.label for s in program.steps] == ["n0 (Relu)", "n1 (Neg)"]
+
+
+def test_outputs_may_be_inputs_constants_and_shared():
+    proto = with_constants(
+        model("a = Relu(x)  b = Identity(a)  d = Identity(x)",
+              outputs="float[N, 4] a, float[N, 4] b, float[N, 4] x, float[2] c, float[N, 4] d"),
+        c=np.float32([1, 2]),
+    )  # fmt: skip
+    program = program_of(proto)
+    feeds = {"x": normal(3, 4)}
+    results = run_program(program, feeds)
+    relu = np.maximum(feeds["x"], 0)
+    for got, wanted in zip(results, [relu, relu, feeds["x"], np.float32([1, 2]), feeds["x"]], strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_dead_steps_are_dropped():
+    proto = model("a = Relu(x)  b = MatMul(a, x)  y = Neg(x)", inputs="float[4, 4] x", outputs="float[4, 4] y")
+    assert [s.label for s in program_of(proto, simplify=False).steps] == ["n2 (Neg)"]
+
+
+def test_sizes_that_must_be_equal_become_one():
+    proto = model("y = Add(x, z)", inputs="float[?, A] x, float[?, B] z", outputs="float[C, D] y")
+    program = program_of(proto)
+    assert [str(b) for b in program.inputs] == ["x: float32[x_0, A]", "z: float32[x_0, A]"]
+    assert not program.constraints
+    assert [s.name for s in program.symbols] == ["x_0", "A"]
+
+
+def test_sizes_that_must_be_a_literal():
+    proto = untyped(
+        with_constants(model("y = MatMul(x, w)", inputs="float[N, K] x", outputs="float y"), w=normal(6, 2))
+    )
+    assert str(program_of(proto).inputs[0]) == "x: float32[N, 6]"
+
+
+def test_ranges_are_narrowed():
+    proto = untyped(with_constants(model("y = Conv(x, w)", inputs="float[1, 1, H, W] x", outputs="float y"),
+                                   w=normal(1, 1, 5, 3)))  # fmt: skip
+    program = program_of(proto)
+    assert [(s.name, s.lo) for s in program.symbols] == [("H", 5), ("W", 3)]
+    assert not program.constraints
+
+
+def test_constraints_that_stay():
+    proto = untyped(with_constants(model("a = Reshape(x, s)  y = Relu(a)", inputs="float[N] x", outputs="float y"),
+                                   s=[-1, 4]))  # fmt: skip
+    program = program_of(proto)
+    (constraint,) = program.constraints
+    assert constraint.message.startswith("node n0 (Reshape): ")
+    assert_same(proto, {"x": normal(12)})
+
+
+def test_lowering_is_deterministic():
+    proto = with_constants(model("a = MatMul(x, w)  b = Softmax(a)  y = Add(a, b)"), w=normal(4, 4))
+    texts = ["\n".join(map(str, program_of(proto).steps)) for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+def problems(proto, shapes=None):
+    with pytest.raises(ModelError) as caught:
+        lower(load_onnx(proto, shapes))
+    return [str(p) for p in caught.value.problems]
+
+
+def test_shapes_that_do_not_fit():
+    proto = untyped(model("y = Add(x, z)", inputs="float[2, 3] x, float[2, 4] z", outputs="float y"))
+    (found,) = problems(proto)
+    assert found.startswith("[shape] node n0 (Add): ")
+    assert "3" in found
+    assert "4" in found
+
+
+def test_all_problems_come_together():
+    proto = untyped(with_constants(
+        model("""a = Add(x, z)  b = MatMul(x, z)  c = Relu(a)  d = Transpose <perm = [0, 0]> (x)
+                 e = Concat <axis = 5> (x, x)  y = Neg(x)""", inputs="float[2, 3] x, float[2, 4] z", outputs="float y"),
+    ))  # fmt: skip
+    found = problems(proto)
+    assert [p[: p.index(":")] for p in found] == [
+        "[shape] node n0 (Add)", "[shape] node n1 (MatMul)", "[shape] node n3 (Transpose)", "[shape] node n4 (Concat)",
+    ]  # fmt: skip
+
+
+def test_a_problem_does_not_hide_those_after_it():
+    proto = model("a = Add(x, z)  y = MatMul(a, z)", inputs="float[2, 3] x, float[2, 4] z", outputs="float[2, 4] y")
+    value = proto.graph.value_info.add(name="a")
+    value.CopyFrom(proto.graph.input[0])
+    value.name = "a"
+    assert [p[: p.index(":")] for p in problems(proto)] == ["[shape] node n0 (Add)", "[shape] node n1 (MatMul)"]
+
+
+def test_declared_shape_that_is_not_computed():
+    proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[N, 5] y")
+    assert problems(proto) == [
+        "[shape] node n0 (Relu): computes 'y' as float32[N, 4], but the model declares float32[N, 5]"
+    ]
+
+
+def test_declared_rank_that_is_not_computed():
+    proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[4] y")
+    assert problems(proto) == [
+        "[shape] node n0 (Relu): computes 'y' as float32[N, 4], but the model declares float32[4]"
+    ]
+
+
+def test_size_outside_the_range():
+    proto = untyped(
+        with_constants(model("y = MatMul(x, w)", inputs="float[N, K] x", outputs="float y"), w=normal(6, 2))
+    )
+    (found,) = problems(proto, {"K": "1..5"})
+    assert "n0 (MatMul)" in found
+
+
+def test_fault_of_a_definition(monkeypatch):
+    def broken(d):
+        raise KeyError("what")
+
+    monkeypatch.setitem(OPERATORS, ("", "Relu"), broken)
+    with pytest.raises(
+        InternalError, match=r"\[internal\] node n0 \(Relu\): KeyError: 'what'; this is a fault of tilewright"
+    ):
+        lower(load_onnx(model("y = Relu(x)")))
