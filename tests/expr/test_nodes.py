@@ -20,6 +20,7 @@ A = Buffer("A", (const(4), Var("n", 1, 8)), float32)
 
 def test_equal_expressions_are_one_object() -> None:
     assert Var("x") is X
+    assert Var("x", None, None) is X
     assert Var("x", 0, 3) is not X
     assert A[X, Y + 1] is Load(Buffer("A", (const(4), Var("n", 1, 8)), float32), (X, 1 + Y))
     assert Binary("add", X, Y) is Binary("add", X, Y)

@@ -46,7 +46,8 @@ def test_shape_arithmetic_vanishes():
 
 def test_what_is_known_is_a_constant():
     proto = untyped(with_constants(
-        model("s = Shape(x)  f = Cast <to = 1> (s)  r = Sqrt(f)  y = Mul(v, r)", inputs="float[3, 4] x", outputs="float y"),
+        model("s = Shape(x)  f = Cast <to = 1> (s)  r = Sqrt(f)  y = Mul(v, r)",
+              inputs="float[3, 4] x", outputs="float y"),
         v=np.array([2.0, 3.0], np.float32),
     ))  # fmt: skip
     program = program_of(proto)

@@ -8,7 +8,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Binary, Select, Var, walk
+from tilewright.expr.nodes import Binary, Select, Var, const, walk
 
 rng = np.random.default_rng(11)
 
@@ -239,7 +239,6 @@ def test_pad_by_a_symbolic_width():
     assert [str(n) for n in y.shape] == ["3", "6"]
     from dataclasses import replace
 
-    from tilewright.expr.nodes import const
     from tilewright.ops.library import OPERATORS
 
     d.operands = [d.operands[0], replace(d.operands[1], known=(const(0), const(0), const(0), width))]
@@ -312,7 +311,13 @@ def test_range(start, limit, delta, dtype):
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
 def test_one_hot(axis, dtype):
     indices = rng.integers(-4, 4, (2, 3)).astype(dtype)
-    check("OneHot", [indices, np.array(4), np.array([-1, 2], np.float32)], {"axis": axis}, known=(1,))
+    check(
+        "OneHot",
+        [indices, np.array(4), np.array([-1, 2], np.float32)],
+        {"axis": axis},
+        known=(1,),
+        sizes={(2, 0): const(2)},
+    )
 
 
 @pytest.mark.parametrize("k", [0, 1, -2])
@@ -384,6 +389,8 @@ REFUSED = [
     ("DepthToSpace", [floats(1, 4, 2, 2)], {"blocksize": 2, "mode": "X"}, ShapeError,
      "mode: expected DCR or CRD, got X"),
     ("SpaceToDepth", [floats(1, 1, 3, 2)], {"blocksize": 2}, ShapeError, "height: expected a multiple of 2, got 3"),
+    ("OneHot", [index(1), np.array(2), floats(3)], {}, ShapeError,
+     "input 2 (values): expected shape [2], got [3]"),
     ("Expand", [floats(3), index(2)], {}, ShapeError, "broadcast along dimension 0: sizes 3 and 2 differ"),
     ("Expand", [floats(3), index(-1)], {}, ShapeError, "shape: expected sizes of 0 or more, got [-1]"),
     ("Tile", [floats(3), index(1, 2)], {}, ShapeError, "repeats: expected 1 numbers, got 2"),

@@ -229,7 +229,7 @@ def test_short_forms_of_other_domains():
         ("RotaryEmbedding", [floats(2, 3, 8), floats(2, 3, 4), floats(2, 3, 4)], {},
          "input 0: expected 4 dimensions, or 3 with num_heads, got 3 with num_heads=0"),
         ("RotaryEmbedding", [floats(2, 2, 3, 8), floats(3, 4), floats(3, 4)], {},
-         "cosines and sines: expected 3 dimensions, got 2"),
+         "input 1: expected shape [2, 3, 4], got [3, 4]"),
     ],
 )  # fmt: skip
 def test_refused(op, inputs, attributes, message):

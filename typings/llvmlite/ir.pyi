@@ -119,6 +119,9 @@ class Function(NamedValue):
     @property
     def is_declaration(self) -> bool: ...
 
+class InlineAsm(Value):
+    def __init__(self, ftype: FunctionType, asm: str, constraint: str, side_effect: bool = False) -> None: ...
+
 class Context:
     def __getattr__(self, name: str) -> Any: ...
 

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from tilewright.codegen.blocks import Resolved, at_start, resolve, rises_from_start
 from tilewright.codegen.control import Control
-from tilewright.codegen.memory import Active, Address, is_private
+from tilewright.codegen.memory import Active, Address
 from tilewright.codegen.reduction import RowReduction
 from tilewright.codegen.types import I64, constant, count, splat
 from tilewright.codegen.values import Values
@@ -132,10 +132,11 @@ class BlockWriter:
     def _put(self, buffer: Buffer, address: Address, value: ir.Value, active: Active) -> None:
         """Stores a value; a buffer of our own is written whole, so that it stays in registers under a mask."""
         memory = self.values.memory
-        if active.mask is not None and is_private(buffer) and address.offsets is not None:
+        whole = self.values.reachable(buffer, address, active)
+        if active.mask is not None and whole.mask is None:
             old = memory.load(buffer.dtype, address)
             value = self.values.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
-            active = replace(active, mask=None)
+            active = whole
         memory.store(buffer.dtype, address, value, active)
 
     def _init_apart(self, r: Resolved, active: Active) -> None:
@@ -153,8 +154,7 @@ class BlockWriter:
     def _accumulator(self, r: Resolved, address: Address, active: Active, first: Expr | None = None) -> ir.Value:
         """What is combined with: the element's value, or that of `init` in the first iteration."""
         values, dtype = self.values, r.target.buffer.dtype
-        if is_private(r.target.buffer):
-            active = replace(active, mask=None)
+        active = values.reachable(r.target.buffer, address, active)
         if r.init is None:
             return values.memory.load(dtype, address, active)
         start = values.value(r.init.value)

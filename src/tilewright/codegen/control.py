@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from tilewright.codegen.scope import Scope
-from tilewright.codegen.types import I64
+from tilewright.codegen.types import I64, VOID
 from tilewright.expr.nodes import Var
 
 
@@ -40,6 +40,20 @@ class Control:
         b.cbranch(b.icmp_signed("<", following, stop), inside, after)
         b.position_at_end(after)
         self.scope.values.pop(var, None)
+
+    def fork(self, condition: ir.Value) -> tuple[ir.Block, ir.Block]:
+        """Branches to a new block where the condition holds, and to another where it does not."""
+        holds, fails = self.builder.append_basic_block("holds"), self.builder.append_basic_block("fails")
+        self.builder.cbranch(condition, holds, fails)
+        return holds, fails
+
+    def keep_apart(self) -> None:
+        """Ends an arm with an empty instruction, so that LLVM does not merge the ends of both arms.
+
+        It would move the additions of fused multiply-adds behind the branch and leave the multiplications in front.
+        """
+        nothing = ir.InlineAsm(ir.FunctionType(VOID, []), "", "", side_effect=True)
+        self.builder.call(nothing, [], attrs=("nounwind", "readnone"))
 
     @contextmanager
     def when(self, condition: ir.Value | None) -> Generator[None]:

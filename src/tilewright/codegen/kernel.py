@@ -5,22 +5,26 @@ loops; unrolled ones are expanded; in a vectorized one every expression that dep
 body of a parallel one becomes a function of its own (`parallel`).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from tilewright.codegen import parallel
 from tilewright.codegen.block import BlockWriter
+from tilewright.codegen.blocks import Resolved
 from tilewright.codegen.control import Control
-from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.memory import PRIVATE_PADDING
+from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
+from tilewright.codegen.versions import shared_conditions, worthwhile
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
-from tilewright.expr.bounds import interval
+from tilewright.expr.bounds import Bounds, interval
 from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Var, both
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, walk
 from tilewright.machine import Target
@@ -111,12 +115,34 @@ class Writer:
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
 
-    def write_range(self, loop: For, begin: ir.Value, end: ir.Value) -> None:
-        """The whole function, for some iterations of a parallel loop."""
-        with self.scope.knowing(self.scope.bounds.with_loop(loop.var, loop.extent)):
-            self.control.ranged(loop.var, begin, end, lambda: self.statement(loop.body), certain=False)
+    def write_range(self, nest: list[For], begin: ir.Value, end: ir.Value) -> None:
+        """The whole function, for some iterations of a nest of parallel loops."""
+        known = self.scope.bounds
+        for loop in nest:
+            known = known.with_loop(loop.var, loop.extent)
+        body = nest[-1].body
+        with self.scope.knowing(known):
+            if len(nest) == 1:
+                self.control.ranged(nest[0].var, begin, end, lambda: self.statement(body), certain=False)
+            else:
+                extents = [self.values.value(loop.extent) for loop in nest]
+                position = Var("position")
+                self.control.ranged(position, begin, end, lambda: self._at(position, nest, extents), certain=False)
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
+
+    def _at(self, position: Var, nest: list[For], extents: list[ir.Value]) -> None:
+        """The body of a nest at one position of its range, the innermost loop varying fastest."""
+        rest = self.scope.values.pop(position)
+        indices: list[ir.Value] = []
+        for extent in reversed(extents[1:]):
+            indices.append(self.builder.urem(rest, extent))
+            rest = self.builder.udiv(rest, extent)
+        for loop, index in zip(nest, (rest, *reversed(indices)), strict=True):
+            self.scope.bind(loop.var, index)
+        self.statement(nest[-1].body)
+        for loop in nest:
+            self.scope.values.pop(loop.var, None)
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The address of a buffer; one that does not come from outside gets room at its first use."""
@@ -147,6 +173,41 @@ class Writer:
                 self.loop(s)
 
     def loop(self, loop: For) -> None:
+        """One loop; where a condition inside is known before it, one copy for either outcome."""
+        conditions = self._shared_conditions(loop)
+        if not conditions:
+            self._loop(loop)
+            return
+        test = self.values.value(both(*conditions))
+        after = self.builder.append_basic_block("either")
+        for hold, block in zip((True, False), self.control.fork(test), strict=True):
+            self.builder.position_at_end(block)
+            with self.scope.frame(True), self.scope.deciding(conditions, hold):
+                self._loop(loop)
+            if hold:
+                self.control.keep_apart()
+            self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    def _shared_conditions(self, loop: For) -> tuple[Expr, ...]:
+        """Conditions inside that can be decided before the loop, where that pays."""
+        if loop.kind is LoopKind.PARALLEL or self.scope.lane is not None or not worthwhile(loop):
+            return ()
+        return shared_conditions(self._resolved(loop, self.scope.bounds), self.scope)
+
+    def _resolved(self, s: Stmt, bounds: Bounds) -> Iterator[Resolved]:
+        match s:
+            case Seq(stmts):
+                for inner in stmts:
+                    yield from self._resolved(inner, bounds)
+            case Block():
+                with self.scope.knowing(bounds):
+                    found = self.blocks.resolved(s)
+                yield found
+            case For():
+                yield from self._resolved(s.body, bounds.with_loop(s.var, s.extent))
+
+    def _loop(self, loop: For) -> None:
         """One loop, by its kind."""
         size = constant_value(polynomial(loop.extent))
         with self.scope.knowing(self.scope.bounds.with_loop(loop.var, loop.extent)):

@@ -27,7 +27,6 @@ from tilewright.codegen.types import (
     splat,
     suffix,
 )
-from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.dtype import DType
 
 PRIVATE_PADDING = 512
@@ -80,11 +79,6 @@ def zeros(module: ir.Module) -> ir.GlobalVariable:
         found.initializer = ir.Constant(kind, None)
         opaque(found)
     return found
-
-
-def is_private(buffer: Buffer) -> bool:
-    """Whether a buffer is on the function's own stack (or in registers), with room behind it for inactive lanes."""
-    return buffer.scope is not Scope.MEMORY
 
 
 class Memory:

@@ -3,6 +3,7 @@
     body(buffers..., values..., begin, end)      the iterations
     enter(context)                               what a thread runs: asks OpenMP for its share, calls body
 
+Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
 With one thread or one iteration the body is called directly. Every thread takes one contiguous share, computed from the
 number of threads that OpenMP really gave. Parallel loops inside run serially.
 """
@@ -14,8 +15,9 @@ from llvmlite import ir
 
 from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Var, loads
-from tilewright.loops.ir import For, Func, Stmt, blocks
+from tilewright.expr.computation import Axis, points
+from tilewright.expr.nodes import Var, free_vars, loads
+from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks
 
 if TYPE_CHECKING:
     from tilewright.codegen.kernel import Writer
@@ -56,10 +58,11 @@ def emit(writer: "Writer", loop: For) -> None:
     """Writes a parallel loop at the writer's position."""
     shared = shared_buffers(writer.kernel.func, loop)
     variables = list(writer.scope.values)
-    body = _body(writer, loop, shared, variables)
+    nest = parallel_nest(loop)
+    body = _body(writer, nest, shared, variables)
     b = writer.builder
     captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.values[v] for v in variables)]
-    extent = writer.values.value(loop.extent)
+    extent = writer.values.value(points([Axis(x.var, x.extent) for x in nest]))
     wanted = intrinsic(b, "smin.i64", I64, [writer.threads or I64(1), extent])
     many, one, after = (b.append_basic_block(n) for n in ("threads", "alone", "joined"))
     b.cbranch(b.icmp_signed(">", wanted, I64(1)), many, one)
@@ -78,13 +81,24 @@ def emit(writer: "Writer", loop: For) -> None:
     b.position_at_end(after)
 
 
-def _body(writer: "Writer", loop: For, shared: list[Buffer], variables: list[Var]) -> ir.Function:
+def parallel_nest(loop: For) -> list[For]:
+    """The loop and the parallel loops directly inside it whose extents are known before it."""
+    nest = [loop]
+    while isinstance(nest[-1].body, For) and nest[-1].body.kind is LoopKind.PARALLEL:
+        inner = nest[-1].body
+        if free_vars(inner.extent) & {x.var for x in nest}:
+            break
+        nest.append(inner)
+    return nest
+
+
+def _body(writer: "Writer", nest: list[For], shared: list[Buffer], variables: list[Var]) -> ir.Function:
     """The function that runs iterations begin..end."""
     from tilewright.codegen.kernel import Writer
 
     module = writer.kernel.module
     kinds = [PTR] * len(shared) + [I64] * (len(variables) + 2)
-    name = module.get_unique_name(f"{writer.kernel.func.name}.{loop.var.name}")
+    name = module.get_unique_name(f"{writer.kernel.func.name}.{nest[0].var.name}")
     function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
     function.linkage = "internal"
     for attribute in ("nounwind", "noinline"):
@@ -99,7 +113,7 @@ def _body(writer: "Writer", loop: For, shared: list[Buffer], variables: list[Var
         argument.name = v.name
         scope.bind(v, argument)
     inner = Writer(writer.kernel, function, scope, pointers, threads=None)
-    inner.write_range(loop, function.args[-2], function.args[-1])
+    inner.write_range(nest, function.args[-2], function.args[-1])
     return function
 
 

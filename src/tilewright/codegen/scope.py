@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var, both, conjuncts, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Scope:
         depth: position of every variable in the nest; outer ones first.
         lane: the variable of the vectorized loop around, if any, and the number of its lanes.
         bounds: ranges of the loop variables around.
+        decided: conditions known to hold here, because the code branched on them.
     """
 
     def __init__(self, facts: FactsOf) -> None:
@@ -79,11 +80,14 @@ class Scope:
         self.lanes = 0
         self.bounds: Bounds = NOTHING_KNOWN
         self.frames: list[Frame] = [Frame(True)]
+        self.decided: frozenset[Expr] = frozenset()
+        self._denied: tuple[frozenset[Expr], ...] = ()
 
     def fork(self) -> "Scope":
         """The same knowledge without run-time values, for another function."""
         other = Scope(self.facts)
         other.fixed, other.depth, other.bounds = dict(self.fixed), dict(self.depth), self.bounds
+        other.decided, other._denied = self.decided, self._denied
         return other
 
     def bind(self, var: Var, value: ir.Value) -> None:
@@ -146,6 +150,32 @@ class Scope:
             yield
         finally:
             self.bounds = before
+
+    @contextmanager
+    def deciding(self, conditions: tuple[Expr, ...], hold: bool) -> Generator[None]:
+        """A copy of a nest in which conditions hold, or do not all hold."""
+        decided, denied = self.decided, self._denied
+        if hold:
+            self.decided = decided | frozenset(conditions)
+        else:
+            self._denied = (*denied, frozenset(conditions))
+        try:
+            yield
+        finally:
+            self.decided, self._denied = decided, denied
+
+    def denied(self, condition: Expr) -> bool:
+        """Whether it is known here that the condition does not hold."""
+        if not self._denied:
+            return False
+        parts = frozenset(conjuncts(condition))
+        return any(d <= parts for d in self._denied)
+
+    def undecided(self, condition: Expr) -> Expr:
+        """The condition without the conjuncts that are known to hold here."""
+        if not self.decided:
+            return condition
+        return both(*(c for c in conjuncts(condition) if c not in self.decided))
 
     def by_lane(self, e: Expr) -> bool:
         """Whether the value differs between lanes."""

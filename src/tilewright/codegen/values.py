@@ -14,10 +14,11 @@ from llvmlite import ir
 from tilewright.codegen import division
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.indices import Indices, flattened
-from tilewright.codegen.memory import Active, Address, Memory, is_private
+from tilewright.codegen.memory import PRIVATE_PADDING, Active, Address, Memory
 from tilewright.codegen.scope import Scope
 from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, matched, register_type, splat
 from tilewright.errors import InternalError
+from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
@@ -78,8 +79,7 @@ class Values:
                 return self._select(e)
             case Load(buffer, indices):
                 address = self.address(buffer, indices)
-                plain = is_private(buffer) and address.offsets is not None
-                return self.memory.load(buffer.dtype, address, replace(self.active, mask=None) if plain else self.active)
+                return self.memory.load(buffer.dtype, address, self.reachable(buffer, address, self.active))
             case _:
                 raise InternalError(f"cannot generate code for {type(e).__name__}")
 
@@ -165,17 +165,31 @@ class Values:
         if parts.uniform is not None:
             base = self.memory.moved(buffer.dtype, base, parts.uniform)
         base = self.memory.moved(buffer.dtype, base, parts.offset)
-        if isinstance(parts.lanes, tuple):
-            return Address(base, offsets=parts.lanes)
-        return Address(base, vector=parts.lanes)
+        if isinstance(parts.lanes, ir.Value):
+            return Address(base, vector=parts.lanes)
+        return Address(base, offsets=parts.lanes)
+
+    def reachable(self, buffer: Buffer, address: Address, active: Active) -> Active:
+        """What may be read at an address: all lanes where the buffer is the function's own, with room behind it.
+
+        Plain accesses are what LLVM turns into registers. A buffer that threads share keeps its masks, because writing
+        an element back would race.
+        """
+        if active.mask is None or not active.some or buffer.scope is buffers.Scope.MEMORY or address.offsets is None:
+            return active
+        owner = self.pointer(buffer)
+        own = isinstance(owner, ir.Instruction) and owner.opname == "alloca"
+        near = min(address.offsets) >= 0 and max(address.offsets) < PRIVATE_PADDING
+        return replace(active, mask=None) if own and near else active
 
     # selects
 
     def _select(self, e: Select) -> ir.Value:
-        known = self.scope.fold(e.cond)
+        condition = self.scope.undecided(e.cond)
+        known = 0 if self.scope.denied(e.cond) else self.scope.fold(condition)
         if known is not None:
             return self.value(e.a if known else e.b)
-        test = self.value(e.cond)
+        test = self.value(condition)
         if isinstance(test, ir.Constant) and not count(test):
             return self.value(e.a if test.constant else e.b)
         if count(test):

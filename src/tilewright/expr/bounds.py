@@ -173,8 +173,26 @@ def _ends(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | N
         return low, None if atom.hi is None else {(): atom.hi}
     if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
         return {}, added(polynomial(atom.b), {(): 1}, -1)
+    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var | Binary):
+        ends = _quotient_ends(atom.a, polynomial(atom.b), bounds)
+        if ends is not None:
+            return ends
     low, high = _atom_interval(atom, bounds)
     return (None if low is None else {(): low}), (None if high is None else {(): high})
+
+
+def _quotient_ends(a: Expr, d: Polynomial, bounds: Bounds) -> tuple[Polynomial, Polynomial] | None:
+    """Ends of a // d where a runs over 0 .. q*d - 1, as the variable of a fused loop does: 0 and q - 1."""
+    if not (isinstance(a, Var) or (isinstance(a, Binary) and a.op == "floordiv")):
+        return None
+    if isinstance(a, Var) and a not in bounds.ranges:
+        return None
+    low, high = _ends(a, bounds)
+    smallest = _polynomial_interval(d, bounds)[0]
+    if low is None or high is None or smallest is None or smallest < 0 or _polynomial_interval(low, bounds)[0] != 0:
+        return None
+    quotient, rest = divided(high, d)
+    return ({}, added(quotient, {(): 1}, -1)) if rest == {(): -1} else None
 
 
 def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:

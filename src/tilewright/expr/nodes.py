@@ -43,6 +43,8 @@ class _Interned(type):
     """Metaclass that returns the existing node when one with the same fields lives."""
 
     def __call__(cls: type[T], *args: Any) -> T:
+        # Fields left out are None, so that Var("i") and Var("i", None, None) are one.
+        args += (None,) * (len(cls.__match_args__) - len(args))
         key = (cls, *(a if not isinstance(a, int | float) else (type(a), float(a).hex() if isinstance(a, float) else a)
                       for a in args))  # fmt: skip
         found = _interned.get(key)

@@ -30,6 +30,7 @@ from tilewright.expr.nodes import (
     UnaryOp,
     Var,
     const,
+    loads,
 )
 from tilewright.expr.scalar import fold_binary, fold_cast, fold_unary
 
@@ -297,12 +298,15 @@ def _integer_of_float(a: Expr) -> Expr | None:
     top, scale = a, 1.0
     if isinstance(a, Binary) and a.op in ("mul", "div"):
         if isinstance(a.b, Const):
-            top, scale = a.a, float(a.b.value) if a.op == "mul" else 1.0 / float(a.b.value)
+            by = float(a.b.value)
+            top, scale = a.a, by if a.op == "mul" else 1.0 / by if by else 0.0
         elif isinstance(a.a, Const) and a.op == "mul":
             top, scale = a.b, float(a.a.value)
-    if not (isinstance(top, Cast) and top.dtype.is_float and top.a.dtype == int64):
+    if not (isinstance(top, Cast) and top.dtype.is_float and top.a.dtype == int64) or loads(top.a):
         return None
     x = top.a
+    if scale == 0 or not np.isfinite(scale):
+        return None
     if scale == int(scale):
         return x * int(scale)
     inverse = 1.0 / scale

@@ -146,9 +146,28 @@ class Walk:
         known = operand.known if operand.known is not None else self._known.get(operand.buffer)
         operand = Operand(operand.buffer, known)
         self.operands[name] = operand
-        problem = _contradiction(node, name, operand, self.graph.declared.get(name))
+        problem = self._contradiction(node, name, operand)
         if problem is not None:
             self.problems.append(problem)
+
+    def _contradiction(self, node: Node, name: str, operand: Operand) -> Problem | None:
+        """The problem that the model declares another type, rank or (for its outputs) size than it computes.
+
+        Sizes that a file states for values inside are often left over from other input sizes.
+        """
+        declared = self.graph.declared.get(name)
+        if declared is None:
+            return None
+        same = operand.dtype == declared.dtype and operand.rank == len(declared.shape)
+        if same and name in self.graph.outputs:
+            pairs = zip(operand.shape, declared.shape, strict=True)
+            same = all(a is b or not (isinstance(a, Const) and isinstance(b, Const)) for a, b in pairs)
+        if same:
+            return None
+        found = TensorType(operand.dtype, operand.shape)
+        return Problem(
+            "shape", f"node {node.label}", f"computes '{name}' as {found}, but the model declares {declared}"
+        )
 
     def _fail(self, outputs: Iterable[str], problem: Problem) -> None:
         """Notes a problem and goes on with the declared types where they are literal."""
@@ -206,24 +225,6 @@ class Walk:
             else:
                 feeds[value] = operand.buffer
         return Outside(feeds, constants, self.graph)
-
-
-def _contradiction(node: Node, name: str, operand: Operand, declared: TensorType | None) -> Problem | None:
-    """The problem that the model declares another type or other literal sizes than it computes."""
-    if declared is None:
-        return None
-    same = (
-        operand.dtype == declared.dtype
-        and operand.rank == len(declared.shape)
-        and all(
-            a is b or not (isinstance(a, Const) and isinstance(b, Const))
-            for a, b in zip(operand.shape, declared.shape, strict=True)
-        )
-    )
-    if same:
-        return None
-    found = TensorType(operand.dtype, operand.shape)
-    return Problem("shape", f"node {node.label}", f"computes '{name}' as {found}, but the model declares {declared}")
 
 
 def constant_results(graph: Graph) -> dict[str, Array]:

@@ -62,6 +62,7 @@ class _Images:
         self.extents: dict[Var, Expr] = {loop.var: loop.extent for loop in nest.loops}
         self.guards: dict[Expr, Expr] = {}
         self.used: dict[Expr, list[Digit]] = {}
+        self.sizes: dict[Expr, Expr] = {}
         for c in conjuncts(nest.block.predicate):
             if not whole and not free_vars(c) & driving:
                 continue
@@ -160,10 +161,12 @@ class _Images:
     def _size_of_source(self, source: Expr, what: str) -> Expr:
         if isinstance(source, Var):
             return self._clipped(source, self.extents[source])
-        image = self._sum(source, what)
-        if poly.polynomial(image.offset) or not image.once:
-            raise _UnclearError(f"{what} takes digits of {source}, which does not count 0, 1, 2, ...")
-        return image.size
+        if source not in self.sizes:
+            image = self._sum(source, what)
+            if poly.polynomial(image.offset) or not image.once:
+                raise _UnclearError(f"{what} takes digits of {source}, which does not count 0, 1, 2, ...")
+            self.sizes[source] = image.size
+        return self.sizes[source]
 
     def _grouped(self, terms: list[tuple[Expr, Expr, Expr]]) -> list[tuple[Expr, Expr]]:
         """(step, values) of the terms, those that a guard cuts together made one."""

@@ -128,6 +128,9 @@ def tells(keys: frozenset[Key]) -> bool:
 
 def _keys(nest: Nest, a: Access, loop: For) -> frozenset[Key]:
     position = next(k for k, x in enumerate(nest.loops) if x is loop)
+    # Parallel loops around a parallel loop run at the same time: their variables are not fixed either.
+    while loop.kind is LoopKind.PARALLEL and position and nest.loops[position - 1].kind is LoopKind.PARALLEL:
+        position -= 1
     moving = {x.var for x in nest.loops[position:]}
     known = nest.known.assuming(nest.bound(a.condition))
     return keys(tuple(nest.bound(i) for i in a.indices), loop, moving, known)

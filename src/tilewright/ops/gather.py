@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
+from tilewright.expr.bounds import prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select
 from tilewright.ops.axes import with_axis
@@ -68,7 +69,11 @@ def gather_elements(d: Definition) -> Operand:
             d.require(m <= n, f"indices, dimension {k}: expected a size of at most {n}, got {m}")
 
     def body(*i: Expr) -> Expr:
-        return x[with_axis(i, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))]
+        # Two symbols that only the call compares: the limit keeps every read inside, whatever the call finds.
+        inside = tuple(
+            k if prove(m <= n) else minimum(k, n - 1) for k, m, n in zip(i, indices.shape, x.shape, strict=True)
+        )
+        return x[with_axis(inside, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))]
 
     return d.compute(indices.shape, body)
 

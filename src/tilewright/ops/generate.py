@@ -21,7 +21,7 @@ from tilewright.expr.nodes import (
 from tilewright.ops.axes import printed
 from tilewright.ops.cast import attribute_type
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.pointwise import inputs_of_one_type, optional_scalar
+from tilewright.ops.pointwise import expect_shape, inputs_of_one_type, optional_scalar
 
 
 @operator("ConstantOfShape")
@@ -80,6 +80,7 @@ def one_hot(d: Definition) -> Operand:
     indices, values = d.input(0), d.input(2)
     if len(d.known(1)) != 1:
         raise ShapeError(f"input 1 (depth): expected one element, got {len(d.known(1))}", where=f"node {d.label}")
+    expect_shape(d, values, (const(2),), "input 2 (values)")
     depth = cast(int64, d.known(1)[0])
     axis = d.axis(d.attr_int("axis", -1), indices.rank + 1)
 

@@ -101,4 +101,7 @@ def _folded(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
         return minimum(position, size - 1) if after else position
     if before:
         position = select(position < 0, -position, position)
-    return select(position < size, position, (size - 1) * 2 - position) if after else position
+    if after:
+        position = select(position < size, position, (size - 1) * 2 - position)
+    # Only the call knows that a border is below a symbolic size: the limits keep every read inside all the same.
+    return maximum(minimum(position, size - 1), 0) if before or after else position

@@ -1,11 +1,12 @@
 """What element-wise operators share: broadcasting, agreement of types, and the precision of the arithmetic inside."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import overload
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, as_expr, cast
+from tilewright.ops.axes import printed
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one
 
@@ -78,6 +79,19 @@ def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:
         raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
 
 
+def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
+    """States the shape of an operand; symbolic sizes are compared on every call.
+
+    Raises:
+        ShapeError: it has another shape.
+    """
+    message = f"{what}: expected shape {printed(shape)}, got {printed(x.shape)}"
+    if x.rank != len(shape):
+        raise ShapeError(message, where=f"node {d.label}")
+    for actual, expected in zip(x.shape, shape, strict=True):
+        d.require(actual.equals(expected), message)
+
+
 def scalar(d: Definition, position: int) -> Expr:
     """The one element of input `position`: its value where it is known, else a load.
 
@@ -86,8 +100,8 @@ def scalar(d: Definition, position: int) -> Expr:
     """
     x = d.input(position)
     if not all(is_one(n) for n in x.shape):
-        sizes = ", ".join(map(str, x.shape))
-        raise ShapeError(f"input {position}: expected one element, got shape [{sizes}]", where=f"node {d.label}")
+        what = f"input {position}: expected one element, got shape {printed(x.shape)}"
+        raise ShapeError(what, where=f"node {d.label}")
     return at(x, tuple(as_expr(0) for _ in x.shape))
 
 

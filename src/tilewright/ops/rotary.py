@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Expr, cast, const, select
+from tilewright.expr.nodes import Const, Expr, cast, const, select
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.gather import picked
+from tilewright.ops.pointwise import expect_shape
 
 Angle = Callable[[tuple[Expr, ...], Expr], Expr]
 """The sine or cosine at an index of the input, for the given pair."""
@@ -20,7 +21,8 @@ def rotary_embedding(d: Definition) -> Operand:
     A pair is two neighbours (`interleaved`) or the same place of both halves.
 
     Raises:
-        ShapeError: the input has neither 3 nor 4 dimensions, or 3 without `num_heads`.
+        ShapeError: the input has neither 3 nor 4 dimensions, or 3 without `num_heads`; tables do not fit.
+        UnsupportedError: the size of the heads is symbolic.
     """
     x = d.input(0)
     if x.rank == 4:
@@ -40,9 +42,12 @@ def rotary_embedding(d: Definition) -> Operand:
 def _rotated(d: Definition, x: Operand, heads_axis: int) -> Operand:
     rotated = d.attr_int("rotary_embedding_dim", 0)
     size: Expr = const(rotated) if rotated else x.shape[3]
+    if not isinstance(size, Const):
+        raise d.unsupported("the size of the heads is symbolic")
     d.require((size % 2).equals(0), f"input 0: expected an even number of entries to turn, got {size}")
+    d.require(size <= x.shape[3], f"rotary_embedding_dim: expected at most {x.shape[3]}, got {size}")
     half = size // 2
-    cosine, sine = _angle(d, d.input(1), heads_axis), _angle(d, d.input(2), heads_axis)
+    cosine, sine = (_angle(d, x, position, heads_axis, half) for position in (1, 2))
     if not d.attr_int("interleaved", 0):
         return _turned_halves(d, x, half, cosine, sine)
     pairs = d.view(x, (*x.shape[:3], x.shape[3] // 2, 2))
@@ -80,13 +85,14 @@ def _turned_neighbours(d: Definition, x: Operand, half: Expr, cosine: Angle, sin
     return d.compute(x.shape, body)
 
 
-def _angle(d: Definition, table: Operand, heads_axis: int) -> Angle:
-    """How a table of sines or cosines is read: per batch and place, or per position that input 3 gives."""
-    positions = d.optional(3)
-    expected = 3 if positions is None else 2
-    if table.rank != expected:
-        what = f"cosines and sines: expected {expected} dimensions, got {table.rank}"
-        raise ShapeError(what, where=f"node {d.label}")
+def _angle(d: Definition, x: Operand, position: int, heads_axis: int, half: Expr) -> Angle:
+    """How a table of cosines or sines is read: per batch and place, or per position that input 3 gives."""
+    table, positions = d.input(position), d.optional(3)
+    outer = (x.shape[0], x.shape[3 - heads_axis])
+    expected = (*outer, half) if positions is None else (table.shape[0], half)
+    expect_shape(d, table, expected, f"input {position}")
+    if positions is not None:
+        expect_shape(d, positions, outer, "input 3 (position_ids)")
 
     def read(i: tuple[Expr, ...], pair: Expr) -> Expr:
         batch, place = i[0], i[3 - heads_axis]

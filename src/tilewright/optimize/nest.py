@@ -7,6 +7,9 @@ from tilewright.loops.ir import IterKind
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, find_loop
 
+ENOUGH = 64
+"""Iterations that keep many threads evenly busy."""
+
 PARALLEL_POINTS = 8192
 """Iterations of a block below which starting threads costs more than it gains."""
 
@@ -53,33 +56,29 @@ def split_for_lanes(s: Schedule, loop: str, lanes: int) -> tuple[str | None, str
     return s.split(loop, lanes)
 
 
-def parallelize(s: Schedule, loops: list[str], *, keep_last: bool = False) -> None:
-    """Fuses the outer loops and runs them in parallel where there is enough work.
+def parallelize(s: Schedule, loops: list[str]) -> None:
+    """Runs outer loops in parallel where there is enough work: as few of them as give every thread its share.
 
     Args:
         s: the schedule.
         loops: a perfect nest of loops, outermost first.
-        keep_last: leave the innermost of them alone if the others are enough (its index would need a division).
     """
-    if not loops:
+    points = _literal_points(s)
+    if points is not None and points < PARALLEL_POINTS:
         return
-    if _literal_points(s) is not None and (_literal_points(s) or 0) < PARALLEL_POINTS:
-        return
-    chosen = loops[:-1] if keep_last and len(loops) > 1 and _enough(s, loops[:-1]) else loops
-    fused = chosen[0]
-    for name in chosen[1:]:
-        fused = s.fuse(fused, name)
-    s.do("parallel", fused)
+    for k, name in enumerate(loops):
+        s.do("parallel", name)
+        if _enough(s, loops[: k + 1]):
+            return
 
 
 def _enough(s: Schedule, loops: list[str]) -> bool:
+    """Whether the loops have iterations for many threads; symbolic ones may have a single one."""
     total = 1
     for name in loops:
         extent = loop_extent(s, name)
-        if not isinstance(extent, Const):
-            return True
-        total *= int(extent.value)
-    return total >= 16
+        total *= int(extent.value) if isinstance(extent, Const) else 1
+    return total >= ENOUGH
 
 
 def _literal_points(s: Schedule) -> int | None:

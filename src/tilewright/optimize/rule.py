@@ -61,7 +61,7 @@ def elementwise(s: Schedule, block: str, task: Task) -> None:
     if len(order) > 1:
         s.do("reorder", tuple(order))
     s.do("vectorize", inner)
-    parallelize(s, order[:-1], keep_last=outer is not None)
+    parallelize(s, order[:-1])
 
 
 def _block(s: Schedule, name: str) -> Block:
@@ -121,7 +121,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
         s.do("vectorize", x)
     _unroll_window(s, names.reduce)
     s.do("vectorize", inner)
-    parallelize(s, order[:-1], keep_last=out is not None)
+    parallelize(s, order[:-1])
 
 
 def _reduction_lane(node: Block) -> Var | None:

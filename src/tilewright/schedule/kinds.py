@@ -17,8 +17,8 @@ def parallel(func: Func, loop: str) -> Func:
     """Runs the iterations of a loop on several threads.
 
     Legality: no two iterations touch one element that either writes (register and stack buffers that are only used
-    inside the loop belong to an iteration); no block reduces over the loop; no parallel or vectorized loop is around
-    it, no parallel one inside.
+    inside the loop belong to an iteration); no block reduces over the loop; no vectorized loop is around
+    it. Parallel loops directly inside one another are one range of iterations that threads share.
 
         for i in serial(N):     ->     for i in parallel(N):
             block B(v = i)                 block B(v = i)

@@ -64,31 +64,32 @@ def check_independent(func: Func, only: For | None, place: str) -> None:
     Raises:
         ScheduleError: two iterations may touch one element, or a parallel loop carries a reduction.
     """
-    alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name))
+    # Parallel loops inside one another run at the same time, so they are judged together.
+    others = (LoopKind.VECTORIZED,) if only is not None and only.kind is LoopKind.PARALLEL else CONCURRENT
+    alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name, others))
     nests = [Nest.of(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
     for finding in races.findings(alone, nests):
         raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
 
 
-def _serial_but(s: Stmt, name: str) -> Stmt:
-    """`s` with all concurrent loops but one made serial."""
+def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
+    """`s` with all loops of some kinds but one made serial."""
     match s:
         case For():
-            body = _serial_but(s.body, name)
-            kind = LoopKind.SERIAL if s.kind in CONCURRENT and s.var.name != name else s.kind
+            body = _serial_but(s.body, name, kinds)
+            kind = LoopKind.SERIAL if s.kind in kinds and s.var.name != name else s.kind
             return s if body is s.body and kind is s.kind else replace(s, kind=kind, body=body)
         case Seq():
-            parts = tuple(_serial_but(c, name) for c in s.stmts)
+            parts = tuple(_serial_but(c, name, kinds) for c in s.stmts)
             return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else Seq(parts)
         case Block():
             return s
 
 
 def check_nesting(loops: Sequence[For], place: str) -> None:
-    """Of loops inside each other, outermost first, none is parallel or vectorized inside a vectorized or its own
-    kind."""
+    """Of loops inside each other, outermost first, none is parallel or vectorized inside a vectorized one."""
     for k, outer in enumerate(loops):
         for inner in loops[k + 1 :]:
-            if inner.kind in CONCURRENT and (outer.kind is LoopKind.VECTORIZED or outer.kind is inner.kind):
+            if inner.kind in CONCURRENT and outer.kind is LoopKind.VECTORIZED:
                 what = f"{inner.kind} loop {inner.var.name!r} would be inside {outer.kind} loop {outer.var.name!r}"
                 raise ScheduleError(what, where=place)

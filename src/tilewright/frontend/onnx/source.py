@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from tilewright.errors import ModelFileError, OptionError
 
@@ -76,9 +77,22 @@ def _parsed(content: bytes, where: str) -> onnx.ModelProto:
 
 def _checked(model: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
     # A file cut between two fields still parses; what an ONNX model must have is missing then.
-    if not model.HasField("graph") or not model.opset_import:
+    if not model.HasField("graph") or not model.opset_import or not _is_text(model):
         raise _broken(where, size)
     return model
+
+
+def _is_text(message: Message) -> bool:
+    """Whether all text fields are UTF-8; protobuf gives those that are not as bytes, where everyone expects str."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if isinstance(value, bytes) or (field.is_repeated and any(isinstance(v, bytes) for v in value)):
+                return False
+        elif field.type == FieldDescriptor.TYPE_MESSAGE and not all(
+            map(_is_text, value if field.is_repeated else (value,))
+        ):
+            return False
+    return True
 
 
 def _broken(where: str, size: int) -> ModelFileError:
