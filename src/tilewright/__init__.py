@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.driver.compile import compile_model as compile  # noqa: A004 - the package's verb
+    from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.session import (
         InferenceSession,
         NodeArg,

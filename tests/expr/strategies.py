@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Binary, Const, Expr, Select, Unary, Var, const
 
-I, J, K = Var("i"), Var("j"), Var("k")
+I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741 - the axes of matrices
 N, M = Var("N", 1, 4), Var("M", 0, 3)
 VARIABLES = (I, J, K, N, M)
 
@@ -67,7 +67,8 @@ def _grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(lambda op, a, b: Binary(op, a, b), raw, inner, inner),
         scaled,
         divided,
-        st.builds(lambda a, b: Binary("mul", a, b), inner, st.sampled_from(VARIABLES)),
+        st.builds(lambda a, b: Binary("mul", a, b), inner, st.one_of(inner, st.sampled_from(VARIABLES))),
+        st.builds(lambda a: Binary("mul", a, a), inner),
     )
 
 

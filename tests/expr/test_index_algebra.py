@@ -3,10 +3,22 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.expr.strategies import (
-    LOOPS, VARIABLES, I, J, K, M, N, conditions, indices, points, points_of_loops, selects, value,
+    LOOPS,
+    VARIABLES,
+    I,
+    J,
+    K,
+    M,
+    N,
+    conditions,
+    indices,
+    points,
+    points_of_loops,
+    selects,
+    value,
 )  # fmt: skip
+
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, interval, non_negative, prove
 from tilewright.expr.nodes import FALSE, TRUE, Binary, Expr, Select, Var, both, ceildiv, const, maximum, minimum
@@ -147,7 +159,7 @@ PROOFS = [
     (K // M < N, Bounds().with_loop(K, N * M)),
     (K % M < M, Bounds().with_loop(K, N * M)),
     (K // M // N < 7, Bounds().with_loop(K, N * M * 7)),
-    (I < ceildiv(N, 16), Bounds().with_loop(I, N).with_loop(J, const(16)).assuming(I * 16 + J < N)),
+    (ceildiv(N, 16) > I, Bounds().with_loop(I, N).with_loop(J, const(16)).assuming(I * 16 + J < N)),
     (I * 8 + J < N, Bounds().with_loop(I, N // 8).with_loop(J, const(8))),
     (N // 8 * 8 + J < N, Bounds().with_loop(J, N % 8)),
     (minimum(I, M) <= M, Bounds()),

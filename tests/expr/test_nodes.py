@@ -10,8 +10,26 @@ import pytest
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, bfloat16, boolean, float16, float32, float64, int8, int32, int64, uint8
 from tilewright.expr.nodes import (
-    FALSE, TRUE, Binary, Cast, Const, Expr, Load, Select, Unary, Var, both, cast, conjuncts, const, free_vars, loads,
-    maximum, select, unary, walk,
+    FALSE,
+    TRUE,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    both,
+    cast,
+    conjuncts,
+    const,
+    free_vars,
+    loads,
+    maximum,
+    select,
+    unary,
+    walk,
 )  # fmt: skip
 
 X, Y = Var("x"), Var("y")

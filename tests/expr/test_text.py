@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.expr.strategies import VARIABLES, I, J, N, conditions, indices, selects
+
 from tilewright.errors import ParseError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, DType, boolean, float32, int32, int64
@@ -29,7 +29,9 @@ def back(text: str) -> Expr:
 
 def literals() -> st.SearchStrategy[Expr]:
     def of(dtype: DType) -> st.SearchStrategy[Expr]:
-        values = st.floats() if dtype.is_float else st.booleans() if dtype == boolean else st.integers(-(1 << 63), 1 << 63)
+        if dtype.is_float:
+            return st.floats().map(lambda v: const(v, dtype))
+        values = st.booleans() if dtype == boolean else st.integers(-(1 << 63), 1 << 63)
         return values.map(lambda v: const(v, dtype))
 
     return st.sampled_from(list(DTYPES.values())).flatmap(of)
@@ -62,9 +64,12 @@ def test_round_trip(e: Expr) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "i + j * 3", "(i + j) * 3", "i - (j - N)", "i - j - N", "i // 4 % 8", "i // (4 % 8)", "-3 + i", "i * (-3)", "i - (-3)",
-    "0.1", "-0.0", "1e-05", "1e+20", "float32('nan')", "float32('-inf')", "float16(0.5)", "int32(-3)", "uint8(255)", "True",
-    "(i < j) == (j < N)", "i < j and j < N or i == 0", "i < j and (j < N or i == 0)", "not(i < j)", "S[]", "'batch size' + 1",
+    "i + j * 3", "(i + j) * 3", "i - (j - N)", "i - j - N", "i // 4 % 8", "i // (4 % 8)", "-3 + i", "i * (-3)",
+    "i - (-3)",
+    "0.1", "-0.0", "1e-05", "1e+20", "float32('nan')", "float32('-inf')", "float16(0.5)", "int32(-3)", "uint8(255)",
+    "True",
+    "(i < j) == (j < N)", "i < j and j < N or i == 0", "i < j and (j < N or i == 0)", "not(i < j)", "S[]",
+    "'batch size' + 1",
     "'input.1/x'[i]", "'init'[0]", '"it\'s"[i]', "select(i < j, A[i, 0], 0.0)", "cast(float32, i)", "exp(A[i, j])",
     "max(A[i, j], 0.0)", "xor(Q[0], shl(Q[1], int32(2)))", "pow(A[0, 0], 2.0)", "min(i, max(j, 0))",
 ])  # fmt: skip

@@ -66,7 +66,9 @@ def program_of(model: onnx.ModelProto | str, shapes: Mapping | None = None, *, s
         return lower(simplify_graph(graph) if simplify else graph)
 
 
-def assert_same(model: onnx.ModelProto, feeds: Mapping[str, Array], *, rtol: float = 1e-5, simplify: bool = True) -> Program:
+def assert_same(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], *, rtol: float = 1e-5, simplify: bool = True
+) -> Program:
     """A model's program gives what the reference evaluator gives; returns the program."""
     program = program_of(model, simplify=simplify)
     # The reference evaluator has no grouped ConvTranspose.

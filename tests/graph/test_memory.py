@@ -1,5 +1,7 @@
 """The memory planner: buffers that live at the same time never overlap, outputs are computed in place, memory is reused."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -115,7 +117,7 @@ def test_live_buffers_never_overlap(program, n, m):
 
 def chain(length: int, size: Expr | int):
     buffers = [buffer(f"b{k}", size) for k in range(length)]
-    return buffers, [Access((a,), (b,)) for a, b in zip(buffers[:-1], buffers[1:], strict=True)]
+    return buffers, [Access((a,), (b,)) for a, b in itertools.pairwise(buffers)]
 
 
 def test_a_chain_needs_two_slots():
@@ -146,7 +148,12 @@ def test_outputs_that_live_elsewhere_are_copied():
 def test_sizes_that_are_never_the_largest_are_left_out():
     small, large = buffer("small", N), buffer("large", N * 2)
     x, y = buffer("x", N), buffer("y", N)
-    steps = [Access((x,), (small,)), Access((small,), (y,)), Access((y,), (large,)), Access((large,), (buffer("z", N),))]
+    steps = [
+        Access((x,), (small,)),
+        Access((small,), (y,)),
+        Access((y,), (large,)),
+        Access((large,), (buffer("z", N),)),
+    ]
     plan = plan_memory(steps, [x], [], ())
     assert {s.size for s in plan.slots} <= {byte_size(small), byte_size(large)}
 

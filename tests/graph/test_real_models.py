@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-
 from tests.graph.running import run_program
+
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.lower import lower
 from tilewright.graph.passes import simplify_graph

@@ -34,7 +34,7 @@ def refined(*conditions):
         (((H + 15) // 48 * N).equals(N), {H: Var("h", 33, 80)}),
         (((H + 15) // 48 * N * 120) <= N * 360, {H: Var("h", 1, 176)}),
         (N < 5, {N: Var("n", 1, 4)}),
-        (10 - N * 2 >= const(0), {N: Var("n", 1, 5)}),
+        (const(0) <= 10 - N * 2, {N: Var("n", 1, 5)}),
         ((N % 4).equals(0), {}),
         (((H + 15) // 16).equals((H + 31) // 32 * 2), {}),
         ((N + M).equals(H), {}),

@@ -91,7 +91,7 @@ def computations(draw: st.DrawFn) -> tuple[Computation, tuple[Buffer, ...]]:
             return a[clamped(_I * 2 - k, rows), clamped(_J // 2 + _I % 2, cols)]
         if kind == 4:
             return b[clamped(t[_I], depth), cols - 1 - _J]
-        return cast(dtype, cast(int32, _I * 3 + _J - k)) if dtype != boolean else (_I < _J + k)
+        return cast(dtype, cast(int32, _I * 3 + _J - k)) if dtype != boolean else (_J + k > _I)
 
     leaves = st.integers(0, 5).map(load)
 

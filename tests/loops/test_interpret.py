@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.loops.programs import M, N, buffer, computation, computations, conv, matmul_relu, random_array
+
 from tilewright.errors import InternalError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import float32
@@ -43,7 +43,8 @@ def test_chunks_do_not_change_a_bit(case, n: int, seed: int) -> None:
     func = lower("f", [c], [*inputs, c.output], [N])
     rng = np.random.default_rng(seed)
     results = []
-    first = {b.name: random_array(tuple(n if s is N else int(str(s)) for s in b.shape), b.dtype, rng) for b in func.params}
+    shapes = {b: tuple(n if s is N else int(str(s)) for s in b.shape) for b in func.params}
+    first = {b.name: random_array(shape, b.dtype, rng) for b, shape in shapes.items()}
     for chunk in (1 << 18, 3, 1):
         arrays = {name: a.copy() for name, a in first.items()}
         interpret(func, arrays, {"N": n}, chunk=chunk)
@@ -156,13 +157,16 @@ func triangle(A: float32[5, 5]):
     np.testing.assert_array_equal(out, np.tril(np.ones((5, 5), np.float32)))
 
 
+ONE = "func f(A: float32[8], B: float32[8]):\n  for i in serial(8):\n    block B(v: 8 = i):\n      "
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("B[v + 1] = A[v]", "block 'B': index 1..8 of buffer 'B' leaves axis 0 of size 8"),
     ("B[v] = A[v - 1]", "block 'B': index -1..6 of buffer 'A' leaves axis 0 of size 8"),
     ("B[v] = select(v < 8, A[v * 2], 0.0)", "block 'B': index 0..14 of buffer 'A' leaves axis 0 of size 8"),
 ])  # fmt: skip
 def test_an_index_out_of_range_is_named(text: str, message: str) -> None:
-    func = parse(f"func f(A: float32[8], B: float32[8]):\n  for i in serial(8):\n    block B(v: 8 = i):\n      {text}\n")
+    func = parse(ONE + text + "\n")
     with pytest.raises(InternalError) as caught:
         interpret(func, {"A": np.ones(8, np.float32), "B": np.ones(8, np.float32)}, {})
     assert message in str(caught.value)
@@ -170,7 +174,7 @@ def test_an_index_out_of_range_is_named(text: str, message: str) -> None:
 
 def test_an_untaken_arm_is_not_evaluated() -> None:
     text = "B[v] = select(0 <= v - 1, A[v - 1], 9.0)"
-    func = parse(f"func f(A: float32[8], B: float32[8]):\n  for i in serial(8):\n    block B(v: 8 = i):\n      {text}\n")
+    func = parse(ONE + text + "\n")
     a, b = np.arange(8, dtype=np.float32), np.empty(8, np.float32)
     interpret(func, {"A": a, "B": b}, {})
     np.testing.assert_array_equal(b, [9, *a[:-1]])

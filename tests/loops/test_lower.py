@@ -1,8 +1,8 @@
 """The untransformed program: its text, and that it is valid."""
 
 import pytest
-
 from tests.loops.programs import buffer, computation, conv, matmul_relu
+
 from tilewright.errors import InternalError
 from tilewright.expr.buffer import Scope
 from tilewright.expr.computation import Reducer
@@ -12,7 +12,7 @@ from tilewright.loops.lower import Names, lower
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741 - the axes of matrices
 
 
 def test_matmul_relu(golden) -> None:

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-
 from tests.loops.programs import conv, matmul_relu
+
 from tilewright.errors import VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import float32
@@ -108,10 +108,10 @@ func o(A: float32[66], B: float32[64]):
 """,
     "guard of a part and of the whole": """
 func s(A: float32[N], B: float32[N]; N: 1..500):
-    for ioo in parallel((N + 63) // 64):
-        for ioi in serial(4):
-            for ii in vectorized(16):
-                block B(v: N = ioo * 64 + ioi * 16 + ii) where ioo * 4 + ioi < (N + 15) // 16 and ioo * 64 + ioi * 16 + ii < N:
+    for p in parallel((N + 63) // 64):
+        for q in serial(4):
+            for r in vectorized(16):
+                block B(v: N = p * 64 + q * 16 + r) where p * 4 + q < (N + 15) // 16 and p * 64 + q * 16 + r < N:
                     B[v] = A[v]
 """,
 }  # fmt: skip
@@ -122,7 +122,10 @@ def test_accepts(text: str) -> None:
     verify(parse(text))
 
 
-def one(body: str, loop: str = "for i in serial(8):", iters: str = "v: 8 = i", head: str = "A: float32[8], B: float32[8]") -> str:
+AB = "A: float32[8], B: float32[8]"
+
+
+def one(body: str, loop: str = "for i in serial(8):", iters: str = "v: 8 = i", head: str = AB) -> str:
     """A function with one loop and one block."""
     return f"func f({head}):\n    {loop}\n        block B({iters}):\n            {body}\n"
 
@@ -190,7 +193,7 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "write above the end": (
         one("B[v + 1] = A[v]"),
-        "func 'f', block 'B': index v + 1 of buffer 'B' (written, dimension 0) is not proved < 8\n    block B(v: 8 = i):",
+        "func 'f', block 'B': index v + 1 of buffer 'B' (written, dimension 0) is not proved < 8\n    block B(",
     ),
     "read below zero": (
         one("B[v] = A[v - 1]"),
@@ -201,7 +204,7 @@ BAD: dict[str, tuple[str, str]] = {
         "func 'f', block 'B': index v - 1 of buffer 'A' (read, dimension 0) is not proved >= 0",
     ),
     "gather that is not clamped": (
-        one("B[v] = A[I[v]]", head="A: float32[8], B: float32[8], I: int64[8]"),
+        one("B[v] = A[I[v]]", head=AB + ", I: int64[8]"),
         "func 'f': 2 problems\n  block 'B': index I[v] of buffer 'A' (read, dimension 0) is not proved >= 0",
     ),
     "symbolic size too small": (
@@ -241,12 +244,13 @@ BAD: dict[str, tuple[str, str]] = {
         "func 'f', block 'B': iterations of vectorized loop 'i' may write the same element: B[v // 2]",
     ),
     "scatter": (
-        one("B[min(max(I[v], 0), 7)] = A[v]", "for i in parallel(8):", head="A: float32[8], B: float32[8], I: int64[8]"),
+        one("B[min(max(I[v], 0), 7)] = A[v]", "for i in parallel(8):", head=AB + ", I: int64[8]"),
         "func 'f', block 'B': iterations of parallel loop 'i' may write the same element: B[min(max(I[v], 0), 7)]",
     ),
     "reads the neighbour": (
         "func f(A: float32[8], B: float32[7]):\n    alloc T: float32[8]\n    for i in parallel(7):\n"
-        "        block T(v: 8 = i):\n            T[v] = A[v]\n        block B(w: 7 = i):\n            B[w] = T[w + 1]\n",
+        "        block T(v: 8 = i):\n            T[v] = A[v]\n"
+        "        block B(w: 7 = i):\n            B[w] = T[w + 1]\n",
         "accesses to 'T' of blocks 'T', 'B' are not proved to stay in one iteration\n    for i in parallel(7):",
     ),
     "reads all of what others write": (
@@ -269,7 +273,8 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "private value that nobody wrote in this iteration": (
         "func f(A: float32[8], B: float32[8]):\n    alloc T: float32[] in stack\n    for j in parallel(8):\n"
-        "        block T(v: 8 = j):\n            T[] = T[] + A[v]\n        block B(w: 8 = j):\n            B[w] = T[]\n",
+        "        block T(v: 8 = j):\n            T[] = T[] + A[v]\n"
+        "        block B(w: 8 = j):\n            B[w] = T[]\n",
         "func 'f', block 'T': buffer 'T' is read before it is written",
     ),
     "output not covered": (
@@ -298,7 +303,7 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "fused extent that is no multiple": (
         one("B[v, w] = 1.0", "for i in serial(10):", "v: 4 = i // 3, w: 3 = i % 3", "B: float32[4, 3]"),
-        "func 'f', block 'B': the extent of i is no multiple of 3, so bindings miss combinations of values: i // 3, i % 3",
+        "func 'f', block 'B': the extent of i is no multiple of 3, so bindings miss combinations of values",
     ),
     "reduction counted twice": (
         one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",
@@ -307,7 +312,8 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "reduction with overlapping tiles": (
         one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",
-            "for i in serial(8):\n      for k in serial(3):\n       for l in serial(4):", "v: 8 = i, reduce w: 8 = k * 2 + l"),
+            "for i in serial(8):\n      for k in serial(3):\n       for l in serial(4):",
+            "v: 8 = i, reduce w: 8 = k * 2 + l"),
         "func 'f', block 'B': binding k * 2 + l of 'w' takes values twice: they count twice",
     ),
     "reduction not covered": (
@@ -342,7 +348,8 @@ def test_rejects_what_the_text_cannot_say() -> None:
     a = Buffer("A", (const(4),), float32)
     other = Buffer("A", (const(5),), float32)
     cases = [
-        (_single(Store(other, (const(0),), const(1.0, float32)), a), "block 'b': buffer 'A' is not declared, or with another shape"),
+        (_single(Store(other, (const(0),), const(1.0, float32)), a),
+         "block 'b': buffer 'A' is not declared, or with another shape or type"),
         (_single(Store(a, (const(0), const(0)), const(1.0, float32)), a), "buffer 'A' has 1 dimensions, got 2 indices"),
         (_single(Store(a, (Var("q"),), const(1.0, float32)), a), "block 'b': variable 'q' is not defined here"),
         (_single(Store(a, (const(0),), Binary("add", Load(a, (const(0),)), const(1))), a),

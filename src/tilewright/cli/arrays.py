@@ -31,7 +31,9 @@ def add_input_options(parser: argparse.ArgumentParser, *, random_default: bool) 
         metavar="NAME=N",
         help=f"random inputs: size of a dynamic dimension (default: {DEFAULT_SIZE}, or the nearest in its range)",
     )
-    group.add_argument("--ints", default="0..1", metavar="LO..HI", help="random inputs: range of integers (default: 0..1)")
+    group.add_argument(
+        "--ints", default="0..1", metavar="LO..HI", help="random inputs: range of integers (default: 0..1)"
+    )
     group.add_argument("--seed", type=int, default=0, help="random inputs: seed (default: 0)")
 
 
@@ -134,5 +136,7 @@ def _random(
         return generator.random(shape) < 0.5
     if spec.dtype.startswith(("int", "uint")):
         limits = np.iinfo(dtype)
-        return generator.integers(max(ints[0], limits.min), min(ints[1], limits.max), shape, endpoint=True).astype(dtype)
+        return generator.integers(max(ints[0], limits.min), min(ints[1], limits.max), shape, endpoint=True).astype(
+            dtype
+        )
     return generator.standard_normal(shape).astype(dtype)

@@ -1,7 +1,7 @@
 """`tilewright bench`: time per call, next to ONNX Runtime's where it is installed and the file is an ONNX model.
 
-Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a while after
-a call and would take the other's cores. Figures are medians over all calls.
+Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a
+while after a call and would take the other's cores. Figures are medians over all calls.
 """
 
 import argparse
@@ -69,9 +69,7 @@ def execute(options: argparse.Namespace) -> Result:
     return Result(data, _text(times, data), optional=False)
 
 
-def timed(
-    engines: dict[str, Callable[[], Any]], blocks: int, seconds: float, pause: float
-) -> dict[str, list[float]]:
+def timed(engines: dict[str, Callable[[], Any]], blocks: int, seconds: float, pause: float) -> dict[str, list[float]]:
     """Seconds of every counted call of every engine, measured in alternating blocks.
 
     The first call of a block warms caches and threads and is not counted, unless it fills the block alone.

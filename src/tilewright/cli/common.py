@@ -46,7 +46,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="range or size of a dynamic dimension (batch:1..64, height:32..960, seq:128) or of all dimensions of an"
         " input (x:1x3x32..960x*); may be given several times",
     )
-    group.add_argument("--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64")
+    group.add_argument(
+        "--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64"
+    )
     group.add_argument("--optimizer", default=None, metavar="NAME", help="how loops are chosen")
 
 

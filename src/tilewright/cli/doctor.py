@@ -1,4 +1,4 @@
-"""`tilewright doctor`: what this machine and this installation offer, and how many threads a call would use, and why."""
+"""`tilewright doctor`: what this machine and this installation offer; how many threads a call would use, and why."""
 
 import argparse
 import os
@@ -100,7 +100,8 @@ def _text(data: dict[str, Any]) -> str:
         f"tilewright  {data['tilewright']}",
         f"python      {data['python']}",
         f"system      {data['system']}",
-        f"machine     {machine['model'] or machine['arch']}, {machine['cpus']} CPUs, {quota}, {size_text(machine['memory'])}",
+        f"machine     {machine['model'] or machine['arch']}, {machine['cpus']} CPUs, {quota}",
+        f"memory      {size_text(machine['memory'])}",
         f"caches      {caches or 'unknown'}",
         f"target      {target['name']}, {target['vector_registers']} vectors of {target['vector_bits']} bits",
         f"features    {' '.join(target['features'])}",

@@ -1,4 +1,4 @@
-"""`tilewright inspect`: a model on every level of the way: graph, expressions, loops, schedule, LLVM IR, assembly, memory.
+"""`tilewright inspect`: a model on every level: graph, expressions, loops, schedule, LLVM IR, assembly, memory.
 
 Without a level it prints a summary. For a compiled file the manifest is shown.
 """
@@ -76,10 +76,16 @@ def _artifact(path: str) -> Result:
     manifest = artifact.manifest
     weights = sum(int(w.nbytes) for w in artifact.weights.values())
     data: dict[str, Any] = manifest_to_json(manifest) | {"code_bytes": len(artifact.code), "weight_bytes": weights}
-    lines = [f"model    {manifest.meta.graph_name}", f"target   {manifest.target.cpu} {' '.join(manifest.target.required)}"]
+    lines = [
+        f"model    {manifest.meta.graph_name}",
+        f"target   {manifest.target.cpu} {' '.join(manifest.target.required)}",
+    ]
     lines += [f"input    {s.name}: {s}" for s in manifest.inputs]
     lines += [f"output   {s.name}: {s}" for s in manifest.outputs]
     lines += [f"symbol   {s.name}: {s.lo}..{'' if s.hi is None else s.hi}" for s in manifest.symbols]
     lines += [f"step     {type(s).__name__}: {len(s.nodes)} nodes" for s in manifest.steps]
-    lines += [f"code     {size_text(len(artifact.code))}", f"weights  {size_text(weights)} in {len(artifact.weights)} arrays"]
+    lines += [
+        f"code     {size_text(len(artifact.code))}",
+        f"weights  {size_text(weights)} in {len(artifact.weights)} arrays",
+    ]
     return Result(data, "\n".join(lines), optional=False)

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from tilewright import __version__
@@ -110,7 +110,7 @@ def _report(options: argparse.Namespace, error: TilewrightError) -> None:
 
 
 @contextlib.contextmanager
-def _warnings_as_lines(quiet: bool) -> Iterator[None]:
+def _warnings_as_lines(quiet: bool) -> Generator[None]:
     """Warnings for users as lines on standard error."""
 
     def show(message: Warning | str, *rest: Any, **named: Any) -> None:

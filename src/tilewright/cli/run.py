@@ -44,7 +44,11 @@ def describe(value: Any) -> dict[str, Any]:
     if array.size and array.dtype.kind in "fiu":
         finite = array[np.isfinite(array)]
         if finite.size:
-            found |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean(dtype=np.float64))}
+            found |= {
+                "min": float(finite.min()),
+                "max": float(finite.max()),
+                "mean": float(finite.mean(dtype=np.float64)),
+            }
         found["not_finite"] = int(array.size - finite.size)
     return found
 

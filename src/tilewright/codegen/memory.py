@@ -26,6 +26,7 @@ from tilewright.codegen.types import (
     picked,
     splat,
     suffix,
+    undefined,
 )
 from tilewright.expr.dtype import DType
 
@@ -170,7 +171,7 @@ class Memory:
         return picked(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _one_by_one(self, dtype: DType, base: ir.Value, offsets: Sequence[int]) -> ir.Value:
-        result: ir.Value = ir.Constant(ir.VectorType(memory_type(dtype), len(offsets)), ir.Undefined)
+        result: ir.Value = undefined(ir.VectorType(memory_type(dtype), len(offsets)))
         for i, offset in enumerate(offsets):
             value = self._element(dtype, self.moved(dtype, base, offset))
             result = self.builder.insert_element(result, value, I32(i))

@@ -120,7 +120,7 @@ class Scope:
         self.lane, self.lanes = var, lanes
         self.depth.setdefault(var, len(self.depth))
         try:
-            with self.frame(True):
+            with self.frame(False):  # no control flow: instances of the loop share what they have in common
                 yield
         finally:
             self.lane, self.lanes = None, 0

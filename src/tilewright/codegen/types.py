@@ -5,6 +5,7 @@ that holds a representable value in registers, so that arithmetic is float arith
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from llvmlite import ir
 
@@ -51,18 +52,32 @@ def shaped(kind: ir.Type, lanes: int) -> ir.Type:
 
 def constant(kind: ir.Type, value: int | float | Sequence[int] | Sequence[float]) -> ir.Constant:
     """A literal of a scalar or vector type; one number fills all lanes."""
+    listed = tuple(value) if isinstance(value, Sequence) else value
+    # -0.0 and 0.0 are equal as keys, so the sign belongs to the key
+    return _constant(str(kind), kind, listed, str(listed))
+
+
+@lru_cache(maxsize=4096)
+def _constant(_: str, kind: ir.Type, value: float | tuple[float, ...], __: str) -> ir.Constant:
+    # shared objects: llvmlite renders the text of a literal once per object, and vectors have long texts
     base = element(kind)
+    numbers = list(value) if isinstance(value, tuple) else [value]
     if isinstance(base, ir.IntType):
         half, whole = 1 << (base.width - 1), 1 << base.width
-        if isinstance(value, Sequence):
-            value = [(int(v) + half) % whole - half if base.width > 1 else int(v) for v in value]
-        elif base.width > 1:
-            value = (int(value) + half) % whole - half
-        else:
-            value = int(value)
-    if isinstance(kind, ir.VectorType) and not isinstance(value, Sequence):
-        value = [value] * kind.count
-    return ir.Constant(kind, value)
+        numbers = [(int(n) + half) % whole - half if base.width > 1 else int(n) for n in numbers]
+    if not isinstance(kind, ir.VectorType):
+        return ir.Constant(kind, numbers[0])
+    return ir.Constant(kind, numbers * kind.count if len(numbers) == 1 else numbers)
+
+
+@lru_cache(maxsize=256)
+def _undefined(_: str, kind: ir.Type) -> ir.Constant:
+    return ir.Constant(kind, ir.Undefined)
+
+
+def undefined(kind: ir.Type) -> ir.Constant:
+    """No value in particular."""
+    return _undefined(str(kind), kind)
 
 
 def like(value: ir.Value, number: int | float) -> ir.Constant:
@@ -76,11 +91,12 @@ def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
         return value
     if count(value):
         raise InternalError(f"expected a scalar or {lanes} lanes, got {value.type}")
-    if isinstance(value, ir.Constant):
-        return ir.Constant(ir.VectorType(value.type, lanes), [value.constant] * lanes)
     kind = ir.VectorType(value.type, lanes)
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
-    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), constant(ir.VectorType(I32, lanes), 0))
+    if isinstance(value, ir.Constant) and isinstance(value.constant, int | float):
+        return constant(kind, value.constant)
+    nothing = undefined(kind)
+    first = builder.insert_element(nothing, value, I32(0))
+    return builder.shuffle_vector(first, nothing, constant(ir.VectorType(I32, lanes), 0))
 
 
 def matched(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:

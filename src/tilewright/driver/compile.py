@@ -14,8 +14,8 @@ from tilewright.driver.weights import WeightPool
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
-from tilewright.graph.lower import lower
 from tilewright.graph.collapse import Kernel
+from tilewright.graph.lower import lower
 from tilewright.graph.partition import Partition, partition
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Fallback, Program
@@ -110,9 +110,9 @@ def make_compilation(
 
 
 def _with_probes(parts: Partition) -> Program:
-    """The program whose outputs are the results of all kernels, called like the model's values where they have names."""
+    """The program whose outputs are the results of all kernels, called like the model's values if they have names."""
     program = parts.program
-    names = {b.name: name for name, b in reversed(program.values.items())}
+    names = {b.name: name for name, b in list(program.values.items())[::-1]}
     listed = [(name, b) for name, b in program.outputs if b.name not in program.constants]
     results = [u.arguments[-1] for u in parts.units if isinstance(u, Kernel)]
     known = {b.name for _, b in listed}

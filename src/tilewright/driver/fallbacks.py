@@ -28,8 +28,12 @@ def _renamed(data: bytes, names: dict[str, str]) -> bytes:
 
     model = onnx.load_model_from_string(data)
     graph = model.graph
-    before = [onnx.helper.make_node("Identity", [names[v.name]], [v.name]) for v in graph.input if names[v.name] != v.name]
-    after = [onnx.helper.make_node("Identity", [v.name], [names[v.name]]) for v in graph.output if names[v.name] != v.name]
+    before = [
+        onnx.helper.make_node("Identity", [names[v.name]], [v.name]) for v in graph.input if names[v.name] != v.name
+    ]
+    after = [
+        onnx.helper.make_node("Identity", [v.name], [names[v.name]]) for v in graph.output if names[v.name] != v.name
+    ]
     nodes = [*before, *graph.node, *after]
     del graph.node[:]
     graph.node.extend(nodes)

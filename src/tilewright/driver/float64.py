@@ -1,7 +1,7 @@
 """A program evaluated in double precision with NumPy: the reference that `verify` measures errors against.
 
-Every buffer, literal and conversion of a floating-point type becomes float64; integers stay as they are. Sums of products
-go through `numpy.einsum`, so that whole networks take seconds.
+Every buffer, literal and conversion of a floating-point type becomes float64; integers stay as they are. Sums of
+products go through `numpy.einsum`, so that whole networks take seconds.
 """
 
 from collections.abc import Collection, Mapping
@@ -104,8 +104,13 @@ def _evaluated(stage: Stage, values: Mapping[str, Array], symbols: Mapping[Var, 
 
 
 def _product_sum(c: Computation, values: Mapping[str, Array], symbols: Mapping[Var, int]) -> Array | None:
-    """A sum of products by `einsum`: each factor is gathered over the axes that it depends on. None for other stages."""
-    if c.reducer is not Reducer.SUM or not isinstance(c.body, Binary) or c.body.op != "mul" or c.output.dtype != float64:
+    """A sum of products by `einsum`, each factor gathered over the axes that it depends on; None for other stages."""
+    if (
+        c.reducer is not Reducer.SUM
+        or not isinstance(c.body, Binary)
+        or c.body.op != "mul"
+        or c.output.dtype != float64
+    ):
         return None
     factors = (c.body.a, c.body.b)
     if any(not loads(f) for f in factors):

@@ -1,4 +1,4 @@
-"""From the kernels of a partition to compiled functions: lower, optimize, verify, split. Equal kernels are compiled once."""
+"""From the kernels of a partition to functions: lower, optimize, verify, split. Equal kernels are compiled once."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -72,9 +72,7 @@ class BoundKernel:
     @property
     def scratch(self) -> tuple[Buffer, ...]:
         """The function's workspace with sizes over the program's symbols."""
-        return tuple(
-            replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch
-        )
+        return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
 BoundUnit = BoundKernel | View | Fallback
@@ -162,7 +160,9 @@ def _compiled(
             split = split_offline(schedule.func, constants)
             verify(split.func)
         except (ScheduleError, VerifyError) as error:
-            raise InternalError(f"optimizer {optimizer.name!r} made an illegal program: {error}", where=where) from error
+            raise InternalError(
+                f"optimizer {optimizer.name!r} made an illegal program: {error}", where=where
+            ) from error
         return CompiledKernel(
             origin.name, origin, schedule.trace, optimizer.name, schedule.func, split.func, split.packed, split.scratch
         )

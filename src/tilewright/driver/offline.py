@@ -99,7 +99,13 @@ def _computation(top: Stmt, known: set[str]) -> Computation | None:
     order = [axes[i] for i in store.indices if isinstance(i, Var) and i in axes]
     whole = len(order) == len(store.indices) == len(axes) and tuple(a.extent for a in order) == store.buffer.shape
     reads = {n.buffer.name for n in walk(store.value) if isinstance(n, Load)}
-    if not plain or not whole or block.init is not None or not reads <= known or not free_vars(store.value) <= set(axes):
+    if (
+        not plain
+        or not whole
+        or block.init is not None
+        or not reads <= known
+        or not free_vars(store.value) <= set(axes)
+    ):
         return None
     return Computation(store.buffer, tuple(order), (), store.value)
 

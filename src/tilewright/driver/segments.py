@@ -264,4 +264,3 @@ def _ordered_symbols(
         used |= dict.fromkeys(sorted(free_vars(e), key=lambda v: v.name))
     first = [v for v in program.symbols if v in used]
     return (*first, *(v for v in used if v not in first))
-

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.float64 import evaluate_program
+from tilewright.graph.program import Fallback
 from tilewright.runtime import Executable
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +106,8 @@ def compare_layers(made: Compilation, feeds: Mapping[str, Array], threads: int |
     actual = Executable(made.artifact(), threads).run(dict(feeds))
     buffers = {name: b.name for name, b in made.program.outputs}
     exact = evaluate_program(made.lowered, feeds, set(buffers.values()))
-    order = {b: k for k, b in enumerate(s.output.name for s in made.lowered.steps if hasattr(s, "output"))}
+    steps = [s for s in made.lowered.steps if not isinstance(s, Fallback)]
+    order = {s.output.name: k for k, s in enumerate(steps)}
     listed = sorted(buffers.items(), key=lambda item: order.get(item[1], -1))
     return tuple(
         Comparison(name, relative_error(np.asarray(actual[name]), exact[b]), None, DIVERGED)

@@ -23,7 +23,7 @@ class WeightPool:
             return seen[1]
         # not ascontiguousarray, which gives rank 1 to a scalar
         data = array if array.flags.c_contiguous else array.copy(order="C")
-        digest = hashlib.sha256(memoryview(data.reshape(-1).view(np.uint8))).digest()
+        digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
         key = (data.dtype.name, data.shape, digest)
         name = self._by_content.get(key)
         if name is None:

@@ -10,7 +10,16 @@ from math import gcd
 from weakref import WeakKeyDictionary
 
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts, free_vars
-from tilewright.expr.polynomial import Monomial, Polynomial, added, divided, multiplied, polynomial, sort_key
+from tilewright.expr.polynomial import (
+    Monomial,
+    Polynomial,
+    added,
+    divided,
+    multiplied,
+    polynomial,
+    sort_key,
+    without_one,
+)
 
 Interval = tuple[int | None, int | None]
 
@@ -207,7 +216,7 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
             if not (isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)):
                 continue
             d = int(atom.b.value)
-            rest = tuple(x for x in monomial if x is not atom)
+            rest = without_one(monomial, atom)
             sign = _polynomial_interval({rest: 1}, bounds)[0] if rest else 1
             if d > 0 and sign is not None and sign >= 0:
                 candidates.append((sort_key(atom), monomial, atom, d))
@@ -216,7 +225,7 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
     # A quotient of quotients goes first: what it gives way to may cancel against the inner ones.
     _, monomial, atom, d = max(candidates, key=lambda c: (len(c[0]), c[0]))
     k = p[monomial]
-    rest = tuple(x for x in monomial if x is not atom)
+    rest = without_one(monomial, atom)
     factor = d // gcd(k, d)
     scaled = added(multiplied(p, {(): factor}), {(): factor - 1} if factor > 1 else {})
     scale: Polynomial = {rest: k * factor // d}
@@ -231,7 +240,7 @@ def _remainders_expanded(p: Polynomial) -> Polynomial:
     for monomial, k in p.items():
         for atom in monomial:
             if isinstance(atom, Binary) and atom.op == "mod" and (atom.a, atom.b) in quotients:
-                rest = tuple(x for x in monomial if x is not atom)
+                rest = without_one(monomial, atom)
                 quotient: Polynomial = {(Binary("floordiv", atom.a, atom.b),): 1}
                 value = added(polynomial(atom.a), multiplied(quotient, polynomial(atom.b)), -1)
                 return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))

@@ -44,7 +44,7 @@ class _Interned(type):
 
     def __call__(cls: type[T], *args: Any) -> T:
         # Fields left out are None, so that Var("i") and Var("i", None, None) are one.
-        args += (None,) * (len(cls.__match_args__) - len(args))
+        args += (None,) * (len(cls.__match_args__) - len(args))  # pyright: ignore[reportAttributeAccessIssue]
         key = (cls, *(a if not isinstance(a, int | float) else (type(a), float(a).hex() if isinstance(a, float) else a)
                       for a in args))  # fmt: skip
         found = _interned.get(key)
@@ -371,6 +371,14 @@ def free_vars(e: Expr) -> frozenset[Var]:
     return frozenset(n for n in walk(e) if isinstance(n, Var))
 
 
+_loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
+
+
 def loads(e: Expr) -> tuple[Load, ...]:
     """The distinct loads in `e`, inner ones first."""
-    return tuple(n for n in walk(e) if isinstance(n, Load))
+    known = _loads.get(e)
+    if known is None:
+        known = tuple(n for n in walk(e) if isinstance(n, Load))
+        if not isinstance(e, Load):  # a value that holds its own key would live forever
+            _loads[e] = known
+    return known

@@ -57,6 +57,12 @@ def multiplied(p: Polynomial, q: Polynomial) -> Polynomial:
     return result
 
 
+def without_one(monomial: Monomial, atom: Expr) -> Monomial:
+    """The monomial divided by one of its atoms: a square of it leaves one behind."""
+    position = next(k for k, x in enumerate(monomial) if x is atom)
+    return monomial[:position] + monomial[position + 1 :]
+
+
 def polynomial(e: Expr) -> Polynomial:
     """The normal form of an int64 expression (not to be changed by the caller)."""
     known: Polynomial | None = getattr(e, "normal_form", None)

@@ -123,7 +123,7 @@ def _recombined(p: poly.Polynomial) -> Expr:
                     return _recombined(remainder)
             if not (isinstance(atom, Binary) and atom.op == "mod"):
                 continue
-            rest = tuple(x for x in monomial if x is not atom)
+            rest = poly.without_one(monomial, atom)
             scale: poly.Polynomial = {rest: k}
             quotient = poly.polynomial(_floordiv(atom.a, atom.b, NOTHING_KNOWN))
             whole = poly.multiplied(poly.multiplied(quotient, poly.polynomial(atom.b)), scale)
@@ -137,7 +137,7 @@ def _as_remainder(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Bin
     d = atom.b.value if isinstance(atom.b, Const) else 0
     if d <= 1 or k % int(d):
         return None
-    rest = tuple(x for x in monomial if x is not atom)
+    rest = poly.without_one(monomial, atom)
     scale: poly.Polynomial = {rest: -k // int(d)}
     x = poly.multiplied(poly.polynomial(atom.a), scale)
     if any(p.get(m) != c for m, c in x.items()):

@@ -43,11 +43,15 @@ def inline_elementwise(program: Program) -> Program:
     """The program with cheap or once-used element-wise computations inlined; outputs stay."""
     kept_outputs = {buffer.name for _, buffer in program.outputs}
     steps: list[Step | None] = list(program.steps)
+    readers: dict[Buffer, list[int]] = {}
+    for j, step in enumerate(program.steps):
+        for b in dict.fromkeys(_inputs(step)):
+            readers.setdefault(b, []).append(j)
     for k in range(len(steps)):
         producer = steps[k]
         if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in kept_outputs:
             continue
-        users = [j for j, s in enumerate(steps) if s is not None and producer.output in _inputs(s)]
+        users = readers.get(producer.output, [])
         targets = [steps[j] for j in users]
         if not users or not all(isinstance(t, Computation) and _may_inline(producer, t, len(users)) for t in targets):
             continue
@@ -55,6 +59,8 @@ def inline_elementwise(program: Program) -> Program:
             if isinstance(target, Computation):
                 steps[j] = inlined(producer, target)
         steps[k] = None
+        for b in producer.inputs:
+            readers[b] = sorted({*readers[b], *users} - {k})
     return replace(program, steps=tuple(s for s in steps if s is not None))
 
 

@@ -180,9 +180,7 @@ def plan_memory(
     return MemoryPlan(places, tuple(copies), slots, offset, unshared)
 
 
-def _roots(
-    steps: Sequence[Access | View], inputs: Sequence[Buffer], constants: Sequence[Buffer]
-) -> dict[str, Buffer]:
+def _roots(steps: Sequence[Access | View], inputs: Sequence[Buffer], constants: Sequence[Buffer]) -> dict[str, Buffer]:
     """For every buffer the one whose memory it has."""
     roots = {b.name: b for b in (*inputs, *constants)}
     for step in steps:

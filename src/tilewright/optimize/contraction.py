@@ -18,7 +18,7 @@ from tilewright.optimize.nest import Names, loop_extent, loops_of, parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
 
-SYMBOLIC_ROWS = (8, 4)
+SYMBOLIC_ROWS = (8,)
 """Row tiles tried one after the other where the number of rows is not known; single rows finish."""
 
 MASKED = 0.8

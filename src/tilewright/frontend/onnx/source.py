@@ -85,13 +85,11 @@ def _checked(model: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
 def _is_text(message: Message) -> bool:
     """Whether all text fields are UTF-8; protobuf gives those that are not as bytes, where everyone expects str."""
     for field, value in message.ListFields():
-        if field.type == FieldDescriptor.TYPE_STRING:
-            if isinstance(value, bytes) or (field.is_repeated and any(isinstance(v, bytes) for v in value)):
+        if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
+            continue
+        for part in (value,) if isinstance(value, str | bytes | Message) else value:
+            if isinstance(part, bytes) or (isinstance(part, Message) and not _is_text(part)):
                 return False
-        elif field.type == FieldDescriptor.TYPE_MESSAGE and not all(
-            map(_is_text, value if field.is_repeated else (value,))
-        ):
-            return False
     return True
 
 

@@ -23,7 +23,8 @@ def fold_batch_normalization(graph: Graph) -> Graph:
         before = made.get(node.inputs[0]) if node.inputs else None
         if before is None or counts[node.inputs[0]] != 1 or not _is_inference(node, constants):
             continue
-        folded = _folded(before, node, constants)
+        with np.errstate(all="ignore"):
+            folded = _folded(before, node, constants)
         if folded is None:
             continue
         weight, bias = f"{node.outputs[0]}.weight", f"{node.outputs[0]}.bias"
@@ -56,6 +57,9 @@ def _folded(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Arra
     if weight is None or old_bias is None or not np.issubdtype(weight.dtype, np.floating):
         return None
     scale, shift, mean, variance = (constants[v].astype(np.float64).reshape(-1) for v in node.inputs[1:5])
+    # Shapes that do not fit are reported where the nodes are lowered.
+    if {scale.size} != {shift.size, mean.size, variance.size} or weight.ndim < 2:
+        return None
     epsilon = node.attributes.get("epsilon", 1e-5)
     factor = scale / np.sqrt(variance + (epsilon if isinstance(epsilon, float) else 1e-5))
     wide = weight.astype(np.float64)
@@ -65,7 +69,9 @@ def _folded(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Arra
             return None
         new, bias = pair
     else:
-        if channels(before, weight) != factor.size or old_bias.size not in (1, factor.size):
+        if weight.ndim < 3 or channels(before, weight) != factor.size or old_bias.size not in (1, factor.size):
+            return None
+        if before.op_type == "ConvTranspose" and (not wide.size or wide.shape[0] % (factor.size // wide.shape[1])):
             return None
         new = _scaled_kernel(before, wide, factor)
         bias = (old_bias.astype(np.float64) - mean) * factor + shift
@@ -89,7 +95,14 @@ def _folded_gemm(
     count = weight.shape[0] if transposed else weight.shape[1]
     beta = gemm.attributes.get("beta", 1.0)
     is_row = old_bias.ndim <= 1 or (old_bias.ndim == 2 and old_bias.shape[0] == 1)
-    if count != factor.size or not is_row or not isinstance(beta, float) or beta == 0.0:
+    if (
+        weight.ndim != 2
+        or count != factor.size
+        or old_bias.size not in (1, count)
+        or not is_row
+        or not isinstance(beta, float)
+        or beta == 0.0
+    ):
         return None
     scaled = weight * (factor.reshape(-1, 1) if transposed else factor)
     # Gemm multiplies its bias by beta, which stays as it is.

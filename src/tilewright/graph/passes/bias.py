@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.passes.uses import is_standard, producers, use_counts
 
@@ -52,7 +54,10 @@ def _bias(conv: Node, added: Array | None, constants: dict[str, Array]) -> Array
     bias = added.reshape(count)
     if len(conv.inputs) > 2 and conv.inputs[2]:
         old = constants.get(conv.inputs[2])
-        return None if old is None else old + bias
+        if old is None or old.shape != bias.shape:
+            return None
+        with np.errstate(all="ignore"):
+            return old + bias
     return bias
 
 

@@ -1,0 +1,136 @@
+"""The C functions of a segment: sizes, shapes, workspace, constraints, and kernels on planned memory."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from tilewright.codegen import Call, Copy, Input, Output, Segment, Weight, Workspace, compile_object, emit_llvm
+from tilewright.errors import InternalError
+from tilewright.expr.dtype import float32, float64, int64
+from tilewright.expr.nodes import Expr, Var, cast, const, maximum, select, unary
+from tilewright.loops.parser import parse
+from tilewright.machine import Target
+from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, link
+
+N, M = Var("N", 1, 100), Var("M", 0, 50)
+
+SCALE = """
+func scale(X: float32[K], W: float32[1], Y: float32[K]; K: 1..10000):
+    for i in parallel(K):
+        block Y(v: K = i):
+            Y[v] = X[v] * W[0]
+"""
+
+
+def segment(**changes: object) -> Segment:
+    fields: dict[str, object] = {
+        "name": "tw",
+        "symbols": (N, M),
+        "calls": (
+            Call("scale", (Input(0), Weight(0), Workspace(const(64))), (N * 4,)),
+            Call("scale", (Workspace(const(64)), Weight(1), Workspace(N * 16 + 128)), (N * 4,)),
+            Copy(Output(1), Workspace(N * 16 + 128), N * 16),
+            Call("scale", (Workspace(const(64)), Weight(1), Output(0)), (N * 4,)),
+        ),
+        "workspace_bytes": N * 32 + 192,
+        "output_shapes": ((N, const(4)), (N * 4,), (), (maximum(M, 3), (N + 7) // 8, M % 5)),
+        "constraints": (N >= M, unary("not", (N % 2).equals(1))),
+    }
+    return Segment(**(fields | changes))  # type: ignore[arg-type]
+
+
+class Linked:
+    def __init__(self, s: Segment, texts: tuple[str, ...] = (SCALE,)) -> None:
+        target = Target.host()
+        self.code = compile_object(emit_llvm([parse(t) for t in texts], [s], target), target)
+        self.library = link(self.code, [s.name], "test")
+        kinds = (CHECK, SHAPES, WORKSPACE, MAIN)
+        names = ("check", "shapes", "workspace", "main")
+        self.check, self.shapes, self.workspace, self.main = (
+            kind(self.library.addresses[f"{s.name}_{name}"]) for kind, name in zip(kinds, names, strict=True)
+        )
+
+
+def sizes(*values: int) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def test_sizes_shapes_and_constraints() -> None:
+    linked = Linked(segment())
+    assert linked.check(sizes(8, 3)) == 0
+    assert linked.check(sizes(3, 8)) == 1
+    assert linked.check(sizes(9, 3)) == 2
+    out = (ctypes.c_int64 * 6)()
+    linked.shapes(sizes(9, 1), out)
+    assert list(out) == [9, 4, 36, 3, 2, 1]
+    assert linked.workspace(sizes(10, 0)) == 512
+
+
+def test_sizes_that_went_through_floating_point() -> None:
+    scaled = cast(int64, unary("floor", cast(float32, N) * 1.7))
+    rounded = cast(int64, unary("round", cast(float64, N) / 3.0))
+    chosen = select(N > 10, scaled, rounded)
+    linked = Linked(segment(output_shapes=((scaled, rounded, chosen),), calls=(), constraints=()))
+    for n in (1, 7, 10, 11, 99):
+        out = (ctypes.c_int64 * 3)()
+        linked.shapes(sizes(n, 0), out)
+        a, b = int(np.floor(np.float32(n) * np.float32(1.7))), int(np.rint(n / 3))
+        assert list(out) == [a, b, a if n > 10 else b]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_main_runs_the_calls_on_planned_memory(threads: int) -> None:
+    linked = Linked(segment())
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((10, 4)).astype(np.float32)
+    weights = [np.array([2.0], np.float32), np.array([3.0], np.float32)]
+    outputs = [np.zeros((10, 4), np.float32), np.zeros(40, np.float32)]
+    room = np.zeros(linked.workspace(sizes(10, 1)) + 64, np.uint8)
+    aligned = room.ctypes.data + -room.ctypes.data % 64
+
+    def pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
+        return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+
+    status = linked.main(pointers([x]), pointers(outputs), pointers(weights), aligned, sizes(10, 1), threads)
+    assert status == 0
+    np.testing.assert_array_equal(outputs[0], x * 2 * 3)
+    np.testing.assert_array_equal(outputs[1], (x * 2 * 3).ravel())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (Call("other", ()), "call of unknown kernel 'other'"),
+        (Call("scale", (Input(0),), (N,)), "kernel 'scale' takes 5 arguments, got 3"),
+    ],
+)
+def test_calls_that_do_not_fit(call: Call, message: str) -> None:
+    with pytest.raises(InternalError) as caught:
+        emit_llvm([parse(SCALE)], [segment(calls=(call,))], Target.host())
+    assert caught.value.what == message
+
+
+def test_faults_of_kernels_are_named() -> None:
+    target = Target.host()
+    with pytest.raises(InternalError, match="two kernels have the name 'scale'"):
+        emit_llvm([parse(SCALE), parse(SCALE)], [], target)
+    inside = SCALE.replace("Y: float32[K]; K", "Z: float32[K]; K").replace("    for", "    alloc Y: float32[K]\n    for")
+    with pytest.raises(InternalError, match="buffer 'Y' of scope memory must be a parameter"):
+        emit_llvm([parse(inside)], [], target)
+    with pytest.raises(InternalError, match="buffer 'Y' of scope stack needs a constant shape"):
+        emit_llvm([parse(inside.replace("alloc Y: float32[K]", "alloc Y: float32[K] in stack"))], [], target)
+    with pytest.raises(InternalError, match="constraint N of 'tw' is no condition"):
+        emit_llvm([parse(SCALE)], [segment(constraints=(N,))], target)
+    with pytest.raises(InternalError, match="a size reads buffer 'B'"):
+        emit_llvm([parse(SCALE)], [segment(workspace_bytes=loaded())], target)
+    with pytest.raises(InternalError, match="variable 'Q' has no value here"):
+        emit_llvm([parse(SCALE)], [segment(workspace_bytes=Var("Q") * 2)], target)
+    with pytest.raises(InternalError, match="LLVM rejects the generated code: LLVM IR parsing error"):
+        compile_object("define nonsense", target)
+
+
+def loaded() -> Expr:
+    from tilewright.expr.buffer import Buffer
+
+    return Buffer("B", (const(1),), int64)[0]
