@@ -8,20 +8,27 @@ import onnx
 import pytest
 from tests.frontend.onnx_models import add_initializer, model
 
-from tilewright.errors import FallbackWarning, InternalError, ModelError, ModelFileError
+from tilewright.errors import FallbackWarning, ModelError, ModelFileError
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.lower import lower
 from tilewright.graph.passes import simplify_graph
 
-OPS = ["Add", "MatMul", "Reshape", "Gather", "Concat", "Conv", "Gemm", "Transpose", "Expand", "Squeeze", "Slice", "Tile", "Pad", "Resize", "Split", "Where", "Range", "Cast", "Softmax", "LayerNormalization", "ConstantOfShape", "MaxPool", "OneHot", "CumSum", "GatherND", "BatchNormalization"]  # fmt: skip
+NAMES = (
+    "Add MatMul Reshape Gather Concat Conv Gemm Transpose Expand Squeeze Slice Tile Pad Resize Split Where Range Cast "
+    "Softmax LayerNormalization ConstantOfShape MaxPool OneHot CumSum GatherND BatchNormalization"
+)
+OPS = NAMES.split()
 EXTREMES = [-(2**62), -5, -1, 0, 1, 2, 3, 7, 100, 2**40]
 
 
 def network() -> onnx.ModelProto:
     rng = np.random.default_rng(0)
-    proto = model("""a = Conv <pads = [1, 1, 1, 1]> (x, w)  b = BatchNormalization (a, s, s, s, s)  c = Relu(b)
-                     d = Reshape(c, t)  e = Transpose <perm = [1, 0]> (d)  f = MatMul(d, e)  y = Softmax <axis = -1> (f)""",
-                  inputs="float[N, 4, H, 8] x", outputs="float y")  # fmt: skip
+    proto = model(
+        """a = Conv <pads = [1, 1, 1, 1]> (x, w)  b = BatchNormalization (a, s, s, s, s)  c = Relu(b)  d = Reshape(c, t)
+           e = Transpose <perm = [1, 0]> (d)  f = MatMul(d, e)  y = Softmax <axis = -1> (f)""",
+        inputs="float[N, 4, H, 8] x",
+        outputs="float y",
+    )
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     weights = {"w": rng.normal(size=(4, 4, 3, 3)), "s": np.abs(rng.normal(size=4))}
     for name, array in weights.items():
@@ -36,7 +43,6 @@ def outcome(content: bytes) -> str:
         try:
             lower(simplify_graph(load_onnx(content)))
         except (ModelError, ModelFileError) as error:
-            assert not isinstance(error, InternalError)
             return type(error).__name__
     return "loads"
 

@@ -1,4 +1,5 @@
-"""The memory planner: buffers that live at the same time never overlap, outputs are computed in place, memory is reused."""
+"""The memory planner: buffers that live at the same time never overlap, outputs are computed in place, memory is
+reused."""
 
 import itertools
 

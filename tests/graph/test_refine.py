@@ -65,7 +65,10 @@ def test_conditions_that_cannot_hold():
     ]
 
 
-@given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 50), st.integers(-3, 30), st.sampled_from(["le", "eq", "lt"]))
+OPS = st.sampled_from(["le", "eq", "lt"])
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 50), st.integers(-3, 30), OPS)
 def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
     symbol = Var("s", 1, 60)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (symbol,))),), (), {}, (), (symbol,))

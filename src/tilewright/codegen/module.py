@@ -13,6 +13,7 @@ from llvmlite import ir
 from tilewright.codegen.entry import emit_segment
 from tilewright.codegen.kernel import emit_kernel
 from tilewright.codegen.plan import Segment
+from tilewright.codegen.widths import legal_widths
 from tilewright.errors import InternalError
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
@@ -37,7 +38,7 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
-        functions[kernel.name] = emit_kernel(module, kernel, target, linkage)
+        functions[kernel.name] = emit_kernel(module, legal_widths(kernel, target), target, linkage)
     for segment in segments:
         emit_segment(module, segment, functions, target)
     return str(module)

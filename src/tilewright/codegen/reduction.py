@@ -1,4 +1,4 @@
-"""Reductions along a row: serial loops around a vectorized loop around one accumulating block.
+"""Reductions along a row: serial (and unrolled) loops around a vectorized loop around one accumulating block.
 
 Their lanes need not be combined in every iteration: a vector accumulates over the serial loops and its lanes are
 combined once. (Reassociation of reductions is allowed; a schedule that wants several vectors uses more lanes.)
@@ -45,7 +45,7 @@ def row_reduction(loop: For, scope: Scope) -> RowReduction | None:
         if inner.kind is LoopKind.VECTORIZED and size is not None and size > 1:
             found = _of_block(inner.body, size, tuple(variables), bounds, scope)
             return found
-        if inner.kind is not LoopKind.SERIAL:
+        if inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             return None
         inner = inner.body
     return None

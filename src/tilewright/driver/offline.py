@@ -1,8 +1,8 @@
 """What a scheduled kernel computes from constants alone is computed now and shipped as data: packed weights.
 
-A schedule packs an operand by a nest of its own at the start of the function (`schedule.staging.pack`). Where the operand is
-a constant that nest leaves the function and its result becomes a parameter. Memory that remains internal becomes a parameter
-too, which the memory plan places in the workspace.
+A schedule packs an operand by a nest of its own at the start of the function (`schedule.staging.pack`). Where the
+operand is a constant that nest leaves the function and its result becomes a parameter. Memory that remains internal
+becomes a parameter too, which the memory plan places in the workspace.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ class Split:
 
     Attributes:
         func: what runs; its parameters are those it still reads, then the packed ones, the output, and scratch memory.
-        packed: computations whose outputs are parameters of `func` by name; they read constant parameters and each other.
+        packed: computations whose outputs are parameters of `func` by name; they read constant parameters and each
+        other.
         scratch: parameters of `func` that are workspace.
     """
 

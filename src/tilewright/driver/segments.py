@@ -1,4 +1,5 @@
-"""From bound kernels to native entries: runs of kernels between fallbacks, their memory plans, and the artifact's steps."""
+"""From bound kernels to native entries: runs of kernels between fallbacks, their memory plans, and the artifact's
+steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Compound sizes become symbols of the kernel: it gets n0 instead of computing (h + 15)//16 from h.
 
-Proofs about products and quotients of loops then meet variables where they would meet nested divisions, code is smaller, and layers
-that differ only in how their sizes come about share one kernel.
+Proofs about products and quotients of loops then meet variables where they would meet nested divisions, code is
+smaller, and layers that differ only in how their sizes come about share one kernel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,9 @@ class Sized:
 def with_own_sizes(stages: Sequence[Computation], params: Sequence[Buffer], symbols: Sequence[Var]) -> Sized:
     """Replaces compound sizes (quotients, remainders, minima, ... of symbols) by symbols with the same range.
 
-    A quotient that is a function of another size stays one: where (h + 3)//4 becomes n0, (h + 7)//8 becomes (n0 + 1)//2; and where h
-    itself is a size, quotients of h stay as they are. So proofs still know how the sizes of one kernel are related.
+    A quotient that is a function of another size stays one: where (h + 3)//4 becomes n0, (h + 7)//8 becomes (n0 +
+    1)//2; and where h itself is a size, quotients of h stay as they are. So proofs still know how the sizes of one
+    kernel are related.
     """
     found = _Compound(frozenset(symbols))
     for e in _expressions(stages, params):
@@ -93,7 +94,8 @@ def _related(stages: Sequence[Computation], params: Sequence[Buffer], sizes: Map
 
 
 class _Compound:
-    """Collects the largest compound parts that are made of symbols alone, and the symbols that occur outside of them."""
+    """Collects the largest compound parts that are made of symbols alone, and the symbols that occur outside of
+    them."""
 
     def __init__(self, known: frozenset[Var]) -> None:
         self._known = known

@@ -1,7 +1,7 @@
 """Comparison of a compiled model with references: errors per output, and the first tensor that diverges.
 
-The error of a tensor is the largest absolute difference from the double-precision reference, divided by the largest absolute
-value of the reference; infinite where shapes or non-finite elements differ.
+The error of a tensor is the largest absolute difference from the double-precision reference, divided by the largest
+absolute value of the reference; infinite where shapes or non-finite elements differ.
 """
 
 from collections.abc import Mapping

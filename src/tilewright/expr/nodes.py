@@ -39,14 +39,18 @@ PREDICATES: frozenset[str] = frozenset(("isnan", "isinf", "not"))
 _interned: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
 
 
+def _literal_key(value: int | float | bool, dtype: DType) -> tuple[Any, ...]:
+    """What tells literals apart: 1, 1.0 and True are three, 0.0 and -0.0 two, all NaN one."""
+    return type(value), value.hex() if isinstance(value, float) else value, dtype
+
+
 class _Interned(type):
     """Metaclass that returns the existing node when one with the same fields lives."""
 
     def __call__(cls: type[T], *args: Any) -> T:
         # Fields left out are None, so that Var("i") and Var("i", None, None) are one.
         args += (None,) * (len(cls.__match_args__) - len(args))  # pyright: ignore[reportAttributeAccessIssue]
-        key = (cls, *(a if not isinstance(a, int | float) else (type(a), float(a).hex() if isinstance(a, float) else a)
-                      for a in args))  # fmt: skip
+        key = (cls, *args) if cls.__name__ != "Const" else (cls, *_literal_key(*args))
         found = _interned.get(key)
         if found is None:
             found = type.__call__(cls, *args)

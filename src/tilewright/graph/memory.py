@@ -1,9 +1,9 @@
 """Memory planning: where every buffer of a run of kernels lives, with memory reused as soon as it is free.
 
-Sizes are expressions over the symbols of dimensions, so the plan is made of *slots*: buffers that never live at the same time
-share one, its size is the largest of theirs, and offsets are sums of sizes. Native code evaluates them once per shape. Slots are
-filled by falling size at representative sizes of the symbols (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep
-neural net inference", 2020, section 4.2, for shared objects).
+Sizes are expressions over the symbols of dimensions, so the plan is made of *slots*: buffers that never live at the
+same time share one, its size is the largest of theirs, and offsets are sums of sizes. Native code evaluates them
+once per shape. Slots are filled by falling size at representative sizes of the symbols (greedy by size; Pisarchyk and
+Lee, "Efficient memory management for deep neural net inference", 2020, section 4.2, for shared objects).
 """
 
 from collections.abc import Mapping, Sequence
@@ -147,8 +147,8 @@ def plan_memory(
     Args:
         steps: kernels and views in order of execution.
         inputs: buffers that are filled before the first step and stay as they are.
-        outputs: buffers whose data must stand in the caller's output memory at the end; repetitions, inputs, constants and
-            views of them are allowed and cost a copy. All others are computed in place.
+        outputs: buffers whose data must stand in the caller's output memory at the end; repetitions, inputs,
+        constants and views of them are allowed and cost a copy. All others are computed in place.
         constants: buffers with data of their own.
 
     Raises:

@@ -38,7 +38,7 @@ def interpret(
         func: the function, which need not be verified: what it does wrong is found while it runs.
         arrays: an array of the right shape and dtype for every parameter, by name.
         symbols: a size for every symbol, by variable or name.
-        seed: shuffles the iterations of parallel, vectorized and unrolled loops; None runs them in order.
+        seed: shuffles the iterations of parallel and vectorized loops; None runs them in order.
         chunk: points of an iteration space that are executed at once; 1 is scalar execution.
 
     Raises:
@@ -182,7 +182,7 @@ class _Machine:
         return int(_Points(env, self.storage, f"loop {loop.var.name!r}").value(loop.extent))
 
     def _order(self, loop: For, extent: int) -> Array:
-        if self.rng is None or loop.kind is LoopKind.SERIAL:
+        if self.rng is None or loop.kind not in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
             return np.arange(max(0, extent), dtype=np.int64)
         return self.rng.permutation(max(0, extent)).astype(np.int64)
 

@@ -77,7 +77,10 @@ def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Seque
         return
     if loop.kind is LoopKind.VECTORIZED and all(_across_lanes(n, loop) for n, _ in touching):
         return
-    keys = [(n, a, _keys(n, a, loop)) for n, a in touching]
+    # A block that accumulates reads and writes one element: one question.
+    asked = {(id(n), a.indices, a.condition): (n, a) for n, a in touching}
+    answers = {key: _keys(n, a, loop) for key, (n, a) in asked.items()}
+    keys = [(n, a, answers[id(n), a.indices, a.condition]) for n, a in touching]
     common = _common([k for _, _, k in keys])
     if tells(common):
         return

@@ -20,12 +20,11 @@ single element of an internal buffer was written before it is read (only that so
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 from tilewright.errors import VerifyError
 from tilewright.expr.bounds import Bounds, below, non_negative
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.dtype import boolean, int64
+from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, walk
 from tilewright.expr.simplify import substitute
 from tilewright.loops import coverage, races
@@ -33,7 +32,7 @@ from tilewright.loops.access import Access, accesses
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.nest import Finding, Nest
-from tilewright.loops.printer import show_block, show_buffer, show_loop, show_stmt
+from tilewright.loops.printer import show_buffer, show_loop, show_stmt
 
 _CONSTANT_LOOPS = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
 
@@ -95,7 +94,7 @@ def _structure(func: Func) -> Iterator[Finding]:
         if v.lo is not None or v.hi is not None:
             yield Finding(where, f"variable {v.name!r} has a declared range; its loop or block gives it one")
     for b in (*func.params, *func.allocs):
-        yield from _defined(b.shape, set(func.symbols), set(), f"buffer {b.name!r}", show_buffer(b))
+        yield from _defined(b.shape, set(func.symbols), set(), f"buffer {b.name!r}", b)
     for p in func.params:
         if p.scope is not Scope.MEMORY:
             yield Finding(f"buffer {p.name!r}", f"a parameter lives in memory, got scope {p.scope}", show_buffer(p))
@@ -111,30 +110,37 @@ def _scoped(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> Iterator[Fi
             for child in stmts:
                 yield from _scoped(child, known, buffers)
         case For():
-            yield from _defined((s.extent,), known, set(), f"loop {s.var.name!r}", show_loop(s))
+            yield from _defined((s.extent,), known, set(), f"loop {s.var.name!r}", s)
             yield from _scoped(s.body, known | {s.var}, buffers)
         case Block():
-            where, shown = f"block {s.name!r}", show_stmt(s)
+            where = f"block {s.name!r}"
             outside = [s.predicate, *(i.binding for i in s.iters), *(i.extent for i in s.iters)]
-            yield from _defined(outside, known, set(), where, shown)
+            yield from _defined(outside, known, set(), where, s)
             inside = known | {i.var for i in s.iters}
             for store in (s.body, s.init):
                 if store is not None:
                     target = Load(store.buffer, store.indices)
-                    yield from _defined((target, store.value), inside, set(buffers.values()), where, shown)
+                    yield from _defined((target, store.value), inside, set(buffers.values()), where, s)
 
 
 def _defined(
-    parts: Sequence[Expr], known: set[Var], buffers: set[Buffer], where: str, shown: str
+    parts: Sequence[Expr], known: set[Var], buffers: set[Buffer], where: str, thing: Buffer | Stmt
 ) -> Iterator[Finding]:
     for e in parts:
         variables, used = _names(e)
         for v in variables:
             if v not in known:
-                yield Finding(where, f"variable {v.name!r} is not defined here", shown)
+                yield Finding(where, f"variable {v.name!r} is not defined here", _shown(thing))
         for b in used:
             if b not in buffers:
-                yield Finding(where, f"buffer {b.name!r} is not declared, or with another shape or type", shown)
+                yield Finding(where, f"buffer {b.name!r} is not declared, or with another shape or type", _shown(thing))
+
+
+def _shown(thing: Buffer | Stmt) -> str:
+    """The offending buffer, loop (its header) or block as text; made only where something is wrong."""
+    if isinstance(thing, Buffer):
+        return show_buffer(thing)
+    return show_loop(thing) if isinstance(thing, For) else show_stmt(thing)
 
 
 @lru_cache(maxsize=8192)
@@ -148,32 +154,32 @@ def _names(e: Expr) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
 def _types(func: Func) -> Iterator[Finding]:
     for b in (*func.params, *func.allocs):
         for n in b.shape:
-            yield from _typed(n, int64, "a size", f"buffer {b.name!r}", show_buffer(b))
+            yield from _typed(n, int64, "a size", f"buffer {b.name!r}", b)
     for s, _ in walk_stmt(func.body):
         if isinstance(s, For):
-            yield from _typed(s.extent, int64, "the extent", f"loop {s.var.name!r}", show_loop(s))
+            yield from _typed(s.extent, int64, "the extent", f"loop {s.var.name!r}", s)
         elif isinstance(s, Block):
             where = f"block {s.name!r}"
-            yield from _typed(s.predicate, boolean, "the predicate", where, show_block(s))
+            yield from _typed(s.predicate, boolean, "the predicate", where, s)
             for i in s.iters:
-                yield from _typed(i.extent, int64, f"the extent of {i.var.name!r}", where, show_block(s))
-                yield from _typed(i.binding, int64, f"the binding of {i.var.name!r}", where, show_block(s))
+                yield from _typed(i.extent, int64, f"the extent of {i.var.name!r}", where, s)
+                yield from _typed(i.binding, int64, f"the binding of {i.var.name!r}", where, s)
             for store in (s.body, s.init):
                 if store is not None:
-                    yield from _typed_store(store, where, show_stmt(s))
+                    yield from _typed_store(store, where, s)
 
 
-def _typed_store(store: Store, where: str, shown: str) -> Iterator[Finding]:
+def _typed_store(store: Store, where: str, thing: Stmt) -> Iterator[Finding]:
     b = store.buffer
-    yield from _typed(store.value, b.dtype, f"the value stored in {b.name!r}", where, shown)
-    yield from _typed(Load(b, store.indices), b.dtype, "the element that is stored", where, shown)
+    yield from _typed(store.value, b.dtype, f"the value stored in {b.name!r}", where, thing)
+    yield from _typed(Load(b, store.indices), b.dtype, "the element that is stored", where, thing)
 
 
-def _typed(e: Expr, wanted: Any, what: str, where: str, shown: str) -> Iterator[Finding]:
+def _typed(e: Expr, wanted: DType, what: str, where: str, thing: Buffer | Stmt) -> Iterator[Finding]:
     if e.dtype != wanted:
-        yield Finding(where, f"{what} must be {wanted}, got {e.dtype}: {e}", shown)
+        yield Finding(where, f"{what} must be {wanted}, got {e.dtype}: {e}", _shown(thing))
     for problem in _mistyped(e):
-        yield Finding(where, problem, shown)
+        yield Finding(where, problem, _shown(thing))
 
 
 @lru_cache(maxsize=8192)

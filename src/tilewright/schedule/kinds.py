@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Const
-from tilewright.loops.ir import For, Func, LoopKind, blocks
+from tilewright.expr.nodes import Const, free_vars
+from tilewright.loops.ir import For, Func, IterKind, LoopKind, blocks
 from tilewright.schedule.legality import check_independent, check_nesting, check_order_free
 from tilewright.schedule.tree import find_loop, loops_inside, with_replaced
 
@@ -33,7 +33,8 @@ def vectorize(func: Func, loop: str) -> Func:
     """Runs the iterations of a loop at once, in the lanes of vectors. A reduction over it is combined across lanes.
 
     Legality: the extent is a literal; no two iterations touch one element that either writes, except by a sum, product,
-    maximum or minimum over the loop; no vectorized loop is around or inside, no parallel one inside.
+    maximum or minimum over the loop whose init is elsewhere; no vectorized loop is around or inside, no parallel one
+    inside.
 
         for j in serial(16):    ->     for j in vectorized(16):
             block B(v = j)                 block B(v = j)
@@ -42,6 +43,7 @@ def vectorize(func: Func, loop: str) -> Func:
     """
     node, around = find_loop(func, loop)
     check_literal_extent(node, "vectorize")
+    check_initialised(node)
     return _concurrent(func, node, around, LoopKind.VECTORIZED, f"vectorize of loop {loop!r}")
 
 
@@ -70,6 +72,17 @@ def check_literal_extent(node: For, primitive: str) -> None:
             where=f"{primitive} of loop {node.var.name!r}",
             hint="split the loop first",
         )
+
+
+def check_initialised(node: For) -> None:
+    """No block that reduces over the loop has its init inside: lanes have no first one."""
+    for b in blocks(node):
+        if b.init is not None and any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
+            raise ScheduleError(
+                f"block {b.name!r} reduces over it and has its init inside",
+                where=f"vectorize of loop {node.var.name!r}",
+                hint="use decompose_reduction first",
+            )
 
 
 def _concurrent(func: Func, node: For, around: Sequence[For], kind: LoopKind, place: str) -> Func:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds, non_negative, prove
-from tilewright.expr.nodes import Expr, Var, as_expr, both, ceildiv, free_vars
+from tilewright.expr.nodes import Expr, Var, as_expr, both, ceildiv, const, free_vars
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, blocks, seq
 from tilewright.schedule.legality import check_nesting, check_order_free
 from tilewright.schedule.tree import (
@@ -170,7 +170,8 @@ def peel(func: Func, loop: str, at: Expr | int) -> Func:
 
     Equation: [0, N) = [0, at) + [at, N); the copy's variable counts from 0, so its bindings are shifted by `at`.
 
-    Legality: `at` is made of symbols and variables of the loops around; 0 <= at <= N is proved; the loop is serial.
+    Legality: `at` is made of symbols and variables of the loops around; 0 <= at <= N is proved, and neither part is
+    known to be empty; the loop is serial.
 
         for i in serial(N):            for i in serial(at):
             block B(v = i)       ->        block B(v = i)
@@ -201,6 +202,8 @@ def check_cut(func: Func, node: For, around: Sequence[For], cut: Expr) -> None:
         name = min(v.name for v in unknown)
         raise ScheduleError(f"cut {cut} uses {name!r}, which is not known outside the loop", where=place)
     known = bounds_of(around)
+    if cut is const(0) or cut is node.extent:
+        raise ScheduleError(f"cut {cut} of 0..{node.extent} leaves one part empty", where=place)
     if not (non_negative(cut, known) and non_negative(node.extent - cut, known)):
         raise ScheduleError(f"cut {cut} is not proved to lie in 0..{node.extent}", where=place)
 

@@ -1,0 +1,85 @@
+"""Vector widths that machines have: vectorized loops of other extents become several vectors.
+
+LLVM splits a vector of 32 lanes into hardware vectors well, but not one of 48 or 13. So a loop whose extent is no power
+of two becomes an unrolled loop of powers of two and a remainder: one vector with a predicate where the target has masks,
+smaller vectors where it has none.
+"""
+
+from dataclasses import replace
+
+from tilewright.expr.nodes import Expr, Var, both, const
+from tilewright.expr.polynomial import constant_value, polynomial
+from tilewright.expr.simplify import substitute
+from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store, seq
+from tilewright.machine import Target
+
+
+def legal_widths(func: Func, target: Target) -> Func:
+    """The function with every vectorized loop of constant extent in lanes that the target handles well."""
+    return func.with_body(_legal(func.body, target))
+
+
+def _legal(s: Stmt, target: Target) -> Stmt:
+    match s:
+        case Seq(stmts):
+            return Seq(tuple(_legal(x, target) for x in stmts))
+        case Block():
+            return s
+        case For():
+            size = constant_value(polynomial(s.extent))
+            if s.kind is LoopKind.VECTORIZED and size is not None and size & (size - 1):
+                return _split(s, size, target)
+            return replace(s, body=_legal(s.body, target))
+
+
+def _split(loop: For, size: int, target: Target) -> Stmt:
+    whole = max(target.lanes(32), size & -size)
+    parts: list[Stmt] = []
+    if size >= whole:
+        chunk, lane = Var(f"{loop.var.name}.chunk"), Var(f"{loop.var.name}.lane")
+        inner = For(lane, const(whole), LoopKind.VECTORIZED, _moved(loop, chunk * whole + lane, ".0"))
+        parts.append(For(chunk, const(size // whole), LoopKind.UNROLLED, inner))
+    start = size // whole * whole
+    for number, (lanes, used) in enumerate(_remainder(size - start, target), start=1):
+        lane = Var(f"{loop.var.name}.rest{number}")
+        body = _moved(loop, lane + start, f".{number}", None if used == lanes else lane < used)
+        parts.append(For(lane, const(lanes), LoopKind.VECTORIZED, body))
+        start += lanes
+    return seq(*parts)
+
+
+def _remainder(rest: int, target: Target) -> list[tuple[int, int]]:
+    """(lanes, lanes in use) of the vectors for what is left."""
+    if not rest:
+        return []
+    if target.has("avx512vl"):
+        return [(1 << (rest - 1).bit_length(), rest)]
+    return [(1 << k, 1 << k) for k in range(rest.bit_length() - 1, -1, -1) if rest >> k & 1]
+
+
+def _moved(loop: For, position: Expr, suffix: str, condition: Expr | None = None) -> Stmt:
+    """The loop's body with its variable replaced, in blocks of their own names."""
+    mapping = {loop.var: position}
+
+    def store(s: Store) -> Store:
+        return Store(s.buffer, tuple(substitute(i, mapping) for i in s.indices), substitute(s.value, mapping))
+
+    def moved(s: Stmt) -> Stmt:
+        match s:
+            case Seq(stmts):
+                return Seq(tuple(moved(x) for x in stmts))
+            case For():
+                return replace(s, extent=substitute(s.extent, mapping), body=moved(s.body))
+            case Block():
+                iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in s.iters)
+                predicate = substitute(s.predicate, mapping)
+                return replace(
+                    s,
+                    name=s.name + suffix,
+                    iters=iters,
+                    body=store(s.body),
+                    init=None if s.init is None else store(s.init),
+                    predicate=predicate if condition is None else both(predicate, condition),
+                )
+
+    return moved(loop.body)

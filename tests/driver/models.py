@@ -1,0 +1,85 @@
+"""Small ONNX models for tests of the pipeline."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def array(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def value(name: str, shape, kind: int = TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes, inputs, outputs, constants=None, opset: int = 18, name: str = "test") -> onnx.ModelProto:
+    weights = [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
+    graph = helper.make_graph(nodes, name, inputs, outputs, weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], producer_name="tests")
+    made.ir_version = 9
+    onnx.checker.check_model(made)
+    return made
+
+
+def mlp() -> onnx.ModelProto:
+    """Two dense layers with a dynamic batch."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["h0"], name="dense1", transB=1),
+        helper.make_node("Relu", ["h0"], ["h"], name="relu1"),
+        helper.make_node("MatMul", ["h", "w2"], ["y0"], name="dense2"),
+        helper.make_node("Add", ["y0", "b2"], ["y1"], name="bias2"),
+        helper.make_node("Softmax", ["y1"], ["y"], name="softmax", axis=-1),
+    ]
+    constants = {"w1": array(1, 40, 24), "b1": array(2, 40), "w2": array(3, 40, 10, scale=0.3), "b2": array(4, 10)}
+    return model(nodes, [value("x", ["batch", 24])], [value("y", ["batch", 10])], constants, name="mlp")
+
+
+def convnet() -> onnx.ModelProto:
+    """Convolutions (dense, depthwise, strided), a residual, pooling; dynamic in batch, height and width."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k1", "c1"], ["a0"], name="conv1", pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["a0"], ["a"], name="relu1"),
+        helper.make_node("Conv", ["a", "k2"], ["b0"], name="depthwise", pads=[1, 1, 1, 1], group=8),
+        helper.make_node("Sigmoid", ["b0"], ["b1"], name="gate"),
+        helper.make_node("Mul", ["b1", "a"], ["b"], name="gated"),
+        helper.make_node("Conv", ["b", "k3", "c3"], ["d0"], name="pointwise"),
+        helper.make_node("MaxPool", ["d0"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["p"], ["q"], name="mean"),
+        helper.make_node("Flatten", ["q"], ["y"], name="flatten"),
+    ]
+    constants = {
+        "k1": array(1, 8, 3, 3, 3, scale=0.3), "c1": array(2, 8), "k2": array(3, 8, 1, 3, 3, scale=0.3),
+        "k3": array(4, 12, 8, 1, 1, scale=0.3), "c3": array(5, 12),
+    }  # fmt: skip
+    outputs = [value("y", ["n", 12]), value("p", ["n", 12, "p2", "p3"])]
+    return model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, constants, name="convnet")
+
+
+def passing_on() -> onnx.ModelProto:
+    """Outputs that are an input, a constant, a view of an input, and one tensor twice."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Reshape", ["x", "flat"], ["view"]),
+        helper.make_node("Identity", ["w"], ["constant"]),
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Identity", ["e"], ["again"]),
+    ]
+    outputs = [
+        value("same", ["n", 4]), value("view", [None]), value("constant", [3]), value("e", ["n", 4]),
+        value("again", ["n", 4]),
+    ]  # fmt: skip
+    constants = {"w": array(1, 3), "flat": np.array([-1], np.int64)}
+    return model(nodes, [value("x", ["n", 4])], outputs, constants, name="passing on")
+
+
+def with_fallback() -> onnx.ModelProto:
+    """A determinant, which has no native code, between native operators; its input and output names are odd."""
+    nodes = [
+        helper.make_node("Tanh", ["in put"], ["t"], name="before"),
+        helper.make_node("Det", ["t"], ["d"], name="determinant"),
+        helper.make_node("Mul", ["d", "two"], ["out/put"], name="after"),
+    ]
+    constants = {"two": np.array(2, np.float32)}
+    outputs = [value("out/put", ["n"]), value("d", ["n"])]
+    return model(nodes, [value("in put", ["n", 3, 3])], outputs, constants, name="with fallback")

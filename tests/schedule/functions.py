@@ -1,0 +1,104 @@
+"""Functions that the tests of the primitives start from, and the comparison of a function before and after."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import Func, blocks
+from tilewright.loops.parser import parse
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+
+SCALE = parse("""
+func scale(A: float32[N, 6], Y: float32[N, 6]; N: 1..64):
+    for i in serial(N):
+        for j in serial(6):
+            block Y(v_i: N = i, v_j: 6 = j):
+                Y[v_i, v_j] = A[v_i, v_j] * 2.0
+""")
+
+MATMUL = parse("""
+func matmul(A: float32[M, 5], B: float32[5, 9], C: float32[M, 9]; M: 1..64):
+    for i in serial(M):
+        for j in serial(9):
+            for k in serial(5):
+                block C(v_i: M = i, v_j: 9 = j, reduce v_k: 5 = k):
+                    init C[v_i, v_j] = 0.0
+                    C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+""")
+
+CHAIN = parse("""
+func chain(A: float32[M, 5], B: float32[5, 9], bias: float32[9], Y: float32[M, 9]; M: 1..64):
+    alloc T: float32[M, 9]
+    for i in serial(M):
+        for j in serial(9):
+            for k in serial(5):
+                block T(v_i: M = i, v_j: 9 = j, reduce v_k: 5 = k):
+                    init T[v_i, v_j] = 0.0
+                    T[v_i, v_j] = T[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+    for i_1 in serial(M):
+        for j_1 in serial(9):
+            block Y(w_i: M = i_1, w_j: 9 = j_1):
+                Y[w_i, w_j] = T[w_i, w_j] + bias[w_j]
+""")
+
+STENCIL = parse("""
+func stencil(A: float32[N], Y: float32[N]; N: 1..64):
+    alloc T: float32[N]
+    for i in serial(N):
+        block T(v: N = i):
+            T[v] = A[v] + 1.0
+    for j in serial(N):
+        block Y(w: N = j):
+            Y[w] = select(1 <= w, T[w - 1], 0.0)
+""")
+
+SUMS = parse("""
+func sums(A: float32[6], Y: float32[6]):
+    for i in serial(6):
+        block S(v: 6 = i):
+            Y[v] = A[v] + select(1 <= v, Y[v - 1], 0.0)
+""")
+"""A running sum: its order matters."""
+
+ROWS = parse("""
+func rows(A: float32[8, 6], Y: float32[8]):
+    alloc T: float32[8]
+    for i in serial(8):
+        for k in serial(6):
+            block T(v_i: 8 = i, reduce v_k: 6 = k):
+                init T[v_i] = 0.0
+                T[v_i] = T[v_i] + A[v_i, v_k]
+    for i_1 in serial(8):
+        block Y(w_i: 8 = i_1):
+            Y[w_i] = T[w_i] * T[w_i]
+""")
+
+
+def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
+    """All parameters after a run on small whole numbers, which are summed without rounding."""
+    rng = np.random.default_rng(5)
+    written = {b.body.buffer.name for b in blocks(func.body)}
+    arrays: dict[str, np.ndarray] = {}
+    for p in func.params:
+        shape = tuple(sizes.get(str(n), 0) or int(str(n)) for n in p.shape)
+        values = rng.integers(1, 5, shape) * rng.choice([-1, 1], shape)
+        arrays[p.name] = (np.full(shape, 99) if p.name in written else values).astype(p.dtype.numpy)
+    interpret(func, arrays, sizes, seed=seed)
+    return arrays
+
+
+def check_same(before: Func, after: Func, *, verified: bool = True) -> None:
+    """`after` is well-formed, prints to text that parses back, and computes what `before` does, in any order allowed."""
+    if verified:
+        verify(after, registers=False)
+    assert parse(show(after)) == after
+    names = [s.name for s in before.symbols]
+    for size in (1, 2, 7, 16, 21) if names else (0,):
+        sizes = dict.fromkeys(names, size)
+        expected = run(before, sizes)
+        for seed in (None, 11):
+            result = run(after, sizes, seed)
+            for p in before.params:
+                np.testing.assert_array_equal(result[p.name], expected[p.name])

@@ -1,0 +1,199 @@
+"""split, fuse, reorder, peel: meaning, printed result, and what they refuse."""
+
+import pytest
+from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, check_same
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import Var
+from tilewright.loops.ir import Func
+from tilewright.loops.parser import parse
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.kinds import parallel, unroll, vectorize
+from tilewright.schedule.loops import fuse, peel, reorder, split
+from tilewright.schedule.reduction import decompose_reduction
+
+M, N = Var("M", 1, 64), Var("N", 1, 64)
+
+
+@pytest.mark.parametrize("loop", ["i", "j", "k"])
+@pytest.mark.parametrize("factor", [1, 2, 3, 5, 16])
+def test_split_keeps_meaning(loop: str, factor: int) -> None:
+    check_same(MATMUL, split(MATMUL, loop, factor))
+
+
+def test_split_twice_keeps_meaning() -> None:
+    check_same(MATMUL, split(split(MATMUL, "i", 6), "i_i", 4))
+
+
+def test_split_with_a_tail(golden) -> None:
+    golden(show(split(SCALE, "i", 4)))
+
+
+def test_split_without_a_tail(golden) -> None:
+    golden(show(split(SCALE, "j", 3)))
+
+
+def test_split_of_a_parallel_loop_keeps_threads_outside() -> None:
+    func = split(parallel(SCALE, "i"), "i", 4)
+    assert "for i_o in parallel((N + 3) // 4):" in show(func)
+    assert "for i_i in serial(4):" in show(func)
+    check_same(SCALE, func)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: split(SCALE, "i", 0), "split of loop 'i': factor must be at least 1, got 0"),
+        (lambda: split(SCALE, "x", 2), "scale: there is no loop 'x'; loops are i, j"),
+        (lambda: split(SCALE, "i", 2, ("j", "ii")), "split of loop 'i': name 'j' is already used"),
+        (lambda: split(SCALE, "i", 2, ("p", "p")), "split of loop 'i': name 'p' is already used"),
+        (
+            lambda: split(vectorize(SCALE, "j"), "j", 2),
+            "split of loop 'j': the loop is vectorized already; split it before `vectorize`",
+        ),
+    ],
+)
+def test_split_refuses(make, message: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        make()
+    assert str(error.value) == f"[schedule] {message}"
+
+
+def test_fuse(golden) -> None:
+    func = fuse(MATMUL, "i", "j")
+    golden(show(func))
+    check_same(MATMUL, func)
+
+
+def test_fuse_of_a_symbolic_inner_loop() -> None:
+    check_same(MATMUL, fuse(reorder(MATMUL, ("j", "i")), "j", "i"))
+
+
+def test_fuse_of_reduction_and_spatial_loop_keeps_meaning() -> None:
+    check_same(MATMUL, fuse(MATMUL, "j", "k"), verified=False)
+
+
+TRIANGLE = parse("""
+func triangle(A: float32[6], Y: float32[6, 6]):
+    for i in serial(6):
+        for j in serial(6 - i):
+            block Y(v_i: 6 = i, v_j: 6 = j):
+                Y[v_i, v_j] = A[v_i]
+""")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fuse(MATMUL, "i", "k"), "fuse of loops 'i' and 'k': 'k' is not directly inside 'i'"),
+        (lambda: fuse(ROWS, "k", "T"), "fuse of loops 'k' and 'T': 'T' is not directly inside 'k'"),
+        (lambda: fuse(parallel(SCALE, "i"), "i", "j"), "fuse of loops 'i' and 'j': kinds differ: parallel and serial"),
+        (lambda: fuse(TRIANGLE, "i", "j"), "fuse of loops 'i' and 'j': the extent of 'j' depends on 'i'"),
+        (lambda: fuse(MATMUL, "i", "j", "k"), "fuse of loops 'i' and 'j': name 'k' is already used"),
+    ],
+)
+def test_fuse_refuses(make, message: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        make()
+    assert str(error.value) == f"[schedule] {message}"
+
+
+@pytest.mark.parametrize("order", [("k", "i", "j"), ("k", "j", "i"), ("j", "i"), ("i", "k", "j"), ("k", "i"), ("i", "j")])
+def test_reorder_keeps_meaning(order: tuple[str, ...]) -> None:
+    check_same(MATMUL, reorder(MATMUL, order))
+
+
+def test_reorder(golden) -> None:
+    golden(show(reorder(MATMUL, ("k", "i"))))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: reorder(MATMUL, ()), "reorder: no loops are named"),
+        (lambda: reorder(MATMUL, ("i", "i")), "reorder of i, i: a loop is named twice"),
+        (lambda: reorder(CHAIN, ("i", "j_1")), "reorder of i, j_1: 'j_1' not in a perfect nest with 'i'"),
+        (lambda: reorder(TRIANGLE, ("j", "i")), "reorder: the extent of 'j' depends on 'i'"),
+        (
+            lambda: reorder(compute_at(ROWS, "T", "i_1"), ("i_1",)),
+            "reorder of i_1: several blocks share the loops, so their order may matter",
+        ),
+        (
+            lambda: reorder(split(SUMS, "i", 2), ("i_i", "i_o")),
+            "reorder of i_i, i_o: block 'S' reads other elements of 'Y' than it writes: its order matters",
+        ),
+        (
+            lambda: reorder(vectorize(parallel(SCALE, "i"), "j"), ("j", "i")),
+            "reorder of j, i: parallel loop 'i' would be inside vectorized loop 'j'",
+        ),
+    ],
+)
+def test_reorder_refuses(make, message: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        make()
+    assert str(error.value) == f"[schedule] {message}"
+
+
+def test_peel(golden) -> None:
+    func = peel(SCALE, "i", N // 4 * 4)
+    golden(show(func))
+    check_same(SCALE, func)
+
+
+def test_peel_drops_the_guards_that_are_no_longer_needed() -> None:
+    func = peel(split(SCALE, "i", 4), "i_o", N // 4)
+    head, tail = show(func).split("for i_o_2")
+    assert "where" not in head
+    assert "where" in tail
+    check_same(SCALE, func)
+
+
+@pytest.mark.parametrize("at", [1, 3, 4])
+def test_peel_of_a_reduction_keeps_meaning(at: int) -> None:
+    check_same(MATMUL, peel(MATMUL, "k", at))
+
+
+def test_peel_of_an_inner_loop_with_several_blocks() -> None:
+    func = peel(compute_at(CHAIN, "T", "i_1"), "i_1", M // 2)
+    check_same(CHAIN, func)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: peel(SCALE, "j", 7), "peel of loop 'j': cut 7 is not proved to lie in 0..6"),
+        (lambda: peel(SCALE, "j", -1), "peel of loop 'j': cut -1 is not proved to lie in 0..6"),
+        (lambda: peel(SCALE, "j", 6), "peel of loop 'j': cut 6 of 0..6 leaves one part empty"),
+        (lambda: peel(SCALE, "j", 0), "peel of loop 'j': cut 0 of 0..6 leaves one part empty"),
+        (lambda: peel(SCALE, "i", 2), "peel of loop 'i': cut 2 is not proved to lie in 0..N"),
+        (
+            lambda: peel(SCALE, "j", Var("q") * 0 + Var("q")),
+            "peel of loop 'j': cut q uses 'q', which is not known outside the loop",
+        ),
+        (
+            lambda: peel(SCALE, "i", Var("j")),
+            "peel of loop 'i': cut j uses 'j', which is not known outside the loop",
+        ),
+        (lambda: peel(unroll(SCALE, "j"), "j", 2), "peel of loop 'j': the loop is unrolled, only a serial one can be cut"),
+    ],
+)
+def test_peel_refuses(make, message: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        make()
+    assert str(error.value) == f"[schedule] {message}"
+
+
+def test_a_part_of_a_peeled_reduction_is_not_initialised_again() -> None:
+    func = peel(MATMUL, "k", 3)
+    with pytest.raises(ScheduleError, match=r"reduction k_2 \+ 3 does not start at 0: another part initialises it"):
+        decompose_reduction(func, "C_2", "k_2")
+
+
+def test_names_stay_unique() -> None:
+    func: Func = MATMUL
+    for loop, at in (("i", M // 2), ("j", 4), ("j_2", 2)):
+        func = peel(func, loop, at)
+    verify(func)
+    check_same(MATMUL, func)
