@@ -115,7 +115,8 @@ def test_faults_of_kernels_are_named() -> None:
     target = Target.host()
     with pytest.raises(InternalError, match="two kernels have the name 'scale'"):
         emit_llvm([parse(SCALE), parse(SCALE)], [], target)
-    inside = SCALE.replace("Y: float32[K]; K", "Z: float32[K]; K").replace("    for", "    alloc Y: float32[K]\n    for")
+    inside = SCALE.replace("Y: float32[K]; K", "Z: float32[K]; K")
+    inside = inside.replace("    for", "    alloc Y: float32[K]\n    for")
     with pytest.raises(InternalError, match="buffer 'Y' of scope memory must be a parameter"):
         emit_llvm([parse(inside)], [], target)
     with pytest.raises(InternalError, match="buffer 'Y' of scope stack needs a constant shape"):

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-
 from tests.codegen.native import TARGETS
+
 from tilewright.codegen import assembly, compile_object, emit_llvm
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -105,10 +105,8 @@ print(hashlib.sha256(text.encode()).hexdigest(), hashlib.sha256(compile_object(t
 
 def test_two_processes_produce_the_same_bytes() -> None:
     command = [sys.executable, "-c", SCRIPT, "x86-64-v4"]
-    runs = [
-        subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": "src:."})
-        for seed in ("1", "2")
-    ]  # fmt: skip
+    places = [{"PYTHONHASHSEED": seed, "PYTHONPATH": "src:."} for seed in ("1", "2")]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=env) for env in places]
     assert runs[0].stdout == runs[1].stdout
     target = Target.parse("x86-64-v4")
     text = emit_llvm([parse(SMALL), parse(tile(6, 32)), parse(PADDED)], [], target)
@@ -116,8 +114,10 @@ def test_two_processes_produce_the_same_bytes() -> None:
     assert tuple(runs[0].stdout.split()) == here
 
 
-@pytest.mark.parametrize(("target", "rows", "lanes", "register"), [("x86-64-v4", 14, 32, "zmm"), ("x86-64-v4", 9, 48, "zmm"),
-                                                                   ("x86-64-v3", 6, 16, "ymm")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "rows", "lanes", "register"),
+    [("x86-64-v4", 14, 32, "zmm"), ("x86-64-v4", 9, 48, "zmm"), ("x86-64-v3", 6, 16, "ymm")],
+)
 def test_a_register_tile_stays_in_registers(target: str, rows: int, lanes: int, register: str) -> None:
     chosen = Target.parse(target)
     text = assembly(emit_llvm([parse(tile(rows, lanes))], [], chosen), chosen)

@@ -1,11 +1,11 @@
-"""Every operation on every element type, one lane and many, against NumPy; with values that trap or overflow in C."""
+"""Every operation on every element type, one lane and many, against NumPy; values that trap or overflow in C too."""
 
 import itertools
 
 import numpy as np
 import pytest
-
 from tests.codegen.native import TARGETS, Native
+
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, DType, boolean
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Expr, Load, Unary, Var, const
@@ -134,7 +134,7 @@ def test_unary_and_power_of_integers(dtype: DType, target: str) -> None:
             expected = apply_binary("pow", x, y)
         elif name == "div":
             quotients = [abs(int(p)) // int(q) * (-1 if p < 0 else 1) if q else 0 for p, q in zip(x, y, strict=True)]
-            expected = np.array(quotients).astype(dtype.numpy) if dtype.name != "uint64" else np.array(quotients, np.uint64)
+            expected = np.array(quotients, np.uint64 if dtype.name == "uint64" else np.int64).astype(dtype.numpy)
         else:
             expected = apply_unary(name, x)
         np.testing.assert_array_equal(found[f"{name}_{kind}"], expected, err_msg=f"{name} {kind}")
@@ -191,8 +191,8 @@ def test_every_16_bit_pattern_survives_conversion(dtype: str) -> None:
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_rounding_to_16_bits_is_to_nearest_even(name: str, target: str) -> None:
     kind = DTYPES[name]
-    x = np.concatenate([RNG.integers(0, 1 << 32, 40000, dtype=np.uint32).view(np.float32),
-                        (RNG.standard_normal(20000) * 10.0 ** RNG.integers(-9, 6, 20000)).astype(np.float32)])  # fmt: skip
+    patterns = RNG.integers(0, 1 << 32, 40000, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([patterns, (RNG.standard_normal(20000) * 10.0 ** RNG.integers(-9, 6, 20000)).astype(np.float32)])
     with np.errstate(all="ignore"):
         wide = x.astype(np.float64) * (1 + RNG.standard_normal(x.size) * 1e-9)
     size, v, w = const(x.size), Var("v"), Var("w")
@@ -201,7 +201,8 @@ def test_rounding_to_16_bits_is_to_nearest_even(name: str, target: str) -> None:
     i, j = Var("i"), Var("j")
     first = Block("C", (BlockIter(v, size, IterKind.SPATIAL, i),), Store(c, (v,), Cast(kind, Load(a, (v,)))))
     second = Block("D", (BlockIter(w, size, IterKind.SPATIAL, j),), Store(d, (w,), Cast(kind, Load(b, (w,)))))
-    func = Func("narrow", (a, b, c, d), (), (), seq(For(i, size, LoopKind.SERIAL, first), For(j, size, LoopKind.SERIAL, second)))
+    body = seq(For(i, size, LoopKind.SERIAL, first), For(j, size, LoopKind.SERIAL, second))
+    func = Func("narrow", (a, b, c, d), (), (), body)
     empty = np.empty(x.size, kind.numpy)
     found = Native(func, target=target)({"A": x, "B": wide, "C": empty, "D": empty})
     with np.errstate(all="ignore"):

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.codegen.native import TARGETS, check
+
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import boolean, float16, float32, float64, int8, int32, int64, uint8
 from tilewright.expr.nodes import Cast, Expr, Load, Var, binary, both, cast, const, maximum, minimum, select, unary
+from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Store
 
 ROWS, COLUMNS = 5, 19
@@ -18,7 +19,6 @@ BUFFERS = tuple(
     Buffer(f"in_{d}", (const(7), const(11)), d) for d in (float32, float64, float16, int8, int32, int64, uint8, boolean)
 )
 V, W = Var("v"), Var("w")
-Draw = Callable[[st.SearchStrategy[Expr]], Expr]
 
 
 @st.composite
@@ -111,7 +111,7 @@ def arrays_for(seed: int) -> dict[str, np.ndarray]:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 @pytest.mark.parametrize("target", TARGETS)
 def test_random_blocks(target: str, data: st.DataObject) -> None:
@@ -120,8 +120,6 @@ def test_random_blocks(target: str, data: st.DataObject) -> None:
     predicate = data.draw(st.one_of(st.just(const(True, boolean)), conditions()), label="predicate")
     out = Buffer("out", (const(ROWS), const(COLUMNS)), value.dtype)
     i, j = Var("i"), Var("j")
-    from tilewright.expr.simplify import substitute
-
     block = Block(
         "out",
         (BlockIter(V, const(ROWS), IterKind.SPATIAL, i), BlockIter(W, const(COLUMNS), IterKind.SPATIAL, j)),
@@ -137,7 +135,7 @@ def test_random_blocks(target: str, data: st.DataObject) -> None:
     check(func, arrays, target=target, rtol=2e-5, threads=(2,))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 @pytest.mark.parametrize("target", TARGETS)
 def test_random_reductions(target: str, data: st.DataObject) -> None:
@@ -147,8 +145,6 @@ def test_random_reductions(target: str, data: st.DataObject) -> None:
     start = {"add": 0.0, "max": float("-inf"), "min": float("inf")}[op]
     out = Buffer("out", (const(ROWS),), float32)
     v, r, s = Var("a"), Var("r"), Var("s")
-    from tilewright.expr.simplify import substitute
-
     value = substitute(value, {V: v + r, W: s + r})
     i, p, q = Var("i"), Var("p"), Var("q")
     extents = {i: ROWS, p: 3, q: data.draw(st.sampled_from((4, 7, 16, 20)))}

@@ -185,7 +185,8 @@ def with_epilogue(draw, kept: Sequence[Axis], inner: Sequence[Axis], body: Expr,
     fresh = tuple(Axis(Var(f"e{k}"), a.extent) for k, a in enumerate(kept))
     index = tuple(a.var for a in fresh)
     bias = draw(st.sets(st.integers(0, len(kept) - 1))) if kept else set()
-    value = first.output[index] + buffer("bias", [shape[k] for k in sorted(bias)])[tuple(index[k] for k in sorted(bias))]
+    row = buffer("bias", [shape[k] for k in sorted(bias)])
+    value = first.output[index] + row[tuple(index[k] for k in sorted(bias))]
     if draw(st.booleans()):
         value = value + buffer("residual", shape)[index]
     value = maximum(value, const(0, float32)) if draw(st.booleans()) else value
@@ -233,16 +234,16 @@ def conv(draw) -> Program:
         (size + 2 * pad - d * (k - 1) - 1) // s + 1
         for size, k, s, d in zip((h, w), kernel, stride, dilation, strict=True)
     ]
-    N, O, Y, X = axes("noyx", (n, o * groups, *outs))
-    I, KY, KX = axes(("i", "ky", "kx"), (i, *kernel))
+    N, OUT, Y, X = axes("noyx", (n, o * groups, *outs))
+    IN, KY, KX = axes(("i", "ky", "kx"), (i, *kernel))
     y = Y.var * stride[0] + KY.var * dilation[0] - pad
     x = X.var * stride[1] + KX.var * dilation[1] - pad
-    channel = I.var if groups == 1 else O.var // o * i + I.var
+    channel = IN.var if groups == 1 else OUT.var // o * i + IN.var
     image = buffer("x", (n, i * groups, h, w))[N.var, channel, y, x]
     if pad:
         image = select(both(y >= 0, y < h, x >= 0, x < w), image, const(0, float32))
-    body = image * buffer("w", (o * groups, i, *kernel))[O.var, I.var, KY.var, KX.var]
-    stages = draw(with_epilogue([N, O, Y, X], [I, KY, KX], body, Reducer.SUM))
+    body = image * buffer("w", (o * groups, i, *kernel))[OUT.var, IN.var, KY.var, KX.var]
+    stages = draw(with_epilogue([N, OUT, Y, X], [IN, KY, KX], body, Reducer.SUM))
     return Program(stages, sizes, draw(st.sampled_from([frozenset(), frozenset({"w"})])))
 
 

@@ -90,7 +90,7 @@ def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[s
 
 
 def check_same(before: Func, after: Func, *, verified: bool = True) -> None:
-    """`after` is well-formed, prints to text that parses back, and computes what `before` does, in any order allowed."""
+    """`after` is well-formed, prints to text that parses back, and computes what `before` does, in any legal order."""
     if verified:
         verify(after, registers=False)
     assert parse(show(after)) == after

@@ -100,9 +100,9 @@ def test_fuse_refuses(make, message: str) -> None:
     assert str(error.value) == f"[schedule] {message}"
 
 
-@pytest.mark.parametrize("order", [("k", "i", "j"), ("k", "j", "i"), ("j", "i"), ("i", "k", "j"), ("k", "i"), ("i", "j")])
-def test_reorder_keeps_meaning(order: tuple[str, ...]) -> None:
-    check_same(MATMUL, reorder(MATMUL, order))
+@pytest.mark.parametrize("order", ["kij", "kji", "ji", "ikj", "ki", "ij"])
+def test_reorder_keeps_meaning(order: str) -> None:
+    check_same(MATMUL, reorder(MATMUL, tuple(order)))
 
 
 def test_reorder(golden) -> None:
@@ -169,14 +169,17 @@ def test_peel_of_an_inner_loop_with_several_blocks() -> None:
         (lambda: peel(SCALE, "j", 0), "peel of loop 'j': cut 0 of 0..6 leaves one part empty"),
         (lambda: peel(SCALE, "i", 2), "peel of loop 'i': cut 2 is not proved to lie in 0..N"),
         (
-            lambda: peel(SCALE, "j", Var("q") * 0 + Var("q")),
+            lambda: peel(SCALE, "j", Var("q")),
             "peel of loop 'j': cut q uses 'q', which is not known outside the loop",
         ),
         (
             lambda: peel(SCALE, "i", Var("j")),
             "peel of loop 'i': cut j uses 'j', which is not known outside the loop",
         ),
-        (lambda: peel(unroll(SCALE, "j"), "j", 2), "peel of loop 'j': the loop is unrolled, only a serial one can be cut"),
+        (
+            lambda: peel(unroll(SCALE, "j"), "j", 2),
+            "peel of loop 'j': the loop is unrolled, only a serial one can be cut",
+        ),
     ],
 )
 def test_peel_refuses(make, message: str) -> None:

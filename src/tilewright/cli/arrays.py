@@ -61,7 +61,8 @@ def read_npz(path: str) -> Arrays:
     """
     where = f"file '{path}'"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as source:
+            file = np.load(source, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FeedError("expected an npz file with arrays by name", where=where)
             return {name: file[name] for name in file.files}

@@ -1,8 +1,8 @@
 """Vector widths that machines have: vectorized loops of other extents become several vectors.
 
 LLVM splits a vector of 32 lanes into hardware vectors well, but not one of 48 or 13. So a loop whose extent is no power
-of two becomes an unrolled loop of powers of two and a remainder: one vector with a predicate where the target has masks,
-smaller vectors where it has none.
+of two becomes an unrolled loop of powers of two and a remainder: one vector with a predicate where the target has
+masks, smaller vectors where it has none.
 """
 
 from dataclasses import replace

@@ -120,8 +120,10 @@ def _with_probes(parts: Partition) -> Program:
     for b in results:
         if b.name not in known:
             name = names.get(b.name, b.name)
-            listed.append((b.name if name in taken else name, b))
-            taken.add(listed[-1][0])
+            while name in taken:
+                name = f"%{name}"
+            listed.append((name, b))
+            taken.add(name)
     return replace(program, outputs=tuple(listed))
 
 

@@ -1,8 +1,9 @@
-"""Normal form of a kernel's computations: no axes of extent 1, adjacent axes merged wherever every access walks them together.
+"""Normal form of a kernel's computations: no axes of extent 1, adjacent axes merged wherever every access walks them
+together.
 
-[N, C, H, W] + relu becomes one long axis; a 1x1 convolution becomes a matrix product. Buffers of the result are the same memory
-under merged shapes, so only their pointers are passed. All stages of a kernel are merged alike, and buffers and axes get
-canonical names, so that equal kernels of different layers become equal values.
+[N, C, H, W] + relu becomes one long axis; a 1x1 convolution becomes a matrix product. Buffers of the result are the
+same memory under merged shapes, so only their pointers are passed. All stages of a kernel are merged alike, and
+buffers and axes get canonical names, so that equal kernels of different layers become equal values.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """Inlining of element-wise computations into their consumers, on the level of tensor expressions.
 
-A producer disappears where computing its elements anew costs no more than storing and loading them: it has one consumer that
-reads every element once, or its body is so cheap that repeating it does not matter.
+A producer disappears where computing its elements anew costs no more than storing and loading them: it has one
+consumer that reads every element once, or its body is so cheap that repeating it does not matter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.expr.buffer import Buffer
@@ -13,7 +13,7 @@ from tilewright.expr.dtype import DTYPES
 from tilewright.expr.nodes import Binary, Cast, Expr, Load, Unary, Var, const, loads, walk
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
-from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.program import Program, Step
 
 MAX_NODES = 160
 """Size of an expression beyond which nothing more is inlined into it."""
@@ -45,7 +45,7 @@ def inline_elementwise(program: Program) -> Program:
     steps: list[Step | None] = list(program.steps)
     readers: dict[Buffer, list[int]] = {}
     for j, step in enumerate(program.steps):
-        for b in dict.fromkeys(_inputs(step)):
+        for b in dict.fromkeys(step.inputs):
             readers.setdefault(b, []).append(j)
     for k in range(len(steps)):
         producer = steps[k]
@@ -62,12 +62,6 @@ def inline_elementwise(program: Program) -> Program:
         for b in producer.inputs:
             readers[b] = sorted({*readers[b], *users} - {k})
     return replace(program, steps=tuple(s for s in steps if s is not None))
-
-
-def _inputs(step: Step) -> Sequence[Buffer]:
-    if isinstance(step, Fallback):
-        return [b for b in step.inputs if b is not None]
-    return step.inputs
 
 
 def _may_inline(producer: Computation, consumer: Computation, users: int) -> bool:

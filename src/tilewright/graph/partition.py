@@ -1,4 +1,5 @@
-"""Partition of a program into kernels: a reduction with its element-wise epilogue, or an element-wise computation alone."""
+"""Partition of a program into kernels: a reduction with its element-wise epilogue, or an element-wise computation
+alone."""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import loads
 from tilewright.graph.collapse import Kernel, make_kernel
 from tilewright.graph.inline import inline_elementwise, inline_scalars, is_product
-from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.program import Fallback, Program
 
 Unit = Kernel | View | Fallback
 
@@ -46,13 +47,9 @@ def partition(program: Program) -> Partition:
 def _uses(program: Program) -> dict[Buffer, int]:
     count: dict[Buffer, int] = {}
     for step in program.steps:
-        for b in _read(step):
+        for b in dict.fromkeys(step.inputs):
             count[b] = count.get(b, 0) + 1
     return count
-
-
-def _read(step: Step) -> list[Buffer]:
-    return [b for b in step.inputs if b is not None]
 
 
 def _absorbable(

@@ -9,7 +9,7 @@ which may be less than the domain or some of it several times.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, at_most, below
@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Binary, Const, Expr, Var, conjuncts, const, fr
 from tilewright.expr.simplify import substitute
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import BlockIter, Func, IterKind
-from tilewright.loops.nest import Digit, Finding, Nest, determines, digit, exact_quotient
+from tilewright.loops.nest import Digit, Finding, Nest, digit, exact_quotient
 from tilewright.loops.races import keys, tells
 
 
@@ -63,6 +63,7 @@ class _Images:
         self.guards: dict[Expr, Expr] = {}
         self.used: dict[Expr, list[Digit]] = {}
         self.sizes: dict[Expr, Expr] = {}
+        self.sources: dict[Var, set[Expr]] = {}
         for c in conjuncts(nest.block.predicate):
             if not whole and not free_vars(c) & driving:
                 continue
@@ -85,7 +86,7 @@ class _Images:
     def all(self) -> "tuple[_Placed, ...]":
         """The image of every binding in question; together they are a box, since no loop drives two of them."""
         self._check_kinds()
-        images = tuple((i, self._binding(i.binding, i.extent)) for i in self.iters)
+        images = tuple((i, self._binding(i)) for i in self.iters)
         bounds = self.nest.known
         for moving, bound in self.guards.items():
             if moving not in self.cut and not below(moving, bound, self._without_predicate()):
@@ -93,9 +94,11 @@ class _Images:
                 if any(below(moving, bound, bounds.assuming(i.binding < i.extent)) for i in self.iters):
                     continue
                 raise _UnclearError(f"predicate {moving} < {bound} cuts no binding, so its iterations can't be counted")
-        for source, digits in self.used.items():
-            self._check_digits(source, digits)
-        return images
+        partial = [source for source, digits in self.used.items() if not self._check_digits(source, digits)]
+        return tuple(
+            (i, replace(image, once=False) if any(s in self.sources[i.var] for s in partial) else image)
+            for i, image in images
+        )
 
     def _check_kinds(self) -> None:
         loops = {loop.var for loop in self.nest.loops}
@@ -107,8 +110,10 @@ class _Images:
     def _without_predicate(self) -> Bounds:
         return Bounds(self.nest.known.ranges)
 
-    def _binding(self, binding: Expr, extent: Expr) -> _Image:
-        image = self._sum(binding, f"binding {binding}")
+    def _binding(self, i: BlockIter) -> _Image:
+        before = {source: len(digits) for source, digits in self.used.items()}
+        image, extent = self._sum(i.binding, f"binding {i.binding}"), i.extent
+        self.sources[i.var] = {source for source, digits in self.used.items() if len(digits) != before.get(source, 0)}
         known = self._without_predicate()
         if image.once or at_most(image.offset + image.size, extent, known):
             return image
@@ -206,18 +211,23 @@ class _Images:
             left.remove(chosen)
         return span, once
 
-    def _check_digits(self, source: Expr, digits: Sequence[Digit]) -> None:
-        """No two bindings use the same digit of an index, and several digits are independent."""
-        if len(digits) == 1:
-            return
+    def _check_digits(self, source: Expr, digits: Sequence[Digit]) -> bool:
+        """Whether the digits that are used are all of the index; several must be independent of each other."""
+        left = {d.lower: d for d in digits}
+        here: Expr | None = const(1)
+        while here is not None and here in left:
+            modulus = left.pop(here).modulus
+            here = None if modulus is None else here * modulus
+        complete = here is None and not left and len(digits) == len({d.lower for d in digits})
+        if complete or len(digits) == 1:
+            top = max(digits, key=lambda d: d.modulus is None)
+            if complete and exact_quotient(self._size_of_source(source, f"{source}"), top.lower) is None:
+                shown = ", ".join(str(i.binding) for i in self.iters)
+                what = f"the extent of {source} is no multiple of {top.lower}"
+                raise _UnclearError(f"{what}, so bindings miss combinations of values: {shown}")
+            return complete
         shown = ", ".join(str(i.binding) for i in self.iters)
-        lowers = [d.lower for d in digits]
-        if len(set(lowers)) != len(lowers) or not determines((d.lower, d.modulus) for d in digits):
-            raise _UnclearError(f"{source} drives several bindings, so they miss combinations of values: {shown}")
-        top = next(d for d in digits if d.modulus is None)
-        if exact_quotient(self._size_of_source(source, f"bindings {shown}"), top.lower) is None:
-            what = f"the extent of {source} is no multiple of {top.lower}"
-            raise _UnclearError(f"{what}, so bindings miss combinations of values: {shown}")
+        raise _UnclearError(f"{source} drives several bindings, so they miss combinations of values: {shown}")
 
 
 def _counted_once(nest: Nest, images: Sequence["_Placed"], nests: Sequence[Nest]) -> Iterator[Finding]:

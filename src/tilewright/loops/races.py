@@ -150,9 +150,10 @@ def keys(indices: Sequence[Expr], loop: For, moving: set[Var], known: Bounds) ->
         d = digit(atom)
         if d is None or not _steady(d, moving):
             continue
-        for source in _linears(d.source, loop.var, loop.extent, moving, known):
-            for linear in _linears(index, atom, _top(d, loop) if d.modulus is None else d.modulus, moving, known):
-                found.add(Key(axis, linear, d.lower, d.modulus, source))
+        sources = tuple(_linears(d.source, loop.var, loop.extent, moving, known))
+        extent = _top(d, loop) if d.modulus is None else d.modulus
+        linears = _linears(index, atom, extent, moving, known) if sources else ()
+        found.update(Key(axis, x, d.lower, d.modulus, source) for x in linears for source in sources)
     return frozenset(found)
 
 
@@ -184,7 +185,7 @@ def _linears(index: Expr, atom: Expr, extent: Expr | None, moving: set[Var], kno
     size = poly.expression(step)
     if not _stands((size,), moving) or not non_negative(size - 1, known):
         return
-    for offset, r in ((still, rest), ({}, poly.added(still, rest))):
+    for offset, r in ((still, rest), ({}, poly.added(still, rest))) if still else (({}, rest),):
         if _below(poly.expression(r), size, known):
             yield _Linear(size, poly.expression(offset), None)
         if extent is not None:

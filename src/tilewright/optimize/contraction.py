@@ -1,20 +1,20 @@
 """Contractions: a register tile of rows times lanes, its accumulators in registers over the whole reduction.
 
 Of the two operands one is read along the lanes of vectors (the *lane operand*, packed where its layout is free or its
-lanes are not contiguous) and one is read element by element and broadcast (the *row operand*). The rule weighs every choice of
-lane axis and row axis by how full the vectors get and how memory is walked.
+lanes are not contiguous) and one is read element by element and broadcast (the *row operand*). The rule weighs every
+choice of lane axis and row axis by how full the vectors get and how memory is walked.
 """
 
 from dataclasses import dataclass
 
+from tilewright.expr.bounds import interval, non_negative
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
-from tilewright.expr.bounds import interval, non_negative
-from tilewright.loops.ir import Block, IterKind, blocks
+from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.access import factors, is_literal, load_stride, spatial_vars, store_stride
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import Names, loop_extent, loops_of, parallelize
+from tilewright.optimize.nest import Names, buffer_of, loop_extent, loops_of, new_blocks, parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
 
@@ -61,7 +61,7 @@ def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
     lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
     if plan.pack_dim is not None:
         s.pack(block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
-    lane_major = _lane_axis_outside(node, plan, task)
+    lane_major = _lane_axis_outside(node, plan)
     for producer, consumer, rows in _row_parts(s, block, final, plan):
         _schedule_part(s, producer, consumer, plan, rows, lanes, lane_major)
     return True
@@ -112,7 +112,7 @@ def _plan(
 
 
 def _useful_part(node: Block) -> float:
-    """How much of a tile's time goes into its reduction when its results must be turned around: the longer the better."""
+    """How much of a tile's time goes into its reduction when its results must be turned around."""
     steps = 1.0
     for i in node.iters:
         if i.kind is IterKind.REDUCE:
@@ -159,7 +159,7 @@ def _tile(lane: Expr, row: Expr | None, width: int, target: Target) -> tuple[int
     if isinstance(row, Const) and row.value <= 3:
         return min(most_vectors, 4 if registers >= 32 else 2), (int(row.value),)
     vectors = min(most_vectors, 2)
-    if isinstance(lane, Const) and most_vectors >= 3 and _waste(int(lane.value), 2 * width) > 0.2 and most_vectors % 3 == 0:
+    if isinstance(lane, Const) and most_vectors % 3 == 0 and _waste(int(lane.value), 2 * width) > 0.2:
         vectors = 3
     limit = (registers - vectors - 1) // vectors
     if not isinstance(row, Const):
@@ -172,7 +172,7 @@ def _waste(n: int, tile: int) -> float:
 
 
 def _best_rows(total: int, limit: int, vectors: int) -> int:
-    """The tile height that covers `total` rows in the fewest cycles per reduction step (two FMAs a cycle, four cycles' latency)."""
+    """The tile height that covers `total` rows in the fewest cycles (two FMAs a cycle, four cycles of latency)."""
 
     def cycles(rows: int) -> float:
         return total // rows * max(rows * vectors / 2, 4.0) + total % rows * 4.0
@@ -180,8 +180,8 @@ def _best_rows(total: int, limit: int, vectors: int) -> int:
     return min(range(limit, 0, -1), key=cycles)
 
 
-def _lane_axis_outside(node: Block, plan: Plan, task: Task) -> bool:
-    """Whether the loop over lane tiles goes around the loop over row tiles: the smaller operand is streamed again and again."""
+def _lane_axis_outside(node: Block, plan: Plan) -> bool:
+    """Whether the loop over lane tiles goes around that over row tiles: the smaller operand is streamed repeatedly."""
     pair = factors(node)
     if pair is None:
         return True
@@ -207,17 +207,13 @@ def _row_parts(s: Schedule, block: str, final: str, plan: Plan) -> list[tuple[st
         if is_literal(extent % rows, 0):
             return [*parts, (block, final, rows)]
         cut = extent // rows * rows
-        if parts and not (non_negative(cut) and non_negative(extent - cut)):
-            # The prover does not see through remainders of remainders; single rows do them.
+        if is_literal(cut, 0) or (parts and not (non_negative(cut) and non_negative(extent - cut))):
+            # Fewer rows than a tile; or the prover does not see through remainders of remainders. Single rows do them.
             continue
-        before = {b.name for b in blocks(s.func.body)}
         if loops_of(s, final)[0] != loop:
             s.do("reorder", (loop, *(x for x in loops_of(s, final) if x != loop)))
-        s.do("peel", loop, cut)
-        rest = next(b.name for b in blocks(s.func.body) if b.name not in before)
-        before = {b.name for b in blocks(s.func.body)}
-        s.do("clone_producer", block, rest)
-        clone = next(b.name for b in blocks(s.func.body) if b.name not in before)
+        (rest,) = new_blocks(s, "peel", loop, cut)
+        (clone,) = new_blocks(s, "clone_producer", block, rest)
         parts.append((block, final, rows))
         block, final = clone, rest
     return [*parts, (block, final, 1)]
@@ -243,9 +239,7 @@ def _schedule_part(
     inner = [x for x in ((lane_i, row_i) if plan.transposed else (row_i, lane_i)) if x is not None]
     s.do("reorder", (*outer, *tiles, *inner))
     if plan.transposed and row_i is not None:
-        before = {b.name for b in blocks(s.func.body)}
-        s.cache_write(producer)
-        copy = next(b.name for b in blocks(s.func.body) if b.name not in before)
+        (copy,) = new_blocks(s, "cache_write", producer)
         _compute_tile(s, producer, copy, tiles[-1], plan)
         s.do("vectorize", row_i)
     else:
@@ -257,15 +251,10 @@ def _schedule_part(
     parallelize(s, [*outer, *tiles])
 
 
-def s_buffer(s: Schedule, block: str) -> str:
-    """The buffer that a block writes."""
-    return find_block(s.func, block)[0].body.buffer.name
-
-
 def _compute_tile(s: Schedule, producer: str, copy: str, at: str, plan: Plan) -> None:
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
-    s.do("set_scope", s_buffer(s, copy), Scope.STACK)
+    s.do("set_scope", buffer_of(s, copy), Scope.STACK)
     _lanes_contiguous(s, copy, plan)
     s.do("compute_at", producer, at)
     _register_tile(s, producer, plan)
@@ -285,13 +274,11 @@ def _lanes_contiguous(s: Schedule, block: str, plan: Plan) -> None:
 
 def _register_tile(s: Schedule, producer: str, plan: Plan) -> None:
     """The producer's tile: reduction loops outside, rows unrolled, lanes vectorized, accumulators in registers."""
-    s.do("set_scope", s_buffer(s, producer), Scope.REGISTER)
+    s.do("set_scope", buffer_of(s, producer), Scope.REGISTER)
     _lanes_contiguous(s, producer, plan)
     names = Names.of(s, producer)
     s.do("reorder", (*names.reduce, *names.spatial))
-    before = {b.name for b in blocks(s.func.body)}
-    s.do("decompose_reduction", producer, names.reduce[0])
-    init = next(b.name for b in blocks(s.func.body) if b.name not in before)
+    (init,) = new_blocks(s, "decompose_reduction", producer, names.reduce[0])
     _lanes_inside(s, producer, plan)
     _lanes_inside(s, init, plan)
 

@@ -1,4 +1,5 @@
-"""What an optimizer is: a function from a kernel's untransformed loops to a schedule, or None where it does not apply."""
+"""What an optimizer is: a function from a kernel's untransformed loops to a schedule, or None where it does not
+apply."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -48,6 +49,6 @@ def optimizer_named(name: str) -> Optimizer:
         OptionError: there is none.
     """
     if name not in _REGISTRY:
-        raise OptionError(f"there is no optimizer {name!r}", where="optimizer", hint=f"use one of {', '.join(_REGISTRY)}")
+        raise OptionError(f"there is no optimizer {name!r}", where="optimizer", hint=f"use {' or '.join(_REGISTRY)}")
     module, _, attribute = _REGISTRY[name].partition(":")
     return getattr(import_module(module), attribute)()

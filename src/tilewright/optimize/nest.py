@@ -1,9 +1,10 @@
 """Small steps that rules share: finding a block's loops, cutting an axis into lanes, making outer loops parallel."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.expr.nodes import Const, Expr, free_vars
-from tilewright.loops.ir import IterKind
+from tilewright.loops.ir import For, IterKind, blocks
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, find_loop
 
@@ -32,10 +33,20 @@ class Names:
         )
 
 
-def _holds_only(loop: object, block: str) -> bool:
-    from tilewright.loops.ir import For, blocks
+def _holds_only(loop: For, block: str) -> bool:
+    return [b.name for b in blocks(loop)] == [block]
 
-    return isinstance(loop, For) and [b.name for b in blocks(loop)] == [block]
+
+def buffer_of(s: Schedule, block: str) -> str:
+    """The name of the buffer that a block writes."""
+    return find_block(s.func, block)[0].body.buffer.name
+
+
+def new_blocks(s: Schedule, primitive: str, *args: Any) -> tuple[str, ...]:
+    """Applies a primitive; names of the blocks that it added, in the order of the text."""
+    before = {b.name for b in blocks(s.func.body)}
+    s.do(primitive, *args)
+    return tuple(b.name for b in blocks(s.func.body) if b.name not in before)
 
 
 def loops_of(s: Schedule, block: str) -> tuple[str, ...]:
@@ -51,8 +62,10 @@ def loop_extent(s: Schedule, name: str) -> Expr:
 def split_for_lanes(s: Schedule, loop: str, lanes: int) -> tuple[str | None, str]:
     """(outer, inner) with an inner loop that can be vectorized; no outer one where the loop is short itself."""
     extent = loop_extent(s, loop)
-    if isinstance(extent, Const) and extent.value <= lanes and (extent.value & (extent.value - 1)) == 0:
-        return None, loop
+    if isinstance(extent, Const):
+        n = int(extent.value)
+        if n <= lanes and n & (n - 1) == 0:
+            return None, loop
     return s.split(loop, lanes)
 
 
@@ -83,8 +96,6 @@ def _enough(s: Schedule, loops: list[str]) -> bool:
 
 def _literal_points(s: Schedule) -> int | None:
     """Iterations of the busiest block of the untransformed function; None with symbolic sizes."""
-    from tilewright.loops.ir import blocks
-
     most = 0
     for b in blocks(s.origin.body):
         total = 1

@@ -1,7 +1,7 @@
-"""The plain rule: parallel outside, vectorized inside, a register tile for contractions, epilogues computed tile by tile.
+"""The plain rule: parallel outside, vectorized inside, register tiles for contractions, epilogues tile by tile.
 
-Nothing is searched and nothing measured; the rule looks at strides and extents only. It always applies, so it is the last resort
-of every pipeline.
+Nothing is searched and nothing measured; the rule looks at strides and extents only. It always applies, so it is the
+last resort of every pipeline.
 """
 
 from tilewright.expr.buffer import Scope
@@ -12,12 +12,15 @@ from tilewright.optimize.contraction import contract
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import (
     Names,
+    buffer_of,
     loop_extent,
     loops_of,
+    new_blocks,
     parallelize,
     split_for_lanes,
 )
 from tilewright.schedule.trace import Schedule
+from tilewright.schedule.tree import find_block
 
 MAX_UNROLLED_REDUCTION = 36
 """Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
@@ -38,8 +41,8 @@ class Rule:
             return s
         final = next((b for b in found if b is not reduction), None)
         if final is None:
-            s.cache_write(reduction.name)
-            final = blocks(s.func.body)[-1]
+            (copy,) = new_blocks(s, "cache_write", reduction.name)
+            final = find_block(s.func, copy)[0]
         if factors(reduction) is not None and contract(s, reduction.name, final.name, task):
             return s
         reduce(s, reduction.name, final.name, task)
@@ -48,7 +51,7 @@ class Rule:
 
 def elementwise(s: Schedule, block: str, task: Task) -> None:
     """Lanes along the axis that most accesses walk contiguously; the other loops fused and parallel."""
-    node = _block(s, block)
+    node = find_block(s.func, block)[0]
     loops = loops_of(s, block)
     if not loops:
         return
@@ -62,10 +65,6 @@ def elementwise(s: Schedule, block: str, task: Task) -> None:
         s.do("reorder", tuple(order))
     s.do("vectorize", inner)
     parallelize(s, order[:-1])
-
-
-def _block(s: Schedule, name: str) -> Block:
-    return next(b for b in blocks(s.func.body) if b.name == name)
 
 
 def _best_lane(node: Block, task: Task) -> int | None:
@@ -87,8 +86,8 @@ def _best_lane(node: Block, task: Task) -> int | None:
 
 
 def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
-    """A reduction that is no contraction with reuse: lanes along a contiguous spatial axis, else along the reduction."""
-    node = _block(s, block)
+    """A reduction that is no tiled contraction: lanes along a contiguous spatial axis, else along the reduction."""
+    node = find_block(s.func, block)[0]
     spatial = spatial_vars(node)
     lane = _reduction_lane(node)
     outer = loops_of(s, final)
@@ -110,14 +109,12 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
         s.do("vectorize", inner)
         return
     s.do("compute_at", block, order[-2])
-    s.do("set_scope", _block(s, block).body.buffer.name, Scope.REGISTER)
+    s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
     names = Names.of(s, block)
     if names.reduce and names.spatial:
         s.do("reorder", (*names.reduce, *names.spatial))
-    s.do("decompose_reduction", block, names.reduce[0])
-    for x in names.spatial:
-        s.do("vectorize", x)
-    for x in loops_of(s, f"{block}_init")[-len(names.spatial) :]:
+    (init,) = new_blocks(s, "decompose_reduction", block, names.reduce[0])
+    for x in (*names.spatial, *Names.of(s, init).spatial):
         s.do("vectorize", x)
     _unroll_window(s, names.reduce)
     s.do("vectorize", inner)
@@ -125,7 +122,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
 
 
 def _reduction_lane(node: Block) -> Var | None:
-    """The spatial variable along which the store and every load are contiguous, constant or cheap to gather; or None."""
+    """The spatial variable that suits lanes: the store and a load, or no reduction, are contiguous along it; or None."""
     for var in reversed(spatial_vars(node)):
         if not is_literal(store_stride(node, var), 1):
             continue
@@ -146,19 +143,19 @@ def _has_contiguous_reduction(node: Block) -> bool:
 
 def _reduction_lanes(s: Schedule, block: str, task: Task) -> None:
     """Vectorizes the contiguous reduction loop of a block that is computed inside its consumer; scalar accumulator."""
-    s.do("set_scope", _block(s, block).body.buffer.name, Scope.STACK)
+    s.do("set_scope", buffer_of(s, block), Scope.STACK)
     names = Names.of(s, block)
     if not names.reduce:
         return
     s.do("decompose_reduction", block, names.reduce[0])
-    node = _block(s, block)
+    node = find_block(s.func, block)[0]
     for name, i in zip(names.reduce, (i for i in node.iters if i.kind is IterKind.REDUCE), strict=False):
         steps = [load_stride(x, i.var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
         if any(is_literal(step, 1) for step in steps) and not _short(loop_extent(s, name)):
-            _, inner = split_for_lanes(s, name, 4 * task.target.lanes(32))
+            outer, inner = split_for_lanes(s, name, 4 * task.target.lanes(32))
             rest = [x for x in names.reduce if x != name]
             if rest:
-                s.do("reorder", (*rest, *(x for x in loops_of(s, block) if x.startswith(name))))
+                s.do("reorder", (*rest, *(x for x in (outer, inner) if x is not None)))
             s.do("vectorize", inner)
             return
 
@@ -171,7 +168,7 @@ def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
     names = Names.of(s, block)
     if names.reduce and not names.spatial:
         s.do("decompose_reduction", block, names.reduce[0])
-        node = _block(s, block)
+        node = find_block(s.func, block)[0]
         last = node.iters[-1].var
         steps = [load_stride(x, last) for x in loads(node.body.value) if x.buffer != node.body.buffer]
         if any(is_literal(step, 1) for step in steps):

@@ -91,11 +91,11 @@ def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) ->
     buffer, target = node.body.buffer, loops[-1]
     if buffer not in func.allocs:
         raise ScheduleError(f"it writes {buffer.name!r}, which is not internal", where=place)
-    if node.body.indices != spatial_vars(node):
-        raise ScheduleError("it does not write at its plain iteration variables", where=place)
     inside = set(map(id, blocks(target)))
     if id(node) in inside:
         raise ScheduleError("it is inside the loop already", where=place)
+    if node.body.indices != spatial_vars(node):
+        raise ScheduleError("it does not write at its plain iteration variables", where=place)
     check_only_writer(func, node, place)
     for b in blocks(func.body):
         if b is not node and id(b) not in inside and any(a.buffer == buffer for a in accesses(b)):

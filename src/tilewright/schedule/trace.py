@@ -32,7 +32,7 @@ class Step:
     args: tuple[Argument, ...]
 
     def __str__(self) -> str:
-        shown = ", ".join(str(a) if isinstance(a, Expr) else repr(a) for a in self.args)
+        shown = ", ".join(str(a) if isinstance(a, Expr | Scope) else repr(a) for a in self.args)
         return f"{self.primitive}({shown})"
 
 
