@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import onnx
 import pytest
+from tests.driver import models
 
 import tilewright
-from tests.driver import models
 from tilewright.cli import main
 from tilewright.cli.arrays import write_npz
 

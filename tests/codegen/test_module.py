@@ -6,8 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
-from tests.codegen.native import TARGETS
+from tests.codegen.native import TARGETS, check
 
 from tilewright.codegen import assembly, compile_object, emit_llvm
 from tilewright.loops.parser import parse
@@ -64,6 +65,37 @@ func conv(X: float32[64, 58, 14], W: float32[64, 3, 3, 32], Y: float32[56, 14, 3
             for j2 in vectorized(32):
                 block Y(a2: 14 = i2, b2: 32 = j2, y2: 56 = h):
                     Y[y2, a2, b2] = T[a2, b2]
+"""  # noqa: E501
+
+
+EDGES = """
+func edges(A: float32[M, 9], B: float32[9, N * 2], C: float32[M, N]; M: 1..100, N: 1..100):
+    alloc T: float32[4, 16] in register
+    for io in parallel((M + 3) // 4):
+        for jo in serial((N + 15) // 16):
+            for i0 in unrolled(4):
+                for j0 in vectorized(16):
+                    block start(a0: 4 = i0, b0: 16 = j0):
+                        T[a0, b0] = 0.0
+            for k in serial(9):
+                for i1 in unrolled(4):
+                    for j1 in vectorized(16):
+                        block T(a: 4 = i1, b: 16 = j1, m: M = io * 4 + i1, n: N = jo * 16 + j1, reduce r: 9 = k) where io * 4 + i1 < M and jo * 16 + j1 < N:
+                            T[a, b] = T[a, b] + A[m, r] * B[r, n * 2]
+            for i2 in unrolled(4):
+                for j2 in vectorized(16):
+                    block C(a2: 4 = i2, b2: 16 = j2, m2: M = io * 4 + i2, n2: N = jo * 16 + j2) where io * 4 + i2 < M and jo * 16 + j2 < N:
+                        C[m2, n2] = T[a2, b2]
+"""  # noqa: E501
+
+CONCAT = """
+func concat(A: float32[3, 6, 20], B: float32[3, 6, 20], D: float32[3, 6, 20], Y: float32[9, 6, 40]):
+    for i in parallel(9):
+        for h in serial(6):
+            for o in serial(3):
+                for l in vectorized(16):
+                    block Y(a: 9 = i, b: 6 = h, c: 40 = o * 16 + l) where o * 16 + l < 40:
+                        Y[a, b, c] = select(a < 6, select(a < 3, A[a, b, c // 2], B[a - 3, b, c // 2]), D[a - 6, b, c // 2])
 """  # noqa: E501
 
 
@@ -137,6 +169,30 @@ def test_padding_costs_the_inner_loop_nothing_but_its_edges() -> None:
     assert sum("vfmadd" in x for x in loop) == 28
     assert not any("(%rsp)" in x for x in loop), loop
     assert sum(x.startswith("cmov") for x in loop) == 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_padded_tiles_are_right_at_every_border(target: str) -> None:
+    func = parse(PADDED.replace("64", "3"))
+    rng = np.random.default_rng(2)
+    shapes = {"X": (3, 58, 14), "W": (3, 3, 3, 32), "Y": (56, 14, 32)}
+    check(func, {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}, target=target, threads=(2,))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 31), (6, 32), (13, 40)])
+def test_tiles_at_the_edges_check_rows_and_lanes(target: str, rows: int, columns: int) -> None:
+    rng = np.random.default_rng(3)
+    shapes = {"A": (rows, 9), "B": (9, columns * 2), "C": (rows, columns)}
+    arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    check(parse(EDGES), arrays, {"M": rows, "N": columns}, target, threads=(2,))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_chains_of_selects_are_decided_before_the_loop(target: str) -> None:
+    rng = np.random.default_rng(4)
+    arrays = {n: rng.standard_normal((3, 6, 20)).astype(np.float32) for n in ("A", "B", "D")}
+    check(parse(CONCAT), {**arrays, "Y": np.zeros((9, 6, 40), np.float32)}, target=target)
 
 
 def test_aarch64_code_uses_fused_vectors() -> None:

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
+from tests.driver import models
 
 import tilewright
-from tests.driver import models
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import FallbackWarning, OptionError, ShapeError, TargetError

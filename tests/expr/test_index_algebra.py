@@ -162,6 +162,10 @@ PROOFS = [
     (ceildiv(N, 16) > I, Bounds().with_loop(I, N).with_loop(J, const(16)).assuming(I * 16 + J < N)),
     (I * 8 + J < N, Bounds().with_loop(I, N // 8).with_loop(J, const(8))),
     (N // 8 * 8 + J < N, Bounds().with_loop(J, N % 8)),
+    (
+        (M + 1) // 16 * 16 + I * 2 + J < M + 6,
+        Bounds().with_loop(I, (M + 1) // 2 - (M + 1) // 16 * 8).with_loop(J, const(7)),
+    ),
     (minimum(I, M) <= M, Bounds()),
     (minimum(maximum(I, const(0)), N - 1) < N, Bounds()),
     (minimum(maximum(I, const(0)), N - 1) >= 0, Bounds()),

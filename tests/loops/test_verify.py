@@ -293,6 +293,15 @@ BAD: dict[str, tuple[str, str]] = {
         one("B[v, w] = 1.0", iters="v: 8 = i, w: 8 = i", head="B: float32[8, 8]"),
         "func 'f', block 'B': i drives several bindings, so they miss combinations of values: i, i",
     ),
+    "a loop and a digit of it": (
+        one("B[v, w] = 1.0", "for i in serial(4):", "v: 4 = i, w: 2 = i // 2", "B: float32[4, 2]"),
+        "func 'f', block 'B': i drives several bindings, so they miss combinations of values: i, i // 2",
+    ),
+    "reduction over one digit of a loop": (
+        one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",
+            "for i in serial(8):\n      for k in serial(16):", "v: 8 = i, reduce w: 8 = k // 2"),
+        "func 'f', block 'B': binding k // 2 of 'w' takes values twice: they count twice",
+    ),
     "predicate that drops points": (
         one("B[v] = A[v]").replace("v: 8 = i)", "v: 8 = i) where i < 7"),
         "func 'f', block 'B': binding i of 'v' covers 0..6, expected 0..7",

@@ -11,7 +11,7 @@ from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.kinds import parallel, unroll, vectorize
-from tilewright.schedule.loops import fuse, peel, reorder, split
+from tilewright.schedule.loops import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import cache_write, clone_producer, set_scope
 
@@ -275,6 +275,15 @@ def test_decompose_reduction_keeps_the_kinds_of_loops(golden) -> None:
     check_same(MATMUL, func)
 
 
+DIAGONAL = parse("""
+func diagonal(A: float32[4, 5], Y: float32[4]):
+    for f in serial(20):
+        block Y(v: 4 = f // 5, reduce r: 5 = f % 5):
+            init Y[v] = 0.0
+            Y[v] = Y[v] + A[v, r]
+""")
+
+
 def test_a_staged_accumulator_is_initialised_in_every_tile() -> None:
     func = compute_at(tiled(4, 3), "T", "j_1_o")
     for loop in ("v_i_t", "v_j_t", "v_k_t"):
@@ -299,8 +308,8 @@ def test_a_staged_accumulator_is_initialised_in_every_tile() -> None:
             "decompose_reduction of 'T': block 'Y' uses 'T' there too",
         ),
         (
-            lambda: decompose_reduction(fuse(MATMUL, "j", "k"), "C", "j_k"),
-            "decompose_reduction of 'C': loop 'j_k' drives spatial variable 'v_j' too",
+            lambda: decompose_reduction(DIAGONAL, "Y", "f"),
+            "decompose_reduction of 'Y': loop 'f' drives spatial variable 'v' too",
         ),
         (
             lambda: decompose_reduction(peel(MATMUL, "k", 3), "C_2", "k_2"),

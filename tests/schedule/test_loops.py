@@ -71,10 +71,6 @@ def test_fuse_of_a_symbolic_inner_loop() -> None:
     check_same(MATMUL, fuse(reorder(MATMUL, ("j", "i")), "j", "i"))
 
 
-def test_fuse_of_reduction_and_spatial_loop_keeps_meaning() -> None:
-    check_same(MATMUL, fuse(MATMUL, "j", "k"), verified=False)
-
-
 TRIANGLE = parse("""
 func triangle(A: float32[6], Y: float32[6, 6]):
     for i in serial(6):
@@ -90,6 +86,10 @@ func triangle(A: float32[6], Y: float32[6, 6]):
         (lambda: fuse(MATMUL, "i", "k"), "fuse of loops 'i' and 'k': 'k' is not directly inside 'i'"),
         (lambda: fuse(ROWS, "k", "T"), "fuse of loops 'k' and 'T': 'T' is not directly inside 'k'"),
         (lambda: fuse(parallel(SCALE, "i"), "i", "j"), "fuse of loops 'i' and 'j': kinds differ: parallel and serial"),
+        (
+            lambda: fuse(MATMUL, "j", "k"),
+            "fuse of loops 'j' and 'k': block 'C' is spatial in one and reduces over the other",
+        ),
         (lambda: fuse(TRIANGLE, "i", "j"), "fuse of loops 'i' and 'j': the extent of 'j' depends on 'i'"),
         (lambda: fuse(MATMUL, "i", "j", "k"), "fuse of loops 'i' and 'j': name 'k' is already used"),
     ],

@@ -16,7 +16,8 @@ from tilewright.codegen.memory import Active, Address
 from tilewright.codegen.reduction import RowReduction
 from tilewright.codegen.types import I64, constant, count, splat
 from tilewright.codegen.values import Values
-from tilewright.expr.buffer import Buffer
+from tilewright.codegen.versions import Inner
+from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import FALSE, TRUE, Expr, Load, Var, both, walk
 from tilewright.loops.ir import Block, Store
 from tilewright.machine import Target
@@ -48,16 +49,17 @@ class BlockWriter:
         """One instance of a block: for one iteration, or for all lanes at once."""
         r = self.resolved(block)
         row = self._rows.get(block.name)
-        uniform = self.condition(c for c in r.conditions if not self.scope.by_lane(c))
+        conditions = [c for c in r.conditions if c not in self.scope.decided]
+        uniform = self.condition(c for c in conditions if not self.scope.by_lane(c))
         if uniform is FALSE:
             return
         with self.when(None if uniform is TRUE else self.values.value(uniform)):
-            lanes = tuple(c for c in r.conditions if self.scope.by_lane(c))
+            lanes = tuple(c for c in conditions if self.scope.by_lane(c))
             if row is not None:
                 self._accumulate_row(r, lanes, row)
             elif self.scope.lane is None:
                 self.write_element(r, Active())
-            elif not self._lanewise(r) or (lanes and not self._native_masks(r)):
+            elif not self._lanewise(r) or (lanes and not self._native_masks(r, self.scope.lane)):
                 self._serialized(r, lanes)
             elif any(self.scope.by_lane(i) for i in r.target.indices):
                 self.write_element(r, self._active(lanes))
@@ -75,13 +77,21 @@ class BlockWriter:
                 rest.append(c)
         return both(*rest)
 
-    def _native_masks(self, r: Resolved) -> bool:
-        """Whether the target masks accesses of the types involved by itself."""
+    def cheap_masks(self, inner: Inner) -> bool:
+        """Whether a block of a nest costs little more under a mask than without."""
+        lane = next((v for v in inner.expanded if v in self.scope.vector_variables), None)
+        with self.scope.knowing(inner.bounds):
+            return self._native_masks(inner.block, lane)
+
+    def _native_masks(self, r: Resolved, lane: Var | None) -> bool:
+        """Whether the target masks all accesses by itself: their types, and elements side by side."""
         target = self.target
-        if target.has("avx512bw") and target.has("avx512vl"):
-            return True
-        dtypes = [r.target.buffer.dtype, *(n.buffer.dtype for n in walk(r.target.value) if isinstance(n, Load))]
-        return target.has("avx2") and all(d.bits >= 32 for d in dtypes)
+        accesses = [(r.target.buffer, r.target.indices)]
+        accesses += [(n.buffer, n.indices) for n in walk(r.target.value) if isinstance(n, Load)]
+        all_widths = target.has("avx512bw") and target.has("avx512vl")
+        if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
+            return False
+        return lane is None or all(self.values.stride(b, i, lane) in (0, 1) for b, i in accesses)
 
     def _lanewise(self, r: Resolved) -> bool:
         """Whether all lanes may run at once."""
@@ -180,7 +190,11 @@ class BlockWriter:
             else:
                 self._uniform_target(r, ())
         with self.when(self.builder.not_(everything)):
-            self._lane_loop(r, conditions)
+            if r.target.buffer.scope is Scope.MEMORY or not any(self.scope.by_lane(i) for i in r.target.indices):
+                self._lane_loop(r, conditions)
+            else:
+                # indices that are known keep a buffer of the function's own in registers
+                self.write_element(r, self._active(conditions))
 
     def _lane_loop(self, r: Resolved, conditions: tuple[Expr, ...]) -> None:
         lanes = self.scope.lanes

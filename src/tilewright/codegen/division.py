@@ -2,7 +2,7 @@
 
 from llvmlite import ir
 
-from tilewright.codegen.types import I32, count, element, like, shaped
+from tilewright.codegen.types import I32, Splat, constant, count, element, like, shaped
 from tilewright.expr.dtype import DType
 
 
@@ -10,6 +10,8 @@ def _literals(value: ir.Value) -> list[int] | None:
     """The lanes of a literal, or None."""
     if not isinstance(value, ir.Constant) or value.constant is None or value.constant is ir.Undefined:
         return None
+    if isinstance(value, Splat):
+        return [int(value.number)] * count(value)
     listed = value.constant if count(value) else [value.constant]
     return [int(v.constant if isinstance(v, ir.Constant) else v) for v in listed]
 
@@ -76,7 +78,7 @@ def _narrowed(b: ir.IRBuilder, v: ir.Value, kind: ir.Type) -> ir.Value:
     known = _literals(v)
     if known is None:
         return b.trunc(v, kind)
-    return ir.Constant(kind, known if count(v) else known[0])
+    return constant(kind, known[0] if len(set(known)) == 1 else known)
 
 
 def fits(bounds: tuple[int | None, int | None], dtype: DType) -> bool:

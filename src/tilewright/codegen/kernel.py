@@ -12,19 +12,18 @@ from llvmlite import ir
 
 from tilewright.codegen import parallel
 from tilewright.codegen.block import BlockWriter
-from tilewright.codegen.blocks import Resolved
 from tilewright.codegen.control import Control
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
-from tilewright.codegen.versions import shared_conditions, worthwhile
+from tilewright.codegen.versions import Decision, Inner, decision, worthwhile
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import Bounds, interval
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, both
+from tilewright.expr.nodes import Var
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, walk
 from tilewright.machine import Target
@@ -173,39 +172,44 @@ class Writer:
                 self.loop(s)
 
     def loop(self, loop: For) -> None:
-        """One loop; where a condition inside is known before it, one copy for either outcome."""
-        conditions = self._shared_conditions(loop)
-        if not conditions:
+        """One loop; where something inside can be decided before it, one copy for either outcome."""
+        choice = self._decision(loop)
+        if choice is None:
             self._loop(loop)
             return
-        test = self.values.value(both(*conditions))
         after = self.builder.append_basic_block("either")
-        for hold, block in zip((True, False), self.control.fork(test), strict=True):
+        outcomes = (True, False if choice.exact else None)
+        for outcome, block in zip(outcomes, self.control.fork(self.values.value(choice.test)), strict=True):
             self.builder.position_at_end(block)
-            with self.scope.frame(True), self.scope.deciding(conditions, hold):
-                self._loop(loop)
-            if hold:
+            with self.scope.frame(True), self.scope.deciding(choice.conditions, outcome):
+                self.loop(loop)
+            if outcome:
                 self.control.keep_apart()
             self.builder.branch(after)
         self.builder.position_at_end(after)
 
-    def _shared_conditions(self, loop: For) -> tuple[Expr, ...]:
-        """Conditions inside that can be decided before the loop, where that pays."""
+    def _decision(self, loop: For) -> Decision | None:
+        """What to decide before the loop, where that pays."""
         if loop.kind is LoopKind.PARALLEL or self.scope.lane is not None or not worthwhile(loop):
-            return ()
-        return shared_conditions(self._resolved(loop, self.scope.bounds), self.scope)
+            return None
+        return decision(self._inside(loop, self.scope.bounds, {}), self.scope, self.blocks.cheap_masks)
 
-    def _resolved(self, s: Stmt, bounds: Bounds) -> Iterator[Resolved]:
+    def _inside(self, s: Stmt, bounds: Bounds, expanded: dict[Var, int]) -> Iterator[Inner]:
         match s:
             case Seq(stmts):
                 for inner in stmts:
-                    yield from self._resolved(inner, bounds)
+                    yield from self._inside(inner, bounds, expanded)
             case Block():
                 with self.scope.knowing(bounds):
                     found = self.blocks.resolved(s)
-                yield found
+                yield Inner(found, expanded, bounds)
             case For():
-                yield from self._resolved(s.body, bounds.with_loop(s.var, s.extent))
+                size = constant_value(polynomial(s.extent))
+                if s.kind is LoopKind.VECTORIZED:
+                    self.scope.vector_variables.add(s.var)
+                if size is not None and s.kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED):
+                    expanded = {**expanded, s.var: size}
+                yield from self._inside(s.body, bounds.with_loop(s.var, s.extent), expanded)
 
     def _loop(self, loop: For) -> None:
         """One loop, by its kind."""

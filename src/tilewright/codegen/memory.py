@@ -180,7 +180,7 @@ class Memory:
     def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value) -> ir.Value:
         kind = ir.VectorType(memory_type(dtype), count(mask))
         name = f"masked.load.{suffix(kind)}.p0"
-        return intrinsic(self.builder, name, kind, [base, I32(dtype.bytes), mask, ir.Constant(kind, None)])
+        return intrinsic(self.builder, name, kind, [base, I32(dtype.bytes), mask, constant(kind, 0)])
 
     def _pointers(self, dtype: DType, address: Address, lanes: int) -> ir.Value:
         base = splat(self.builder, address.base, lanes)
@@ -193,7 +193,7 @@ class Memory:
         kind = ir.VectorType(memory_type(dtype), lanes)
         name = f"masked.gather.{suffix(kind)}.{suffix(ir.VectorType(PTR, lanes))}"
         pointers = self._pointers(dtype, address, lanes)
-        return intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, ir.Constant(kind, None)])
+        return intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 
     # stores
 

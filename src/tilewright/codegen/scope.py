@@ -69,6 +69,9 @@ class Scope:
         lane: the variable of the vectorized loop around, if any, and the number of its lanes.
         bounds: ranges of the loop variables around.
         decided: conditions known to hold here, because the code branched on them.
+        left_open: conditions that the code branched on, and that may or may not hold here.
+        decisions: how many such branches there are around.
+        vector_variables: variables of vectorized loops seen so far.
     """
 
     def __init__(self, facts: FactsOf) -> None:
@@ -81,13 +84,17 @@ class Scope:
         self.bounds: Bounds = NOTHING_KNOWN
         self.frames: list[Frame] = [Frame(True)]
         self.decided: frozenset[Expr] = frozenset()
+        self.left_open: frozenset[Expr] = frozenset()
+        self.decisions = 0
+        self.vector_variables: set[Var] = set()
         self._denied: tuple[frozenset[Expr], ...] = ()
 
     def fork(self) -> "Scope":
         """The same knowledge without run-time values, for another function."""
         other = Scope(self.facts)
         other.fixed, other.depth, other.bounds = dict(self.fixed), dict(self.depth), self.bounds
-        other.decided, other._denied = self.decided, self._denied
+        other.decided, other._denied, other.left_open = self.decided, self._denied, self.left_open
+        other.decisions = self.decisions
         return other
 
     def bind(self, var: Var, value: ir.Value) -> None:
@@ -152,17 +159,21 @@ class Scope:
             self.bounds = before
 
     @contextmanager
-    def deciding(self, conditions: tuple[Expr, ...], hold: bool) -> Generator[None]:
-        """A copy of a nest in which conditions hold, or do not all hold."""
-        decided, denied = self.decided, self._denied
-        if hold:
-            self.decided = decided | frozenset(conditions)
+    def deciding(self, conditions: tuple[Expr, ...], holds: bool | None) -> Generator[None]:
+        """A copy of a nest in which conditions hold (True), do not all hold (False), or stay open (None)."""
+        before = self.decided, self._denied, self.left_open
+        self.decisions += 1
+        if holds:
+            self.decided |= frozenset(conditions)
+        elif holds is None:
+            self.left_open |= frozenset(conditions)
         else:
-            self._denied = (*denied, frozenset(conditions))
+            self._denied = (*self._denied, frozenset(conditions))
         try:
             yield
         finally:
-            self.decided, self._denied = decided, denied
+            self.decided, self._denied, self.left_open = before
+            self.decisions -= 1
 
     def denied(self, condition: Expr) -> bool:
         """Whether it is known here that the condition does not hold."""

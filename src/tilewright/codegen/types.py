@@ -57,6 +57,18 @@ def constant(kind: ir.Type, value: int | float | Sequence[int] | Sequence[float]
     return _constant(str(kind), kind, listed, str(listed))
 
 
+class Splat(ir.Constant):
+    """A vector literal whose lanes are all `number`; its text stays short for any number of lanes."""
+
+    def __init__(self, kind: ir.VectorType, number: int | float) -> None:
+        super().__init__(kind, None)
+        self.number = number
+        self._one = ir.Constant(kind.element, number)
+
+    def _get_reference(self) -> str:
+        return f"splat ({self._one.type} {self._one.get_reference()})"
+
+
 @lru_cache(maxsize=4096)
 def _constant(_: str, kind: ir.Type, value: float | tuple[float, ...], __: str) -> ir.Constant:
     # shared objects: llvmlite renders the text of a literal once per object, and vectors have long texts
@@ -67,7 +79,7 @@ def _constant(_: str, kind: ir.Type, value: float | tuple[float, ...], __: str) 
         numbers = [(int(n) + half) % whole - half if base.width > 1 else int(n) for n in numbers]
     if not isinstance(kind, ir.VectorType):
         return ir.Constant(kind, numbers[0])
-    return ir.Constant(kind, numbers * kind.count if len(numbers) == 1 else numbers)
+    return ir.Constant(kind, numbers) if isinstance(value, tuple) else Splat(kind, numbers[0])
 
 
 @lru_cache(maxsize=256)
@@ -96,7 +108,7 @@ def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
         return constant(kind, value.constant)
     nothing = undefined(kind)
     first = builder.insert_element(nothing, value, I32(0))
-    return builder.shuffle_vector(first, nothing, constant(ir.VectorType(I32, lanes), 0))
+    return builder.shuffle_vector(first, nothing, constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
 def matched(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:

@@ -23,6 +23,7 @@ from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
+from tilewright.expr.polynomial import polynomial
 from tilewright.machine import Target
 
 _SUMS = ("add", "sub", "mul")
@@ -158,16 +159,28 @@ class Values:
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """Where an element is; per lane where the indices differ between lanes."""
         base = self.pointer(buffer)
-        position = self._positions.get((buffer.name, indices))
-        if position is None:
-            position = self._positions[buffer.name, indices] = flattened(buffer, indices, self.scope)
-        parts = self.indices.split(position)
+        parts = self.indices.split(self.position(buffer, indices))
         if parts.uniform is not None:
             base = self.memory.moved(buffer.dtype, base, parts.uniform)
         base = self.memory.moved(buffer.dtype, base, parts.offset)
         if isinstance(parts.lanes, ir.Value):
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
+
+    def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """The row-major position of an element."""
+        found = self._positions.get((buffer.name, indices))
+        if found is None:
+            found = self._positions[buffer.name, indices] = flattened(buffer, indices, self.scope)
+        return found
+
+    def stride(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Var) -> int | None:
+        """By how many elements the position moves from lane to lane; None where that is not one number."""
+        moving = [t for t in polynomial(self.position(buffer, indices)).items()
+                  if any(lane in self.scope.facts(a).variables for a in t[0])]  # fmt: skip
+        if not moving:
+            return 0
+        return moving[0][1] if len(moving) == 1 and moving[0][0] == (lane,) else None
 
     def reachable(self, buffer: Buffer, address: Address, active: Active) -> Active:
         """What may be read at an address: all lanes where the buffer is the function's own, with room behind it.

@@ -1,40 +1,95 @@
-"""Conditions that a whole nest shares: which selects can be decided once before the nest, not in every iteration.
+"""Conditions decided once before a nest, not in every iteration: a nest in copies, in each of which more is known.
 
 A padded convolution asks for every product whether its row lies inside the image, but the answer changes only with
-outer loops. Such a condition becomes one branch around two copies of the nest, in each of which it is known.
+outer loops: one branch chooses between a copy where it does and one where it does not. A tile at the edge of a tensor
+checks every row and lane: one branch chooses the copy without checks where the whole tile lies inside.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from tilewright.codegen.blocks import Resolved
 from tilewright.codegen.scope import Scope
-from tilewright.expr.nodes import Binary, Expr, Select, Var, conjuncts, walk
-from tilewright.loops.ir import For, LoopKind, Stmt
-from tilewright.loops.ir import walk as walk_stmt
+from tilewright.expr.bounds import Bounds
+from tilewright.expr.nodes import Binary, Expr, Select, Var, both, conjuncts, const
+from tilewright.expr.polynomial import polynomial
+from tilewright.expr.simplify import substitute
+from tilewright.loops.ir import For, LoopKind, Stmt, walk
+
+MAX_DECISIONS = 5
+"""Decisions around one nest; chains of selects need one per link."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A branch before a nest.
+
+    Attributes:
+        test: what is asked; over variables that are bound outside.
+        conditions: what holds in the first copy.
+        exact: whether in the second copy they do not all hold anywhere (else nothing is known there).
+    """
+
+    test: Expr
+    conditions: tuple[Expr, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A block inside a nest, the extents of the expanded (unrolled, vectorized) loops between, and all bounds there."""
+
+    block: Resolved
+    expanded: Mapping[Var, int]
+    bounds: Bounds
 
 
 def worthwhile(s: Stmt) -> bool:
     """Whether a nest does so much that a branch before it pays: it has a loop that is unrolled, or one around lanes."""
-    loops = [x for x, _ in walk_stmt(s) if isinstance(x, For)]
+    loops = [x for x, _ in walk(s) if isinstance(x, For)]
     kinds = {x.kind for x in loops}
     return LoopKind.UNROLLED in kinds or (LoopKind.VECTORIZED in kinds and len(loops) > 1)
 
 
-def shared_conditions(resolved: Iterator[Resolved], scope: Scope) -> tuple[Expr, ...]:
-    """The conditions on positions of the first select of a nest that are known before the nest starts.
+def decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner], bool]) -> Decision | None:
+    """What to decide before a nest, or None.
 
     Args:
-        resolved: the blocks of the nest.
+        inside: the blocks of the nest.
         scope: what is bound outside the nest.
+        cheap_masks: whether a block costs little more under a mask than without.
     """
-    for r in resolved:
-        for node in walk(r.target.value):
-            if isinstance(node, Select) and scope.facts(node.a).loads:
-                found = tuple(c for c in conjuncts(node.cond) if _outside(c, scope))
-                undecided = tuple(c for c in found if c not in scope.decided)
-                if undecided and not scope.denied(node.cond):
-                    return undecided
-    return ()
+    if scope.decisions >= MAX_DECISIONS:
+        return None
+    listed = list(inside)
+    for inner in listed:
+        select = _first_select(inner.block.target.value, scope)
+        if select is not None:
+            return select
+    edges = [c for inner in listed for c in _edges(inner, scope, cheap_masks)]
+    conditions = tuple(dict.fromkeys(c for c, _ in edges))
+    return Decision(both(*dict.fromkeys(test for _, test in edges)), conditions, False) if edges else None
+
+
+def _first_select(e: Expr, scope: Scope) -> Decision | None:
+    """The outermost select that loads and whose condition can be decided; arms known not to be taken are skipped."""
+    if not scope.facts(e).loads:
+        return None
+    children = e.children()
+    if isinstance(e, Select):
+        if scope.denied(e.cond):
+            children = (e.b,)
+        else:
+            rest = conjuncts(scope.undecided(e.cond))
+            found = tuple(c for c in rest if _outside(c, scope))
+            if found:
+                return Decision(both(*found), found, True)
+            children = e.children() if rest else (e.a,)
+    for child in children:
+        inner = _first_select(child, scope)
+        if inner is not None:
+            return inner
+    return None
 
 
 def _outside(c: Expr, scope: Scope) -> bool:
@@ -42,8 +97,33 @@ def _outside(c: Expr, scope: Scope) -> bool:
     if not isinstance(c, Binary) or c.a.dtype.name != "int64":
         return False
     facts = scope.facts(c)
-    return not facts.loads and bool(facts.variables) and all(_bound(v, scope) for v in facts.variables)
+    return not facts.loads and bool(facts.variables) and all(v in scope.values for v in facts.variables)
 
 
-def _bound(v: Var, scope: Scope) -> bool:
-    return v in scope.values
+def _edges(inner: Inner, scope: Scope, cheap_masks: Callable[[Inner], bool]) -> list[tuple[Expr, Expr]]:
+    """Conditions of a block that differ between rows or lanes of a tile, each with the one that implies it for all."""
+    found: list[tuple[Expr, Expr]] = []
+    for c in inner.block.conditions:
+        if c in scope.decided or c in scope.left_open or not isinstance(c, Binary) or c.op not in ("lt", "le"):
+            continue
+        facts = scope.facts(c)
+        moving = [v for v in facts.variables if v not in scope.values and v not in scope.fixed]
+        if facts.loads or not moving or any(v not in inner.expanded for v in moving):
+            continue
+        lanes_only = all(v in scope.vector_variables for v in moving)
+        worst = None if lanes_only and cheap_masks(inner) else _worst(c, moving, inner.expanded, scope)
+        if worst is not None:
+            found.append((c, worst))
+    return found
+
+
+def _worst(c: Binary, moving: list[Var], expanded: Mapping[Var, int], scope: Scope) -> Expr | None:
+    """The condition at the end of the variables' ranges where it is hardest to meet; None where it is not linear."""
+    slack = polynomial(c.b - c.a)
+    ends: dict[Var, Expr] = {}
+    for v in sorted(moving, key=lambda x: x.name):
+        terms = [(m, k) for m, k in slack.items() if any(v in scope.facts(a).variables for a in m)]
+        if len(terms) != 1 or terms[0][0] != (v,):
+            return None
+        ends[v] = const(0 if terms[0][1] > 0 else expanded[v] - 1)
+    return substitute(c, ends, scope.bounds)

@@ -293,6 +293,32 @@ def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Pol
     return None
 
 
+def _innermost_eliminated(p: Polynomial, bounds: Bounds) -> Polynomial | None:
+    """`p` with its innermost loop variable at the end of its range where `p` is least; nothing is lost by that.
+
+    None where the variable occurs inside quotients and the like, or `p` is not monotonic in it.
+    """
+    hidden = {v for m in p for a in m if not isinstance(a, Var) for v in free_vars(a)}
+    plain = {a for m in p for a in m if isinstance(a, Var)}
+    for v in reversed(tuple(bounds.ranges)):
+        if v in hidden:
+            return None
+        if v not in plain:
+            continue
+        linear = _coefficient(p, v)
+        if linear is None:
+            return None
+        c, rest = linear
+        low, high = _polynomial_interval(c, bounds)
+        first, last = bounds.ranges[v]
+        if low is not None and low >= 0:
+            return added(rest, multiplied(c, polynomial(first)))
+        if high is not None and high <= 0:
+            return added(rest, multiplied(c, polynomial(last)))
+        return None
+    return None
+
+
 def _rank(atom: Expr, position: Mapping[Expr, int]) -> tuple[float, int]:
     """Where an atom stands in the order of elimination: what moves with inner loops has ends in terms of the others."""
     if isinstance(atom, Var):
@@ -308,6 +334,9 @@ def _non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) ->
     if depth == 0 or work[0] <= 0:
         return False
     work[0] -= 1
+    eliminated = _innermost_eliminated(p, bounds)
+    if eliminated is not None:
+        return _non_negative(eliminated, bounds, depth, work)
     expanded = _remainders_expanded(p)
     if expanded is not p:
         return _non_negative(expanded, bounds, depth - 1, work)

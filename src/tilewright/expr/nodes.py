@@ -372,9 +372,15 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 def free_vars(e: Expr) -> frozenset[Var]:
     """The variables that occur in `e` (not those in the shapes of its buffers)."""
-    return frozenset(n for n in walk(e) if isinstance(n, Var))
+    if isinstance(e, Var):  # a value that holds its own key would live forever
+        return frozenset((e,))
+    known = _free_vars.get(e)
+    if known is None:
+        known = _free_vars[e] = frozenset(n for n in walk(e) if isinstance(n, Var))
+    return known
 
 
+_free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyDictionary()
 _loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
 
 

@@ -106,6 +106,9 @@ def _plan(
     if pack_dim is None and not is_literal(extent % width, 0):
         score *= MASKED
     row = _row_axis(node, lane_operand, row_operand, transposed)
+    if row is None and pack_dim is not None and lane_operand.buffer.name not in task.constants:
+        # Every packed element would be used once: the copy costs more than it gains.
+        return None
     vectors, rows = _tile(extent, None if row is None else node.iters[row].extent, width, task.target)
     score *= min(rows[0], 6) / 6 if row is not None else 0.15
     return Plan(k, row, vectors, rows, lane_operand, pack_dim, transposed, score)

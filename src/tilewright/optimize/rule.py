@@ -122,7 +122,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
 
 
 def _reduction_lane(node: Block) -> Var | None:
-    """The spatial variable that suits lanes: the store and a load, or no reduction, are contiguous along it; or None."""
+    """The spatial variable along which lanes suit the store and the loads better than along a reduction; or None."""
     for var in reversed(spatial_vars(node)):
         if not is_literal(store_stride(node, var), 1):
             continue

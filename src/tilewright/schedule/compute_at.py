@@ -171,6 +171,9 @@ def _ends(low: Expr, high: Expr, loop: For, outside: Bounds) -> tuple[Expr, Expr
     last = loop.extent - 1
     found: list[Expr] = []
     for e, at_first, at_last in ((low, const(0), last), (high, last, const(0))):
+        if loop.var not in free_vars(e):
+            found.append(e)
+            continue
         step = substitute(e, {loop.var: loop.var + 1}) - e
         if prove(step >= 0, known):
             found.append(substitute(e, {loop.var: at_first}))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
 from tilewright.loops import races
 from tilewright.loops.access import accesses, reads
@@ -67,9 +68,15 @@ def check_independent(func: Func, only: For | None, place: str) -> None:
     # Parallel loops inside one another run at the same time, so they are judged together.
     others = (LoopKind.VECTORIZED,) if only is not None and only.kind is LoopKind.PARALLEL else CONCURRENT
     alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name, others))
-    nests = [Nest.of(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
+    nests = [_view(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
     for finding in races.findings(alone, nests):
         raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+
+
+def _view(block: Block, around: tuple[For, ...]) -> Nest:
+    """The block in its loops; without bounds where no concurrent loop is around, as then only its accesses matter."""
+    concurrent = any(x.kind in CONCURRENT for x in around)
+    return Nest.of(block, around) if concurrent else Nest(block, around, {}, Bounds())
 
 
 def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:

@@ -72,8 +72,8 @@ def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
 
     Equation: i = f // M, j = f % M, 0 <= f < N*M, where M is the inner extent.
 
-    Legality: `inner` is the only statement of `outer`, both have one kind, and the inner extent does not depend on
-    the outer variable.
+    Legality: `inner` is the only statement of `outer`, both have one kind, the inner extent does not depend on the
+    outer variable, and no block iterates spatially over one and reduces over the other.
 
         for i in serial(N):            for f in serial(N*M):
             for j in serial(M):  ->        block B(v0 = f // M, v1 = f % M)
@@ -100,6 +100,10 @@ def check_directly_nested(outer: For, inner: str) -> For:
         raise ScheduleError(f"kinds differ: {outer.kind} and {outer.body.kind}", where=place)
     if outer.var in free_vars(outer.body.extent):
         raise ScheduleError(f"the extent of {inner!r} depends on {outer.var.name!r}", where=place)
+    pair = {outer.var, outer.body.var}
+    for b in blocks(outer):
+        if len({i.kind for i in b.iters if free_vars(i.binding) & pair}) > 1:
+            raise ScheduleError(f"block {b.name!r} is spatial in one and reduces over the other", where=place)
     return outer.body
 
 

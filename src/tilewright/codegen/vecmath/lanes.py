@@ -12,6 +12,7 @@ from functools import reduce
 
 from llvmlite import ir
 
+from tilewright.codegen.types import constant
 from tilewright.errors import InternalError
 
 
@@ -78,14 +79,11 @@ class Lanes:
 
     def const(self, value: float) -> ir.Value:
         """`value` rounded to the element type, in all lanes."""
-        count = lane_count(self.kind)
-        return ir.Constant(self.kind, value if count is None else [value] * count)
+        return constant(self.kind, value)
 
     def iconst(self, value: int) -> ir.Value:
         """An integer of the element's width in all lanes; taken modulo 2**bits."""
-        wrapped = (value + (1 << (self.bits - 1))) % (1 << self.bits) - (1 << (self.bits - 1))
-        count = lane_count(self.kind)
-        return ir.Constant(self.int_kind, wrapped if count is None else [wrapped] * count)
+        return constant(self.int_kind, value)
 
     def intrinsic(self, name: str, *args: ir.Value) -> ir.Value:
         """Call `llvm.<name>` overloaded on `kind`, all arguments and the result of that type."""

@@ -1,0 +1,89 @@
+"""Compound sizes as symbols of their own: the same values, relations kept where one size is a function of another."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.driver.models import array
+
+from tilewright.driver.sizes import with_own_sizes
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Reducer
+from tilewright.expr.dtype import float32
+from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
+from tilewright.expr.nodes import Expr, Var
+
+H, W, B = Var("h", 1, 4096), Var("w", 1, 4096), Var("batch", 1, 64)
+ROW, COLUMN = Var("i0"), Var("i1")
+
+
+def scaled(rows: Expr, columns: Expr) -> Computation:
+    source = Buffer("a0", (rows, columns), float32)
+    return Computation(
+        Buffer("out", (rows, columns), float32), (Axis(ROW, rows), Axis(COLUMN, columns)), (), source[ROW, COLUMN] * 2.0
+    )
+
+
+def own(stage: Computation):
+    return with_own_sizes([stage], [*stage.inputs, stage.output], [H, W, B])
+
+
+def test_quotients_become_symbols():
+    rows, columns = (H + 15) // 16, (W + 3) // 8 * B
+    found = own(scaled(rows, columns))
+    assert [(v.name, str(e)) for v, e in found.sizes.items()] == [("n0", "(w + 3) // 8"), ("n1", "(h + 15) // 16")]
+    n0, n1 = found.sizes
+    assert (n1.lo, n1.hi) == (1, 256)
+    assert (n0.lo, n0.hi) == (0, 512)
+    assert found.params[0].shape == (n1, n0 * B)
+    assert not found.related
+
+
+def test_a_quotient_of_a_quotient_stays_a_function_of_it():
+    half, quarter = (H + 3) // 4, (H + 7) // 8
+    found = own(scaled(half, quarter))
+    (n0,) = found.sizes
+    assert found.params[0].shape == (n0, (n0 + 1) // 2)
+    assert not found.related
+
+
+def test_quotients_of_a_plain_size_stay():
+    found = own(scaled(H, (H + 1) // 2))
+    assert found.sizes == {}
+    assert found.params[0].shape == (H, (H + 1) // 2)
+
+
+def test_sizes_with_a_hidden_relation_are_reported():
+    assert own(scaled((H + 3) // 4, (H + 5) // 6)).related
+
+
+def test_products_and_sums_are_no_compound_sizes():
+    found = own(scaled(H * W * 4 + 2, B))
+    assert found.sizes == {}
+
+
+@given(
+    st.sampled_from([4, 8]), st.integers(0, 9), st.sampled_from([8, 16, 24]), st.integers(0, 40), st.integers(1, 70),
+    st.integers(1, 70),
+)  # fmt: skip
+def test_the_values_stay_the_same(d1, a, d2, b, h, w):
+    rows, columns = (H + a) // d1 * B + 1, (H + b) // d2 + (W + b) // d1
+    stage = scaled(rows, columns)
+    found = own(stage)
+    given_sizes = {H: np.int64(h), W: np.int64(w), B: np.int64(3)}
+    outside = Environment(given_sizes, {})
+    inside = Environment(given_sizes | {v: evaluate_expr(e, outside) for v, e in found.sizes.items()}, {})
+    for old, new in zip(stage.output.shape, found.params[-1].shape, strict=True):
+        assert evaluate_expr(old, outside) == evaluate_expr(new, inside)
+
+
+def test_bodies_and_reductions_are_rewritten():
+    rows = (H + 7) // 8
+    source = Buffer("a0", (rows,), float32)
+    r = Var("r0")
+    body = source[r] * 1.5
+    stage = Computation(Buffer("out", (), float32), (), (Axis(r, rows),), body, Reducer.SUM)
+    found = own(stage)
+    (n0,) = found.sizes
+    data = array(3, 5)
+    got = evaluate(found.stages[0], {"a0": data}, {n0: 5})
+    np.testing.assert_allclose(got, data.sum() * 1.5, rtol=1e-6)

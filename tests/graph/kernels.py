@@ -1,0 +1,106 @@
+"""Programs of tensor expressions, and their evaluation before and after partition into kernels."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Reducer, View
+from tilewright.expr.dtype import float32
+from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
+from tilewright.expr.nodes import Expr, Var, as_expr
+from tilewright.graph.collapse import Kernel
+from tilewright.graph.partition import Partition
+from tilewright.graph.program import Program
+
+N = Var("N", 1, 64)
+
+
+def buffer(name: str, *shape: Expr | int, dtype=float32) -> Buffer:
+    """A buffer over sizes."""
+    return Buffer(name, tuple(as_expr(n) for n in shape), dtype)
+
+
+def axes(names: str, shape: Sequence[Expr | int]) -> tuple[Axis, ...]:
+    """Axes with one-letter names."""
+    return tuple(Axis(Var(n), as_expr(e)) for n, e in zip(names, shape, strict=True))
+
+
+def pointwise(out: Buffer, names: str, body: Expr) -> Computation:
+    """An element-wise computation over the output's shape."""
+    return Computation(out, axes(names, out.shape), (), body, label=f"{out.name} (Op)")
+
+
+def reduced(
+    out: Buffer, names: str, inner: tuple[Axis, ...], body: Expr, reducer: Reducer = Reducer.SUM
+) -> Computation:
+    """A reduction over the axes `inner`."""
+    return Computation(out, axes(names, out.shape), inner, body, reducer, f"{out.name} (Reduce)")
+
+
+def program(
+    steps: Sequence[Computation | View],
+    outputs: Sequence[Buffer],
+    constants: Mapping[str, np.ndarray] | None = None,
+    symbols: Sequence[Var] = (N,),
+) -> Program:
+    """The program of the steps; what nothing writes is an input or a constant."""
+    known = constants or {}
+    made = {s.output for s in steps}
+    read = dict.fromkeys(b for s in steps for b in s.inputs if b not in made and b.name not in known)
+    return Program(
+        "test", tuple(read), tuple((b.name, b) for b in outputs), known, tuple(steps), tuple(symbols),
+        input_names=tuple(b.name for b in read),
+    )  # fmt: skip
+
+
+def shape_of(b: Buffer, sizes: Mapping[Var, int]) -> tuple[int, ...]:
+    """The shape in numbers."""
+    env = Environment({v: np.int64(n) for v, n in sizes.items()}, {})
+    return tuple(int(evaluate_expr(n, env)) for n in b.shape)
+
+
+def feeds_of(p: Program, sizes: Mapping[Var, int]) -> dict[str, np.ndarray]:
+    """Small whole numbers, none of them 0, for every input."""
+    rng = np.random.default_rng(3)
+    found: dict[str, np.ndarray] = {}
+    for b in p.inputs:
+        shape = shape_of(b, sizes)
+        found[b.name] = (rng.integers(1, 4, shape) * rng.choice([-1, 1], shape)).astype(b.dtype.numpy)
+    return found
+
+
+def outputs_of(p: Program, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> list[np.ndarray]:
+    """The outputs of a program, every buffer written once and after what it needs."""
+    known = {**p.constants, **feeds}
+    for step in p.steps:
+        assert isinstance(step, Computation | View)
+        assert step.output.name not in known
+        known[step.output.name] = evaluate(step, known, sizes)
+    return [known[b.name] for _, b in p.outputs]
+
+
+def outputs_of_kernels(
+    parts: Partition, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, int]
+) -> list[np.ndarray]:
+    """The outputs of a partition, kernel by kernel: a kernel sees nothing but its arguments."""
+    known = {**parts.program.constants, **feeds}
+    for unit in parts.units:
+        if isinstance(unit, View):
+            known[unit.output.name] = evaluate(unit, known, sizes)
+            continue
+        assert isinstance(unit, Kernel)
+        assert unit.arguments[-1].name not in known
+        known[unit.arguments[-1].name] = run_kernel(unit, known, sizes)
+    return [known[b.name] for _, b in parts.program.outputs]
+
+
+def run_kernel(kernel: Kernel, known: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> np.ndarray:
+    """What a kernel writes into its last argument; parameters are the arguments' memory under other shapes."""
+    inside: dict[str, np.ndarray] = {}
+    for p, a in zip(kernel.params[:-1], kernel.arguments[:-1], strict=True):
+        inside[p.name] = known[a.name].reshape(shape_of(p, sizes))
+    for stage in kernel.stages:
+        assert stage.output.shape == tuple(axis.extent for axis in stage.axes)
+        inside[stage.output.name] = evaluate(stage, inside, sizes)
+    return inside[kernel.params[-1].name].reshape(shape_of(kernel.arguments[-1], sizes))
