@@ -258,3 +258,25 @@ def test_the_public_names_exist():
     assert "compile" in dir(tilewright)
     with pytest.raises(AttributeError, match="module 'tilewright' has no attribute 'nothing'"):
         _ = tilewright.nothing
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_memory_does_not_grow_over_many_calls():
+    executable = tilewright.compile(models.convnet(), threads=1)
+    generator = np.random.default_rng(0)
+    sizes = generator.integers([1, 8, 8], [4, 24, 24], (700, 3))
+    batch = generator.standard_normal((3, 3, 23, 23)).astype(np.float32)
+
+    def calls(count):
+        for k in range(count):
+            n, h, w = sizes[k % len(sizes)]
+            executable(np.ascontiguousarray(batch[:n, :, :h, :w]))
+
+    calls(2000)
+    before = _resident()
+    calls(8000)
+    assert _resident() - before < 4 << 20

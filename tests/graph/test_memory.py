@@ -113,7 +113,6 @@ def test_live_buffers_never_overlap(program, n, m):
     steps, inputs, outputs, constants = program
     plan = plan_memory(steps, inputs, outputs, constants)
     owners(steps, plan, {"given": [*inputs, *constants], "outputs": outputs}, n, m)
-    assert value(plan.total, n, m) <= value(plan.unshared, n, m) or len(plan.slots) > 1
 
 
 def chain(length: int, size: Expr | int):

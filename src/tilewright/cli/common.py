@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load
+
+T = TypeVar("T")
 
 Verbs = Any
 """What argparse's `add_subparsers` returns, which has no public type."""
@@ -98,7 +100,7 @@ class Progress:
             sys.stderr.flush()
 
 
-def with_progress(options: argparse.Namespace, work: Callable[[Progress], Any]) -> Any:
+def with_progress(options: argparse.Namespace, work: Callable[[Progress], T]) -> T:
     """The result of `work`, which is given a progress to tell."""
     progress = Progress(options.quiet)
     try:

@@ -3,8 +3,10 @@
 import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.cli.common import (
+    Progress,
     Result,
     Verbs,
     add_compile_options,
@@ -15,6 +17,11 @@ from tilewright.cli.common import (
     with_progress,
 )
 from tilewright.errors import OptionError
+from tilewright.runtime import Artifact, save_artifact
+from tilewright.runtime.manifest import FallbackStep
+
+if TYPE_CHECKING:
+    from tilewright.driver.compilation import Compilation
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -30,14 +37,13 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Compiles and saves."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
-    from tilewright.runtime import save_artifact
 
     if is_compiled(options.file):
         raise OptionError("is compiled already", where=f"file '{options.file}'", hint="give the ONNX model")
     output = options.output or str(Path(options.file).with_suffix(".tw"))
     start = time.monotonic()
 
-    def work(tell):  # type: ignore[no-untyped-def]
+    def work(tell: Progress) -> "tuple[Compilation, Artifact]":
         made = make_compilation(options.file, shapes_of(options), options.target, options.optimizer, tell)
         tell("machine code", 0, 1)
         return made, made.artifact()
@@ -46,7 +52,7 @@ def execute(options: argparse.Namespace) -> Result:
     save_artifact(artifact, output)
     seconds = time.monotonic() - start
     size = Path(output).stat().st_size
-    fallbacks = [s.nodes for s in artifact.manifest.steps if not hasattr(s, "prefix")]
+    fallbacks = [s.nodes for s in artifact.manifest.steps if isinstance(s, FallbackStep)]
     data = {
         "output": output,
         "bytes": size,

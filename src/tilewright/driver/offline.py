@@ -28,7 +28,7 @@ class Split:
     Attributes:
         func: what runs; its parameters are those it still reads, then the packed ones, the output, and scratch memory.
         packed: computations whose outputs are parameters of `func` by name; they read constant parameters and each
-        other.
+            other.
         scratch: parameters of `func` that are workspace.
     """
 

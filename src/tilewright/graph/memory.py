@@ -14,7 +14,8 @@ from tilewright.expr.bounds import non_negative
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Expr, Var, ceildiv, const, free_vars, maximum
+from tilewright.expr.nodes import Expr, Var, ceildiv, const, free_vars, maximum
+from tilewright.expr.polynomial import Monomial, polynomial
 
 ALIGNMENT = 64
 """Every slot starts at a multiple of this many bytes."""
@@ -103,7 +104,7 @@ class MemoryPlan:
         copies: what has to be copied into outputs after the last kernel.
         slots: the parts of the workspace, in the order of their offsets.
         total: bytes of the workspace.
-        unshared: bytes that the buffers of the workspace would take one after the other.
+        unshared: bytes that the buffers of the workspace would take one after the other, without alignment.
     """
 
     places: Mapping[str, Place]
@@ -134,6 +135,7 @@ class _Life:
 @dataclass(slots=True)
 class _OpenSlot:
     lives: list[_Life] = field(default_factory=list[_Life])
+    sizes: dict[Expr, None] = field(default_factory=dict[Expr, None])
 
     def fits(self, life: _Life) -> bool:
         return all(life.last < other.first or other.last < life.first for other in self.lives)
@@ -148,7 +150,7 @@ def plan_memory(
         steps: kernels and views in order of execution.
         inputs: buffers that are filled before the first step and stay as they are.
         outputs: buffers whose data must stand in the caller's output memory at the end; repetitions, inputs,
-        constants and views of them are allowed and cost a copy. All others are computed in place.
+            constants and views of them are allowed and cost a copy. All others are computed in place.
         constants: buffers with data of their own.
 
     Raises:
@@ -175,7 +177,7 @@ def plan_memory(
         offset = offset + slot.size
     unshared: Expr = const(0)
     for life in lives:
-        unshared = unshared + byte_size(life.buffer)
+        unshared = unshared + life.buffer.size * life.buffer.dtype.bytes
     places |= {name: places[root.name] for name, root in roots.items()}
     return MemoryPlan(places, tuple(copies), slots, offset, unshared)
 
@@ -216,7 +218,9 @@ def _lives(steps: Sequence[Access | View], roots: Mapping[str, Buffer], kept: Se
 
 def _filled_slots(lives: Sequence[_Life]) -> tuple[Slot, ...]:
     """The lives in slots: the largest first, each into the smallest slot that is free all its life."""
-    order = sorted(range(len(lives)), key=lambda k: (-_typical(byte_size(lives[k].buffer)), k))
+    sizes = [life.buffer.size * life.buffer.dtype.bytes for life in lives]
+    typical = {size: _typical(size) for size in dict.fromkeys(sizes)}
+    order = sorted(range(len(lives)), key=lambda k: (-typical[sizes[k]], k))
     slots: list[_OpenSlot] = []
     for k in order:
         free = [slot for slot in slots if slot.fits(lives[k])]
@@ -225,11 +229,11 @@ def _filled_slots(lives: Sequence[_Life]) -> tuple[Slot, ...]:
         if not free:
             slots.append(chosen)
         chosen.lives.append(lives[k])
+        chosen.sizes[sizes[k]] = None
     result: list[Slot] = []
     for slot in slots:
         ordered = sorted(slot.lives, key=lambda life: life.first)
-        sizes = dict.fromkeys(life.buffer.size * life.buffer.dtype.bytes for life in slot.lives)
-        result.append(Slot(_rounded(_largest(list(sizes))), tuple(life.buffer.name for life in ordered)))
+        result.append(Slot(_rounded(_largest(list(slot.sizes))), tuple(life.buffer.name for life in ordered)))
     return tuple(result)
 
 
@@ -245,18 +249,28 @@ def _typical_value(symbol: Var) -> int:
     return min(max(low, _TYPICAL), high)
 
 
-def _largest(sizes: list[Expr]) -> Expr:
+def _largest(sizes: Sequence[Expr]) -> Expr:
     """The maximum of sizes, without those that are proved never to exceed another."""
-    kept = sizes
-    if len(sizes) <= _PROVED_MAXIMUM:
-        for size in sizes:
+    kept = _without_smaller_multiples(sizes)
+    if len(kept) <= _PROVED_MAXIMUM:
+        for size in tuple(kept):
             others = [x for x in kept if x is not size]
             if any(non_negative(x - size) for x in others):
                 kept = others
-    else:
-        largest = max((int(s.value) for s in sizes if isinstance(s, Const)), default=None)
-        kept = [s for s in sizes if not isinstance(s, Const) or s.value == largest]
     result = kept[0]
     for size in kept[1:]:
         result = maximum(result, size)
     return result
+
+
+def _without_smaller_multiples(sizes: Sequence[Expr]) -> list[Expr]:
+    """Of c1*x, c2*x, ... with one product x of sizes only the largest; everything else stays."""
+    products: dict[Monomial, tuple[int, Expr]] = {}
+    others: list[Expr] = []
+    for size in sizes:
+        terms = list(polynomial(size).items())
+        if len(terms) != 1:
+            others.append(size)
+        elif terms[0][0] not in products or terms[0][1] > products[terms[0][0]][0]:
+            products[terms[0][0]] = (terms[0][1], size)
+    return [size for _, size in products.values()] + others

@@ -2,7 +2,7 @@
 
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, free_vars, loads
 from tilewright.expr.simplify import substitute
-from tilewright.loops.ir import Block, IterKind
+from tilewright.loops.ir import Block
 
 
 def flattened(indices: tuple[Expr, ...], shape: tuple[Expr, ...]) -> Expr:
@@ -35,16 +35,6 @@ def store_stride(block: Block, var: Var) -> Expr | None:
 def is_literal(e: Expr | None, value: int) -> bool:
     """Whether an expression is that literal."""
     return isinstance(e, Const) and e.value == value
-
-
-def spatial_vars(block: Block) -> tuple[Var, ...]:
-    """The block's spatial iteration variables."""
-    return tuple(i.var for i in block.iters if i.kind is IterKind.SPATIAL)
-
-
-def reduce_vars(block: Block) -> tuple[Var, ...]:
-    """The block's reduction variables."""
-    return tuple(i.var for i in block.iters if i.kind is IterKind.REDUCE)
 
 
 def combined_value(block: Block) -> Expr:

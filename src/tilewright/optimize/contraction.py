@@ -12,11 +12,11 @@ from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
-from tilewright.optimize.access import factors, is_literal, load_stride, spatial_vars, store_stride
+from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import Names, buffer_of, loop_extent, loops_of, new_blocks, parallelize
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block
+from tilewright.schedule.tree import find_block, spatial_vars
 
 SYMBOLIC_ROWS = (8,)
 """Row tiles tried one after the other where the number of rows is not known; single rows finish."""

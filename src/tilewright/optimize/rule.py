@@ -7,7 +7,7 @@ last resort of every pipeline.
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
-from tilewright.optimize.access import factors, is_literal, load_stride, spatial_vars, store_stride
+from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.contraction import contract
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import (
@@ -20,7 +20,7 @@ from tilewright.optimize.nest import (
     split_for_lanes,
 )
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block
+from tilewright.schedule.tree import find_block, spatial_vars
 
 MAX_UNROLLED_REDUCTION = 36
 """Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""

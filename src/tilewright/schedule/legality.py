@@ -52,7 +52,7 @@ def check_inputs_final(func: Func, node: Block, target: Stmt, place: str) -> Non
                 raise ScheduleError(f"block {b.name!r} writes {b.body.buffer.name!r}, which it reads", where=place)
 
 
-def check_untouched(func: Func, buffer: Buffer, inside: Stmt, node: Block, place: str) -> None:
+def check_untouched(buffer: Buffer, inside: Stmt, node: Block, place: str) -> None:
     """No other block in a statement reads or writes a buffer."""
     for b in blocks(inside):
         if b is not node and any(a.buffer == buffer for a in accesses(b)):

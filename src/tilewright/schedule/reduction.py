@@ -38,7 +38,7 @@ def decompose_reduction(func: Func, block: str, loop: str) -> Func:
     """
     node, around = find_block(func, block)
     outer, _ = find_loop(func, loop)
-    init = check_decomposable(func, node, around, outer)
+    init = check_decomposable(node, around, outer)
     kept = check_initialised_once(node, around, outer)
     used = used_names(func)
     start: dict[Var, Expr] = dict.fromkeys(_reduced(node), const(0))
@@ -55,7 +55,7 @@ def _reduced(node: Block) -> set[Var]:
     return {v for i in node.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
 
 
-def check_decomposable(func: Func, node: Block, around: Sequence[For], outer: For) -> Store:
+def check_decomposable(node: Block, around: Sequence[For], outer: For) -> Store:
     """All reduction loops are inside `outer` and are nothing else, start at the first point, and nobody interferes."""
     place = f"decompose_reduction of {node.name!r}"
     if node.init is None:
@@ -77,7 +77,7 @@ def check_decomposable(func: Func, node: Block, around: Sequence[For], outer: Fo
             raise ScheduleError(f"it reduces over {name!r}, outside {outer.var.name!r}", where=place)
         elif not prove(substitute(i.binding, start).equals(0), bounds_of(around)):
             raise ScheduleError(f"reduction {i.binding} does not start at 0: another part initialises it", where=place)
-    check_untouched(func, node.body.buffer, outer, node, place)
+    check_untouched(node.body.buffer, outer, node, place)
     return node.init
 
 

@@ -89,7 +89,7 @@ def check_cacheable(func: Func, node: Block, nest: Stmt) -> None:
     place = f"cache_write of {node.name!r}"
     buffer = node.body.buffer
     check_only_writer(func, node, place)
-    check_untouched(func, buffer, nest, node, place)
+    check_untouched(buffer, nest, node, place)
     extents = tuple(i.extent for i in node.iters if i.kind is IterKind.SPATIAL)
     if node.body.indices != spatial_vars(node) or extents != buffer.shape:
         raise ScheduleError(f"it does not write all of {buffer.name!r} at its plain iteration variables", where=place)
