@@ -46,6 +46,16 @@ def test_a_contraction_takes_its_epilogue() -> None:
     assert [p.name for p in kernel.arguments] == ["x", "m", "bias", "y"]
 
 
+def test_dimensions_of_one_element_do_not_keep_an_epilogue_away() -> None:
+    e, f, bias = Var("e"), Var("f"), buffer("bias", 7)
+    first, last = buffer("first", N, 1, 7), buffer("last", N, 1, 7)
+    steps = [
+        Computation(first, axes("abe", first.shape), axes("i", (7,)), x[a, i] * m[i, e], Reducer.SUM, "first (Reduce)"),
+        Computation(last, axes("abf", last.shape), (), first[a, const(0), f] + bias[f], label="last (Op)"),
+    ]
+    check(program(steps, [last]), "first (Reduce) + last (Op)")
+
+
 def test_a_result_that_is_needed_elsewhere_is_not_taken() -> None:
     steps = [product(t, x), pointwise(y, "ab", maximum(t[a, b], 0.0))]
     check(program(steps, [t, y]), "t (Reduce)", "y (Op)")

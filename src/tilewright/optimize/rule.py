@@ -89,7 +89,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     """A reduction that is no tiled contraction: lanes along a contiguous spatial axis, else along the reduction."""
     node = find_block(s.func, block)[0]
     spatial = spatial_vars(node)
-    lane = _reduction_lane(node)
+    lane = _reduction_lane(node, task.target.lanes(32))
     outer = loops_of(s, final)
     if not outer:
         _reduce_to_scalar(s, block, task)
@@ -121,20 +121,22 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     parallelize(s, order[:-1])
 
 
-def _reduction_lane(node: Block) -> Var | None:
+def _reduction_lane(node: Block, lanes: int) -> Var | None:
     """The spatial variable along which lanes suit the store and the loads better than along a reduction; or None."""
     for var in reversed(spatial_vars(node)):
         if not is_literal(store_stride(node, var), 1):
             continue
         steps = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-        if any(is_literal(x, 1) for x in steps) or not _has_contiguous_reduction(node):
+        if any(is_literal(x, 1) for x in steps) or not _has_long_contiguous_reduction(node, lanes):
             return var
     return None
 
 
-def _has_contiguous_reduction(node: Block) -> bool:
+def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
+    """Whether a load is contiguous along a reduction that fills vectors; a pooling or depthwise window does not."""
     for i in node.iters:
-        if i.kind is IterKind.REDUCE and any(
+        short = isinstance(i.extent, Const) and i.extent.value < lanes
+        if i.kind is IterKind.REDUCE and not short and any(
             is_literal(load_stride(x, i.var), 1) for x in loads(node.body.value) if x.buffer != node.body.buffer
         ):
             return True
