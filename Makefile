@@ -33,7 +33,7 @@ $(VENV)/stamp-bench: $(VENV)/stamp pyproject.toml
 demo: $(VENV)/stamp-demo ## read the text of an image with RapidOCR on Tilewright
 	$(PYTHON) examples/ocr_demo.py
 
-test: $(VENV)/stamp-test ## all tests
+test: $(VENV)/stamp-test lint types ## style, layers, types and all tests
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/stamp-test ## style, and which layer imports which

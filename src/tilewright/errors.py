@@ -127,5 +127,6 @@ class InternalError(TilewrightError):
     code = "internal"
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
-        report = hint or "this is a fault of tilewright: report it with the output of `tilewright doctor --json` and the model"
+        ask = "this is a fault of tilewright: report it with the output of `tilewright doctor --json` and the model"
+        report = hint or ask
         super().__init__(what, where=where, hint=report)

@@ -13,6 +13,7 @@ import tilewright
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import FallbackWarning, OptionError, ShapeError, TargetError
+from tilewright.expr.evaluate import Environment, evaluate_expr
 
 
 def reference(model, feeds):
@@ -280,3 +281,14 @@ def test_memory_does_not_grow_over_many_calls():
     before = _resident()
     calls(8000)
     assert _resident() - before < 4 << 20
+
+
+def test_threads_are_started_for_enough_work_only():
+    made = make_compilation(models.mlp())
+    (batch,) = made.program.symbols
+    threads = [c.threads for c in made.segments[0].segment.calls if getattr(c, "threads", None) is not None]
+    assert threads
+    for wanted in threads:
+        few, many = (int(evaluate_expr(wanted, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))
+        assert few == 1
+        assert many > 8

@@ -116,7 +116,10 @@ def _emit_call(f: _Sizes, call: Call, kernels: Mapping[str, ir.Function], places
     if given != len(kernel.args):
         raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
     pointers = [_place(f, a, places) for a in call.args]
-    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), f.function.args[5]])
+    threads: ir.Value = f.function.args[5]
+    if call.threads is not None:
+        threads = intrinsic(f.builder, "smin.i64", I64, [threads, f.value(call.threads)])
+    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), threads])
 
 
 def _place(f: _Sizes, location: Location, places: dict[Location, ir.Value]) -> ir.Value:

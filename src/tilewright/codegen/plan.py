@@ -48,11 +48,13 @@ class Call:
         kernel: name of the loop-IR function.
         args: one location per parameter of the kernel, in order.
         symbols: one int64 expression over the segment's symbols per symbol of the kernel, in order.
+        threads: how many threads are worth starting, an int64 expression >= 1; None for as many as the caller allows.
     """
 
     kernel: str
     args: tuple[Location, ...]
     symbols: tuple[Expr, ...] = ()
+    threads: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

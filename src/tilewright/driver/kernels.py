@@ -9,12 +9,13 @@ from tilewright.driver.sizes import with_own_sizes
 from tilewright.errors import InternalError, ScheduleError, VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.nodes import walk as walk_expr
 from tilewright.expr.simplify import substitute
 from tilewright.graph.collapse import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
-from tilewright.loops.ir import Func
+from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
 from tilewright.loops.lower import lower
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
@@ -24,6 +25,9 @@ from tilewright.schedule.trace import Trace
 
 _KEY = "kernel"
 """Name under which functions are compared."""
+
+THREAD_WORK = 1 << 16
+"""Operations that make a further thread worth starting: some microseconds, several times what waking it costs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,12 +74,31 @@ class BoundKernel:
         return tuple(self.sizes.get(v, v) for v in self.compiled.func.symbols)
 
     @property
+    def threads(self) -> Expr | None:
+        """How many threads are worth starting, over the program's symbols; None where no loop is parallel."""
+        func = self.compiled.func
+        if not any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(func.body)):
+            return None
+        return substitute(work(func), self.sizes) // THREAD_WORK + 1
+
+    @property
     def scratch(self) -> tuple[Buffer, ...]:
         """The function's workspace with sizes over the program's symbols."""
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
 BoundUnit = BoundKernel | View | Fallback
+
+
+def work(func: Func) -> Expr:
+    """Operations and loads of one call, over the function's symbols."""
+    total: Expr = const(0)
+    for block in blocks(func.body):
+        count: Expr = const(sum(1 for e in walk_expr(block.body.value) if not isinstance(e, Const | Var)))
+        for i in block.iters:
+            count = count * i.extent
+        total = total + count
+    return total
 
 
 def compile_kernels(
