@@ -20,8 +20,9 @@ from tests.expr.strategies import (
 )  # fmt: skip
 
 from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import Bounds, interval, non_negative, prove
+from tilewright.expr.bounds import Bounds, interval
 from tilewright.expr.nodes import FALSE, TRUE, Binary, Expr, Select, Var, both, ceildiv, const, maximum, minimum
+from tilewright.expr.prover import non_negative, prove
 from tilewright.expr.simplify import simplify, substitute
 
 WIDE = {I: (-3, 4), J: (-2, 3), K: (-1, 2), N: (1, 4), M: (0, 3)}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.ops.harness import define
 
-from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Expr, Load, Select, Var, both
+from tilewright.expr.prover import prove
 
 
 def reads(e: Expr, bounds: Bounds) -> Iterator[tuple[Load, Bounds]]:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from tilewright.expr.bounds import Bounds, non_negative
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Var, both, conjuncts, const, free_vars, loads
+from tilewright.expr.prover import non_negative
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.ir import Block, IterKind, Store
 

@@ -1,6 +1,7 @@
 """The C functions of a segment: check sizes, give shapes and workspace, run the kernels in order.
 
-int64 <name>_check(const int64 *symbols)                    0, or 1 + index of the first violated constraint
+int64 <name>_check(const int64 *symbols)                    0, or 1 + index of the first violated constraint, or
+                                                            1 + number of constraints if the sizes are too large
 void  <name>_shapes(const int64 *symbols, int64 *out)       all dimensions of all outputs, one after the other
 int64 <name>_workspace(const int64 *symbols)                bytes
 int64 <name>_main(const void *const *inputs, void *const *outputs, const void *const *weights, void *workspace,
@@ -11,7 +12,19 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from tilewright.codegen.plan import Call, Copy, Input, Location, Output, Segment, Weight, Workspace
+from tilewright.codegen.magnitude import Magnitudes
+from tilewright.codegen.plan import (
+    MAX_BYTES,
+    MAX_NUMBER,
+    Call,
+    Copy,
+    Input,
+    Location,
+    Output,
+    Segment,
+    Weight,
+    Workspace,
+)
 from tilewright.codegen.scope import FactsOf, Scope
 from tilewright.codegen.types import I1, I8, I64, PTR, VOID, intrinsic
 from tilewright.codegen.values import Values
@@ -64,16 +77,44 @@ def _no_buffer(buffer: Buffer) -> ir.Value:
 def _emit_check(module: ir.Module, segment: Segment, target: Target) -> None:
     f = _Sizes(module, f"{segment.name}_check", I64, [PTR], segment, target)
     f.read(segment.symbols, f.function.args[0])
+    magnitudes = Magnitudes(f.builder, f.value)
+    # integers wrap, so nothing is computed from sizes before it is known that it can be
+    large = I64(len(segment.constraints) + 1)
+    _reject(f, magnitudes.any_above(magnitudes.arithmetic(segment.constraints), MAX_NUMBER), large)
     for i, constraint in enumerate(segment.constraints):
         test = f.value(constraint)
         if test.type != I1:
             raise InternalError(f"constraint {constraint} of {segment.name!r} is no condition")
-        bad, good = f.builder.append_basic_block("violated"), f.builder.append_basic_block("holds")
-        f.builder.cbranch(test, good, bad)
-        f.builder.position_at_end(bad)
-        f.builder.ret(I64(i + 1))
-        f.builder.position_at_end(good)
+        _reject(f, f.builder.not_(test), I64(i + 1))
+    _reject(f, magnitudes.any_above([*segment.sizes, segment.workspace_bytes], MAX_BYTES), large)
+    _reject(f, magnitudes.any_above(magnitudes.arithmetic(_expressions(segment)), MAX_NUMBER), large)
     f.builder.ret(I64(0))
+
+
+def _reject(f: _Sizes, test: ir.Value | None, status: ir.Constant) -> None:
+    """Returns a status if the test, where there is one, holds."""
+    if test is None:
+        return
+    bad, good = f.builder.append_basic_block("violated"), f.builder.append_basic_block("holds")
+    f.builder.cbranch(test, bad, good)
+    f.builder.position_at_end(bad)
+    f.builder.ret(status)
+    f.builder.position_at_end(good)
+
+
+def _expressions(segment: Segment) -> list[Expr]:
+    """Everything that the functions of a segment compute, except constraints."""
+    found = [*segment.sizes, segment.workspace_bytes, *(e for shape in segment.output_shapes for e in shape)]
+    for call in segment.calls:
+        match call:
+            case Copy(dst, src, size):
+                places = (dst, src)
+                found.append(size)
+            case Call():
+                places = call.args
+                found += [*call.symbols, *(() if call.threads is None else (call.threads,))]
+        found += [p.offset for p in places if isinstance(p, Workspace)]
+    return found
 
 
 def _emit_shapes(module: ir.Module, segment: Segment, target: Target) -> None:

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Expr, Var
 
+MAX_BYTES = 1 << 46
+"""Largest size of one buffer: half of the addresses that a process has on x86-64 and AArch64."""
+
+MAX_NUMBER = 1 << 62
+"""Largest number that arithmetic on sizes may meet, with room left before int64 wraps."""
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -77,6 +83,7 @@ class Segment:
         workspace_bytes: size of the workspace.
         output_shapes: shape of every output.
         constraints: bool expressions over the symbols that must hold; the first violated one is reported.
+        sizes: bytes of every buffer that the segment touches; sizes for which one exceeds `MAX_BYTES` are rejected.
     """
 
     name: str
@@ -85,3 +92,4 @@ class Segment:
     workspace_bytes: Expr
     output_shapes: tuple[tuple[Expr, ...], ...]
     constraints: tuple[Expr, ...] = ()
+    sizes: tuple[Expr, ...] = ()

@@ -76,6 +76,9 @@ def make_compilation(
     With `probes` the results of all kernels become outputs, and the kernels stay as they are without them.
     """
     tell = progress or _silent
+    if shapes is not None and not isinstance(shapes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        hint = 'pass for example {"batch": "1..64"}'
+        raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
     machine = _target(target)
     tell("model", 0, 4)
     graph = load_onnx(model, shapes)

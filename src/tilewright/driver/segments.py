@@ -174,8 +174,9 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
         calls.append(Copy(Output(copy.index), place(copy.source), copy.source.size * copy.source.dtype.bytes))
     shapes = tuple(b.shape for _, b in run.outputs)
     conditions = tuple(c.condition for c in run.constraints)
-    symbols = _ordered_symbols(program, run, calls, [plan.total, *conditions, *(n for s in shapes for n in s)])
-    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions)
+    sizes = _sizes(run, scratch)
+    symbols = _ordered_symbols(program, run, calls, [plan.total, *conditions, *sizes, *(n for s in shapes for n in s)])
+    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes)
     return PlannedSegment(segment, plan, _native_step(segment, run, names, tuple(weights.names)))
 
 
@@ -190,6 +191,20 @@ def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, .
         constraints=tuple(m.Constraint(show(names.shown(c.condition)), c.message) for c in run.constraints),
         nodes=tuple(labels),
     )
+
+
+def _sizes(run: Run, scratch: Sequence[Mapping[str, Buffer]]) -> tuple[Expr, ...]:
+    """Bytes of every buffer of a run, and the extents of its kernels' loops, which nothing may be larger than either."""
+    found = [b for _, b in (*run.inputs, *run.outputs)]
+    extents: list[Expr] = []
+    for unit, own in zip(run.units, scratch, strict=True):
+        if isinstance(unit, View):
+            found += (unit.source, unit.output)
+        else:
+            found += (*unit.kernel.arguments, *own.values())
+            extents += [a.extent for s in unit.kernel.stages for a in (*s.axes, *s.reduce_axes)]
+    bytes_ = [b.size * b.dtype.bytes for b in found]
+    return tuple(dict.fromkeys(e for e in (*bytes_, *extents) if free_vars(e)))
 
 
 def _scratch(index: int, unit: NativeUnit) -> dict[str, Buffer]:

@@ -21,6 +21,9 @@ from tilewright.runtime.manifest import TensorSpec
 PROVIDER = "CPUExecutionProvider"
 _log = logging.getLogger("tilewright.session")
 
+_IGNORED = frozenset(["disabled_optimizers", "enable_fallback", "read_config_from_model"])
+"""Keyword arguments of ONNX Runtime's class that have no meaning here."""
+
 _ONNX_TYPES = {"float32": "float", "float64": "double", "any": "unknown"}
 
 
@@ -159,11 +162,12 @@ class InferenceSession:
             sess_options: `SessionOptions`, ONNX Runtime's own or ours; only the number of threads counts.
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
-            kwargs: `shapes` and `target` go to `tilewright.compile`; ONNX Runtime's others have no effect.
+            kwargs: `shapes` and `target` go to `tilewright.compile`; those of ONNX Runtime have no effect.
 
         Raises:
-            TilewrightError: see `tilewright.compile` and `tilewright.load`.
+            TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword.
         """
+        _check_keywords(kwargs)
         self._options = SessionOptions() if sess_options is None else sess_options
         _mention_other_providers(providers or ())
         threads = int(getattr(self._options, "intra_op_num_threads", 0)) or None
@@ -188,7 +192,11 @@ class InferenceSession:
 
         Raises:
             FeedError, ShapeError: an input or output name does not exist, or a feed does not fit.
+            OptionError: the names are a single string.
         """
+        if isinstance(output_names, str):
+            hint = f"pass ['{output_names}']"
+            raise OptionError("expected a list of names, got a string", where="argument 'output_names'", hint=hint)
         values = self._executable.run(input_feed, output_names or None)
         return [values[name] for name in output_names or self._output_names]
 
@@ -244,6 +252,14 @@ def get_device() -> str:
     return "CPU"
 
 
+def _check_keywords(kwargs: Mapping[str, Any]) -> None:
+    known = ("shapes", "target", *sorted(_IGNORED))
+    for name in kwargs:
+        if name not in known:
+            hint = f"those that exist are {', '.join(known)}"
+            raise OptionError("no such keyword argument", where=f"argument '{name}'", hint=hint)
+
+
 def _make_executable(
     source: str | os.PathLike[str] | bytes, threads: int | None, overrides: Mapping[str, int], kwargs: Mapping[str, Any]
 ) -> Executable:
@@ -252,8 +268,10 @@ def _make_executable(
     # here, so that an artifact loads without the compiler
     from tilewright.driver.compile import compile_model
 
-    shapes = {**overrides, **(kwargs.get("shapes") or {})}
-    return compile_model(source, shapes=shapes or None, target=kwargs.get("target"), threads=threads)
+    shapes = kwargs.get("shapes")
+    if overrides and (shapes is None or isinstance(shapes, Mapping)):
+        shapes = {**overrides, **(shapes or {})}
+    return compile_model(source, shapes=shapes, target=kwargs.get("target"), threads=threads)
 
 
 def _holds_artifact(source: str | os.PathLike[str] | bytes) -> bool:

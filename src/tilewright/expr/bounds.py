@@ -1,30 +1,16 @@
-"""What is known about variables: inclusive ranges and facts; intervals and proofs over polynomials.
+"""What is known about variables: inclusive ranges and facts; intervals of polynomials over them.
 
-The prover eliminates one variable after the other, the innermost first, replacing it by the end of its range
-that makes the goal hardest. It is sound, not complete: False means "not proved".
+What follows from them is proved in `prover.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import gcd
 from weakref import WeakKeyDictionary
 
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts, free_vars
-from tilewright.expr.polynomial import (
-    Monomial,
-    Polynomial,
-    added,
-    divided,
-    multiplied,
-    polynomial,
-    sort_key,
-    without_one,
-)
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts
+from tilewright.expr.polynomial import Polynomial, polynomial
 
 Interval = tuple[int | None, int | None]
-
-_MOST_WORK = 60
-"""Steps after which a proof is given up, so that hopeless goals do not cost time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +33,14 @@ class Bounds:
 
     def assuming(self, condition: Expr) -> "Bounds":
         """Adds the integer comparisons among the conjuncts of a condition; the others are dropped."""
-        new = tuple(f for c in conjuncts(condition) for f in _as_facts(c))
+        new = tuple(f for c in conjuncts(condition) for f in facts_of(c))
         return Bounds(self.ranges, self.facts + new) if new else self
 
 
 NOTHING_KNOWN = Bounds()
 
 
-def _as_facts(c: Expr) -> tuple[Expr, ...]:
+def facts_of(c: Expr) -> tuple[Expr, ...]:
     """The expressions that are >= 0 exactly when the comparison holds."""
     if not isinstance(c, Binary) or c.a.dtype.name != "int64":
         return ()
@@ -97,7 +83,8 @@ def _scaled(x: Interval, c: int) -> Interval:
     return (None if low is None else low * c), (None if high is None else high * c)
 
 
-def _atom_interval(atom: Expr, bounds: Bounds) -> Interval:
+def atom_interval(atom: Expr, bounds: Bounds) -> Interval:
+    """Integers that bound one atom of a polynomial, None where unbounded."""
     match atom:
         case Var():
             if atom in bounds.ranges:
@@ -137,13 +124,14 @@ def _atom_interval(atom: Expr, bounds: Bounds) -> Interval:
             return None, None
 
 
-def _polynomial_interval(p: Polynomial, bounds: Bounds) -> Interval:
+def polynomial_interval(p: Polynomial, bounds: Bounds) -> Interval:
+    """Integers that bound a polynomial, None where unbounded: `interval` on the normal form."""
     low: int | None = 0
     high: int | None = 0
     for monomial, c in p.items():
         part: Interval = (1, 1)
         for position, atom in enumerate(monomial):
-            ends = _atom_interval(atom, bounds)
+            ends = atom_interval(atom, bounds)
             part = _times(part, ends) if position else ends
         part = _scaled(part, c)
         low = None if low is None or part[0] is None else low + part[0]
@@ -153,298 +141,4 @@ def _polynomial_interval(p: Polynomial, bounds: Bounds) -> Interval:
 
 def interval(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> Interval:
     """Integers that bound an int64 expression from below and above, None where unbounded."""
-    return _polynomial_interval(polynomial(e), bounds)
-
-
-def _coefficient(p: Polynomial, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
-    """p = c * atom + rest, or None when `p` is not linear in `atom`."""
-    c: Polynomial = {}
-    rest: Polynomial = {}
-    for monomial, k in p.items():
-        count = sum(1 for a in monomial if a is atom)
-        if count == 0:
-            rest[monomial] = k
-        elif count == 1:
-            without: Monomial = tuple(a for a in monomial if a is not atom)
-            c[without] = c.get(without, 0) + k
-        else:
-            return None
-    return c, rest
-
-
-def _ends(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | None]:
-    """Polynomials that bound an atom from below and above."""
-    if isinstance(atom, Var):
-        if atom in bounds.ranges:
-            lo, hi = bounds.ranges[atom]
-            return polynomial(lo), polynomial(hi)
-        low = None if atom.lo is None else {(): atom.lo}
-        return low, None if atom.hi is None else {(): atom.hi}
-    if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
-        return {}, added(polynomial(atom.b), {(): 1}, -1)
-    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var | Binary):
-        ends = _quotient_ends(atom.a, polynomial(atom.b), bounds)
-        if ends is not None:
-            return ends
-    low, high = _atom_interval(atom, bounds)
-    return (None if low is None else {(): low}), (None if high is None else {(): high})
-
-
-def _quotient_ends(a: Expr, d: Polynomial, bounds: Bounds) -> tuple[Polynomial, Polynomial] | None:
-    """Ends of a // d where a runs over 0 .. q*d - 1, as the variable of a fused loop does: 0 and q - 1."""
-    if not (isinstance(a, Var) or (isinstance(a, Binary) and a.op == "floordiv")):
-        return None
-    if isinstance(a, Var) and a not in bounds.ranges:
-        return None
-    low, high = _ends(a, bounds)
-    smallest = _polynomial_interval(d, bounds)[0]
-    if low is None or high is None or smallest is None or smallest < 0 or _polynomial_interval(low, bounds)[0] != 0:
-        return None
-    quotient, rest = divided(high, d)
-    return ({}, added(quotient, {(): 1}, -1)) if rest == {(): -1} else None
-
-
-def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
-    """A polynomial whose sign decides that of `p`: one term k*m*floor(a/d) gives way to a-d+1 <= d*floor(a/d) <= a.
-
-    Where d does not divide k, `p` is scaled by s = d / gcd(k, d) first: p is a whole number, so s*p + s - 1 >= 0
-    proves p >= 0.
-    """
-    candidates: list[tuple[str, Monomial, Binary, int]] = []
-    for monomial in p:
-        for atom in monomial:
-            if not (isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)):
-                continue
-            d = int(atom.b.value)
-            rest = without_one(monomial, atom)
-            sign = _polynomial_interval({rest: 1}, bounds)[0] if rest else 1
-            if d > 0 and sign is not None and sign >= 0:
-                candidates.append((sort_key(atom), monomial, atom, d))
-    if not candidates:
-        return None
-    # A quotient of quotients goes first: what it gives way to may cancel against the inner ones.
-    _, monomial, atom, d = max(candidates, key=lambda c: (len(c[0]), c[0]))
-    k = p[monomial]
-    rest = without_one(monomial, atom)
-    factor = d // gcd(k, d)
-    scaled = added(multiplied(p, {(): factor}), {(): factor - 1} if factor > 1 else {})
-    scale: Polynomial = {rest: k * factor // d}
-    bound = polynomial(atom.a) if k < 0 else added(polynomial(atom.a), {(): d - 1}, -1)
-    return added(added(scaled, {monomial: k * factor}, -1), multiplied(scale, bound))
-
-
-def _remainders_expanded(p: Polynomial) -> Polynomial:
-    """`p` with x % d written as x - d*(x // d) wherever x // d occurs too, so that the two cancel."""
-    atoms = {a for m in p for a in m}
-    quotients = {(a.a, a.b) for a in atoms if isinstance(a, Binary) and a.op == "floordiv"}
-    for monomial, k in p.items():
-        for atom in monomial:
-            if isinstance(atom, Binary) and atom.op == "mod" and (atom.a, atom.b) in quotients:
-                rest = without_one(monomial, atom)
-                quotient: Polynomial = {(Binary("floordiv", atom.a, atom.b),): 1}
-                value = added(polynomial(atom.a), multiplied(quotient, polynomial(atom.b)), -1)
-                return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))
-    return p
-
-
-def _is_size(e: Expr, bounds: Bounds) -> bool:
-    """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
-    low = interval(e, bounds)[0]
-    return low is not None and low >= 0
-
-
-def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial, Polynomial]]:
-    """Pairs of polynomials that prove `p` if both are >= 0, for a divisor d > 0: from p = c*(u - a // d) + r with
-    a // d <= u <=> a <= u*d + d - 1, or from p = c*(a // d - u) + r with a // d >= u <=> a >= u*d."""
-    for atom in dict.fromkeys(a for m in p for a in m):
-        if not (isinstance(atom, Binary) and atom.op == "floordiv" and _is_size(atom.b, bounds)):
-            continue
-        linear = _coefficient(p, atom)
-        if linear is None:
-            continue
-        c, rest = linear
-        a, d = polynomial(atom.a), polynomial(atom.b)
-        low, high = _polynomial_interval(c, bounds)
-        if high is not None and high < 0:
-            u, r = divided(rest, multiplied(c, {(): -1}))
-            yield r, added(added(multiplied(added(u, {(): 1}), d), {(): 1}, -1), a, -1)
-        elif low is not None and low > 0:
-            u, r = divided(multiplied(rest, {(): -1}), c)
-            # c*(a // d) + rest = c*(a // d - u) - r; a constant remainder is rounded up.
-            if r and r.get((), 0) > 0:
-                u, r = added(u, {(): 1}), added(r, c, -1)
-            yield multiplied(r, {(): -1}), added(a, multiplied(u, d), -1)
-
-
-def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Polynomial] | None:
-    """`p` with one min(a, b) or max(a, b) replaced by a and by b, and whether both must be >= 0 or one suffices."""
-    for atom in dict.fromkeys(a for m in p for a in m):
-        if not (isinstance(atom, Binary) and atom.op in ("min", "max")):
-            continue
-        linear = _coefficient(p, atom)
-        if linear is None:
-            continue
-        c, rest = linear
-        low, high = _polynomial_interval(c, bounds)
-        grows = low is not None and low >= 0
-        if grows or (high is not None and high <= 0):
-            one, other = (added(rest, multiplied(c, polynomial(x))) for x in (atom.a, atom.b))
-            return (atom.op == "min") == grows, one, other
-    return None
-
-
-def _innermost_eliminated(p: Polynomial, bounds: Bounds) -> Polynomial | None:
-    """`p` with its innermost loop variable at the end of its range where `p` is least; nothing is lost by that.
-
-    None where the variable occurs inside quotients and the like, or `p` is not monotonic in it.
-    """
-    hidden = {v for m in p for a in m if not isinstance(a, Var) for v in free_vars(a)}
-    plain = {a for m in p for a in m if isinstance(a, Var)}
-    for v in reversed(tuple(bounds.ranges)):
-        if v in hidden:
-            return None
-        if v not in plain:
-            continue
-        linear = _coefficient(p, v)
-        if linear is None:
-            return None
-        c, rest = linear
-        low, high = _polynomial_interval(c, bounds)
-        first, last = bounds.ranges[v]
-        if low is not None and low >= 0:
-            return added(rest, multiplied(c, polynomial(first)))
-        if high is not None and high <= 0:
-            return added(rest, multiplied(c, polynomial(last)))
-        return None
-    return None
-
-
-def _rank(atom: Expr, position: Mapping[Expr, int]) -> tuple[float, int]:
-    """Where an atom stands in the order of elimination: what moves with inner loops has ends in terms of the others."""
-    if isinstance(atom, Var):
-        return position.get(atom, -2), 0
-    return max((position.get(v, -2) for v in free_vars(atom)), default=-2) + 0.5, len(sort_key(atom))
-
-
-def _non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) -> bool:
-    """Whether `p` is proved >= 0 in at most `depth` steps one after the other and `work[0]` in all."""
-    low = _polynomial_interval(p, bounds)[0]
-    if low is not None and low >= 0:
-        return True
-    if depth == 0 or work[0] <= 0:
-        return False
-    work[0] -= 1
-    eliminated = _innermost_eliminated(p, bounds)
-    if eliminated is not None:
-        return _non_negative(eliminated, bounds, depth, work)
-    expanded = _remainders_expanded(p)
-    if expanded is not p:
-        return _non_negative(expanded, bounds, depth - 1, work)
-    relaxed = _quotient_relaxed(p, bounds)
-    if relaxed is not None and _non_negative(relaxed, bounds, depth - 1, work):
-        return True
-    for remainder, goal in _quotient_cases(p, bounds):
-        if _non_negative(remainder, bounds, depth - 1, work) and _non_negative(goal, bounds, depth - 1, work):
-            return True
-    cases = _extreme_cases(p, bounds)
-    if cases is not None:
-        every, one, other = cases
-        first = _non_negative(one, bounds, depth - 1, work)
-        if (first and not every) or (first == every and _non_negative(other, bounds, depth - 1, work)):
-            return True
-    atoms = {a: None for m in p for a in m}
-    # Loop variables first, the innermost before the others, then compound atoms, then symbols.
-    position: dict[Expr, int] = {v: i for i, v in enumerate(bounds.ranges)}
-    order = sorted(atoms, key=lambda a: _rank(a, position), reverse=True)
-    for atom in order:
-        linear = _coefficient(p, atom)
-        if linear is None:
-            continue
-        c, rest = linear
-        sign_low, sign_high = _polynomial_interval(c, bounds)
-        low_end, high_end = _ends(atom, bounds)
-        if sign_low is not None and sign_low >= 0 and low_end is not None:
-            return _non_negative(added(rest, multiplied(c, low_end)), bounds, depth - 1, work)
-        if sign_high is not None and sign_high <= 0 and high_end is not None:
-            return _non_negative(added(rest, multiplied(c, high_end)), bounds, depth - 1, work)
-    return False
-
-
-def _hopeless(p: Polynomial, bounds: Bounds) -> bool:
-    """Whether `p` grows without end in both directions along a variable of which nothing is known."""
-    for monomial in p:
-        if len(monomial) != 1 or not isinstance(monomial[0], Var):
-            continue
-        v = monomial[0]
-        if v.lo is not None or v.hi is not None or v in bounds.ranges:
-            continue
-        if not any(v in free_vars(a) for m in p if m is not monomial for a in m):
-            return not any(v in free_vars(f) for f in bounds.facts)
-    return False
-
-
-def non_negative(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
-    """Whether an int64 expression is proved to be >= 0."""
-    known = bounds.proved.get(e)
-    if known is None:
-        p = polynomial(e)
-        known = bounds.proved[e] = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
-    return known
-
-
-def _with_facts(p: Polynomial, bounds: Bounds, work: list[int], depth: int) -> bool:
-    """Whether `p` less up to two facts is proved >= 0, or what a quotient in it asks for is."""
-    if _non_negative(p, bounds, 12, work):
-        return True
-    facts = [polynomial(f) for f in bounds.facts]
-    for f in facts:
-        if any(_non_negative(added(p, f, -k), bounds, 12, work) for k in _multiples(p, f)):
-            return True
-    for i, f in enumerate(facts):
-        for g in facts[i + 1 :]:
-            if _non_negative(added(added(p, f, -1), g, -1), bounds, 8, work):
-                return True
-    if not facts or not depth:
-        return False
-    return any(
-        _non_negative(remainder, bounds, 12, work) and _with_facts(goal, bounds, work, depth - 1)
-        for remainder, goal in _quotient_cases(p, bounds)
-    )
-
-
-def _multiples(p: Polynomial, fact: Polynomial) -> tuple[int, ...]:
-    """How many times a fact may be taken from `p`: once, or so that a term of both cancels."""
-    found = {1: None}
-    for monomial, c in fact.items():
-        k = p.get(monomial, 0)
-        if monomial and k and k % c == 0 and k // c > 0:
-            found[k // c] = None
-    return tuple(found)
-
-
-def at_most(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
-    """Whether a <= b is proved; cheaper than building the comparison first."""
-    return non_negative(b - a, bounds)
-
-
-def below(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
-    """Whether a < b is proved; cheaper than building the comparison first."""
-    return non_negative(b - a - 1, bounds)
-
-
-def prove(condition: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
-    """Whether a bool expression is proved to hold; False means "not proved"."""
-    match condition:
-        case Const(value):
-            return bool(value)
-        case Binary("and", a, b):
-            return prove(a, bounds) and prove(b, bounds)
-        case Binary("or", a, b):
-            return prove(a, bounds) or prove(b, bounds)
-        case Binary("eq", a, b) if a.dtype.name == "int64":
-            return non_negative(a - b, bounds) and non_negative(b - a, bounds)
-        case Binary("ne", a, b) if a.dtype.name == "int64":
-            return non_negative(a - b - 1, bounds) or non_negative(b - a - 1, bounds)
-        case _:
-            facts = _as_facts(condition)
-            return bool(facts) and all(non_negative(f, bounds) for f in facts)
+    return polynomial_interval(polynomial(e), bounds)

@@ -14,7 +14,7 @@ from math import gcd
 import numpy as np
 
 from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds, interval, non_negative
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds, interval
 from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import (
     FALSE,
@@ -32,6 +32,7 @@ from tilewright.expr.nodes import (
     const,
     loads,
 )
+from tilewright.expr.prover import non_negative
 from tilewright.expr.scalar import fold_binary, fold_cast, fold_unary
 
 

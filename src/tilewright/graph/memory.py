@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.errors import InternalError
-from tilewright.expr.bounds import non_negative
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Expr, Var, ceildiv, const, free_vars, maximum
 from tilewright.expr.polynomial import Monomial, polynomial
+from tilewright.expr.prover import non_negative
 
 ALIGNMENT = 64
 """Every slot starts at a multiple of this many bytes."""

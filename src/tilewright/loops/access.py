@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.expr.bounds import Bounds, non_negative
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Select, Unary, Var, binary, both, const, free_vars
+from tilewright.expr.prover import non_negative
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, For, Store
 

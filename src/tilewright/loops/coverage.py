@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import Bounds, at_most, below
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Binary, Const, Expr, Var, conjuncts, const, free_vars, minimum
+from tilewright.expr.prover import at_most, below
 from tilewright.expr.simplify import substitute
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import BlockIter, Func, IterKind

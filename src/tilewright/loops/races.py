@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import Bounds, below, non_negative
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.prover import below, non_negative
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import For, Func, IterKind, LoopKind, walk

@@ -22,10 +22,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from tilewright.errors import VerifyError
-from tilewright.expr.bounds import Bounds, below, non_negative
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, walk
+from tilewright.expr.prover import below, non_negative
 from tilewright.expr.simplify import substitute
 from tilewright.loops import coverage, races
 from tilewright.loops.access import Access, accesses

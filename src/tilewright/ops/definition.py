@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ShapeError, UnsupportedError
-from tilewright.expr.bounds import prove
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr
+from tilewright.expr.prover import prove
 from tilewright.ops.symbolic import symbolic_elements
 
 Known = tuple[Expr, ...]

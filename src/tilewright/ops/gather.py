@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
-from tilewright.expr.bounds import prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select
+from tilewright.expr.prover import prove
 from tilewright.ops.axes import with_axis
 from tilewright.ops.definition import Definition, Operand, operator
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from tilewright.errors import ShapeError
-from tilewright.expr.bounds import prove
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Const, Expr, binary, cast, ceildiv, const, maximum, minimum, unary
+from tilewright.expr.prover import prove
 from tilewright.ops.contraction import accumulator, reduce_over
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.window import Window, padded, spatial_ints, window_of

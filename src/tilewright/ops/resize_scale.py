@@ -12,9 +12,10 @@ from math import gcd
 import numpy as np
 
 from tilewright.errors import ShapeError
-from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Const, Expr, Var, const, maximum, minimum, select
 from tilewright.expr.polynomial import expression, polynomial
+from tilewright.expr.prover import prove
 from tilewright.ops.definition import Definition, Known, Operand
 
 _LARGEST_DENOMINATOR = 4096

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
-from tilewright.expr.bounds import prove
 from tilewright.expr.nodes import TRUE, Const, Expr, both, ceildiv, const, maximum, minimum, select
+from tilewright.expr.prover import prove
 from tilewright.ops.definition import Definition, Operand
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

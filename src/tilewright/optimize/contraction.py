@@ -6,10 +6,12 @@ choice of lane axis and row axis by how full the vectors get and how memory is w
 """
 
 from dataclasses import dataclass
+from math import prod
 
-from tilewright.expr.bounds import interval, non_negative
+from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
+from tilewright.expr.prover import non_negative
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
@@ -23,6 +25,12 @@ SYMBOLIC_ROWS = (8,)
 
 MASKED = 0.8
 """What is left of the speed when the lane operand is loaded under a mask in every step."""
+
+CHUNK = 128
+"""Steps of a reduction after which the accumulators are added to the total: limits the rounding error at little cost."""
+
+SHORTEST = 32
+"""Chunks shorter than this would spend their time on adding up."""
 
 LARGE = 1 << 40
 """Stands for the size of an unbounded dimension in comparisons."""
@@ -59,12 +67,36 @@ def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
     if plan is None:
         return False
     lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
-    if plan.pack_dim is not None:
-        s.pack(block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
     lane_major = _lane_axis_outside(node, plan)
-    for producer, consumer, rows in _row_parts(s, block, final, plan):
-        _schedule_part(s, producer, consumer, plan, rows, lanes, lane_major)
+    chunk = chunk_of(node)
+    partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
+    if plan.pack_dim is not None:
+        s.pack(partial or block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
+    parts = _row_parts(s, block, final, plan)
+    partials = [partial]
+    for producer, _, _ in parts[1:]:
+        partials.append(None if partial is None else next(iter(new_blocks(s, "clone_producer", partial, producer))))
+    for (producer, consumer, rows), own in zip(parts, partials, strict=True):
+        _schedule_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
     return True
+
+
+def chunk_of(node: Block) -> tuple[int, int] | None:
+    """(reduction axis, steps) of the chunks in which a long sum is accumulated; None for a short or symbolic one.
+
+    A chain of n float32 additions loses up to n roundings; chunks of about the square root lose that many at most.
+    """
+    extents = [int(i.extent.value) if isinstance(i.extent, Const) else 0
+               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
+    total = prod(extents)
+    if total <= CHUNK or not node.body.buffer.dtype.is_float:
+        return None
+    axis = max(range(len(extents)), key=lambda k: extents[k])
+    rest = total // extents[axis]
+    fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0 and SHORTEST <= d * rest <= 2 * CHUNK]
+    if not fits:
+        return None
+    return axis, min(fits, key=lambda d: abs(d * rest - CHUNK))
 
 
 def best_plan(node: Block, final: Block, task: Task) -> Plan | None:
@@ -229,9 +261,12 @@ def axis_loops(s: Schedule, block: str) -> list[str]:
 
 
 def _schedule_part(
-    s: Schedule, producer: str, consumer: str, plan: Plan, rows: int, lanes: int, lane_major: bool
+    s: Schedule, producer: str, partial: str | None, consumer: str, plan: Plan, rows: int, lanes: int, lane_major: bool
 ) -> None:
-    """One part: tiles in parallel, the reduction computed per tile in registers, the epilogue behind it."""
+    """One part: tiles in parallel, the reduction computed per tile in registers, the epilogue behind it.
+
+    `partial` is the block that computes chunks of the reduction, where it is done in chunks.
+    """
     axes = axis_loops(s, consumer)
     lane = axes[plan.lane]
     row = None if plan.row is None else axes[plan.row]
@@ -241,17 +276,42 @@ def _schedule_part(
     tiles = [x for x in ((lane_o, row_o) if lane_major else (row_o, lane_o)) if x is not None]
     inner = [x for x in ((lane_i, row_i) if plan.transposed else (row_i, lane_i)) if x is not None]
     s.do("reorder", (*outer, *tiles, *inner))
-    if plan.transposed and row_i is not None:
+    if partial is not None:
+        _chunked_tile(s, producer, partial, tiles[-1], plan)
+        _epilogue_lanes(s, lane_i, row_i, plan)
+    elif plan.transposed and row_i is not None:
         (copy,) = new_blocks(s, "cache_write", producer)
         _compute_tile(s, producer, copy, tiles[-1], plan)
         s.do("vectorize", row_i)
     else:
         s.do("compute_at", producer, tiles[-1])
         _register_tile(s, producer, plan)
-        s.do("vectorize", lane_i)
-        if row_i is not None:
-            s.do("unroll", row_i)
+        _epilogue_lanes(s, lane_i, row_i, plan)
     parallelize(s, [*outer, *tiles])
+
+
+def _epilogue_lanes(s: Schedule, lane: str, row: str | None, plan: Plan) -> None:
+    """Lanes of the epilogue go along the axis in which the output is contiguous."""
+    if plan.transposed and row is not None:
+        s.do("vectorize", row)
+        return
+    s.do("vectorize", lane)
+    if row is not None:
+        s.do("unroll", row)
+
+
+def _chunked_tile(s: Schedule, producer: str, partial: str, at: str, plan: Plan) -> None:
+    """The tile's totals on the stack; per chunk, partial sums in registers that are added to them."""
+    s.do("compute_at", producer, at)
+    s.do("set_scope", buffer_of(s, producer), Scope.STACK)
+    _lanes_contiguous(s, producer, plan)
+    names = Names.of(s, producer)
+    s.do("reorder", (*names.reduce, *names.spatial))
+    (init,) = new_blocks(s, "decompose_reduction", producer, names.reduce[0])
+    _lanes_inside(s, producer, plan)
+    _lanes_inside(s, init, plan)
+    s.do("compute_at", partial, names.reduce[0])
+    _register_tile(s, partial, plan)
 
 
 def _compute_tile(s: Schedule, producer: str, copy: str, at: str, plan: Plan) -> None:

@@ -103,7 +103,6 @@ def _step(value: object, where: str, what: str) -> Step:
         weights=array(obj, "weights", where, as_text),
         symbols=array(obj, "symbols", where, as_text),
         constraints=array(obj, "constraints", where, _constraint),
-        faults=array(obj, "faults", where, _constraint),
         nodes=nodes,
     )
 

@@ -67,6 +67,7 @@ class Executable:
         self._library: Library | None = None
         self._calls: tuple[NativeCall | FallbackCall, ...] = ()
         self._only: NativeCall | None = None
+        self._unused = _last_uses(manifest)
         self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
 
     @property
@@ -140,8 +141,9 @@ class Executable:
             The output, or a tuple of the outputs.
 
         Raises:
-            FeedError: an input is missing, unknown, given twice, of the wrong type or shape, or holds a bad index.
-            ShapeError: a size is outside its declared range or does not fit the other inputs.
+            FeedError: an input is missing, unknown, given twice, or of the wrong type or shape, or its data do not
+                suit a node that the reference evaluator runs.
+            ShapeError: a size is outside its declared range, does not fit the other inputs, or needs too much memory.
         """
         if named or len(arrays) != len(self._names):
             outputs = self._run(self._by_name(arrays, named))
@@ -210,7 +212,7 @@ class Executable:
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
         shared = set(values)
-        for call in self._calls:
+        for call, unused in zip(self._calls, self._unused, strict=True):
             inputs = [values[spec.name] for spec in call.step.inputs]
             names = [spec.name for spec in call.step.outputs]
             if isinstance(call, NativeCall):
@@ -219,7 +221,10 @@ class Executable:
             else:
                 shared.update(names)
                 values.update(zip(names, call.run(inputs), strict=True))
-                sizes = self._rebind(call.step.outputs, values, sizes)
+                sizes = self._adopt(call, values, sizes)
+            del inputs  # a large value lives no longer than somebody reads it
+            for name in unused:
+                values.pop(name, None)
         # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
         return [value.copy() if name in shared and isinstance(value, np.ndarray) else value for name, value in outputs]
@@ -230,6 +235,17 @@ class Executable:
         signature = Signature(specs, self.manifest.symbols, "tensor")
         sizes = signature.bind(_shapes(specs, values), sizes, problems)
         raise_problems(problems)
+        return sizes
+
+    def _adopt(self, call: FallbackCall, values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
+        """Sizes of the symbols after a fallback; its results must have the shapes that the model says."""
+        for spec in call.step.outputs:
+            problems: list[Problem] = []
+            signature = Signature((spec,), self.manifest.symbols, "tensor")
+            bound = signature.bind(_shapes((spec,), values), sizes, problems)
+            if problems:
+                raise call.contradiction(spec, values[spec.name].shape, sizes)
+            sizes = bound
         return sizes
 
     def _by_name(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,6 +265,17 @@ class Executable:
 
 def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
+
+
+def _last_uses(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
+    """For every step the values that nothing reads after it."""
+    needed = {spec.name for spec in manifest.outputs}
+    unused: list[tuple[str, ...]] = []
+    for step in reversed(manifest.steps):
+        touched = dict.fromkeys(spec.name for spec in (*step.inputs, *step.outputs))
+        unused.append(tuple(name for name in touched if name not in needed))
+        needed.update(touched)
+    return tuple(reversed(unused))
 
 
 def _is_whole(step: NativeStep, manifest: Manifest) -> bool:

@@ -3,13 +3,13 @@
 It is slow and needs the `onnx` package, which is imported only when an artifact has such a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import ArtifactError, UnsupportedError
-from tilewright.runtime.manifest import FallbackStep, TensorSpec
+from tilewright.errors import ArtifactError, FeedError, UnsupportedError
+from tilewright.runtime.manifest import FallbackStep, TensorSpec, format_dims
 from tilewright.runtime.weights import numpy_dtype
 
 
@@ -27,6 +27,7 @@ class FallbackCall:
         from onnx.reference import ReferenceEvaluator
 
         self.step = step
+        self._nodes = ", ".join(step.nodes) or f"step '{step.model}'"
         self._where = f"reference evaluator, {', '.join(step.nodes) or step.model}"
         try:
             proto = onnx.load_model_from_string(model.tobytes())
@@ -42,14 +43,25 @@ class FallbackCall:
         """Compute the outputs from the inputs, both in the step's order.
 
         Raises:
-            UnsupportedError: the evaluator fails on these values.
+            FeedError: the evaluator fails on these values.
         """
         feeds = dict(zip((spec.name for spec in self.step.inputs), inputs, strict=True))
         try:
             results = cast(list[Any], self._evaluator.run([spec.name for spec in self.step.outputs], feeds))
         except Exception as error:
-            raise UnsupportedError(f"failed on these inputs ({_first_line(error)})", where=self._where) from error
+            what = f"the data do not suit {self._nodes}: the reference evaluator says {_first_line(error)}"
+            raise FeedError(what, where="call") from error
         return [_typed(spec, value) for spec, value in zip(self.step.outputs, results, strict=True)]
+
+    def contradiction(self, spec: TensorSpec, shape: Sequence[int], sizes: Mapping[str, int]) -> FeedError:
+        """The error for a result of another shape than the model says, given the sizes known before."""
+        given = ", ".join(f"{dim}={sizes[dim]}" for dim in spec.dims if isinstance(dim, str) and dim in sizes)
+        said = f"{format_dims(spec.dims)}{' with ' if given else ''}{given}"
+        what = (
+            f"the reference evaluator's result '{spec.name}' for {self._nodes} has shape {format_dims(shape)}, "
+            f"the model says {said}"
+        )
+        return FeedError(what, where="model", hint="correct the shapes that the model declares")
 
 
 def _typed(spec: TensorSpec, value: Any) -> Any:

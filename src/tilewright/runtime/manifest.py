@@ -68,8 +68,7 @@ class NativeStep:
         outputs: values written, in the order of the pointers; their ranks tell how many sizes `_shapes` writes.
         weights: names of the weights, in the order of the pointers.
         symbols: names of the symbolic dimensions, in the order of the sizes.
-        constraints: what result `i + 1` of `_check` means.
-        faults: what result `i + 1` of `_main` means, such as an index out of range.
+        constraints: what result `i + 1` of `_check` means; the result after the last says that sizes are too large.
         nodes: the user's nodes that the step computes.
     """
 
@@ -79,7 +78,6 @@ class NativeStep:
     weights: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    faults: tuple[Constraint, ...] = ()
     nodes: tuple[str, ...] = ()
 
 

@@ -5,15 +5,16 @@ combination of sizes and remembered, so that a repeated shape costs one native c
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import FeedError, InternalError, ShapeError
+from tilewright.errors import InternalError, ShapeError, TilewrightError
 from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, Library, entry_names
-from tilewright.runtime.manifest import Constraint, NativeStep
+from tilewright.runtime.manifest import NativeStep
 from tilewright.runtime.weights import numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
@@ -75,7 +76,7 @@ class NativeCall:
         """Output shapes and workspace for the sizes of the symbols.
 
         Raises:
-            ShapeError: the sizes break a constraint of the model.
+            ShapeError: the sizes break a constraint of the model, or need more memory than there can be.
         """
         key = tuple(sizes[name] for name in self.step.symbols)
         plan = self._plans.get(key)
@@ -88,9 +89,7 @@ class NativeCall:
         sizes = (ctypes.c_int64 * max(1, len(key)))(*key)
         status = self._check(sizes)
         if status:
-            given = ", ".join(f"{name}={size}" for name, size in zip(self.step.symbols, key, strict=True))
-            constraint = self._reason(self.step.constraints, status)
-            raise ShapeError(f"expected {constraint.text}, got {given}", where=constraint.where or "call")
+            raise self._rejected(key, status)
         ranks = [len(spec.dims) for spec in self.step.outputs]
         flat = (ctypes.c_int64 * max(1, sum(ranks)))()
         self._shapes(sizes, flat)
@@ -114,10 +113,13 @@ class NativeCall:
             threads: at most this many threads work.
 
         Raises:
-            FeedError: native code found an input value that the model does not allow, such as an index out of range.
+            ShapeError: there is not enough memory for these sizes.
         """
-        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-        room = pool.take(plan.workspace)
+        try:
+            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+            room = pool.take(plan.workspace)
+        except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
+            raise self._no_memory(plan) from error
         try:
             status = self._main(
                 self._inputs_type(*map(address_of, inputs)),
@@ -130,11 +132,29 @@ class NativeCall:
         finally:
             pool.give(room)
         if status:
-            fault = self._reason(self.step.faults, status)
-            raise FeedError(fault.text, where=fault.where or "call")
+            raise self._unknown(status)
         return outputs
 
-    def _reason(self, reasons: Sequence[Constraint], status: int) -> Constraint:
-        if not 1 <= status <= len(reasons):
-            raise InternalError(f"native code of step '{self.step.prefix}' answered {status}")
-        return reasons[status - 1]
+    def _rejected(self, sizes: Sequence[int], status: int) -> TilewrightError:
+        """The error for sizes that native code does not accept."""
+        constraints = self.step.constraints
+        if status == len(constraints) + 1:
+            what = f"these sizes need more than 2^46 bytes or 2^62 operations: {self._given(sizes)}"
+            return ShapeError(what, where="call", hint="feed smaller arrays")
+        if not 1 <= status <= len(constraints):
+            return self._unknown(status)
+        broken = constraints[status - 1]
+        return ShapeError(f"expected {broken.text}, got {self._given(sizes)}", where=broken.where or "call")
+
+    def _no_memory(self, plan: Plan) -> ShapeError:
+        needed = plan.workspace + sum(math.prod(shape) * dtype.itemsize for shape, dtype in plan.outputs)
+        given = self._given(plan.sizes)
+        what = f"not enough memory: these sizes need {needed} bytes{': ' if given else ''}{given}"
+        return ShapeError(what, where="call", hint="feed smaller arrays")
+
+    def _given(self, sizes: Iterable[int]) -> str:
+        # the array of sizes that native code reads has one element even without symbols
+        return ", ".join(f"{name}={size}" for name, size in zip(self.step.symbols, sizes, strict=False))
+
+    def _unknown(self, status: int) -> InternalError:
+        return InternalError(f"native code of step '{self.step.prefix}' answered {status}")

@@ -36,8 +36,8 @@ class WorkspacePool:
             # list.pop and list.append are atomic, so no lock is needed and a fork can't leave one held
             room = self._free.pop()
         except IndexError:
-            return Workspace(size)
-        if room.size < size:
+            room = None
+        if room is None or room.size < size:
             return Workspace(size)
         if room.size > 4 * size + 4096:
             room.idle += 1

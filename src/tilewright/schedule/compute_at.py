@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Binary, Const, Expr, Var, both, conjuncts, const, free_vars, loads, walk
+from tilewright.expr.prover import prove
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, blocks, seq

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds, non_negative, prove
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Expr, Var, as_expr, both, ceildiv, const, free_vars
+from tilewright.expr.prover import non_negative, prove
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, blocks, seq
 from tilewright.schedule.legality import check_nesting, check_order_free
 from tilewright.schedule.tree import (

@@ -1,13 +1,14 @@
-"""The primitive that takes the initialisation out of a reduction: decompose_reduction."""
+"""Primitives on reductions: decompose_reduction takes the initialisation out, rfactor reduces in two levels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import prove
-from tilewright.expr.nodes import Expr, Var, const, free_vars
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, as_expr, binary, const, free_vars, loads
+from tilewright.expr.prover import prove
 from tilewright.expr.simplify import substitute
-from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, seq
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_untouched
 from tilewright.schedule.tree import (
     bounds_of,
@@ -102,3 +103,103 @@ def check_initialised_once(node: Block, around: Sequence[For], outer: For) -> li
                 f"iterations of {x.var.name!r} write the same element of {node.body.buffer.name!r}", where=place
             )
     return kept
+
+
+def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None) -> Func:
+    """Reduces in two levels: partial results over chunks of `factor` steps of one reduction axis, and their combination.
+
+    Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor (and the other axes) of f(s, ko*factor + ki).
+    Floating-point sums are reassociated: shorter chains of additions, so a smaller rounding error.
+
+    Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
+    has its nest to itself without a predicate, and `factor` divides the extent of the axis.
+
+        for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
+            block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
+
+    Known as rfactor in Halide and TVM.
+    """
+    node, around = find_block(func, block)
+    place = f"rfactor of block {block!r}"
+    chunked, value = check_factorable(func, node, around, axis, factor, place)
+    op = node.body.value
+    if not isinstance(op, Binary) or node.init is None:
+        raise ScheduleError("it does not accumulate", where=place)
+    used = used_names(func)
+    spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
+    chunks = chunked.extent // factor
+    own = node.body.buffer
+    part = Buffer(name or fresh(f"{own.name}_partial", used), (*own.shape, chunks), own.dtype)
+    used.add(part.name)
+    outer, inner = (_named(f"{chunked.var.name}_{letter}", used) for letter in "oi")
+    index = (*(i.var for i in spatial), outer)
+    body = substitute(value, {chunked.var: outer * factor + inner})
+    target = Load(part, index)
+    reduced = [(inner, as_expr(factor)) if i is chunked else (i.var, i.extent)
+               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
+    first = _nest(
+        fresh(f"{block}_partial", used),
+        [*((i.var, i.extent) for i in spatial), (outer, chunks)],
+        reduced,
+        Store(part, index, binary(op.op, target, body)),
+        Store(part, index, node.init.value),
+        used,
+    )
+    second = _nest(
+        block,
+        [(i.var, i.extent) for i in spatial],
+        [(outer, chunks)],
+        Store(own, node.body.indices, binary(op.op, Load(own, node.body.indices), target)),
+        node.init,
+        used,
+    )
+    nest = around[0] if around else node
+    # The names of the new nests' loops and variables must differ from each other's too.
+    result = with_replaced(func, nest, seq(renamed(first, used), second))
+    return replace(result, allocs=(*func.allocs, part))
+
+
+def _named(wanted: str, used: set[str]) -> Var:
+    name = fresh(wanted, used)
+    used.add(name)
+    return Var(name)
+
+
+def _nest(
+    name: str,
+    spatial: Sequence[tuple[Var, Expr]],
+    reduced: Sequence[tuple[Var, Expr]],
+    body: Store,
+    init: Store,
+    used: set[str],
+) -> Stmt:
+    """A serial nest around one block, a loop per variable."""
+    loops = [(_named(f"{v.name}_l", used), v, n, IterKind.SPATIAL) for v, n in spatial]
+    loops += [(_named(f"{v.name}_l", used), v, n, IterKind.REDUCE) for v, n in reduced]
+    nest: Stmt = Block(name, tuple(BlockIter(v, n, kind, x) for x, v, n, kind in loops), body, init)
+    for x, _, n, _ in reversed(loops):
+        nest = For(x, n, LoopKind.SERIAL, nest)
+    return nest
+
+
+def check_factorable(
+    func: Func, node: Block, around: Sequence[For], axis: int, factor: int, place: str
+) -> tuple[BlockIter, Expr]:
+    """The reduction variable to be cut, and what the block combines."""
+    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    if not 0 <= axis < len(reduced):
+        raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduced)}", where=place)
+    if factor < 1 or not prove((reduced[axis].extent % factor).equals(0)):
+        raise ScheduleError(f"{factor} is not known to divide {reduced[axis].extent}", where=place)
+    if node.init is None or node.predicate is not TRUE:
+        raise ScheduleError("its init was taken out, or it has a predicate", where=place)
+    if around and len(blocks(around[0])) != 1:
+        raise ScheduleError("other blocks share its loops", where=place)
+    value, own = node.body.value, Load(node.body.buffer, node.body.indices)
+    if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
+        raise ScheduleError("it does not write at its plain iteration variables", where=place)
+    if isinstance(value, Binary) and value.op in ("add", "mul", "min", "max"):
+        for mine, other in ((value.a, value.b), (value.b, value.a)):
+            if mine is own and all(x.buffer != node.body.buffer for x in loads(other)):
+                return reduced[axis], other
+    raise ScheduleError("it is no sum, product, minimum or maximum", where=place)

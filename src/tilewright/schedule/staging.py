@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import prove
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr, ceildiv, const, loads, select
+from tilewright.expr.prover import prove
 from tilewright.loops.access import reads
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_independent, check_inputs_final, check_only_writer, check_untouched

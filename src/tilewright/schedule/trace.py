@@ -18,7 +18,7 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     for f in (
         loops.split, loops.fuse, loops.reorder, loops.peel, kinds.parallel, kinds.vectorize, kinds.unroll,
         staging.set_scope, staging.cache_write, staging.clone_producer, staging.permute, staging.pack,
-        reduction.decompose_reduction, compute_at.compute_at,
+        reduction.decompose_reduction, reduction.rfactor, compute_at.compute_at,
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""

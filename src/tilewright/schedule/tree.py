@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds, prove
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Load, Var, both, conjuncts
+from tilewright.expr.prover import prove
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
