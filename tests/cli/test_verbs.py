@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import onnx
@@ -158,7 +159,10 @@ def test_inspect_several_levels_and_one_kernel(folder, capsys):
     data = json.loads(out)
     assert code == 0
     assert list(data) == ["loops", "schedule"]
-    name = data["loops"].split("(")[0].removeprefix("func ")
+    assert [k["name"] for k in data["loops"]] == [k["name"] for k in data["schedule"]]
+    assert all(k["optimizer"] == "rule" and k["steps"] and "func " in k["text"] for k in data["schedule"])
+    name = data["loops"][0]["name"]
+    assert data["loops"][0]["text"].startswith(f"func {name}(")
     code, out, _ = run(capsys, "inspect", folder / "mlp.onnx", "--loops", "--kernel", name)
     assert code == 0
     assert out.count("func ") == 1
@@ -172,6 +176,18 @@ def test_inspect_summaries(folder, capsys):
     code, out, _ = run(capsys, "inspect", folder / "mlp.tw")
     assert code == 0
     assert "input    x: float32 [batch, 24]" in out
+    assert "step     native code: 3 nodes" in out
+    code, out, _ = run(capsys, "inspect", folder / "mlp.onnx", "--json")
+    assert "model     mlp, 5 nodes" in json.loads(out)["summary"]
+
+
+def test_inspect_of_single_things(tmp_path, capsys):
+    nodes = [models.helper.make_node("Add", ["x", "c"], ["y"])]
+    made = models.model(nodes, [models.value("x", [3])], [models.value("y", [3])], {"c": np.float32([1, 2, 3])})
+    tilewright.compile(made).save(tmp_path / "m.tw")
+    out = run(capsys, "inspect", tmp_path / "m.tw")[1].splitlines()
+    assert "step     native code: 1 node" in out
+    assert out[-1].endswith("in 1 array")
 
 
 def test_doctor(capsys, monkeypatch):
@@ -199,11 +215,22 @@ def test_every_verb_has_help(verb, capsys):
     assert f"usage: tilewright {verb}" in capsys.readouterr().out
 
 
-def test_wrong_usage():
-    for arguments in ([], ["polish"], ["compile"], ["run", "m.tw", "--threads", "many"]):
-        with pytest.raises(SystemExit) as done:
-            main(arguments)
-        assert done.value.code == 2
+@pytest.mark.parametrize("arguments", [[], ["polish"], ["compile"], ["run", "m.tw", "--threads", "many"]])
+def test_wrong_usage(arguments, capsys):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: tilewright")
+    assert ": error: " in err
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (2, "")
+    assert json.loads(out)["error"]["code"] == "usage"
+
+
+def test_wrong_usage_as_json_says_what_is_wrong(capsys):
+    error = json.loads(run(capsys, "run", "m.tw", "--threads", "many", "--json")[1])["error"]
+    assert error["what"] == "argument --threads: invalid int value: 'many'"
+    assert error["where"] == "tilewright run"
+    assert error["hint"].startswith("usage: tilewright run")
 
 
 def mistake(capsys, *arguments):
@@ -240,6 +267,16 @@ def test_an_output_that_cannot_be_written(folder, tmp_path, capsys):
     assert "can't be written: No such file or directory; choose another output path" in text
 
 
+@pytest.mark.parametrize("output", ["new/", "here/", "here"])
+def test_an_output_that_is_a_folder(folder, tmp_path, capsys, output):
+    (tmp_path / "here").mkdir()
+    place = f"{tmp_path}/{output}"
+    text = mistake(capsys, "compile", folder / "mlp.onnx", "-o", place)
+    expected = f"tilewright compile: [option] --output: '{place}' is a folder; name the file to write in it"
+    assert text == expected
+    assert [p.name for p in tmp_path.rglob("*")] == ["here"]
+
+
 def test_no_inputs(folder, capsys):
     expected = "tilewright run: [option] inputs: the model needs inputs; give --inputs X.npz or --random"
     assert mistake(capsys, "run", folder / "mlp.tw") == expected
@@ -258,9 +295,33 @@ def test_inputs_that_are_missing(folder, capsys):
 def test_inputs_that_are_no_npz(folder, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.ones(3))
     text = mistake(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npy")
-    assert text.endswith("expected an npz file with arrays by name")
-    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 torn")
-    assert "is not an npz file of arrays" in mistake(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "bad.npz")
+    assert text.endswith("expected an npz file with arrays by name; write it with numpy.savez")
+
+
+@pytest.mark.parametrize("content", [b"junk", b"", b"PK\x03\x04 torn", b"\x80\x04K\x01.", b"\x93NUMPY torn"])
+def test_inputs_that_are_junk(folder, tmp_path, capsys, content):
+    (tmp_path / "bad.npz").write_bytes(content)
+    text = mistake(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "bad.npz")
+    expected = f"file '{tmp_path}/bad.npz': is not an npz file of arrays; write it with numpy.savez"
+    assert text == f"tilewright run: [feed] {expected}"
+
+
+def test_inputs_of_python_objects(folder, tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=np.array([{}, None], object))
+    text = mistake(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npz")
+    assert text.endswith("'x' is damaged, or an array of Python objects, which are not read; write it with numpy.savez")
+
+
+def test_inputs_with_something_that_is_no_array(folder, tmp_path, capsys):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    text = mistake(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npz")
+    assert text.endswith("'readme.txt' is not an array; write it with numpy.savez")
+
+
+def test_a_negative_seed(folder, capsys):
+    text = mistake(capsys, "run", folder / "mlp.tw", "--random", "--seed", "-1")
+    assert text == "tilewright run: [option] --seed: expected a number of at least 0, got -1"
 
 
 def test_inputs_of_the_wrong_type(folder, tmp_path, capsys):
@@ -308,6 +369,27 @@ def test_verifying_a_compiled_model(folder, capsys):
     assert text.endswith("is compiled already, so there is nothing to compare it with; give the ONNX model")
 
 
+@pytest.mark.parametrize(
+    "arguments", [["compile"], ["verify"], ["inspect", "--loops"], ["inspect"], ["run", "--random"]]
+)
+def test_damaged_artifacts(folder, tmp_path, capsys, arguments):
+    whole = (folder / "mlp.tw").read_bytes()
+    (tmp_path / "m.tw").write_bytes(whole[:-100])
+    text = mistake(capsys, arguments[0], tmp_path / "m.tw", *arguments[1:])
+    truncated = f"is truncated: expected {len(whole)} bytes, got {len(whole) - 100}"
+    assert f"tilewright {arguments[0]}: [artifact] file '{tmp_path}/m.tw': {truncated}" in text
+    (tmp_path / "m.tw").write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
+    text = mistake(capsys, arguments[0], tmp_path / "m.tw", *arguments[1:])
+    assert "[artifact]" in text
+    assert "the manifest is altered: its SHA-256 differs" in text
+
+
+@pytest.mark.parametrize("value", ["nan", "-1"])
+def test_a_tolerance_that_is_none(folder, capsys, value):
+    text = mistake(capsys, "verify", folder / "mlp.onnx", "--tolerance", value)
+    assert text == f"tilewright verify: [option] --tolerance: expected a number of at least 0, got {float(value)}"
+
+
 def test_too_many_threads(folder, capsys):
     text = mistake(capsys, "run", folder / "mlp.tw", "--random", "--threads", "0")
     assert "argument 'threads': expected a number of threads, got 0" in text
@@ -315,7 +397,15 @@ def test_too_many_threads(folder, capsys):
 
 def test_blocks_of_a_benchmark(folder, capsys):
     text = mistake(capsys, "bench", folder / "mlp.tw", "--blocks", "0")
-    assert "--blocks must be at least 1" in text
+    assert text == "tilewright bench: [option] --blocks: expected at least 1, got 0"
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--pause"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-0.5"])
+def test_times_of_a_benchmark(folder, capsys, option, value):
+    text = mistake(capsys, "bench", folder / "mlp.tw", f"{option}={value}")
+    expected = f"expected a finite number of seconds of at least 0, got {float(value)}"
+    assert text == f"tilewright bench: [option] {option}: {expected}"
 
 
 def test_mistakes_as_json(capsys):
@@ -324,6 +414,21 @@ def test_mistakes_as_json(capsys):
     error = json.loads(out)["error"]
     assert error["code"] == "model-file"
     assert error["where"] == "file 'nowhere.onnx'"
+    assert "problems" not in error
+
+
+def test_problems_of_a_model_as_json(tmp_path, capsys):
+    nodes = [models.helper.make_node("Add", ["x", "missing"], ["y"], name="sum")]
+    graph = models.helper.make_graph(nodes, "g", [models.value("x", [3])], [models.value("y", [3])])
+    opset = [models.helper.make_opsetid("", 18)]
+    onnx.save(models.helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    code, out, _ = run(capsys, "compile", tmp_path / "m.onnx", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["code"]) == (1, "model")
+    (problem,) = error["problems"]
+    assert set(problem) == {"code", "where", "what", "hint"}
+    assert "sum" in problem["where"]
+    assert "missing" in problem["what"]
 
 
 def test_a_fault_of_the_compiler(folder, capsys, monkeypatch):

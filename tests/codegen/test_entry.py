@@ -15,6 +15,8 @@ from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, link
 
 N, M = Var("N", 1, 100), Var("M", 0, 50)
 
+BIG, WIDE = Var("B", 0), Var("W", 0)
+
 SCALE = """
 func scale(X: float32[K], W: float32[1], Y: float32[K]; K: 1..10000):
     for i in parallel(K):
@@ -111,7 +113,7 @@ def test_calls_that_do_not_fit(call: Call, message: str) -> None:
     assert caught.value.what == message
 
 
-def test_faults_of_kernels_are_named() -> None:
+def test_what_is_wrong_with_kernels_is_named() -> None:
     target = Target.host()
     with pytest.raises(InternalError, match="two kernels have the name 'scale'"):
         emit_llvm([parse(SCALE), parse(SCALE)], [], target)
@@ -129,6 +131,30 @@ def test_faults_of_kernels_are_named() -> None:
         emit_llvm([parse(SCALE)], [segment(workspace_bytes=Var("Q") * 2)], target)
     with pytest.raises(InternalError, match="LLVM rejects the generated code: LLVM IR parsing error"):
         compile_object("define nonsense", target)
+
+
+@pytest.mark.parametrize(
+    ("changes", "values", "status"),
+    [
+        ({"sizes": (BIG * WIDE * 4,)}, (1 << 22, 1 << 22), 0),
+        ({"sizes": (BIG * WIDE * 4 + 64,)}, (1 << 22, 1 << 22), 1),
+        ({"sizes": (BIG * WIDE,)}, (1 << 32, 1 << 32), 1),  # the product wraps to 0
+        ({"sizes": (BIG * BIG * BIG // (WIDE * WIDE),)}, (1 << 22, 1 << 22), 1),  # the quotient is small
+        ({"sizes": (maximum(BIG, 3) + (BIG % WIDE),)}, (1 << 47, 5), 1),
+        ({"sizes": (select(BIG > WIDE, BIG * 4, WIDE),)}, (1 << 45, 5), 1),
+        ({"sizes": (select(BIG > WIDE, BIG, BIG // (WIDE - 5)),)}, (9, 5), 0),
+        ({"sizes": (cast(int64, unary("floor", cast(float32, BIG) * 2.0)),)}, (1 << 46, 1), 1),
+        ({"workspace_bytes": BIG * WIDE * 64}, (1 << 31, 1 << 31), 1),
+        ({"output_shapes": ((BIG * WIDE,),)}, (1 << 32, 1 << 32), 1),
+        ({"calls": (Copy(Output(0), Input(0), BIG * WIDE),)}, (1 << 32, 1 << 32), 1),
+        # wrapped, this constraint would hold
+        ({"constraints": ((BIG * WIDE).equals(0),)}, (1 << 32, 1 << 32), 2),
+        ({"constraints": ((BIG * WIDE).equals(12),), "sizes": (BIG * WIDE,)}, (3, 5), 1),
+    ],
+)
+def test_sizes_that_are_too_large(changes: dict[str, object], values: tuple[int, int], status: int) -> None:
+    plain = {"symbols": (BIG, WIDE), "calls": (), "constraints": (), "output_shapes": (), "workspace_bytes": const(0)}
+    assert Linked(segment(**(plain | changes))).check(sizes(*values)) == status
 
 
 def loaded() -> Expr:

@@ -157,3 +157,19 @@ def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path,
         (path, {"shapes": {"batch": 4}, "target": None, "threads": None}),
         (b"onnx", {"shapes": {"n": "1..8"}, "target": "x86-64-v3", "threads": None}),
     ]
+
+
+def test_keyword_arguments(file: Path) -> None:
+    InferenceSession(file, disabled_optimizers=["a"], enable_fallback=0, read_config_from_model=1)
+    with pytest.raises(OptionError) as caught:
+        InferenceSession(file, provider=["CPUExecutionProvider"])
+    assert str(caught.value) == (
+        "[option] argument 'provider': no such keyword argument; those that exist are shapes, target, "
+        "disabled_optimizers, enable_fallback, read_config_from_model"
+    )
+
+
+def test_output_names_as_one_string(file: Path) -> None:
+    with pytest.raises(OptionError) as caught:
+        InferenceSession(file).run("y", {"x": FEED})
+    assert str(caught.value) == ("[option] argument 'output_names': expected a list of names, got a string; pass ['y']")

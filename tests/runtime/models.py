@@ -24,7 +24,7 @@ declare i32 @omp_get_num_threads()
 declare float @expf(float)
 """
 
-# y[n, 3] = x[n, 3] * w[3], through the workspace; n = 13 breaks a constraint, x[0, 0] < 0 is a fault
+# y[n, 3] = x[n, 3] * w[3], through the workspace; n = 13 breaks a constraint
 SCALE = """
 define i64 @P_check(ptr %symbols) {
   %n = load i64, ptr %symbols
@@ -52,13 +52,9 @@ entry:
   %n = load i64, ptr %symbols
   %count = mul i64 %n, 3
   %some = icmp sgt i64 %count, 0
-  br i1 %some, label %guard, label %done
-guard:
-  %first = load float, ptr %x
-  %bad = fcmp olt float %first, 0.0
-  br i1 %bad, label %fault, label %stage
+  br i1 %some, label %stage, label %done
 stage:
-  %s = phi i64 [ 0, %guard ], [ %s1, %stage ]
+  %s = phi i64 [ 0, %entry ], [ %s1, %stage ]
   %sx = getelementptr float, ptr %x, i64 %s
   %sv = load float, ptr %sx
   %st = getelementptr float, ptr %workspace, i64 %s
@@ -79,8 +75,6 @@ scale:
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %count
   br i1 %more, label %scale, label %done
-fault:
-  ret i64 1
 done:
   ret i64 0
 }
@@ -141,7 +135,7 @@ def compile_ir(text: str, prefix: str = "tw", target: Target | None = None) -> b
 
 
 def scale_artifact(target: Target | None = None, meta: ModelMeta | None = None) -> Artifact:
-    """y = x * w as one native step with a dynamic batch, a constraint and a fault."""
+    """y = x * w as one native step with a dynamic batch and a constraint."""
     target = target or Target.host()
     step = NativeStep(
         prefix="tw",
@@ -150,7 +144,6 @@ def scale_artifact(target: Target | None = None, meta: ModelMeta | None = None) 
         weights=("w",),
         symbols=("n",),
         constraints=(Constraint("n != 13", "node 'lucky' (Reshape)"),),
-        faults=(Constraint("index -1 is out of range", "node 'pick' (Gather)"),),
         nodes=("mul",),
     )
     meta = meta or ModelMeta("scale", "tests", "1", "", 7, "", (("character", "a\nb"),))
@@ -181,9 +174,9 @@ def compress_artifact() -> Artifact:
         [helper.make_tensor_value_info("kept", TensorProto.FLOAT, [None, 3])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    first = NativeStep("tw", (X,), (middle,), ("w",), ("n",), (Constraint("n != 13"),), (Constraint("fault"),))
+    first = NativeStep("tw", (X,), (middle,), ("w",), ("n",), (Constraint("n != 13"),))
     pick = FallbackStep("fallback0", (middle, keep), (kept,), ("node 'pick' (Compress)",))
-    last = NativeStep("tw1", (kept,), (out,), ("w",), ("m",), (Constraint("m != 13"),), (Constraint("fault"),))
+    last = NativeStep("tw1", (kept,), (out,), ("w",), ("m",), (Constraint("m != 13"),))
     symbols = (N, Symbol("m", 0, None))
     manifest = Manifest((X, keep), (out, kept), symbols, (first, pick, last), TargetSpec.of(Target.host()))
     text = SCALE.replace("@P_", "@tw_") + SCALE.replace("@P_", "@tw1_")

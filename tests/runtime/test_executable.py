@@ -366,3 +366,26 @@ def test_the_library_is_freed() -> None:
     gc.collect()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 40 * 1024
     assert len(gc.get_objects()) - before < 2000
+
+
+def test_values_in_the_middle_live_no_longer_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weakref
+
+    from tilewright.runtime.native import NativeCall
+
+    seen: list[weakref.ref[np.ndarray]] = []
+    alive: list[bool] = []
+    run = NativeCall.run
+
+    def watched(self: NativeCall, *args: object) -> list[np.ndarray]:
+        alive.extend(ref() is not None for ref in seen)
+        results = run(self, *args)
+        seen.extend(weakref.ref(r) for r in results)
+        return results
+
+    monkeypatch.setattr(NativeCall, "run", watched)
+    x, keep = rows(5), np.array([True, False, True, True, False])
+    out, kept = Executable(compress_artifact(), threads=1)(x, keep)
+    assert alive == [False]  # 'middle' is gone when the last step begins
+    np.testing.assert_array_equal(kept, (x * WEIGHT)[keep])
+    np.testing.assert_array_equal(out[:, 0], kept[:, 0] * WEIGHT[0])

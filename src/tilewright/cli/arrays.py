@@ -3,6 +3,7 @@
 import argparse
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,8 @@ def feeds_of(options: argparse.Namespace, manifest: Manifest, *, random_default:
         OptionError: the options contradict each other, or name a dimension that does not exist.
         FeedError: the file can't be read.
     """
+    if options.seed < 0:
+        raise OptionError(f"expected a number of at least 0, got {options.seed}", where="--seed")
     if options.inputs is not None:
         if options.random or options.size:
             raise OptionError("--inputs excludes --random and --size", where="inputs")
@@ -64,12 +67,30 @@ def read_npz(path: str) -> Arrays:
         with open(path, "rb") as source:
             file = np.load(source, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FeedError("expected an npz file with arrays by name", where=where)
-            return {name: file[name] for name in file.files}
+                raise FeedError("expected an npz file with arrays by name", where=where, hint=_NPZ)
+            return {name: _member(file, name, where) for name in file.files}
     except OSError as error:
         raise FeedError(f"can't be read: {error.strerror or error}", where=where) from error
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise FeedError(f"is not an npz file of arrays: {error}", where=where) from error
+    except _BROKEN_NPZ as error:
+        raise FeedError("is not an npz file of arrays", where=where, hint=_NPZ) from error
+
+
+_NPZ = "write it with numpy.savez"
+
+_BROKEN_NPZ = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What NumPy and zipfile raise on other files, on damaged ones, and on encrypted or exotically compressed ones."""
+
+
+def _member(file: Any, name: str, where: str) -> Any:
+    """One array of an npz file; NumPy's own texts advise to unpickle, which no input needs."""
+    try:
+        value = file[name]
+    except _BROKEN_NPZ as error:
+        what = f"'{name}' is damaged, or an array of Python objects, which are not read"
+        raise FeedError(what, where=where, hint=_NPZ) from error
+    if not isinstance(value, np.ndarray):
+        raise FeedError(f"'{name}' is not an array", where=where, hint=_NPZ)
+    return value
 
 
 def write_npz(path: str, arrays: Mapping[str, Any]) -> None:

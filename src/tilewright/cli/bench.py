@@ -5,6 +5,7 @@ while after a call and would take the other's cores. Figures are medians over al
 """
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -43,8 +44,12 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 
 def execute(options: argparse.Namespace) -> Result:
     """Times both engines."""
-    if options.blocks < 1 or options.seconds < 0 or options.pause < 0:
-        raise OptionError("--blocks must be at least 1, --seconds and --pause at least 0", where="bench")
+    if options.blocks < 1:
+        raise OptionError(f"expected at least 1, got {options.blocks}", where="--blocks")
+    for name in ("seconds", "pause"):
+        value = getattr(options, name)
+        if not math.isfinite(value) or value < 0:
+            raise OptionError(f"expected a finite number of seconds of at least 0, got {value}", where=f"--{name}")
     executable = executable_of(options).prepare()
     feeds = feeds_of(options, executable.manifest, random_default=True)
     engines: dict[str, Callable[[], Any]] = {"tilewright": lambda: executable.run(feeds)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.errors import ModelFileError, OptionError
-from tilewright.runtime import Executable, is_artifact, load
+from tilewright.runtime import Executable, is_artifact, load, load_artifact
 
 T = TypeVar("T")
 
@@ -120,6 +120,24 @@ def is_compiled(path: str) -> bool:
             return is_artifact(file.read(64))
     except OSError as error:
         raise ModelFileError(f"can't be read: {error.strerror}", where=f"file '{path}'") from error
+
+
+def refuse_compiled(path: str, what: str) -> None:
+    """Raises where a file is an artifact: what is wrong with a damaged one, else `what`.
+
+    Raises:
+        ArtifactError: it is an artifact, and damaged.
+        OptionError: it is an artifact.
+        ModelFileError: it can't be read.
+    """
+    if is_compiled(path):
+        load_artifact(path)
+        raise OptionError(what, where=f"file '{path}'", hint="give the ONNX model")
+
+
+def count_text(count: int, noun: str) -> str:
+    """A number of things for people."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def executable_of(options: argparse.Namespace) -> Executable:

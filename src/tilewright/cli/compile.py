@@ -1,6 +1,7 @@
 """`tilewright compile`: a model into one file that `run`, `tilewright.load` and `InferenceSession` take."""
 
 import argparse
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
-    is_compiled,
+    refuse_compiled,
     shapes_of,
     size_text,
     with_progress,
@@ -38,9 +39,10 @@ def execute(options: argparse.Namespace) -> Result:
     """Compiles and saves."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
 
-    if is_compiled(options.file):
-        raise OptionError("is compiled already", where=f"file '{options.file}'", hint="give the ONNX model")
+    refuse_compiled(options.file, "is compiled already")
     output = options.output or str(Path(options.file).with_suffix(".tw"))
+    if output.endswith(os.sep) or Path(output).is_dir():
+        raise OptionError(f"'{output}' is a folder", where="--output", hint="name the file to write in it")
     start = time.monotonic()
 
     def work(tell: Progress) -> "tuple[Compilation, Artifact]":

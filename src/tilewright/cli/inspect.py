@@ -5,10 +5,24 @@ Without a level it prints a summary. For a compiled file the manifest is shown.
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.cli.common import Result, Verbs, add_compile_options, is_compiled, shapes_of, size_text, with_progress
+from tilewright.cli.common import (
+    Result,
+    Verbs,
+    add_compile_options,
+    count_text,
+    is_compiled,
+    refuse_compiled,
+    shapes_of,
+    size_text,
+    with_progress,
+)
 from tilewright.errors import OptionError
+from tilewright.runtime.manifest import NativeStep
+
+if TYPE_CHECKING:
+    from tilewright.driver.compilation import Compilation
 
 LEVELS = ("graph", "expressions", "loops", "schedule", "llvm", "asm", "memory")
 
@@ -38,8 +52,7 @@ def execute(options: argparse.Namespace) -> Result:
     chosen = [level for level in LEVELS if getattr(options, level)]
     if is_compiled(options.file):
         if chosen:
-            what = f"a compiled file has no --{chosen[0]} any more"
-            raise OptionError(what, where=f"file '{options.file}'", hint="give the ONNX model")
+            refuse_compiled(options.file, f"a compiled file has no --{chosen[0]} any more")
         return _artifact(options.file)
     from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation
@@ -64,7 +77,32 @@ def execute(options: argparse.Namespace) -> Result:
     }
     texts = {level: printers[level]() for level in chosen or ["summary"]}
     parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
-    return Result(texts, "\n".join(parts).rstrip("\n"), optional=False)
+    data = {level: _parts(made, level, text, options.kernel) for level, text in texts.items()}
+    return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
+
+
+def _parts(made: "Compilation", level: str, text: str, kernel: str | None) -> Any:
+    """A level for `--json`: functions one by one, LLVM IR and assembly as they are, all else line by line."""
+    from tilewright.driver import show  # here because it imports the compiler
+
+    chosen = [k for k in made.kernels if kernel is None or k.name == kernel]
+    match level:
+        case "loops":
+            return [{"name": k.name, "text": show.loops(made, k.name)} for k in chosen]
+        case "schedule":
+            return [
+                {
+                    "name": k.name,
+                    "optimizer": k.optimizer,
+                    "steps": [str(step) for step in k.trace],
+                    "text": show.schedules(made, k.name),
+                }
+                for k in chosen
+            ]
+        case "llvm" | "asm":
+            return text
+        case _:
+            return text.splitlines()
 
 
 def _artifact(path: str) -> Result:
@@ -83,9 +121,14 @@ def _artifact(path: str) -> Result:
     lines += [f"input    {s.name}: {s}" for s in manifest.inputs]
     lines += [f"output   {s.name}: {s}" for s in manifest.outputs]
     lines += [f"symbol   {s.name}: {s.lo}..{'' if s.hi is None else s.hi}" for s in manifest.symbols]
-    lines += [f"step     {type(s).__name__}: {len(s.nodes)} nodes" for s in manifest.steps]
+    lines += [f"step     {_engine(s)}: {count_text(len(s.nodes), 'node')}" for s in manifest.steps]
     lines += [
         f"code     {size_text(len(artifact.code))}",
-        f"weights  {size_text(weights)} in {len(artifact.weights)} arrays",
+        f"weights  {size_text(weights)} in {count_text(len(artifact.weights), 'array')}",
     ]
     return Result(data, "\n".join(lines), optional=False)
+
+
+def _engine(step: object) -> str:
+    """What executes a step."""
+    return "native code" if isinstance(step, NativeStep) else "reference evaluator"

@@ -6,19 +6,20 @@ outputs that differ. 70: a fault of tilewright.
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import sys
 import warnings
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tilewright import __version__
 from tilewright.cli import bench, compile, doctor, inspect, run, verify
 from tilewright.cli.common import Result
-from tilewright.errors import FallbackWarning, InternalError, TilewrightError
+from tilewright.errors import FallbackWarning, InternalError, ModelError, TilewrightError
 
-USER_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 3, 70, 130
+USER_ERROR, USAGE_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 70, 130
 
 _EPILOG = """exit codes:
   0   done
@@ -36,9 +37,24 @@ examples:
 _VERBS = (compile, run, bench, verify, inspect, doctor)
 
 
+class _UsageError(Exception):
+    """What argparse finds wrong, and the parser that found it."""
+
+    def __init__(self, source: argparse.ArgumentParser, message: str) -> None:
+        self.source, self.message = source, message
+        super().__init__(message)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that leaves the report of wrong usage to `main`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(self, message)
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="tilewright",
         description="A compiler for deep-learning inference: an ONNX model goes in, native code comes out.",
         epilog=_EPILOG,
@@ -63,7 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = parser().parse_args(arguments)
+    try:
+        options = parser().parse_args(arguments)
+    except _UsageError as error:
+        return _report_usage(error, "--json" in (sys.argv[1:] if arguments is None else arguments))
     try:
         with _warnings_as_lines(options.quiet):
             result: Result = options.action(options)
@@ -90,6 +109,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL_ERROR
 
 
+def _report_usage(error: _UsageError, as_json: bool) -> int:
+    usage = error.source.format_usage().strip()
+    if as_json:
+        text = f"[usage] {error.message}"
+        print(json.dumps({"error": {"code": "usage", "where": error.source.prog, "what": error.message,
+                                    "hint": usage, "text": text}}, indent=2))  # fmt: skip
+    else:
+        print(f"{usage}\n{error.source.prog}: error: {error.message}", file=sys.stderr)
+    return USAGE_ERROR
+
+
 _TRACEBACK_HINT = "this is a fault of tilewright: run again with TILEWRIGHT_TRACEBACK=1 and report what it prints"
 
 
@@ -103,7 +133,11 @@ def _print(options: argparse.Namespace, result: Result) -> None:
 
 def _report(options: argparse.Namespace, error: TilewrightError) -> None:
     if options.json:
-        data = {"code": error.code, "where": error.where, "what": error.what, "hint": error.hint, "text": str(error)}
+        data: dict[str, Any] = {
+            "code": error.code, "where": error.where, "what": error.what, "hint": error.hint, "text": str(error)
+        }  # fmt: skip
+        if isinstance(error, ModelError):
+            data["problems"] = [dataclasses.asdict(p) for p in error.problems]
         print(json.dumps({"error": data}, indent=2))
     else:
         print(f"tilewright {options.verb}: {error}", file=sys.stderr)

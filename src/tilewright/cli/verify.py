@@ -14,7 +14,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
-    is_compiled,
+    refuse_compiled,
     shapes_of,
     table,
     with_progress,
@@ -50,9 +50,9 @@ def execute(options: argparse.Namespace) -> Result:
     from tilewright.driver.verification import DIVERGED, compare_layers, compare_outputs
     from tilewright.runtime import Executable
 
-    if is_compiled(options.file):
-        what, hint = "is compiled already, so there is nothing to compare it with", "give the ONNX model"
-        raise OptionError(what, where=f"file '{options.file}'", hint=hint)
+    refuse_compiled(options.file, "is compiled already, so there is nothing to compare it with")
+    if options.tolerance is not None and not options.tolerance >= 0:  # nan is not either
+        raise OptionError(f"expected a number of at least 0, got {options.tolerance}", where="--tolerance")
 
     def compiled(probes: bool) -> Any:
         return with_progress(

@@ -194,7 +194,7 @@ def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, .
 
 
 def _sizes(run: Run, scratch: Sequence[Mapping[str, Buffer]]) -> tuple[Expr, ...]:
-    """Bytes of every buffer of a run, and the extents of its kernels' loops, which nothing may be larger than either."""
+    """Bytes of every buffer of a run, and the extents of its kernels' loops, which have to be countable too."""
     found = [b for _, b in (*run.inputs, *run.outputs)]
     extents: list[Expr] = []
     for unit, own in zip(run.units, scratch, strict=True):

@@ -35,13 +35,22 @@ def div(d: Definition) -> Operand:
     a, b = two_of_one_type(d)
     if a.dtype.is_float:
         return elementwise(d, lambda x, y: x / y, a, b)
+    _refuse_zero(d, b)
     return elementwise(d, quotient, a, b)
+
+
+def _refuse_zero(d: Definition, divisor: Operand) -> None:
+    """Refuses a literal divisor of zero; one that only the data hold gives an arbitrary value, see `integer`."""
+    if any(isinstance(v, Const) and v.value == 0 for v in divisor.known or ()):
+        raise ShapeError("integer division by zero", where=f"node {d.label}")
 
 
 @operator("Mod")
 def mod(d: Definition) -> Operand:
     """The remainder, with the sign of the divisor (`fmod` = 0, integers only) or of the dividend (`fmod` = 1)."""
     a, b = two_of_one_type(d)
+    if not a.dtype.is_float:
+        _refuse_zero(d, b)
     if not d.attr_int("fmod", 0):
         if a.dtype.is_float:
             raise ShapeError("expected fmod=1 for floating-point inputs, got fmod=0", where=f"node {d.label}")

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, binary, cast, const, select
 from tilewright.expr.prover import prove
 from tilewright.ops.axes import with_axis
 from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.inside import guarded, limited
 
 
 def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what: str) -> Expr:
@@ -29,7 +30,17 @@ def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what
     index = cast(int64, value)
     if indices.dtype.kind == "i":
         index = select(index < 0, index + size, index)
-    return maximum(minimum(index, size - 1), 0)
+    return limited(index, size)
+
+
+def _require_elements(d: Definition, size: Expr, picks: Sequence[Expr], what: str) -> None:
+    """Nothing can be picked of an empty dimension: it has elements, or the shape `picks` has none."""
+    if prove(size >= 1):
+        return
+    condition = size >= 1
+    for n in picks:
+        condition = binary("or", condition, n.equals(0))
+    d.require(condition, f"indices into {what}, which has no elements")
 
 
 def _check(d: Definition, values: Sequence[int], size: Expr, what: str) -> None:
@@ -47,8 +58,12 @@ def gather(d: Definition) -> Operand:
     end = axis + indices.rank
     sizes = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
+    size = x.shape[axis]
+    _require_elements(d, size, indices.shape, f"dimension {axis}")
+
     def body(*i: Expr) -> Expr:
-        return x[(*i[:axis], picked(d, indices, i[axis:end], x.shape[axis], f"dimension {axis}"), *i[end:])]
+        position = picked(d, indices, i[axis:end], size, f"dimension {axis}")
+        return guarded(x[(*i[:axis], position, *i[end:])], (position, size))
 
     return d.compute(sizes, body)
 
@@ -67,13 +82,16 @@ def gather_elements(d: Definition) -> Operand:
     for k, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if k != axis:
             d.require(m <= n, f"indices, dimension {k}: expected a size of at most {n}, got {m}")
+    _require_elements(d, x.shape[axis], indices.shape, f"dimension {axis}")
 
     def body(*i: Expr) -> Expr:
         # Two symbols that only the call compares: the limit keeps every read inside, whatever the call finds.
-        inside = tuple(
-            k if prove(m <= n) else minimum(k, n - 1) for k, m, n in zip(i, indices.shape, x.shape, strict=True)
-        )
-        return x[with_axis(inside, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))]
+        inside = tuple(k if prove(m <= n) else limited(k, n) for k, m, n in zip(i, indices.shape, x.shape, strict=True))
+        place = with_axis(inside, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))
+        doubtful = [
+            k for k, (m, n) in enumerate(zip(indices.shape, x.shape, strict=True)) if k == axis or not prove(m <= n)
+        ]
+        return guarded(x[place], *((place[k], x.shape[k]) for k in doubtful))
 
     return d.compute(indices.shape, body)
 
@@ -102,13 +120,16 @@ def gather_nd(d: Definition) -> Operand:
         d.require_equal(x.shape[k], indices.shape[k], f"batch dimension {k}")
     outer = indices.rank - 1
     flat = _tuples(d, indices, depth)
+    for k in range(batch, batch + depth):
+        _require_elements(d, x.shape[k], indices.shape[:-1], f"dimension {k}")
 
     def body(*i: Expr) -> Expr:
         entries = tuple(
             picked(d, flat[k], (*i[:outer], const(k)), x.shape[batch + k], f"dimension {batch + k}")
             for k in range(depth)
         )
-        return x[(*i[:batch], *entries, *i[outer:])]
+        value = x[(*i[:batch], *entries, *i[outer:])]
+        return guarded(value, *zip(entries, x.shape[batch : batch + depth], strict=True))
 
     return d.compute((*indices.shape[:-1], *x.shape[batch + depth :]), body)
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import TRUE, Const, Expr, both, cast, const, maximum, minimum, select
+from tilewright.expr.prover import prove
 from tilewright.ops.axes import axes_of
 from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.inside import guarded, limited
 from tilewright.ops.pointwise import expect_type, scalar
 
 _MODES = ("constant", "edge", "reflect", "wrap")
@@ -18,6 +20,10 @@ class Border:
 
     before: Expr
     after: Expr
+
+    def kept(self, size: Expr) -> Expr:
+        """How many elements of a dimension negative widths leave."""
+        return size + minimum(self.before, 0) + minimum(self.after, 0)
 
     def adds(self) -> tuple[bool, bool]:
         """Whether each side may add elements: it is not a literal of 0 or less."""
@@ -48,15 +54,16 @@ def pad(d: Definition) -> Operand:
     if not borders:
         return d.view(x, x.shape)
     value = _value(d, x)
+    if mode != "constant":
+        _require_elements(d, x, borders, mode)
 
     def body(*i: Expr) -> Expr:
         source = tuple(p - borders[k].before if k in borders else p for k, p in enumerate(i))
         if mode == "constant":
             inside = both(*(_inside(source[k], border, x.shape[k]) for k, border in borders.items()))
             return select(inside, x[source], value)
-        return x[tuple(
-            _folded(mode, p, borders[k], x.shape[k]) if k in borders else p for k, p in enumerate(source)
-        )]  # fmt: skip
+        place = tuple(_folded(mode, p, borders[k], x.shape[k]) if k in borders else p for k, p in enumerate(source))
+        return guarded(x[place], *((place[k], x.shape[k]) for k, border in borders.items() if any(border.adds())))
 
     return d.compute(sizes, body)
 
@@ -74,6 +81,14 @@ def _borders(d: Definition, x: Operand) -> dict[int, Border]:
         raise ShapeError(f"pads: expected {2 * len(axes)} numbers, got {len(widths)}", where=f"node {d.label}")
     pairs = zip(axes, widths[: len(axes)], widths[len(axes) :], strict=True)
     return {k: Border(a, b) for k, a, b in pairs if not (a is const(0) and b is const(0))}
+
+
+def _require_elements(d: Definition, x: Operand, borders: dict[int, Border], mode: str) -> None:
+    """A border repeats elements: there must be some, for "wrap" some that its negative widths leave."""
+    for k, border in borders.items():
+        if any(border.adds()):
+            left = border.kept(x.shape[k]) if mode == "wrap" else x.shape[k]
+            d.require(left >= 1, f"dimension {k}: no elements that a border could repeat")
 
 
 def _value(d: Definition, x: Operand) -> Expr:
@@ -95,7 +110,7 @@ def _folded(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
     """The position inside the dimension that a position in the border repeats."""
     before, after = border.adds()
     if mode == "wrap":
-        return position % size if before or after else position
+        return _wrapped(position, border, size) if before or after else position
     if mode == "edge":
         position = maximum(position, 0) if before else position
         return minimum(position, size - 1) if after else position
@@ -104,4 +119,16 @@ def _folded(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
     if after:
         position = select(position < size, position, (size - 1) * 2 - position)
     # Only the call knows that a border is below a symbolic size: the limits keep every read inside all the same.
-    return maximum(minimum(position, size - 1), 0) if before or after else position
+    return limited(position, size) if before or after else position
+
+
+def _wrapped(position: Expr, border: Border, size: Expr) -> Expr:
+    """The position on a ring of the elements that negative widths leave: ONNX removes them first."""
+    kept = border.kept(size)
+    if kept is size:
+        return position % size
+    first = maximum(-border.before, 0)
+    if prove(kept >= 1):
+        return first + (position - first) % kept
+    # Only the call knows that elements are left.
+    return limited(first + (position - first) % maximum(kept, 1), size)

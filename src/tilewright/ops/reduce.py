@@ -157,6 +157,7 @@ def arg_extreme(d: Definition) -> Operand:
     x = d.input(0)
     axis = d.axis(d.attr_int("axis", 0), x.rank)
     last = bool(d.attr_int("select_last_index", 0))
+    d.require(x.shape[axis] >= 1, f"dimension {axis} has no elements, and so no extreme")
     best = reduced(d, x, (axis,), Reducer.MAX if d.op_type == "ArgMax" else Reducer.MIN, lambda i: x[i])
 
     def position(i: tuple[Expr, ...]) -> Expr:

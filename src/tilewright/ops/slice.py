@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, cast, ceildiv, const, maximum, minimum, select
+from tilewright.expr.prover import prove
 from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.inside import guarded, limited, stays_inside
 
 _FAR = 1 << 31
 """Bounds of this magnitude mean "to the end" in every exporter."""
@@ -22,7 +24,9 @@ class Range:
 
 
 def resolved(start: Expr, end: Expr, step: int, size: Expr) -> Range:
-    """The range that Python's slice `start:end:step` takes of a dimension; no clamp stays where it is provably idle.
+    """The range of a dimension between two bounds, limited as ONNX says; no clamp stays where it is provably idle.
+
+    It is Python's slice `start:end:step`, but that going backwards from before the first element starts at the first.
 
     Args:
         start, end: int64; negative ones count from the end.
@@ -32,10 +36,28 @@ def resolved(start: Expr, end: Expr, step: int, size: Expr) -> Range:
     if step > 0:
         first = _clamped(start, size, const(0), size)
         last = _clamped(end, size, const(0), size)
-        return Range(first, step, maximum(ceildiv(last - first, step), 0))
-    first = _clamped(start, size, const(0), size - 1)
-    last = _clamped(end, size, const(-1), size - 1)
-    return Range(first, step, maximum(ceildiv(first - last, -step), 0))
+    else:
+        first = _clamped(start, size, const(0), size - 1)
+        last = _clamped(end, size, const(-1), size - 1)
+    order = _order(start, end)
+    if order is not None and (order <= 0 if step > 0 else order >= 0 and _counts_from_front(start)):
+        return Range(const(0), step, const(0))
+    count = ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step)
+    if order is None:
+        count = maximum(count, 0)
+    # The limits of a range that goes backwards are those of a dimension with elements.
+    return Range(first, step, count if step > 0 or prove(size >= 1) else minimum(count, size))
+
+
+def _order(start: Expr, end: Expr) -> int | None:
+    """end - start of two literals that count from the same end of a dimension; it tells which comes first."""
+    if not isinstance(start, Const) or not isinstance(end, Const) or (start.value < 0) != (end.value < 0):
+        return None
+    return int(end.value) - int(start.value)
+
+
+def _counts_from_front(bound: Expr) -> bool:
+    return isinstance(bound, Const) and bound.value >= 0
 
 
 def _clamped(bound: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
@@ -92,10 +114,21 @@ def sliced(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
     sizes = tuple(kept[k].size if k in kept else n for k, n in enumerate(x.shape))
 
     def body(*i: Expr) -> Expr:
-        return x[_source(i, kept)]
+        source, doubtful = _source(i, x.shape, kept)
+        return guarded(x[source], *doubtful)
 
     return d.compute(sizes, body)
 
 
-def _source(i: Sequence[Expr], ranges: dict[int, Range]) -> tuple[Expr, ...]:
-    return tuple(ranges[k].start + index * ranges[k].step if k in ranges else index for k, index in enumerate(i))
+def _source(
+    i: Sequence[Expr], shape: Sequence[Expr], ranges: dict[int, Range]
+) -> tuple[tuple[Expr, ...], tuple[tuple[Expr, Expr], ...]]:
+    """The indices that are read, limited where they are not proved to lie inside, and the (position, size)s of those."""
+    source = list(i)
+    doubtful: list[tuple[Expr, Expr]] = []
+    for k, r in ranges.items():
+        source[k] = r.start + i[k] * r.step
+        if not stays_inside(source[k], shape[k], i[k], r.size):
+            source[k] = limited(source[k], shape[k])
+            doubtful.append((source[k], shape[k]))
+    return tuple(source), tuple(doubtful)

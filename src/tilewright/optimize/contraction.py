@@ -100,9 +100,9 @@ def chunk_of(node: Block) -> tuple[int, int] | None:
 
 
 def best_plan(node: Block, final: Block, task: Task) -> Plan | None:
-    """The plan of the highest score, or None."""
+    """The plan of the highest score, or None; an empty axis has no tile, and nothing to gain from one."""
     pair = factors(node)
-    if pair is None:
+    if pair is None or any(is_literal(i.extent, 0) for i in (*node.iters, *final.iters)):
         return None
     plans = [
         plan

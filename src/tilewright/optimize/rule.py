@@ -4,8 +4,10 @@ Nothing is searched and nothing measured; the rule looks at strides and extents 
 last resort of every pipeline.
 """
 
+from math import isqrt, prod
+
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Const, Expr, Var, loads
+from tilewright.expr.nodes import Binary, Const, Expr, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.contraction import contract
@@ -21,6 +23,9 @@ from tilewright.optimize.nest import (
 )
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
+
+LONG_SUM = 64
+"""Additions one after the other beyond which a sum is accumulated in chunks, to keep its rounding error small."""
 
 MAX_UNROLLED_REDUCTION = 36
 """Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
@@ -94,9 +99,14 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     if not outer:
         _reduce_to_scalar(s, block, task)
         return
+    chunk = chunk_of(node, 4 * task.target.lanes(32) if lane is None else 1)
+    partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
     if lane is None:
         s.do("compute_at", block, outer[-1])
-        _reduction_lanes(s, block, task)
+        if partial is None:
+            _reduction_lanes(s, block, task)
+        else:
+            _total_of_chunks(s, block, partial, task)
         parallelize(s, list(outer))
         return
     position = spatial.index(lane)
@@ -109,6 +119,38 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
         s.do("vectorize", inner)
         return
     s.do("compute_at", block, order[-2])
+    names = _lanes_of_results(s, block)
+    if partial is not None:
+        s.do("compute_at", partial, names.reduce[0])
+        _lanes_of_results(s, partial)
+    else:
+        _unroll_window(s, names.reduce)
+    s.do("vectorize", inner)
+    parallelize(s, order[:-1])
+
+
+def chunk_of(node: Block, lanes: int) -> tuple[int, int] | None:
+    """(reduction axis, steps) of the chunks in which a long sum is accumulated; None for a short or symbolic one.
+
+    A chain of n additions loses up to n roundings, chunks of about the square root of n twice that root. `lanes` sums run
+    beside each other already.
+    """
+    extents = [int(i.extent.value) if isinstance(i.extent, Const) else 0
+               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
+    total = prod(extents)
+    value = node.body.value
+    is_sum = isinstance(value, Binary) and value.op == "add" and value.dtype.is_float
+    if not is_sum or total // lanes <= LONG_SUM:
+        return None
+    axis = max(range(len(extents)), key=lambda k: extents[k])
+    rest = total // extents[axis]
+    wanted = lanes * isqrt(total // lanes)
+    fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0 and wanted <= 4 * d * rest <= 16 * wanted]
+    return (axis, min(fits, key=lambda d: abs(d * rest - wanted))) if fits else None
+
+
+def _lanes_of_results(s: Schedule, block: str) -> Names:
+    """A tile of results in registers, its reduction loops outside and its lanes inside."""
     s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
     names = Names.of(s, block)
     if names.reduce and names.spatial:
@@ -116,9 +158,16 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     (init,) = new_blocks(s, "decompose_reduction", block, names.reduce[0])
     for x in (*names.spatial, *Names.of(s, init).spatial):
         s.do("vectorize", x)
-    _unroll_window(s, names.reduce)
-    s.do("vectorize", inner)
-    parallelize(s, order[:-1])
+    return names
+
+
+def _total_of_chunks(s: Schedule, block: str, partial: str, task: Task) -> None:
+    """One result: the sums of chunks, each made along lanes, added up."""
+    s.do("set_scope", buffer_of(s, block), Scope.STACK)
+    names = Names.of(s, block)
+    s.do("decompose_reduction", block, names.reduce[0])
+    s.do("compute_at", partial, names.reduce[0])
+    _reduction_lanes(s, partial, task)
 
 
 def _reduction_lane(node: Block, lanes: int) -> Var | None:

@@ -204,7 +204,7 @@ class Executable:
         sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
         raise_problems(problems)
         if self._only is None:
-            return self._run_steps(dict(arrays), sizes)
+            return self._run_steps(arrays, sizes)
         inputs = list(arrays.values())
         plan = self._only.plan(sizes)
         remember(self._plans, tuple(array.shape for array in inputs), plan)

@@ -18,7 +18,7 @@ ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | 
 """What the `shapes` argument takes for one dimension, or for all dimensions of one input."""
 
 MAX_SIZE = 2**24 - 1
-"""Default upper end of a dimension: exact in float32, and products of a few sizes fit int64."""
+"""Default upper end of a dimension: exact in float32. Products of such sizes need not fit int64; calls check them."""
 
 _LARGEST = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
