@@ -58,6 +58,16 @@ def test_a_workspace_that_wraps() -> None:
     assert executable(*small) == 4.0
 
 
+def test_a_reduction_that_never_ends() -> None:
+    nodes = [helper.make_node("Sum", ["a", "b", "c"], ["s"]), helper.make_node("ReduceSum", ["s"], ["y"], keepdims=0)]
+    inputs = [models.value("a", ["n", 1, 1]), models.value("b", [1, "m", 1]), models.value("c", [1, 1, "k"])]
+    executable = tilewright.compile(models.model(nodes, inputs, [models.value("y", [])]), threads=1)
+    n = 1 << 22
+    with pytest.raises(ShapeError, match=f"call: .*2.46 bytes or 2.62 operations: n={n}, m={n}, k={n}; feed smaller"):
+        executable(*(np.ones(s, np.float32) for s in ((n, 1, 1), (1, n, 1), (1, 1, n))))
+    assert executable(*(np.full(s, 0.5, np.float32) for s in ((2, 1, 1), (1, 3, 1), (1, 1, 5)))) == 45.0
+
+
 @pytest.mark.parametrize(("shapes", "kind"), [([1], "list"), ("batch:1", "str"), (7, "int"), ([], "list")])
 def test_shapes_that_are_no_mapping(shapes: object, kind: str) -> None:
     with pytest.raises(OptionError) as caught:

@@ -188,3 +188,16 @@ def test_command_line_that_is_no_pair(option):
 def test_command_line_with_a_name_twice():
     with pytest.raises(OptionError, match="--shape: 'n' is given twice"):
         parse_shape_options(["n:3", "n:4"])
+
+
+@pytest.mark.parametrize(("shapes", "shown"), [({"batch": "lots"}, "batch"), ({"x": "lots"}, "x")])
+def test_a_typing_error_is_no_new_name(shapes, shown):
+    fails(
+        two_inputs(["batch"], ["s"]) if shown == "batch" else two_inputs([None], ["s"]), shapes,
+        f"[option] argument shapes, dimension '{shown}': 'lots' is neither a size or range nor a dimension of the "
+        "model; use a size (8), a range ('1..64'), '*', or the name of a dimension of equal size",
+    )  # fmt: skip
+
+
+def test_a_dimension_equals_another():
+    assert shapes_of(two_inputs(["batch"], ["s"]), {"batch": "s"})[0] == ["[s]", "[s]"]

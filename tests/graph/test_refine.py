@@ -10,7 +10,7 @@ from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Const, Var, const, maximum, minimum
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
-from tilewright.graph.refine import refined_symbols, with_symbols
+from tilewright.graph.refine import MAX_SIZE, refined_symbols, with_symbols
 
 N, M, H = Var("n", 1, 1000), Var("m", 0, 64), Var("h", 1, 10**6)
 GRAPH = Graph(
@@ -84,3 +84,20 @@ def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
         return
     left = {new.value} if isinstance(new, Const) else set(range(new.lo, new.hi + 1))
     assert left == holds
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((1, MAX_SIZE), (0, 9), ("b", 0, 9)),
+        ((0, 9), (1, MAX_SIZE), ("a", 0, 9)),
+        ((1, MAX_SIZE), (1, 10**8), ("b", 1, 10**8)),
+        ((1, MAX_SIZE), (0, MAX_SIZE), ("a", 0, MAX_SIZE)),
+        ((2, MAX_SIZE), (1, 9), ("a", 2, 9)),
+    ],
+)
+def test_a_declared_range_wins_over_an_assumed_one(first, second, expected):
+    a, b = Var("a", *first), Var("b", *second)
+    graph = Graph("g", (Value("x", TensorType(dtype.float32, (a, b))),), (), {}, (), (a, b))
+    mapping = refined_symbols(graph, [Constraint(a.equals(b), "sum")])
+    assert {mapping.get(v, v) for v in (a, b)} == {Var(*expected)}

@@ -3,12 +3,25 @@ steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import groupby
+from operator import mul
 from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.plan import Call, Copy, Input, Location, Output, Segment, Weight, Workspace
+from tilewright.codegen.plan import (
+    MAX_BYTES,
+    MAX_NUMBER,
+    Call,
+    Copy,
+    Input,
+    Location,
+    Output,
+    Segment,
+    Weight,
+    Workspace,
+)
 from tilewright.driver.kernels import BoundKernel, BoundUnit
 from tilewright.driver.naming import Names, dims, spec
 from tilewright.driver.offline import evaluate_packed
@@ -16,7 +29,7 @@ from tilewright.driver.weights import WeightPool
 from tilewright.errors import InternalError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Expr, Var, const, free_vars
 from tilewright.expr.printer import show
 from tilewright.graph.memory import (
     Access,
@@ -194,17 +207,19 @@ def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, .
 
 
 def _sizes(run: Run, scratch: Sequence[Mapping[str, Buffer]]) -> tuple[Expr, ...]:
-    """Bytes of every buffer of a run, and the extents of its kernels' loops, which have to be countable too."""
+    """Bytes of every buffer of a run, and how often its kernels' bodies run, scaled so that both have one limit."""
     found = [b for _, b in (*run.inputs, *run.outputs)]
-    extents: list[Expr] = []
+    counts: list[Expr] = []
     for unit, own in zip(run.units, scratch, strict=True):
         if isinstance(unit, View):
             found += (unit.source, unit.output)
         else:
             found += (*unit.kernel.arguments, *own.values())
-            extents += [a.extent for s in unit.kernel.stages for a in (*s.axes, *s.reduce_axes)]
+            for stage in unit.kernel.stages:
+                count = reduce(mul, (a.extent for a in (*stage.axes, *stage.reduce_axes)), const(1))
+                counts.append(count // (MAX_NUMBER // MAX_BYTES))
     bytes_ = [b.size * b.dtype.bytes for b in found]
-    return tuple(dict.fromkeys(e for e in (*bytes_, *extents) if free_vars(e)))
+    return tuple(dict.fromkeys(e for e in (*bytes_, *counts) if free_vars(e)))
 
 
 def _scratch(index: int, unit: NativeUnit) -> dict[str, Buffer]:

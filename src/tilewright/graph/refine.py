@@ -16,6 +16,10 @@ from tilewright.expr.simplify import substitute
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
 
+MAX_SIZE = 2**24 - 1
+"""Upper end of a dimension of which nothing is said: exact in float32. Products of such sizes need not fit int64; calls
+check them."""
+
 
 def refined_symbols(graph: Graph, constraints: Sequence[Constraint]) -> dict[Var, Expr]:
     """What symbols must be: the same symbol with a narrower range, another symbol, or a literal.
@@ -101,15 +105,27 @@ def _without(p: Polynomial, atom: Expr) -> Polynomial:
     return result
 
 
+def _is_default(v: Var) -> bool:
+    """Whether a range is an assumption rather than what somebody said."""
+    return v.hi == MAX_SIZE and v.lo in (0, 1)
+
+
 def _unified(first: Var, second: Var, graph: Graph) -> Mapping[Var, Expr] | str:
+    """One symbol for two: one whose range is declared, with its name, takes the place of one whose range is assumed."""
+    if _is_default(first) != _is_default(second):
+        assumed, declared = (first, second) if _is_default(first) else (second, first)
+        return {assumed: declared}
+    if _is_default(first):
+        one = Var(first.name, min(first.lo or 0, second.lo or 0), MAX_SIZE)
+        return {v: one for v in (first, second) if v is not one}
     low = max(first.lo or 0, second.lo or 0)
     ends = [h for h in (first.hi, second.hi) if h is not None]
     high = min(ends) if ends else None
     if high is not None and low > high:
         names = " and ".join(f"'{_shown(v, graph)}'" for v in (first, second))
         return f"dimensions {names} must be equal, but their ranges have no size in common"
-    one: Expr = const(low) if low == high else Var(first.name, low, high)
-    return {v: one for v in (first, second) if v is not one}
+    both: Expr = const(low) if low == high else Var(first.name, low, high)
+    return {v: both for v in (first, second) if v is not both}
 
 
 def _shown(symbol: Var, graph: Graph) -> str:

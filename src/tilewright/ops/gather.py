@@ -88,10 +88,9 @@ def gather_elements(d: Definition) -> Operand:
         # Two symbols that only the call compares: the limit keeps every read inside, whatever the call finds.
         inside = tuple(k if prove(m <= n) else limited(k, n) for k, m, n in zip(i, indices.shape, x.shape, strict=True))
         place = with_axis(inside, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))
-        doubtful = [
-            k for k, (m, n) in enumerate(zip(indices.shape, x.shape, strict=True)) if k == axis or not prove(m <= n)
-        ]
-        return guarded(x[place], *((place[k], x.shape[k]) for k in doubtful))
+        sizes = zip(place, indices.shape, x.shape, strict=True)
+        doubtful = [(p, n) for k, (p, m, n) in enumerate(sizes) if k == axis or not prove(m <= n)]
+        return guarded(x[place], *doubtful)
 
     return d.compute(indices.shape, body)
 

@@ -123,7 +123,7 @@ def sliced(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
 def _source(
     i: Sequence[Expr], shape: Sequence[Expr], ranges: dict[int, Range]
 ) -> tuple[tuple[Expr, ...], tuple[tuple[Expr, Expr], ...]]:
-    """The indices that are read, limited where they are not proved to lie inside, and the (position, size)s of those."""
+    """The indices that are read, limited where they are not proved to lie inside, and (position, size) of those."""
     source = list(i)
     doubtful: list[tuple[Expr, Expr]] = []
     for k, r in ranges.items():

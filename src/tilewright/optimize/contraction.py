@@ -27,7 +27,7 @@ MASKED = 0.8
 """What is left of the speed when the lane operand is loaded under a mask in every step."""
 
 CHUNK = 128
-"""Steps of a reduction after which the accumulators are added to the total: limits the rounding error at little cost."""
+"""Steps of a reduction after which the accumulators are added to the total: limits the rounding error cheaply."""
 
 SHORTEST = 32
 """Chunks shorter than this would spend their time on adding up."""

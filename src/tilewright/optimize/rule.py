@@ -132,8 +132,8 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
 def chunk_of(node: Block, lanes: int) -> tuple[int, int] | None:
     """(reduction axis, steps) of the chunks in which a long sum is accumulated; None for a short or symbolic one.
 
-    A chain of n additions loses up to n roundings, chunks of about the square root of n twice that root. `lanes` sums run
-    beside each other already.
+    A chain of n additions loses up to n roundings, chunks of about the square root of n twice that root. `lanes` sums
+    run beside each other already.
     """
     extents = [int(i.extent.value) if isinstance(i.extent, Const) else 0
                for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip

@@ -106,9 +106,9 @@ def check_initialised_once(node: Block, around: Sequence[For], outer: For) -> li
 
 
 def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None) -> Func:
-    """Reduces in two levels: partial results over chunks of `factor` steps of one reduction axis, and their combination.
+    """Reduces in two levels: partial results over chunks of `factor` steps of one reduction axis, then over them.
 
-    Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor (and the other axes) of f(s, ko*factor + ki).
+    Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki).
     Floating-point sums are reassociated: shorter chains of additions, so a smaller rounding error.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,

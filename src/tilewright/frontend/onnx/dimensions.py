@@ -13,12 +13,10 @@ from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import identifier
+from tilewright.graph.refine import MAX_SIZE
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """What the `shapes` argument takes for one dimension, or for all dimensions of one input."""
-
-MAX_SIZE = 2**24 - 1
-"""Default upper end of a dimension: exact in float32. Products of such sizes need not fit int64; calls check them."""
 
 _LARGEST = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
@@ -126,13 +124,13 @@ class _Dimensions:
             spec = next((s for s in self.specs if s.name == name), None)
             entries = _entries(option)
             if spec is not None and (entries is not None or (self._key(name) is None and len(spec.dims or ()) == 1)):
-                self._apply_to_input(spec, [option] if entries is None else entries, given)
+                self._apply_to_input(spec, [self._sized(option, name)] if entries is None else entries, given)
             elif (key := self._key(name)) is not None:
                 if entries is not None:
                     raise OptionError(
                         f"expected one size or range for dimension '{name}', got {option!r}", where=_WHERE
                     )
-                self._apply(key, _wish(option, name), given)
+                self._apply(key, _wish(self._sized(option, name), name), given)
             elif spec is not None:
                 raise OptionError(
                     f"expected {_count(spec)} for input '{name}', got {option!r}",
@@ -142,6 +140,17 @@ class _Dimensions:
             else:
                 raise self._unknown(name)
         return self
+
+    def _sized(self, option: ShapeOption, shown: str) -> ShapeOption:
+        """An option for one dimension, which says something about its size: a typing error is no new name."""
+        wish = _wish(option, shown)
+        if wish.name is not None and (wish.lo, wish.hi) == (None, None) and self._key(wish.name) is None:
+            raise OptionError(
+                f"{option!r} is neither a size or range nor a dimension of the model",
+                where=f"{_WHERE}, dimension '{shown}'",
+                hint="use a size (8), a range ('1..64'), '*', or the name of a dimension of equal size",
+            )
+        return option
 
     def _key(self, name: str) -> str | None:
         for key, shown in self.shown.items():
