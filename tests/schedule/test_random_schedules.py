@@ -83,6 +83,8 @@ def arguments(draw: st.DrawFn, primitive: str, func: Func) -> tuple[object, ...]
         case "pack":
             p = draw(st.sampled_from(func.params))
             return draw(st.sampled_from(names)), p.name, draw(st.integers(0, p.rank - 1)), draw(st.integers(1, 5))
+        case "rfactor":
+            return draw(st.sampled_from(names)), 0, draw(st.sampled_from([1, 2, 3, 5]))
         case "decompose_reduction" | "compute_at":
             return draw(st.sampled_from(names)), loop
         case _:

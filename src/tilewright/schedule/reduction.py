@@ -112,7 +112,7 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     Floating-point sums are reassociated: shorter chains of additions, so a smaller rounding error.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    has its nest to itself without a predicate, and `factor` divides the extent of the axis.
+    has its untransformed nest to itself, and `factor` divides the extent of the axis.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
@@ -195,6 +195,11 @@ def check_factorable(
         raise ScheduleError("its init was taken out, or it has a predicate", where=place)
     if around and len(blocks(around[0])) != 1:
         raise ScheduleError("other blocks share its loops", where=place)
+    extents = {x.var: x.extent for x in around}
+    if [i.binding for i in node.iters] != [x.var for x in around] or any(
+        i.extent is not extents[v] for i in node.iters if isinstance(v := i.binding, Var)
+    ):
+        raise ScheduleError("its loops were changed; reduce in two levels first", where=place)
     value, own = node.body.value, Load(node.body.buffer, node.body.indices)
     if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
         raise ScheduleError("it does not write at its plain iteration variables", where=place)
