@@ -4,7 +4,7 @@ A producer disappears where computing its elements anew costs no more than stori
 consumer that reads every element once, or its body is so cheap that repeating it does not matter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tilewright.expr.buffer import Buffer
@@ -33,9 +33,7 @@ def inline_scalars(program: Program) -> Program:
     def load(x: Load) -> Expr:
         return scalars.get(x.buffer.name, x)
 
-    steps = (
-        replace(s, body=replace_loads(s.body, load)) if isinstance(s, Computation) else s for s in program.steps
-    )
+    steps = (replace(s, body=replace_loads(s.body, load)) if isinstance(s, Computation) else s for s in program.steps)
     return replace(program, steps=tuple(steps))
 
 
@@ -53,7 +51,11 @@ def inline_elementwise(program: Program) -> Program:
             continue
         users = readers.get(producer.output, [])
         targets = [steps[j] for j in users]
-        if not users or not all(isinstance(t, Computation) and _may_inline(producer, t, len(users)) for t in targets):
+        free = is_layout(producer, program.constants)
+        if not users or not all(
+            isinstance(t, Computation) and (_may_inline(producer, t, len(users)) or (free and is_product(t.body)))
+            for t in targets
+        ):
             continue
         for j, target in zip(users, targets, strict=True):
             if isinstance(target, Computation):
@@ -62,6 +64,14 @@ def inline_elementwise(program: Program) -> Program:
         for b in producer.inputs:
             readers[b] = sorted({*readers[b], *users} - {k})
     return replace(program, steps=tuple(s for s in steps if s is not None))
+
+
+def is_layout(c: Computation, constants: Container[str]) -> bool:
+    """Whether a computation only puts a constant's elements elsewhere (a transposition): contractions choose the layout
+    of constant operands themselves, so they may as well read the original."""
+    return (
+        isinstance(c.body, Load) and c.body.buffer.name in constants and all(isinstance(i, Var) for i in c.body.indices)
+    )
 
 
 def _may_inline(producer: Computation, consumer: Computation, users: int) -> bool:
