@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", help="only these, separated by commas")
     parser.add_argument("--rebuild", action="store_true", help="export models again that are in the cache")
     parser.add_argument("--threads", type=int, default=2, help="threads of both engines (default: 2)")
-    parser.add_argument("--seeds", type=int, default=0, help="verify: inputs per shape (default: 12; 4 above 32 MiB)")
+    parser.add_argument("--seeds", type=int, default=0, help="verify: inputs per shape (default: 4; 12 below 2 MiB)")
     parser.add_argument("--quick", action="store_true", help="bench: only the first shape of each model")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md even from some models only")

@@ -52,7 +52,7 @@ def relative_error(actual: NDArray[np.generic], reference: NDArray[np.generic]) 
     return float(error.max() / (np.abs(exact).max() or 1.0))
 
 
-SMALL = 32 << 20
+SMALL = 2 << 20
 """Bytes below which a model is quick enough for more inputs per shape."""
 
 
