@@ -3,7 +3,7 @@
     python -m benchmarks.zoo build  [--models a,b] [--rebuild]
     python -m benchmarks.zoo list
     python -m benchmarks.zoo ops    [--models a,b]
-    python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--seeds N] [--json FILE] [--write]
+    python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--seeds 4] [--json FILE] [--write]
     python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--quick]   [--json FILE] [--write]
 
 Models that are not in the cache yet are built first. A run over the whole zoo (or with --write) puts its table into
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", help="only these, separated by commas")
     parser.add_argument("--rebuild", action="store_true", help="export models again that are in the cache")
     parser.add_argument("--threads", type=int, default=2, help="threads of both engines (default: 2)")
-    parser.add_argument("--seeds", type=int, default=0, help="verify: inputs per shape (default: 4; 12 below 2 MiB)")
+    parser.add_argument("--seeds", type=int, default=4, help="verify: random inputs per shape (default: 4)")
     parser.add_argument("--quick", action="store_true", help="bench: only the first shape of each model")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md even from some models only")

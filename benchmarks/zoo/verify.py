@@ -6,7 +6,6 @@ value of the reference. Tilewright passes where its error is at most 4 times ONN
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,19 +51,9 @@ def relative_error(actual: NDArray[np.generic], reference: NDArray[np.generic]) 
     return float(error.max() / (np.abs(exact).max() or 1.0))
 
 
-SMALL = 2 << 20
-"""Bytes below which a model is quick enough for more inputs per shape."""
-
-
-def weight_bytes(path: Path) -> int:
-    """Return the size of a model with its external data."""
-    return sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file())
-
-
 def verify_model(name: str, threads: int, seeds: int, emit: Emit) -> None:
     """Check one model at all of its shapes, emitting one event per shape (and one for the compilation)."""
     model = MODELS[name]
-    seeds = seeds or (12 if weight_bytes(model.path) < SMALL else 4)
     compiled = tilewright_engine(model, threads)
     emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
     theirs = onnxruntime_engine(model.path, threads)
