@@ -87,6 +87,12 @@ class TargetError(TilewrightError):
     code = "target"
 
 
+class MachineError(TilewrightError):
+    """A description of a machine that can't be read or is impossible, or a calibration that can't be trusted."""
+
+    code = "machine"
+
+
 class UnsupportedError(TilewrightError):
     """The compiler can't express this operator with these inputs; the reference evaluator runs it instead."""
 
@@ -109,6 +115,12 @@ class VerifyError(TilewrightError):
     """Loop IR that is not well-formed: types, bounds, scopes, races, use before definition."""
 
     code = "verify"
+
+
+class LayoutError(TilewrightError):
+    """A layout primitive that does not fit the shape, or a layout that is read wrongly; names dimension and sizes."""
+
+    code = "layout"
 
 
 class ScheduleError(TilewrightError):

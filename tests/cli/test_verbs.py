@@ -463,3 +463,23 @@ def test_progress_is_told_after_a_while(folder, tmp_path, capsys, monkeypatch):
     code, _, err = run(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "m.tw")
     assert code == 0
     assert "0 s: kernels 0/" in err
+
+
+def test_doctor_machine(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    picture = tmp_path / "roof.svg"
+    code, out, _ = run(capsys, "doctor", "--machine", "--target", "aarch64", "--json", "--svg", str(picture))
+    data = json.loads(out)
+    assert code == 0
+    assert (data["name"], data["file"]) == ("aarch64", None)
+    assert [level["name"] for level in data["levels"]] == ["L1", "L2", "L3", "memory"]
+    assert picture.read_text().startswith("<svg")
+    code, out, _ = run(capsys, "doctor", "--machine")
+    assert code == 0
+    assert "GFLOP/s on one core" in out
+    code, _, err = run(capsys, "doctor", "--calibrate", "--target", "x86-64-v2")
+    assert code == 1
+    assert "only this machine can be measured" in err
+    code, _, err = run(capsys, "doctor", "--machine", "--svg", str(tmp_path / "no" / "roof.svg"))
+    assert code == 1
+    assert "cannot be written" in err

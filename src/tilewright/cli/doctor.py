@@ -5,10 +5,12 @@ import os
 import platform
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
-from tilewright.cli.common import Result, Verbs, size_text
+from tilewright.cli.common import Result, Verbs, add_threads_option, size_text
+from tilewright.cli.machine import machine_model
 from tilewright.errors import OptionError
 from tilewright.machine import Target, host, thread_count
 from tilewright.machine.threads import VARIABLES
@@ -21,11 +23,22 @@ PACKAGES = ("numpy", "llvmlite", "onnx", "ml_dtypes", "onnxruntime", "torch", "h
 def add(verbs: Verbs) -> argparse.ArgumentParser:
     """Adds the verb to a parser."""
     parser = verbs.add_parser("doctor", help="describe this machine and installation", description=__doc__)
+    parser.add_argument(
+        "--machine", action="store_true", help="the description of the machine that programs are constructed for"
+    )
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure peak, bandwidths and latencies (some seconds) and keep them"
+    )
+    parser.add_argument("--target", default="host", metavar="NAME", help="describe the machine of another target")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the machine's roofline")
+    add_threads_option(parser)
     return parser
 
 
 def execute(options: argparse.Namespace) -> Result:
     """Collects the facts."""
+    if options.machine or options.calibrate or options.svg is not None:
+        return machine_model(options)
     data = facts()
     return Result(data, _text(data), optional=False)
 

@@ -6,7 +6,7 @@ LLVM's JIT linker places the code, resolves libc and libm against the process an
 
 import ctypes
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ArtifactError
@@ -54,10 +54,18 @@ def link(code: bytes, prefixes: Iterable[str], where: str) -> Library:
     Raises:
         ArtifactError: the code is no object file for this machine, or needs or lacks a function.
     """
+    return link_functions(code, [name for prefix in prefixes for name in entry_names(prefix)], where)
+
+
+def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:
+    """Link object code for this machine and look functions up by name.
+
+    Raises:
+        ArtifactError: the code is no object file for this machine, or needs or lacks a function.
+    """
     import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
 
     omp = openmp()
-    names = [name for prefix in prefixes for name in entry_names(prefix)]
     # a linker of its own per library: an object's functions have the same names in every artifact
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

@@ -1,0 +1,71 @@
+"""`tilewright doctor --machine`: the machine as the cost model sees it, calibrated on demand, with its roofline."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tilewright.cli.common import Result, size_text
+from tilewright.errors import OptionError
+from tilewright.machine import Target, thread_count
+from tilewright.machine.model import Machine, to_json
+from tilewright.machine.stored import calibration_path, machine_for, store
+from tilewright.report.roofline import roofline
+
+
+def machine_model(options: argparse.Namespace) -> Result:
+    """Describes, and on demand measures and draws, the machine of a target.
+
+    Raises:
+        MachineError: the machine is busy, or a stored calibration is damaged.
+        OptionError: calibration of another machine than this one, or a picture that can't be written.
+    """
+    target = Target.parse(options.target)
+    threads = thread_count(options.threads)
+    place = ""
+    if options.calibrate:
+        machine, place = _calibrated(target, threads)
+    else:
+        machine = machine_for(target)
+        place = str(calibration_path()) if machine.name.endswith("(calibrated)") else ""
+    cores = min(threads, machine.cores)
+    if options.svg is not None:
+        _write(options.svg, roofline(machine, cores))
+    data = {**json.loads(to_json(machine)), "file": place or None}
+    return Result(data, _text(machine, cores, place), optional=False)
+
+
+def _calibrated(target: Target, threads: int) -> tuple[Machine, str]:
+    if target != Target.host():
+        what = f"only this machine can be measured, its target is {Target.host()}"
+        raise OptionError(what, where=f"--target {target}", hint="leave --target out")
+    from tilewright.measure.calibrate import calibrate  # here because `doctor` alone should not load LLVM's linker
+
+    machine = calibrate(threads, lambda line: print(line, file=sys.stderr))
+    return machine, str(store(machine))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"cannot be written: {error.strerror}", where=f"--svg {path}") from error
+
+
+def _text(machine: Machine, cores: int, place: str) -> str:
+    source = f"measured, {place}" if place else "a description that came with the package"
+    lines = [
+        f"machine     {machine.name} ({source})",
+        f"cores       {machine.cores} at {machine.ghz:g} GHz",
+        f"vectors     {machine.vector_registers} of {machine.vector_bits} bits, {machine.fma_pipes} multiply-adds"
+        f" per cycle, result after {machine.fma_cycles} cycles",
+        f"peak        {machine.gflops(1):.4g} GFLOP/s on one core, {machine.gflops(cores):.4g} on {cores}",
+        f"threads     {machine.sync_us:g} us to start and join",
+        "level          bytes   line  ways   latency   one core   all cores",
+    ]
+    lines += [
+        f"{x.name:<8}{size_text(x.bytes):>12} {x.line:>6} {x.ways or '-':>5} {x.latency_ns:>6g} ns"
+        f" {x.core_gbs:>6g} GB/s {x.total_gbs:>6g} GB/s"
+        for x in machine.levels
+    ]
+    return "\n".join(lines)

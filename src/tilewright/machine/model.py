@@ -1,0 +1,272 @@
+"""The machine that programs are constructed for: memory levels, units and their speeds, as data.
+
+A `Machine` answers two questions of the cost model: how many floating-point operations per second can the units do,
+and how many bytes per second does each memory level deliver. Descriptions are JSON files (`data/`); reading one checks
+every value, so that nothing impossible reaches the arithmetic. Sizes are bytes, rates GB/s (1e9 bytes), times
+nanoseconds or cycles as the names say.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
+from math import isfinite
+from pathlib import Path
+from typing import Any, cast
+
+from tilewright.errors import MachineError, Problem
+
+FORMAT = 1
+"""Version of the description's format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of memory, as one core sees it.
+
+    Attributes:
+        name: "L1", "L2", "L3", "memory"; for GPUs "register", "shared", "L2", "memory".
+        bytes: capacity of one instance.
+        line: bytes that move together.
+        ways: associativity; 0 where the level is no cache.
+        latency_ns: from asking to having a line that lies here.
+        core_gbs: what one core can read from it.
+        total_gbs: what all cores together can read from it.
+        shared_by: cores that share one instance.
+    """
+
+    name: str
+    bytes: int
+    line: int
+    ways: int
+    latency_ns: float
+    core_gbs: float
+    total_gbs: float
+    shared_by: int
+
+    def gbs(self, cores: int) -> float:
+        """Bytes per nanosecond that `cores` cores together read from it."""
+        return min(self.core_gbs * cores, self.total_gbs)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What only graphics processors have.
+
+    Attributes:
+        multiprocessors: independent processors.
+        registers: 32-bit registers of one.
+        shared_bytes: its shared memory.
+        warp: threads that run in lockstep.
+        max_threads: threads of one block.
+        banks: of shared memory; `bank_bytes` wide each.
+        bank_bytes: width of a bank.
+    """
+
+    multiprocessors: int
+    registers: int
+    shared_bytes: int
+    warp: int
+    max_threads: int
+    banks: int
+    bank_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine.
+
+    Attributes:
+        name: of the description ("x86-64-v4", "zen5", or what a calibration measured).
+        arch: "x86_64", "aarch64" or "nvptx64".
+        cores: cores that one program may use.
+        ghz: clock under sustained vector work.
+        vector_bits: width of a vector register.
+        vector_registers: their number.
+        fma_pipes: fused multiply-adds that start per cycle and core.
+        fma_cycles: cycles until the result of one can be used.
+        load_ports: vector loads per cycle and core.
+        store_ports: vector stores per cycle and core.
+        sync_us: microseconds that starting and joining all threads costs.
+        levels: nearest first; the last one is main memory.
+        gpu: None for processors.
+        identify: processors that the description is for, as "vendor/family/model" (x86) or "implementer/part" (Arm) in
+            the words of /proc/cpuinfo.
+    """
+
+    name: str
+    arch: str
+    cores: int
+    ghz: float
+    vector_bits: int
+    vector_registers: int
+    fma_pipes: int
+    fma_cycles: int
+    load_ports: int
+    store_ports: int
+    sync_us: float
+    levels: tuple[Level, ...]
+    gpu: Gpu | None = None
+    identify: tuple[str, ...] = ()
+
+    def gflops(self, cores: int = 1, bits: int = 32) -> float:
+        """Peak of fused multiply-adds, two operations each, on elements of `bits` bits."""
+        lanes = max(1, self.vector_bits // bits)
+        return 2.0 * lanes * self.fma_pipes * self.ghz * min(cores, self.cores)
+
+    def level(self, name: str) -> Level:
+        """The memory level of that name.
+
+        Raises:
+            MachineError: there is none.
+        """
+        for found in self.levels:
+            if found.name == name:
+                return found
+        known = ", ".join(x.name for x in self.levels)
+        raise MachineError(f"there is no memory level {name!r}; there are {known}", where=f"machine {self.name!r}")
+
+    def with_cores(self, cores: int) -> "Machine":
+        """The same machine restricted to some of its cores."""
+        return replace(self, cores=max(1, min(cores, self.cores)))
+
+
+_POSITIVE = ("bytes", "line", "core_gbs", "total_gbs", "latency_ns", "shared_by", "cores", "ghz", "vector_bits",
+             "vector_registers", "fma_pipes", "fma_cycles", "load_ports", "store_ports", "multiprocessors", "registers",
+             "shared_bytes", "warp", "max_threads", "banks", "bank_bytes")  # fmt: skip
+_ARCHITECTURES = ("x86_64", "aarch64", "nvptx64")
+
+
+def to_json(machine: Machine) -> str:
+    """A description as text; `parse` reads it back to an equal machine."""
+    data = {"format": FORMAT, **asdict(machine)}
+    return json.dumps(data, indent=2) + "\n"
+
+
+def read(path: Path) -> Machine:
+    """The machine that a file describes.
+
+    Raises:
+        MachineError: the file can't be read, or does not describe a possible machine; lists every problem.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise MachineError(f"cannot be read: {error}", where=f"machine file '{path}'") from error
+    return parse(text, f"machine file '{path}'")
+
+
+def parse(text: str, where: str) -> Machine:
+    """The machine that a JSON text describes.
+
+    Raises:
+        MachineError: not JSON, a value is missing, of the wrong type or impossible; lists every problem.
+    """
+    try:
+        data: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(f"is not JSON: {error}", where=where) from error
+    if not isinstance(data, dict):
+        raise MachineError(f"expected an object, got {type(data).__name__}", where=where)
+    reader = _Reader()
+    machine = reader.machine(cast(Mapping[str, Any], data))
+    if reader.problems or machine is None:
+        lines = "".join(f"\n  {p.where}: {p.what}" for p in reader.problems)
+        count = "1 problem" if len(reader.problems) == 1 else f"{len(reader.problems)} problems"
+        raise MachineError(f"{count}{lines}", where=where, hint="see docs/how-to/add-a-machine.md for every field")
+    return machine
+
+
+class _Reader:
+    """Reads fields and collects what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def machine(self, data: Mapping[str, Any]) -> Machine | None:
+        """The machine, or None where a field could not be read."""
+        if data.get("format") != FORMAT:
+            self._wrong("format", f"expected {FORMAT}, got {data.get('format')!r}")
+        listed = data.get("levels")
+        levels: list[Level | None] = []
+        if not isinstance(listed, list) or not listed:
+            self._wrong("levels", "expected a list of at least one memory level")
+        else:
+            levels = [self._record(Level, x, f"levels[{k}]") for k, x in enumerate(cast(list[Any], listed))]
+        gpu = None if data.get("gpu") is None else self._record(Gpu, data["gpu"], "gpu")
+        identify = self._texts("identify", data.get("identify", []))
+        apart = ("levels", "gpu", "identify")
+        plain = {k: v for k, v in data.items() if k not in ("format", *apart)}
+        own = self._values(Machine, plain, "", skip=apart)
+        if self.problems:
+            return None
+        found = tuple(x for x in levels if x is not None)
+        self._consistent(found, nested=gpu is None)
+        if own["arch"] not in _ARCHITECTURES:
+            self._wrong("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
+        if own["vector_bits"] % 64:
+            self._wrong("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
+        return None if self.problems else Machine(**own, levels=found, gpu=gpu, identify=identify)
+
+    def _wrong(self, field: str, what: str) -> None:
+        self.problems.append(Problem("machine", f"field '{field}'", what))
+
+    def _texts(self, place: str, value: Any) -> tuple[str, ...]:
+        listed = cast(list[Any], value) if isinstance(value, list) else [None]
+        if not all(isinstance(x, str) for x in listed):
+            self._wrong(place, f"expected a list of texts, got {value!r}")
+            return ()
+        return tuple(str(x) for x in listed)
+
+    def _record(self, kind: type[Any], value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            self._wrong(place, f"expected an object, got {value!r}")
+            return None
+        before = len(self.problems)
+        found = self._values(kind, cast(Mapping[str, Any], value), f"{place}.")
+        return kind(**found) if len(self.problems) == before else None
+
+    def _values(
+        self, kind: type[Any], data: Mapping[str, Any], prefix: str, skip: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        wanted = {f.name: f.type for f in fields(kind) if f.name not in skip}
+        for name in sorted(set(data) - set(wanted)):
+            self._wrong(prefix + name, f"is not known; fields are {', '.join(wanted)}")
+        result: dict[str, Any] = {}
+        for name, annotation in wanted.items():
+            if name not in data:
+                self._wrong(prefix + name, "is missing")
+                continue
+            value = self._typed(prefix + name, data[name], str(getattr(annotation, "__name__", annotation)))
+            if value is not None and name in _POSITIVE and value <= 0:
+                self._wrong(prefix + name, f"must be more than 0, got {value}")
+            elif value is not None and not isinstance(value, str) and value < 0:
+                self._wrong(prefix + name, f"must not be negative, got {value}")
+            result[name] = value
+        return result
+
+    def _typed(self, place: str, value: Any, kind: str) -> Any:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+        if kind == "str":
+            fits = isinstance(value, str) and bool(value)
+        else:
+            fits = number and (kind == "float" or value == int(value))
+        if not fits:
+            expected = {"str": "a text", "int": "a whole number"}.get(kind, "a number")
+            self._wrong(place, f"expected {expected}, got {value!r}")
+            return None
+        return str(value) if kind == "str" else int(value) if kind == "int" else float(value)
+
+    def _consistent(self, levels: tuple[Level, ...], nested: bool) -> None:
+        # a graphics processor has more registers than shared memory
+        for near, far in pairwise(levels):
+            place = f"levels ({near.name}, {far.name})"
+            if nested and far.bytes < near.bytes:
+                self._wrong(place, f"the farther level holds less: {far.bytes} bytes against {near.bytes}")
+            if far.latency_ns < near.latency_ns:
+                self._wrong(place, f"the farther level is nearer: {far.latency_ns} ns against {near.latency_ns}")
+            if far.core_gbs > near.core_gbs:
+                self._wrong(place, f"the farther level is faster: {far.core_gbs} GB/s against {near.core_gbs}")
+        for x in levels:
+            if x.total_gbs < x.core_gbs:
+                self._wrong(f"levels ({x.name})", f"all cores read less than one: {x.total_gbs} against {x.core_gbs}")

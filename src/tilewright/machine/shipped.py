@@ -1,0 +1,108 @@
+"""Descriptions that come with the package, and which one fits a target and a processor.
+
+The choice never measures and never looks at a clock, so that the same inputs give the same program: a description made
+by calibration on this machine where one is stored, else that of the microarchitecture, else a generic one for the
+instruction set.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+
+from tilewright.errors import MachineError
+from tilewright.machine.features import X86_LEVELS
+from tilewright.machine.host import read_caches
+from tilewright.machine.model import Level, Machine, parse
+from tilewright.machine.target import Target
+from tilewright.machine.threads import available_cpus
+
+_LEVELS = tuple(X86_LEVELS)
+_CPUINFO = Path("/proc/cpuinfo")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@lru_cache(maxsize=1)
+def shipped() -> dict[str, Machine]:
+    """All descriptions of the package, by name, in the order of their names."""
+    folder = resources.files("tilewright.machine") / "data"
+    found: dict[str, Machine] = {}
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.name.endswith(".json"):
+            machine = parse(entry.read_text(encoding="utf-8"), f"machine file '{entry.name}'")
+            found[machine.name] = machine
+    return found
+
+
+def machine_named(name: str) -> Machine:
+    """The shipped description of that name.
+
+    Raises:
+        MachineError: there is none.
+    """
+    known = shipped()
+    if name not in known:
+        raise MachineError(f"there is no machine {name!r}", where="machine", hint=f"use one of {', '.join(known)}")
+    return known[name]
+
+
+def generic(target: Target) -> Machine:
+    """The description of a typical machine of an instruction set."""
+    if target.arch == "aarch64":
+        return machine_named("aarch64")
+    level = target.name.split("+")[0]
+    while level not in shipped():
+        level = _LEVELS[_LEVELS.index(level) - 1]
+    return machine_named(level)
+
+
+def signature(cpuinfo: str) -> str:
+    """What identifies the first processor in the text of /proc/cpuinfo; "" where it does not say."""
+    values: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(key.strip(), value.strip())
+    if "CPU implementer" in values:
+        return f"{values['CPU implementer']}/{values.get('CPU part', '')}"
+    if "vendor_id" in values:
+        return f"{values['vendor_id']}/{values.get('cpu family', '')}/{values.get('model', '')}"
+    return ""
+
+
+def microarchitecture(sign: str) -> Machine | None:
+    """The shipped description of a processor, by its signature."""
+    return next((m for m in shipped().values() if sign and sign in m.identify), None)
+
+
+@lru_cache(maxsize=1)
+def described_host() -> Machine:
+    """This machine as far as the system tells: the description of its microarchitecture, or a generic one for its
+    instruction set, with the sizes of its caches and its number of cores."""
+    try:
+        sign = signature(_CPUINFO.read_text())
+    except OSError:
+        sign = ""
+    found = microarchitecture(sign) or generic(Target.host())
+    return with_caches(found, len(available_cpus()), _CACHES)
+
+
+def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
+    """A description with the sizes that the system reports for caches, and with that many cores.
+
+    Args:
+        machine: a processor.
+        cores: that one program may use.
+        folder: `cache` folder of one core in Linux' sysfs; levels that it does not describe stay.
+    """
+    reported = {f"L{c.level}": c for c in read_caches(folder) if c.kind != "Instruction"}
+    levels: list[Level] = []
+    for x in machine.levels:
+        cache = reported.get(x.name)
+        size = cache.bytes if cache is not None and cache.bytes > 0 else x.bytes
+        shared = min(cores, cache.shared_by) if cache is not None and cache.shared_by > 0 else min(x.shared_by, cores)
+        total = min(x.total_gbs, x.core_gbs * cores)
+        levels.append(Level(x.name, size, x.line, x.ways, x.latency_ns, x.core_gbs, total, max(1, shared)))
+    ordered = all(near.bytes <= far.bytes for near, far in pairwise(levels))
+    return replace(machine, cores=cores, levels=tuple(levels) if ordered else machine.levels)

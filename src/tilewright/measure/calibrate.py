@@ -1,0 +1,232 @@
+"""Measuring this machine: peak, bandwidth and latency of every memory level, cost of starting threads.
+
+A few seconds, by kernels of the project's own code generator. A description starts from what the system and the package
+know of the processor; what can be measured replaces it. On a busy machine the figures would be wrong and are not kept.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from tilewright.errors import MachineError
+from tilewright.machine import Target
+from tilewright.machine.model import Level, Machine
+from tilewright.machine.shipped import described_host
+from tilewright.measure import kernels
+from tilewright.measure.functions import NativeFunctions
+
+BUSY = 0.08
+"""Share of the processors' time that others may take while measuring."""
+
+UNSTEADY = 0.25
+"""Relative difference between the quarters of repeated measurements of the peak beyond which they are not believed."""
+
+REPEATS = 7
+SECONDS = 0.02
+"""Time of one measurement; the median of `REPEATS` counts."""
+
+MOST_BYTES = 512 << 20
+"""Largest working set."""
+
+Report = Callable[[str], None]
+
+
+def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
+    """Measures this machine.
+
+    Args:
+        threads: cores to be used together.
+        report: told what is being measured.
+
+    Raises:
+        MachineError: other processes were running, or the clock was unsteady: nothing to be trusted.
+    """
+    start = cpu_times()
+    bench = _Bench(Target.host(), threads)
+    report("peak of fused multiply-adds")
+    peaks = [bench.gflops() for _ in range(3 * REPEATS)]
+    known = described_host().with_cores(threads)
+    levels: list[Level] = []
+    for level, size in working_sets(known):
+        report(f"{level.name}: bandwidth and latency with {size >> 10} KiB")
+        one = bench.gbs(size, 1)
+        everyone = max(one, bench.gbs(size, threads) if threads > 1 else one)
+        levels.append(replace(level, core_gbs=one, total_gbs=everyone, latency_ns=bench.latency(size)))
+    report("starting of threads")
+    sync = bench.sync_us()
+    check_quiet(start, cpu_times(), peaks)
+    ghz = median(peaks) / (2.0 * Target.host().lanes(32) * known.fma_pipes)
+    measured = replace(known, name=f"{known.name} (calibrated)", ghz=ghz, sync_us=sync, levels=monotonic(levels))
+    return rounded(measured)
+
+
+def working_sets(machine: Machine) -> list[tuple[Level, int]]:
+    """Every level with the bytes per core that certainly lie there: half of it, and well beyond the level before."""
+    found: list[tuple[Level, int]] = []
+    before = 0
+    *caches, memory = machine.levels
+    for level in caches:
+        size = max(level.bytes // level.shared_by // 2, 2 * before)
+        found.append((level, min(size, 16 * before) if before else size))
+        before = level.bytes
+    beyond = min(MOST_BYTES, max(4 * before, 64 << 20))
+    found.append((memory, beyond // machine.cores))
+    return found
+
+
+def monotonic(levels: list[Level]) -> tuple[Level, ...]:
+    """Levels whose figures do not contradict their order: noise may make a farther level look faster."""
+    result: list[Level] = []
+    for level in levels:
+        if result:
+            near = result[-1]
+            core = min(level.core_gbs, near.core_gbs)
+            total = max(core, min(level.total_gbs, near.total_gbs))
+            level = replace(level, core_gbs=core, total_gbs=total, latency_ns=max(level.latency_ns, near.latency_ns))
+        result.append(level)
+    return tuple(result)
+
+
+def rounded(machine: Machine) -> Machine:
+    """Figures to three digits: more would only be noise."""
+
+    def three(x: float) -> float:
+        return float(f"{x:.3g}")
+
+    levels = tuple(
+        replace(x, core_gbs=three(x.core_gbs), total_gbs=three(x.total_gbs), latency_ns=three(x.latency_ns))
+        for x in machine.levels
+    )
+    return replace(machine, ghz=three(machine.ghz), sync_us=three(machine.sync_us), levels=levels)
+
+
+def cpu_times(path: Path = Path("/proc/stat")) -> Mapping[str, float]:
+    """Seconds so far: `all` that the processors worked, `own` that this process did, `wall` that passed."""
+    try:
+        words = path.read_text().splitlines()[0].split()[1:]
+        ticks = os.sysconf("SC_CLK_TCK")
+        idle = int(words[3]) + int(words[4])
+        busy = (sum(map(int, words[:8])) - idle) / ticks
+    except (OSError, IndexError, ValueError):
+        busy = 0.0
+    return {"all": busy, "own": time.process_time(), "wall": time.monotonic(), "cpus": float(os.cpu_count() or 1)}
+
+
+def check_quiet(start: Mapping[str, float], end: Mapping[str, float], peaks: list[float]) -> None:
+    """Nobody else used the processors meanwhile, and the same work took the same time.
+
+    Raises:
+        MachineError: says what was seen and what to do.
+    """
+    hint = "stop other programs and calibrate again; nothing was stored"
+    wall = max(end["wall"] - start["wall"], 1e-9)
+    others = (end["all"] - start["all"] - (end["own"] - start["own"])) / (wall * end["cpus"])
+    if others > BUSY:
+        raise MachineError(f"other programs used {others:.0%} of the processors", where="calibration", hint=hint)
+    ordered = sorted(peaks)
+    low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
+    if high - low > UNSTEADY * median(ordered):
+        what = f"the same work ran between {low:.0f} and {high:.0f} GFLOP/s"
+        raise MachineError(what, where="calibration", hint=hint)
+
+
+class _Bench:
+    """The compiled kernels with their arrays."""
+
+    def __init__(self, target: Target, threads: int) -> None:
+        self.target, self.threads = target, threads
+        wanted = [kernels.multiply_add(target), kernels.reading(target), kernels.chasing(), kernels.starting()]
+        self.native = NativeFunctions(wanted, target)
+        self.width = kernels.columns(target)
+        self.chunk = kernels.CHAINS * target.lanes(32)
+        self.rng = np.random.default_rng(0)
+
+    def gflops(self) -> float:
+        """Of one core, once."""
+        x = self.rng.uniform(0.4, 0.6, self.width).astype(np.float32)
+        y = self.rng.uniform(0.4, 0.6, kernels.ROWS).astype(np.float32)
+        out = np.zeros((kernels.ROWS, self.width), np.float32)
+        per_step = 2.0 * kernels.ROWS * self.width
+
+        def run(steps: int) -> None:
+            self.native.call("multiply_add", [x, y, out], [steps])
+
+        return per_step / once(run) / 1e9
+
+    def gbs(self, size: int, threads: int) -> float:
+        """Bytes per nanosecond that `threads` cores read from working sets of `size` bytes each."""
+        blocks = max(1, size // (4 * self.chunk))
+        data = aligned((threads, blocks, self.chunk))
+        data[...] = self.rng.random(self.chunk, dtype=np.float32)
+        out = np.zeros((threads, self.chunk), np.float32)
+
+        def run(times: int) -> None:
+            self.native.call("reading", [data, out], [threads, blocks, times], threads)
+
+        return data.nbytes / often(run) / 1e9
+
+    def latency(self, size: int) -> float:
+        """Nanoseconds of a load whose address the one before gave, over a working set of `size` bytes."""
+        lines = max(2, min(size, MOST_BYTES // 4) // 64)
+        order = self.rng.permutation(lines)
+        chain = np.zeros((lines, 8), np.int64)
+        chain[order, 0] = np.roll(order, -1)
+        out = np.zeros(1, np.int64)
+
+        def run(steps: int) -> None:
+            self.native.call("chasing", [chain, out], [lines, steps * 64])
+
+        run(max(1, lines // 64))
+        return often(run) / 64 * 1e9
+
+    def sync_us(self) -> float:
+        """Microseconds of a parallel loop with nothing in it."""
+        out = np.zeros(self.threads, np.float32)
+
+        def run(times: int) -> None:
+            for _ in range(times):
+                self.native.call("starting", [out], [self.threads], self.threads)
+
+        def serial(times: int) -> None:
+            for _ in range(times):
+                self.native.call("starting", [out], [self.threads], 1)
+
+        return max(0.01, (often(run) - often(serial)) * 1e6)
+
+
+def aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """A float32 array that starts at a cache line."""
+    size = 4 * int(np.prod(shape))
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(np.float32).reshape(shape)
+
+
+def once(run: Callable[[int], None]) -> float:
+    """Seconds of one repetition, from one measurement of about `SECONDS`."""
+    times = _enough(run)
+    return _timed(run, times) / times
+
+
+def often(run: Callable[[int], None]) -> float:
+    """Seconds of one repetition, the median of several measurements."""
+    times = _enough(run)
+    return median(_timed(run, times) for _ in range(REPEATS)) / times
+
+
+def _enough(run: Callable[[int], None]) -> int:
+    times = 1
+    while (seconds := _timed(run, times)) < SECONDS / 4:
+        times = max(2 * times, min(16 * times, int(times * SECONDS / 4 / max(seconds, 1e-7))))
+    return max(1, int(times * SECONDS / seconds))
+
+
+def _timed(run: Callable[[int], None], times: int) -> float:
+    start = time.perf_counter()
+    run(times)
+    return time.perf_counter() - start

@@ -1,0 +1,69 @@
+"""Functions of the loop IR as native functions of this process."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.codegen import compile_object, emit_llvm
+from tilewright.errors import OptionError
+from tilewright.expr.buffer import Scope
+from tilewright.loops.ir import Func
+from tilewright.machine import Target
+from tilewright.runtime.loader import Library, link_functions
+from tilewright.runtime.native import address_of
+
+
+class NativeFunctions:
+    """Several functions, compiled together and called by name.
+
+    Internal buffers of scope memory become parameters behind the others; the caller provides them.
+    """
+
+    def __init__(self, funcs: Sequence[Func], target: Target) -> None:
+        """Compiles and links.
+
+        Raises:
+            TargetError: this machine can't run code for the target.
+        """
+        target.check_host()
+        self.funcs: Mapping[str, Func] = {f.name: with_workspace(f) for f in funcs}
+        code = compile_object(emit_llvm(list(self.funcs.values()), [], target), target)
+        self._library: Library = link_functions(code, list(self.funcs), "measured functions")
+        self._calls = {
+            f.name: ctypes.CFUNCTYPE(None, *_kinds(f))(self._library.addresses[f.name]) for f in self.funcs.values()
+        }
+
+    def call(self, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = (), threads: int = 1) -> None:
+        """Runs one function.
+
+        Args:
+            name: the function's.
+            arrays: one per parameter, contiguous and of its type and shape; written in place.
+            sizes: values of the function's symbols.
+            threads: for parallel loops.
+
+        Raises:
+            OptionError: another number of arrays or sizes than the function takes, or an array that is not contiguous.
+        """
+        func = self.funcs[name]
+        if len(arrays) != len(func.params) or len(sizes) != len(func.symbols):
+            expected = f"{len(func.params)} arrays and {len(func.symbols)} sizes"
+            raise OptionError(f"expected {expected}, got {len(arrays)} and {len(sizes)}", where=f"function {name!r}")
+        for array, buffer in zip(arrays, func.params, strict=True):
+            if array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
+                what = f"expected a contiguous array of {buffer.dtype}, got {array.dtype}"
+                raise OptionError(what, where=f"array {buffer.name!r} of function {name!r}")
+        self._calls[name](*map(address_of, arrays), *sizes, threads)
+
+
+def with_workspace(func: Func) -> Func:
+    """The function with its internal buffers of scope memory as parameters behind the others."""
+    inside = tuple(b for b in func.allocs if b.scope is Scope.MEMORY)
+    kept = tuple(b for b in func.allocs if b.scope is not Scope.MEMORY)
+    return replace(func, params=(*func.params, *inside), allocs=kept) if inside else func
+
+
+def _kinds(func: Func) -> list[type]:
+    return [ctypes.c_void_p] * len(func.params) + [ctypes.c_int64] * (len(func.symbols) + 1)

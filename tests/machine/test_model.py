@@ -1,0 +1,156 @@
+"""Descriptions of machines: reading, checking, choosing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import MachineError
+from tilewright.machine import Target
+from tilewright.machine.model import Machine, parse, read, to_json
+from tilewright.machine.shipped import generic, machine_named, microarchitecture, shipped, signature, with_caches
+
+
+def described(**changes: object) -> str:
+    """The JSON of a shipped machine with some fields changed."""
+    return json.dumps({**json.loads(to_json(machine_named("zen5"))), **changes})
+
+
+def with_level(index: int, **changes: object) -> str:
+    """The JSON of a shipped machine with one memory level changed."""
+    data = json.loads(to_json(machine_named("zen5")))
+    data["levels"][index] |= changes
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_shipped_description_reads_back_to_itself(name: str) -> None:
+    machine = machine_named(name)
+    assert parse(to_json(machine), "here") == machine
+    assert machine.gflops() > 0
+    assert machine.levels[-1].name == "memory"
+
+
+def test_processors_are_described_by_one_file_each() -> None:
+    signs = [sign for machine in shipped().values() for sign in machine.identify]
+    assert len(signs) == len(set(signs)) > 30
+
+
+def test_peak_is_lanes_times_pipes_times_clock() -> None:
+    zen5 = machine_named("zen5")
+    assert zen5.gflops() == pytest.approx(16 * 2 * 2 * 4.1)
+    assert zen5.gflops(2) == pytest.approx(2 * zen5.gflops())
+    assert zen5.gflops(100) == pytest.approx(8 * zen5.gflops())
+    assert zen5.gflops(1, bits=64) == pytest.approx(zen5.gflops() / 2)
+
+
+def test_levels_share_their_bandwidth() -> None:
+    memory = machine_named("zen5").level("memory")
+    assert memory.gbs(1) == 40.0
+    assert memory.gbs(2) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("x86-64", "x86-64"), ("x86-64-v2", "x86-64"), ("x86-64-v3", "x86-64-v3"), ("x86-64-v4", "x86-64-v4"),
+     ("x86-64-v2+avx", "x86-64"), ("aarch64", "aarch64")],
+)  # fmt: skip
+def test_every_instruction_set_has_a_generic_machine(target: str, name: str) -> None:
+    assert generic(Target.parse(target)).name == name
+
+
+def test_signatures_of_processors() -> None:
+    intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n\nprocessor\t: 1\nmodel : 7\n"
+    arm = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd40\n"
+    assert signature(intel) == "GenuineIntel/6/143"
+    assert signature(arm) == "0x41/0xd40"
+    assert signature("nothing") == ""
+    found = microarchitecture("GenuineIntel/6/143"), microarchitecture("0x41/0xd40"), microarchitecture("")
+    assert [m.name if m else None for m in found] == ["sapphire-rapids", "neoverse-v1", None]
+
+
+def caches(folder: Path, **sizes: tuple[int, str, str, str]) -> Path:
+    """A sysfs folder with caches: level, kind, size, CPUs."""
+    for name, (level, kind, size, cpus) in sizes.items():
+        (folder / name).mkdir(parents=True)
+        for file, text in (("level", str(level)), ("type", kind), ("size", size), ("coherency_line_size", "64"),
+                           ("shared_cpu_list", cpus)):  # fmt: skip
+            (folder / name / file).write_text(text)
+    return folder
+
+
+def test_sizes_of_caches_come_from_the_system(tmp_path: Path) -> None:
+    folder = caches(tmp_path, index0=(1, "Data", "32K", "0"), index1=(1, "Instruction", "64K", "0"),
+                    index2=(2, "Unified", "4096K", "0-1"), index3=(3, "Unified", "64M", "0-31"))  # fmt: skip
+    machine = with_caches(machine_named("zen5"), 2, folder)
+    assert [x.bytes for x in machine.levels[:3]] == [32 << 10, 4 << 20, 64 << 20]
+    assert [x.shared_by for x in machine.levels] == [1, 2, 2, 2]
+    assert machine.cores == 2
+    assert machine.level("L1").total_gbs == pytest.approx(2 * 490)
+
+
+def test_caches_that_contradict_each_other_are_not_believed(tmp_path: Path) -> None:
+    folder = caches(tmp_path, index0=(1, "Data", "64M", "0"))
+    assert with_caches(machine_named("zen5"), 4, folder).levels == machine_named("zen5").levels
+
+
+def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
+    data = json.loads(to_json(machine_named("zen5")))
+    del data["ghz"]
+    data["cores"] = 0
+    data["fma_pipes"] = "two"
+    data["colour"] = "red"
+    data["levels"][1]["bytes"] = -1
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(MachineError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert f"machine file '{path}': 5 problems" in text
+    for line in ("field 'ghz': is missing", "field 'cores': must be more than 0, got 0",
+                 "field 'fma_pipes': expected a whole number, got 'two'", "field 'colour': is not known",
+                 "field 'levels[1].bytes': must be more than 0, got -1"):  # fmt: skip
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "expected an object, got list"),
+        (described(format=2), "field 'format': expected 1, got 2"),
+        (described(levels=[]), "field 'levels': expected a list of at least one memory level"),
+        (described(levels=[3]), "field 'levels\\[0\\]': expected an object, got 3"),
+        (described(arch="vax"), "field 'arch': expected one of x86_64, aarch64, nvptx64, got 'vax'"),
+        (described(vector_bits=100), "field 'vector_bits': expected a multiple of 64, got 100"),
+        (described(ghz=float("nan")), "field 'ghz': expected a number, got nan"),
+        (described(ghz=True), "field 'ghz': expected a number, got True"),
+        (described(cores=1.5), "field 'cores': expected a whole number, got 1.5"),
+        (described(identify="AMD"), "field 'identify': expected a list of texts, got 'AMD'"),
+        (with_level(1, bytes=1024), "levels \\(L1, L2\\)': the farther level holds less"),
+        (with_level(2, latency_ns=0.5), "levels \\(L2, L3\\)': the farther level is nearer"),
+        (with_level(3, core_gbs=1e4, total_gbs=2e4), "levels \\(L3, memory\\)': the farther level is faster"),
+        (with_level(0, total_gbs=1.0), "levels \\(L1\\)': all cores read less than one"),
+    ],
+)
+def test_impossible_descriptions(text: str, message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        parse(text, "machine file 'x'")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"nowhere\.json'.*cannot be read"):
+        read(tmp_path / "nowhere.json")
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(MachineError, match=r"there is no machine 'z80'; use one of aarch64"):
+        machine_named("z80")
+    with pytest.raises(MachineError, match=r"there is no memory level 'L9'; there are L1, L2, L3, memory"):
+        machine_named("zen5").level("L9")
+
+
+def test_fewer_cores() -> None:
+    machine: Machine = machine_named("zen5").with_cores(2)
+    assert machine.cores == 2
+    assert machine.with_cores(50).cores == 2

@@ -1,0 +1,135 @@
+"""Calibration: its kernels compute what they say, its arithmetic is right, a busy machine is refused."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.errors import MachineError, OptionError
+from tilewright.loops.interpret import interpret
+from tilewright.loops.verify import verify
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named, shipped
+from tilewright.measure import kernels
+from tilewright.measure.calibrate import aligned, check_quiet, cpu_times, monotonic, rounded, working_sets
+from tilewright.measure.functions import NativeFunctions
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Other numbers in every run."""
+    return np.random.default_rng()
+
+
+TARGETS = [t for t in map(Target.parse, ("x86-64-v4", "x86-64-v3", "x86-64", "aarch64")) if t.runs_here]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_kernels_compute_what_they_say(target: Target, rng: np.random.Generator) -> None:
+    funcs = [kernels.multiply_add(target), kernels.reading(target), kernels.chasing(), kernels.starting()]
+    for func in funcs:
+        verify(func)
+    native = NativeFunctions(funcs, target)
+
+    width = kernels.columns(target)
+    x, y = rng.uniform(0.4, 0.6, width).astype(np.float32), rng.uniform(0.4, 0.6, kernels.ROWS).astype(np.float32)
+    out = np.zeros((kernels.ROWS, width), np.float32)
+    native.call("multiply_add", [x, y, out], [5])
+    expected = np.zeros((kernels.ROWS, width), np.float64)
+    for _ in range(5):
+        expected = expected * y[:, None] + x
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+    chunk = kernels.CHAINS * target.lanes(32)
+    data = aligned((2, 3, chunk))
+    data[...] = rng.random(data.shape, dtype=np.float32)
+    sums = np.zeros((2, chunk), np.float32)
+    native.call("reading", [data, sums], [2, 3, 4], threads=2)
+    np.testing.assert_allclose(sums, 4 * data.astype(np.float64).sum(1), rtol=1e-6)
+
+    order = rng.permutation(50)
+    chain = np.zeros((50, 8), np.int64)
+    chain[order, 0] = np.roll(order, -1)
+    place = np.zeros(1, np.int64)
+    native.call("chasing", [chain, place], [50, 7])
+    expected_place = 0
+    for _ in range(7):
+        expected_place = int(chain[expected_place, 0])
+    assert place[0] == expected_place
+
+    touched = np.zeros(3, np.float32)
+    native.call("starting", [touched], [3], threads=2)
+    assert touched.tolist() == [1, 1, 1]
+
+
+def test_native_and_interpreter_agree_on_chasing(rng: np.random.Generator) -> None:
+    chain = np.zeros((5, 8), np.int64)
+    chain[:, 0] = [2, 99, 4, -7, 1]  # what is no index is clamped
+    place = np.zeros(1, np.int64)
+    interpret(kernels.chasing(), {"P": chain, "OUT": place}, {"size": 5, "steps": 5})
+    found = np.zeros(1, np.int64)
+    NativeFunctions([kernels.chasing()], Target.host()).call("chasing", [chain, found], [5, 5])
+    assert place[0] == found[0] == 1  # 0 -> 2 -> 4 -> 1 -> 99; the last one is stored as it is found
+
+@pytest.mark.parametrize("name", [n for n, m in shipped().items() if m.gpu is None])
+def test_working_sets_lie_in_their_levels(name: str) -> None:
+    machine = machine_named(name).with_cores(2)
+    sets = working_sets(machine)
+    assert [level.name for level, _ in sets] == ["L1", "L2", "L3", "memory"]
+    for (near, _), (level, size) in pairwise(sets):
+        assert size > near.bytes
+        assert level.name == "memory" or size * 2 <= max(level.bytes, 4 * near.bytes)
+
+
+def test_noise_does_not_turn_levels_around() -> None:
+    levels = machine_named("zen5").levels
+    noisy = [levels[0], replace(levels[1], core_gbs=600.0, total_gbs=700.0, latency_ns=0.5), *levels[2:]]
+    found = monotonic(noisy)
+    assert [x.core_gbs for x in found] == sorted((x.core_gbs for x in found), reverse=True)
+    assert [x.latency_ns for x in found] == sorted(x.latency_ns for x in found)
+    assert all(x.total_gbs >= x.core_gbs for x in found)
+
+
+def test_figures_have_three_digits() -> None:
+    machine = rounded(replace(machine_named("zen5"), ghz=3.14159, sync_us=0.123456))
+    assert (machine.ghz, machine.sync_us) == (3.14, 0.123)
+
+
+def quiet(**changes: float) -> tuple[dict[str, float], dict[str, float], list[float]]:
+    """Processor times before and after, and peaks, of a quiet run."""
+    before = {"all": 0.0, "own": 0.0, "wall": 0.0, "cpus": 2.0}
+    return before, {"all": 4.1, "own": 4.0, "wall": 4.0, "cpus": 2.0, **changes}, [100.0] * 8
+
+
+def test_a_quiet_machine_is_believed() -> None:
+    check_quiet(*quiet())
+
+
+def test_a_busy_machine_is_not() -> None:
+    with pytest.raises(MachineError, match=r"other programs used 38% of the processors; stop other programs"):
+        check_quiet(*quiet(all=7.0))
+
+
+def test_an_unsteady_clock_is_not() -> None:
+    before, after, _ = quiet()
+    with pytest.raises(MachineError, match=r"the same work ran between 100 and 150 GFLOP/s"):
+        check_quiet(before, after, [100.0, 100, 100, 150, 150, 150, 100, 150])
+
+
+def test_processor_times(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 100 1000 50 0 0 0 0 0\ncpu0 1 2 3\n")
+    assert cpu_times(stat)["all"] == pytest.approx(2.0)
+    assert cpu_times(tmp_path / "none")["all"] == 0.0
+
+
+def test_calls_are_checked() -> None:
+    native = NativeFunctions([kernels.starting()], Target.host())
+    with pytest.raises(OptionError, match=r"function 'starting': expected 1 arrays and 1 sizes, got 0 and 1"):
+        native.call("starting", [], [3])
+    with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected a contiguous"):
+        native.call("starting", [np.zeros(3)], [3])
+    with pytest.raises(OptionError, match=r"expected a contiguous array of float32"):
+        native.call("starting", [np.zeros(6, np.float32)[::2]], [3])
