@@ -19,16 +19,13 @@ from tilewright.machine.model import Level, Machine
 from tilewright.machine.shipped import described_host
 from tilewright.measure import kernels
 from tilewright.measure.functions import NativeFunctions
+from tilewright.measure.timing import REPEATS, often, once
 
 BUSY = 0.08
 """Share of the processors' time that others may take while measuring."""
 
 UNSTEADY = 0.25
 """Relative difference between the quarters of repeated measurements of the peak beyond which they are not believed."""
-
-REPEATS = 7
-SECONDS = 0.02
-"""Time of one measurement; the median of `REPEATS` counts."""
 
 MOST_BYTES = 512 << 20
 """Largest working set."""
@@ -205,28 +202,3 @@ def aligned(shape: tuple[int, ...]) -> np.ndarray:
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(np.float32).reshape(shape)
-
-
-def once(run: Callable[[int], None]) -> float:
-    """Seconds of one repetition, from one measurement of about `SECONDS`."""
-    times = _enough(run)
-    return _timed(run, times) / times
-
-
-def often(run: Callable[[int], None]) -> float:
-    """Seconds of one repetition, the median of several measurements."""
-    times = _enough(run)
-    return median(_timed(run, times) for _ in range(REPEATS)) / times
-
-
-def _enough(run: Callable[[int], None]) -> int:
-    times = 1
-    while (seconds := _timed(run, times)) < SECONDS / 4:
-        times = max(2 * times, min(16 * times, int(times * SECONDS / 4 / max(seconds, 1e-7))))
-    return max(1, int(times * SECONDS / seconds))
-
-
-def _timed(run: Callable[[int], None], times: int) -> float:
-    start = time.perf_counter()
-    run(times)
-    return time.perf_counter() - start
