@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types verify-zoo bench-models clean distclean
+.PHONY: help demo test lint types verify-zoo bench-models bench-ops clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ verify-zoo: $(VENV)/stamp-bench ## the zoo's outputs against float64 and ONNX Ru
 
 bench-models: $(VENV)/stamp-bench ## the zoo's times against ONNX Runtime
 	$(PYTHON) -m benchmarks.zoo bench
+
+bench-ops: $(VENV)/stamp-bench ## single operators against NumPy, torch, ONNX Runtime and OpenVINO
+	$(PYTHON) -m benchmarks.operators
 
 clean: ## remove what was built, but neither the models of the zoo nor the virtual environment
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name zoo -exec rm -rf {} +; fi

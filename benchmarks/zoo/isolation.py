@@ -18,15 +18,15 @@ Emit = Callable[[Event], None]
 LONGEST_MESSAGE = 240
 
 
-def run_isolated(arguments: list[str], timeout: float) -> list[Event]:
-    """Run `python -m benchmarks.zoo <arguments> --events FILE` and return its events.
+def run_isolated(arguments: list[str], timeout: float, module: str = "benchmarks.zoo") -> list[Event]:
+    """Run `python -m <module> <arguments> --events FILE` and return its events.
 
     A child that fails, is killed by a signal or takes more than `timeout` seconds adds an event {"error": text}.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "events.jsonl"
         file.touch()
-        command = [sys.executable, "-m", "benchmarks.zoo", *arguments, "--events", str(file)]
+        command = [sys.executable, "-m", module, *arguments, "--events", str(file)]
         start = time.monotonic()
         try:
             done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=timeout, check=False)

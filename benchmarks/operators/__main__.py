@@ -1,0 +1,145 @@
+"""Command line of the operator benchmarks.
+
+    python -m benchmarks.operators [--groups gemm_large,depthwise] [--cases NAME,...] [--threads 2] [--optimizer NAME]
+                                   [--json FILE] [--write]
+
+Every case runs in a process of its own: all engines on the same model and feeds, in alternating blocks with pauses.
+The summary has the geometric mean over each class of Tilewright's speed over the best peer's. `--write` puts the tables
+into benchmarks/README.md and the complete results into benchmarks/results.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.operators.cases import Case, all_cases
+from benchmarks.operators.measure import OURS, Limit, measure_case
+from benchmarks.operators.peers import PEERS
+from benchmarks.zoo import environment, report
+from benchmarks.zoo.isolation import Event, event_writer, run_isolated
+
+MODULE = "benchmarks.operators"
+TIMEOUT_SECONDS = 300.0
+DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
+CACHED_BYTES = 32 << 20
+"""Data of a case below which it may stay in the caches from call to call."""
+
+
+def main() -> int:
+    """Measure and report; returns the process's exit status."""
+    options = _parser().parse_args()
+    cases = all_cases()
+    if options.cases:
+        wanted = options.cases.split(",")
+        cases = tuple(c for c in cases if c.name in wanted)
+    else:
+        groups = options.groups.split(",")
+        unknown = sorted(set(groups) - {c.group for c in cases})
+        if unknown:
+            print(f"unknown classes: {', '.join(unknown)}", file=sys.stderr)
+            return 2
+        cases = tuple(c for c in cases if c.group in groups)
+    if options.events is not None:
+        measure_case(cases[0], options.threads, options.optimizer, event_writer(options.events))
+        return 0
+    return _run(options, cases)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", default=DEFAULT_GROUPS, help=f"classes (default: {DEFAULT_GROUPS})")
+    parser.add_argument("--cases", help="only these, separated by commas")
+    parser.add_argument("--threads", type=int, default=2, help="threads of all engines (default: 2)")
+    parser.add_argument("--optimizer", help="of Tilewright")
+    parser.add_argument("--json", type=Path, help="write the complete results into this file")
+    parser.add_argument("--write", action="store_true", help="update benchmarks/README.md")
+    parser.add_argument("--events", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
+def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
+    arguments = ["--threads", str(options.threads)]
+    arguments += ["--optimizer", options.optimizer] if options.optimizer else []
+    events: dict[str, list[Event]] = {}
+    for case in cases:
+        events[case.name] = run_isolated(["--cases", case.name, *arguments], TIMEOUT_SECONDS, MODULE)
+        print(f"{case.name}: {' '.join(row(case, events[case.name])[1:])}", file=sys.stderr, flush=True)
+    facts = environment.describe(f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip())
+    tables = report.markdown_table(HEADER, [row(c, events[c.name]) for c in cases])
+    summary = report.markdown_table(SUMMARY, summaries(cases, events))
+    text = report.section({**facts, "threads": str(options.threads)}, summary, tables)
+    print(text)
+    if options.json is not None:
+        report.write_json(options.json, facts, events)
+    if options.write:
+        report.write_section("operators", text)
+        report.write_json(report.RESULTS / "operators.json", facts, events)
+    return 0 if all(times(e).get(OURS) for e in events.values()) else 1
+
+
+HEADER = ["case", "tilewright us", "spread", *(f"{p} us" for p in PEERS), "ratio", "of limit", "others", "notes"]
+SUMMARY = ["class", "cases", "ratio to the best peer", "lowest", "of the machine's limit"]
+
+
+def times(events: Sequence[Event]) -> dict[str, float]:
+    """Median seconds by engine."""
+    return {e["engine"]: e["median_s"] for e in events if "median_s" in e}
+
+
+def ratio(events: Sequence[Event]) -> float | None:
+    """The best peer's time over Tilewright's: more than 1 where Tilewright is faster."""
+    found = times(events)
+    peers = [found[p] for p in PEERS if p in found]
+    return min(peers) / found[OURS] if OURS in found and peers else None
+
+
+def of_limit(case: Case, events: Sequence[Event]) -> float | None:
+    """The least time that the machine allows over Tilewright's."""
+    limit = next((Limit(e["gflops"], e["gbs"]) for e in events if "gflops" in e), None)
+    ours = times(events).get(OURS)
+    return None if limit is None or ours is None else limit.seconds(case, case.bytes < CACHED_BYTES) / ours
+
+
+def row(case: Case, events: Sequence[Event]) -> list[str]:
+    """One line of the table."""
+    found = times(events)
+    own = next((e for e in events if e.get("engine") == OURS and "median_s" in e), None)
+    spread = "" if own is None else f"{(own['high_s'] - own['low_s']) / own['median_s']:.0%}"
+    fastest = min((found[p] for p in PEERS if p in found), default=0.0)
+    cells = [_microseconds(found.get(p), bold=found.get(p) == fastest) for p in PEERS]
+    speed, part = ratio(events), of_limit(case, events)
+    others = next((f"{e['others']:.0%}" for e in events if "others" in e), "")
+    notes = "; ".join(f"{e.get('engine', 'process')}: {e['error']}" for e in events if "error" in e)
+    return [case.name, _microseconds(found.get(OURS)), spread, *cells, "" if speed is None else f"{speed:.2f}",
+            "" if part is None else f"{part:.0%}", others, notes]  # fmt: skip
+
+
+def _microseconds(seconds: float | None, bold: bool = False) -> str:
+    if seconds is None:
+        return ""
+    text = f"{seconds * 1e6:.4g}"
+    return f"**{text}**" if bold else text
+
+
+def summaries(cases: Sequence[Case], events: Mapping[str, Sequence[Event]]) -> list[list[str]]:
+    """One line per class: geometric means."""
+    rows: list[list[str]] = []
+    for group in dict.fromkeys(c.group for c in cases):
+        own = [c for c in cases if c.group == group]
+        ratios = [r for c in own if (r := ratio(events[c.name])) is not None]
+        parts = [p for c in own if (p := of_limit(c, events[c.name])) is not None]
+        lowest = f"{min(ratios):.2f}" if ratios else ""
+        rows.append([group, f"{len(ratios)} of {len(own)}", _mean(ratios), lowest, _mean(parts)])
+    return rows
+
+
+def _mean(values: Sequence[float]) -> str:
+    positive = [v for v in values if v > 0]
+    return f"{exp(fmean(map(log, positive))):.2f}" if positive else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

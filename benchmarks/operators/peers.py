@@ -1,0 +1,152 @@
+"""The engines under test, each at its best setting: a function from feeds to the output, constant weights prepacked.
+
+An engine that does not know an operator, or is not installed, answers None.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, numpy_helper
+
+Array = np.ndarray
+Feeds = Mapping[str, Array]
+Run = Callable[[], Array]
+Engine = Callable[[ModelProto, Feeds, int], Run | None]
+
+
+def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> Run:
+    """This compiler."""
+    package: Any = import_module("tilewright")
+    executable = package.compile(model, threads=threads, optimizer=optimizer)
+    fed = dict(feeds)
+    return lambda: executable.run(fed)["y"]
+
+
+def onnxruntime(model: ModelProto, feeds: Feeds, threads: int) -> Run:
+    """ONNX Runtime's CPU provider with all graph optimisations."""
+    ort: Any = import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    fed = dict(feeds)
+    return lambda: session.run(None, fed)[0]
+
+
+def openvino(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+    """OpenVINO's CPU plugin for latency, in float32."""
+    try:
+        ov: Any = import_module("openvino")
+    except ImportError:
+        return None
+    core = ov.Core()
+    read = core.read_model(model=model.SerializeToString())
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    request = core.compile_model(read, "CPU", hints).create_infer_request()
+    inputs = [ov.Tensor(array, shared_memory=True) for array in feeds.values()]
+    for k, tensor in enumerate(inputs):
+        request.set_input_tensor(k, tensor)
+
+    def run() -> Array:
+        request.infer()
+        return request.get_output_tensor(0).data
+
+    return run
+
+
+def numpy(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+    """NumPy's BLAS, for matrix products."""
+    node = model.graph.node[0]
+    if node.op_type != "Gemm":
+        return None
+    a, b = _operands(model, feeds)
+    flags = {x.name: x.i for x in node.attribute}
+    a = a.T if flags.get("transA") else a
+    b = b.T if flags.get("transB") else b
+    return lambda: a @ b
+
+
+def torch(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+    """PyTorch; convolutions and products through oneDNN with weights in its own layout."""
+    package: Any = import_module("torch")
+    package.set_num_threads(threads)
+    call = _torch_call(package, model, feeds)
+    if call is None:
+        return None
+
+    def run() -> Array:
+        with package.inference_mode():
+            return call().numpy()
+
+    return run
+
+
+def _operands(model: ModelProto, feeds: Feeds) -> list[Array]:
+    """The node's operands: what is fed, then the constants."""
+    return [*feeds.values(), *(numpy_helper.to_array(t) for t in model.graph.initializer)]
+
+
+def _torch_call(package: Any, model: ModelProto, feeds: Feeds) -> Callable[[], Any] | None:
+    node = model.graph.node[0]
+    attributes = {x.name: onnx.helper.get_attribute_value(x) for x in node.attribute}
+    operands = [package.from_numpy(np.array(a)) for a in _operands(model, feeds)]
+    functional = package.nn.functional
+    x = operands[0]
+    match node.op_type:
+        case "Conv":
+            return _packed_convolution(package, x, operands[1], attributes)
+        case "Gemm":
+            return _packed_product(package, x, operands[1], attributes, constant=len(feeds) == 1)
+        case "MaxPool" | "AveragePool":
+            size, stride, pad = attributes["kernel_shape"], attributes["strides"], attributes["pads"][:2]
+            if node.op_type == "MaxPool":
+                return lambda: functional.max_pool2d(x, size, stride, pad)
+            return lambda: functional.avg_pool2d(x, size, stride, pad, count_include_pad=False)
+        case "GlobalAveragePool":
+            return lambda: x.mean((2, 3), keepdim=True)
+        case "Softmax":
+            return lambda: package.softmax(x, -1)
+        case "LayerNormalization":
+            return lambda: functional.layer_norm(x, x.shape[-1:], operands[1], operands[2])
+        case "Transpose":
+            return lambda: x.permute(attributes["perm"]).contiguous()
+        case "ReduceSum":
+            return lambda: x.sum(operands[1].tolist())
+        case "ReduceMean":
+            return lambda: x.mean(operands[1].tolist())
+        case "ReduceMax":
+            return lambda: x.amax(operands[1].tolist())
+        case "Relu":
+            return lambda: package.relu(x)
+        case "Gelu":
+            return lambda: functional.gelu(x)
+        case _:
+            return None
+
+
+def _packed_convolution(package: Any, x: Any, w: Any, attributes: Mapping[str, Any]) -> Callable[[], Any]:
+    pad, stride = attributes["pads"][:2], attributes["strides"]
+    dilation, groups = attributes["dilations"], attributes["group"]
+    onednn = package.ops.mkldnn
+    packed = package._C._nn.mkldnn_reorder_conv2d_weight(w.to_mkldnn(), pad, stride, dilation, groups, x.shape)
+    return lambda: onednn._convolution_pointwise(x, packed, None, pad, stride, dilation, groups, "none", [], "")
+
+
+def _packed_product(
+    package: Any, a: Any, b: Any, attributes: Mapping[str, Any], constant: bool
+) -> Callable[[], Any]:
+    left = a.t() if attributes.get("transA") else a
+    right = b.t() if attributes.get("transB") else b
+    if not constant or left.shape[0] == 1 or right.shape[1] == 1:
+        return lambda: left @ right
+    packed = package.ops.mkldnn._reorder_linear_weight(right.t().contiguous(), left.shape[0])
+    return lambda: package.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
+
+
+PEERS: Mapping[str, Engine] = {
+    "numpy": numpy, "torch": torch, "onnxruntime": onnxruntime, "openvino": openvino,
+}  # fmt: skip
