@@ -5,6 +5,16 @@
     executable.save("model.tw")
     executable = tilewright.load("model.tw")
 
+And a workbench for kernel engineers: a tensor expression goes in, its loops are scheduled by hand, native code comes
+out.
+
+    A, B = tilewright.placeholder((512, 256), name="A"), tilewright.placeholder((256, 128), name="B")
+    k = tilewright.reduce_axis(256, "k")
+    C = tilewright.compute((512, 128), lambda i, j: tilewright.sum(A[i, k] * B[k, j], k), "C")
+    s = tilewright.create_schedule(C)
+    s.parallel("i")
+    c = s.build()(a, b)
+
 Names are imported on first use, so `import tilewright` costs little and a program that only runs compiled models
 never imports the compiler.
 """
@@ -14,53 +24,104 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
+    from tilewright.driver.native_kernel import NativeKernel
     from tilewright.driver.session import (
         InferenceSession,
         NodeArg,
         RunOptions,
         SessionOptions,
     )
+    from tilewright.driver.workbench import Workbench, create_schedule
     from tilewright.errors import (
         ArtifactError,
+        DefinitionError,
         FallbackWarning,
         FeedError,
         InternalError,
+        LayoutError,
+        MismatchError,
         ModelError,
         ModelFileError,
         OptionError,
+        ScheduleError,
         ShapeError,
         TargetError,
         TilewrightError,
+        TraceError,
         UnsupportedError,
+        VerifyError,
     )
+    from tilewright.expr.define import compute, max, min, placeholder, prod, reduce_axis, sum, symbol
+    from tilewright.expr.functions import (
+        abs,
+        cast,
+        ceil,
+        erf,
+        exp,
+        floor,
+        log,
+        maximum,
+        minimum,
+        rsqrt,
+        select,
+        sigmoid,
+        sqrt,
+        tanh,
+    )
+    from tilewright.expr.tensor import Tensor
+    from tilewright.layout.layout import Layout
     from tilewright.machine import Target
     from tilewright.runtime import Artifact, Executable, load
+    from tilewright.schedule.trace_json import dump as dump_trace
+    from tilewright.schedule.trace_json import load as load_trace
 
 __version__ = "0.1.0"
 
 _ERRORS = (
-    "ArtifactError", "FallbackWarning", "FeedError", "InternalError", "ModelError", "ModelFileError", "OptionError",
-    "ShapeError", "TargetError", "TilewrightError", "UnsupportedError",
+    "ArtifactError", "DefinitionError", "FallbackWarning", "FeedError", "InternalError", "LayoutError", "MismatchError",
+    "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError", "TargetError", "TilewrightError",
+    "TraceError", "UnsupportedError", "VerifyError",
+)  # fmt: skip
+
+_DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
+
+_FUNCTIONS = (
+    "abs", "cast", "ceil", "erf", "exp", "floor", "log", "maximum", "minimum", "rsqrt", "select", "sigmoid", "sqrt",
+    "tanh",
 )  # fmt: skip
 
 _PLACES: dict[str, tuple[str, str]] = {
     "compile": ("tilewright.driver.compile", "compile_model"),
     "load": ("tilewright.runtime", "load"),
+    "create_schedule": ("tilewright.driver.workbench", "create_schedule"),
+    "dump_trace": ("tilewright.schedule.trace_json", "dump"),
+    "load_trace": ("tilewright.schedule.trace_json", "load"),
     "Artifact": ("tilewright.runtime", "Artifact"),
     "Executable": ("tilewright.runtime", "Executable"),
     "InferenceSession": ("tilewright.driver.session", "InferenceSession"),
+    "Layout": ("tilewright.layout.layout", "Layout"),
+    "NativeKernel": ("tilewright.driver.native_kernel", "NativeKernel"),
     "NodeArg": ("tilewright.driver.session", "NodeArg"),
     "RunOptions": ("tilewright.driver.session", "RunOptions"),
     "SessionOptions": ("tilewright.driver.session", "SessionOptions"),
     "Target": ("tilewright.machine", "Target"),
+    "Tensor": ("tilewright.expr.tensor", "Tensor"),
+    "Workbench": ("tilewright.driver.workbench", "Workbench"),
+    **{name: ("tilewright.expr.define", name) for name in _DEFINE},
+    **{name: ("tilewright.expr.functions", name) for name in _FUNCTIONS},
     **{name: ("tilewright.errors", name) for name in _ERRORS},
 }
-"""Where the public names live: module and attribute."""
+"""Where the public names live: module and attribute. `schedule` is the package of that name, so the function that
+starts one is called `create_schedule`."""
 
 __all__ = [
-    "Artifact", "ArtifactError", "Executable", "FallbackWarning", "FeedError", "InferenceSession", "InternalError",
-    "ModelError", "ModelFileError", "NodeArg", "OptionError", "RunOptions", "SessionOptions", "ShapeError", "Target",
-    "TargetError", "TilewrightError", "UnsupportedError", "__version__", "compile", "load",
+    "Artifact", "ArtifactError", "DefinitionError", "Executable", "FallbackWarning", "FeedError", "InferenceSession",
+    "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError", "NativeKernel",
+    "NodeArg", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "Target", "TargetError",
+    "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench", "__version__", "abs",
+    "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor", "load",
+    "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt", "select",
+    "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
 
 

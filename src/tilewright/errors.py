@@ -117,6 +117,18 @@ class VerifyError(TilewrightError):
     code = "verify"
 
 
+class DefinitionError(TilewrightError, TypeError):
+    """A tensor expression that can't be: a wrong rank, types that do not fit, an axis that is not there."""
+
+    code = "definition"
+
+
+class MismatchError(TilewrightError):
+    """Two programs that should compute the same do not; names the output, the element and both values."""
+
+    code = "mismatch"
+
+
 class LayoutError(TilewrightError):
     """A layout primitive that does not fit the shape, or a layout that is read wrongly; names dimension and sizes."""
 
@@ -127,6 +139,21 @@ class ScheduleError(TilewrightError):
     """A loop primitive that would not be legal here; names the loop or block and the reason."""
 
     code = "schedule"
+
+
+class TraceError(TilewrightError):
+    """A recorded schedule that can't be read; `problems` lists every defect found, not only the first."""
+
+    code = "trace"
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "trace") -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            only = self.problems[0]
+            super().__init__(only.what, where=f"{where}, {only.where}" if only.where else where, hint=only.hint)
+            return
+        lines = "\n  ".join(str(p) for p in self.problems)
+        super().__init__(f"{len(self.problems)} problems\n  {lines}", where=where)
 
 
 class FallbackWarning(UserWarning):

@@ -12,9 +12,10 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import boolean, float16, float32, float64, int8, int32, int64, uint8
 from tilewright.expr.nodes import Cast, Expr, Load, Var, binary, both, cast, const, maximum, minimum, select, unary
 from tilewright.expr.simplify import substitute
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Store
+from tilewright.loops.ir import GPU_AXES, Block, BlockIter, For, Func, IterKind, LoopKind, Store
 
 ROWS, COLUMNS = 5, 19
+KINDS = [k for k in LoopKind if k not in GPU_AXES]
 BUFFERS = tuple(
     Buffer(f"in_{d}", (const(7), const(11)), d) for d in (float32, float64, float16, int8, int32, int64, uint8, boolean)
 )
@@ -116,7 +117,7 @@ def arrays_for(seed: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_random_blocks(target: str, data: st.DataObject) -> None:
     value = data.draw(st.one_of(floats(4), integers(int32, 3)), label="value")
-    kinds = [data.draw(st.sampled_from(list(LoopKind)), label=f"kind {k}") for k in range(2)]
+    kinds = [data.draw(st.sampled_from(KINDS), label=f"kind {k}") for k in range(2)]
     predicate = data.draw(st.one_of(st.just(const(True, boolean)), conditions()), label="predicate")
     out = Buffer("out", (const(ROWS), const(COLUMNS)), value.dtype)
     i, j = Var("i"), Var("j")
@@ -161,7 +162,7 @@ def test_random_reductions(target: str, data: st.DataObject) -> None:
     )
     body: For | Block = block
     for var in data.draw(st.permutations((i, p, q)), label="order"):
-        allowed = [k for k in LoopKind if var is i or k is not LoopKind.PARALLEL]
+        allowed = [k for k in KINDS if var is i or k not in (LoopKind.PARALLEL, LoopKind.VTHREAD)]
         body = For(var, const(extents[var]), data.draw(st.sampled_from(allowed)), body)
     func = Func("random", (*BUFFERS, out), (), (), body)
     check(func, arrays_for(1) | {"out": np.zeros(ROWS, np.float32)}, target=target, rtol=2e-5, threads=(2,))

@@ -21,7 +21,20 @@ from tests.expr.strategies import (
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, interval
-from tilewright.expr.nodes import FALSE, TRUE, Binary, Expr, Select, Var, both, ceildiv, const, maximum, minimum
+from tilewright.expr.nodes import (
+    FALSE,
+    TRUE,
+    Binary,
+    BinaryOp,
+    Expr,
+    Select,
+    Var,
+    both,
+    ceildiv,
+    const,
+    maximum,
+    minimum,
+)
 from tilewright.expr.prover import non_negative, prove
 from tilewright.expr.simplify import simplify, substitute
 
@@ -136,6 +149,12 @@ FORMS: list[tuple[Expr, str]] = [
     (X - X // 8 * 8, "x % 8"),
     (X % 8 - X % 8 // 4 * 4, "x % 4"),
     (X % 32 % 8, "x % 8"),
+    (X - X % 8, "x // 8 * 8"),
+    (X * 4 + 3 - (X + 1) % 8, "(x + 1) // 8 * 8 + x * 3 + 2"),
+    (X // N // M, "x // (M * N)"),
+    (X // 2 % 3 * 2 + X % 2, "x % 6"),
+    (X % 2 + X % 4 // 2 * 2, "x % 4"),
+    ((X * 3 + Y) // 2 * 2 + (X + Y) % 2, "x * 3 + y"),
     ((X * 6 + 4) % 4, "x % 2 * 2"),
     ((X * 6 + 3) // 4, "(x * 3 + 1) // 2"),
     (ceildiv(N * 16, 16), "N"),
@@ -152,6 +171,43 @@ FORMS: list[tuple[Expr, str]] = [
 @pytest.mark.parametrize(("e", "text"), FORMS, ids=[t for _, t in FORMS])
 def test_forms(e: Expr, text: str) -> None:
     assert str(e) == text
+
+
+WITHIN = Bounds().with_loop(X, N).with_loop(Y, const(4))
+FORMS_WITHIN: list[tuple[Expr, str]] = [
+    ((X * 4 + Y) // 8, "x // 2"),
+    ((X * 4 + Y) % 8, "x % 2 * 4 + y"),
+    ((Y * N + X) // (N * 2), "y // 2"),
+    ((Y * N + X) % (N * 2), "N * (y % 2) + x"),
+    ((Y * N + X) // (N * 2) * (N * 2) + (Y * N + X) % (N * 2), "N * y + x"),
+]
+
+
+@pytest.mark.parametrize(("e", "text"), FORMS_WITHIN, ids=[t for _, t in FORMS_WITHIN])
+def test_forms_within_bounds(e: Expr, text: str) -> None:
+    assert str(simplify(e, WITHIN)) == text
+
+
+@given(
+    st.lists(st.integers(1, 5).map(const) | st.sampled_from((N, N * 2)), min_size=1, max_size=4),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.sampled_from(("floordiv", "mod")), min_size=1, max_size=3),
+)
+def test_digits_of_numbers_in_mixed_radix(sizes: list[Expr], divisors: list[int], ops: list[BinaryOp]) -> None:
+    """Quotients and remainders of sums of scaled loop variables, which split and fused dimensions are made of."""
+    bounds = Bounds()
+    raw: Expr = const(0)
+    variables = [Var(f"d{k}") for k in range(len(sizes))]
+    for v, n in zip(variables, sizes, strict=True):
+        bounds = bounds.with_loop(v, n)
+        raw = Binary("add", Binary("mul", raw, n), v)
+    for op, d in zip(ops, divisors, strict=False):
+        raw = Binary(op, raw, Binary("mul", const(d), sizes[-1]))
+    simple = simplify(raw, bounds)
+    for n in (1, 2, 3):
+        ranges = {v: (0, value(e, {N: n}) - 1) for v, e in zip(variables, sizes, strict=True)}
+        for env in points({**ranges, N: (n, n)}):
+            assert value(simple, env) == value(raw, env)
 
 
 PROOFS = [

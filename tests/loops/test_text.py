@@ -154,7 +154,8 @@ BLOCK = LOOP + "        block A(v: 8 = i):\n"
     (HEAD + "    while i:\n", "line 2, column 5: expected 'for' or 'block', got 'while'"),
     (HEAD + "    for i serial(8):\n", "line 2, column 11: expected 'in' after the loop variable, got 'serial'"),
     (HEAD + "    for i in range(8):\n",
-     "line 2, column 14: expected a kind of loop (serial, parallel, vectorized, unrolled), got 'range'"),
+     "line 2, column 14: expected a kind of loop (serial, parallel, vectorized, unrolled, vthread, block_x, "
+     "block_y, block_z, thread_x, thread_y, thread_z), got 'range'"),
     (HEAD + "    for for in serial(8):\n", "line 2, column 9: expected the name of a loop variable, got 'for'"),
     (LOOP, "line 3, column 1: expected indented lines after the loop's header"),
     (LOOP + "        block A(v = i):\n", "line 3, column 19: expected ':' after an iteration variable, got '='"),

@@ -185,7 +185,8 @@ BAD: dict[str, tuple[str, str]] = {
         "func f(A: float32[8], B: float32[8]):\n    alloc T: float32[8] in register\n    for i in serial(8):\n"
         "        block T(v: 8 = i):\n            T[v] = A[v]\n"
         "    for j in unrolled(8):\n        block B(w: 8 = j):\n            B[w] = T[w]\n",
-        "func 'f', block 'T': index v of register buffer 'T' depends on i, which is no unrolled or vectorized loop",
+        "func 'f', block 'T': index v of register buffer 'T' depends on i, which is no unrolled, vectorized or vthread "
+        "loop",
     ),
     "parameter in a register": (
         one("B[v] = A[v]", head="A: float32[8] in register, B: float32[8]"),

@@ -9,9 +9,10 @@ from tests.expr.strategies import value
 from tilewright.errors import VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, both, const
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store
+from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, both, const, minimum
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.loops.verify import verify
+from tilewright.schedule.tree import renamed, substituted
 
 LOOPS = (Var("a"), Var("b"), Var("c"))
 KINDS = (LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED)
@@ -19,7 +20,7 @@ KINDS = (LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZE
 
 def _binding(draw: st.DrawFn, variables: list[Var], extents: dict[Var, int]) -> Expr:
     """Mostly what schedules make (loops in mixed radix, digits of one loop), sometimes anything."""
-    kind = draw(st.integers(0, 5))
+    kind = draw(st.integers(0, 6))
     v, w = draw(st.sampled_from(variables)), draw(st.sampled_from(variables))
     if kind == 0:
         return v
@@ -33,6 +34,9 @@ def _binding(draw: st.DrawFn, variables: list[Var], extents: dict[Var, int]) -> 
         split = v * extents[w] + w
         d = draw(st.integers(1, 4))
         return split // d if draw(st.booleans()) else split % d
+    if kind == 5:
+        step, limit = draw(st.sampled_from((extents[w], draw(st.integers(1, 4))))), draw(st.integers(0, 8))
+        return minimum(v * step, const(limit)) * draw(st.sampled_from((1, 1, 2))) + w
     return v + draw(st.integers(0, 1))
 
 
@@ -154,3 +158,69 @@ def _counts(func: Func) -> dict[tuple[int, ...], int]:
             total[element] = 0
         total[element] = total.get(element, 0) + 1
     return total
+
+
+@st.composite
+def cut_programs(draw: st.DrawFn) -> Func:
+    """Nests of which one loop was cut in two, each part perhaps split again; sometimes not quite as it should be."""
+    variables = list(LOOPS[: draw(st.integers(1, 3))])
+    extents = {v: draw(st.integers(1, 6)) for v in variables}
+    place = draw(st.integers(0, len(variables) - 1))
+    size: int = 1
+    bindings: list[Expr] = []
+    if draw(st.booleans()):
+        total: Expr = const(0)
+        for v in variables:
+            total = total * extents[v] + v
+            size *= extents[v]
+        bindings, sizes = [total], [size]
+    else:
+        bindings, sizes = list(variables), [extents[v] for v in variables]
+    where = bindings[0] < draw(st.integers(1, sizes[0])) if draw(st.integers(0, 2)) == 0 else TRUE
+    out = Buffer("OUT", tuple(const(n) for n in sizes), float32)
+    iters = tuple(
+        BlockIter(Var(f"v{k}"), const(n), IterKind.SPATIAL, e)
+        for k, (n, e) in enumerate(zip(sizes, bindings, strict=True))
+    )
+    body: Stmt = Block("OUT", iters, Store(out, tuple(i.var for i in iters), const(1.0, float32)), None, where)
+    used = {"OUT", *(v.name for v in variables), *(i.var.name for i in iters)}
+    for k in reversed(range(len(variables))):
+        v = variables[k]
+        if k == place:
+            cut = draw(st.integers(0, extents[v]))
+            slip = draw(st.sampled_from((0, 0, 0, 0, -1, 1)))
+            rest = substituted(body, {v: v + cut + slip})
+            parts = [(cut, body), (extents[v] - cut, rest)]
+            body = seq(*(renamed(_split(draw, v, n, part), used) for n, part in parts))
+        else:
+            body = For(v, const(extents[v]), LoopKind.SERIAL, body)
+    return Func("f", (out,), (), (), body)
+
+
+def _split(draw: st.DrawFn, v: Var, extent: int, body: Stmt) -> Stmt:
+    """The loop over `v`, perhaps in tiles."""
+    factor = draw(st.integers(1, 4))
+    if draw(st.booleans()) or extent % factor:
+        return For(v, const(extent), LoopKind.SERIAL, body)
+    o, i = Var("o"), Var("i")
+    inner = For(i, const(factor), LoopKind.SERIAL, substituted(body, {v: o * factor + i}))
+    return For(o, const(extent // factor), LoopKind.SERIAL, inner)
+
+
+def _reached(s: Stmt, env: dict[Var, int]) -> set[tuple[int, ...]]:
+    match s:
+        case For():
+            return {p for x in range(int(str(s.extent))) for p in _reached(s.body, {**env, s.var: x})}
+        case Block():
+            return {tuple(int(value(i.binding, env)) for i in s.iters)} if value(s.predicate, env) else set()
+        case _:
+            return {p for c in s.stmts for p in _reached(c, env)}
+
+
+@given(cut_programs())
+@settings(max_examples=600)
+def test_programs_cut_apart_that_pass_reach_everything(func: Func) -> None:
+    if not _accepted(func):
+        return
+    event("accepted")
+    assert _reached(func.body, {}) == set(product(*(range(int(str(n))) for n in func.params[0].shape)))

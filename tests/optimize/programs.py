@@ -20,7 +20,7 @@ from tilewright.loops.ir import Func
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
 from tilewright.machine import Target
-from tilewright.optimize.interface import Task
+from tilewright.optimize.interface import Optimizer, Task
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.trace import Schedule, replay
 
@@ -53,20 +53,22 @@ def data_for(b: Buffer, sizes: Mapping[Var, int], rng: np.random.Generator) -> n
     return values.astype(b.dtype.numpy)
 
 
-def scheduled(program: Program, target: str) -> tuple[Kernel, Func, Schedule]:
-    """The kernel, its untransformed function and what the rule makes of it."""
+def scheduled(program: Program, target: str, optimizer: Optimizer | None = None) -> tuple[Kernel, Func, Schedule]:
+    """The kernel, its untransformed function and what an optimizer, by default the rule, makes of it; the rule also
+    takes what the optimizer does not apply to."""
     kernel = make_kernel(program.stages)
     func = lower("kernel", kernel.stages, kernel.params, tuple(program.sizes))
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     fixed = frozenset(p.name for p, a in pairs if a.name in program.constants)
-    schedule = Rule().optimize(Task(func, fixed, Target.parse(target)))
+    task = Task(func, fixed, Target.parse(target))
+    schedule = (optimizer or Rule()).optimize(task) or Rule().optimize(task)
     assert schedule is not None
     return kernel, func, schedule
 
 
-def check(program: Program, target: str) -> Schedule:
-    """Schedules a program by the rule and compares: evaluate == interpret(untransformed) == interpret(scheduled)."""
-    kernel, func, schedule = scheduled(program, target)
+def check(program: Program, target: str, optimizer: Optimizer | None = None) -> Schedule:
+    """Schedules a program and compares: evaluate == interpret(untransformed) == interpret(scheduled)."""
+    kernel, func, schedule = scheduled(program, target, optimizer)
     verify(func)
     verify(schedule.func)
     assert replay(func, schedule.trace) == schedule.func

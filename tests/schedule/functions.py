@@ -1,14 +1,20 @@
 """Functions that the tests of the primitives start from, and the comparison of a function before and after."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import pytest
 
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import const
+from tilewright.expr.simplify import substitute
 from tilewright.loops.interpret import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
+from tilewright.schedule.trace import Schedule, replay
 
 SCALE = parse("""
 func scale(A: float32[N, 6], Y: float32[N, 6]; N: 1..64):
@@ -27,6 +33,9 @@ func matmul(A: float32[M, 5], B: float32[5, 9], C: float32[M, 9]; M: 1..64):
                     init C[v_i, v_j] = 0.0
                     C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
 """)
+
+WIDE = parse(show(MATMUL).replace("M: 1..64", "M: 6..64").replace("matmul", "wide"))
+"""The same with rows that fill tiles of up to 6."""
 
 CHAIN = parse("""
 func chain(A: float32[M, 5], B: float32[5, 9], bias: float32[9], Y: float32[M, 9]; M: 1..64):
@@ -79,10 +88,11 @@ func rows(A: float32[8, 6], Y: float32[8]):
 def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
     """All parameters after a run on small whole numbers, which are summed without rounding."""
     rng = np.random.default_rng(5)
+    known = {s: const(sizes[s.name]) for s in func.symbols}
     written = {b.body.buffer.name for b in blocks(func.body)}
     arrays: dict[str, np.ndarray] = {}
     for p in func.params:
-        shape = tuple(sizes.get(str(n), 0) or int(str(n)) for n in p.shape)
+        shape = tuple(int(str(substitute(n, known))) for n in p.shape)
         values = rng.integers(1, 5, shape) * rng.choice([-1, 1], shape)
         arrays[p.name] = (np.full(shape, 99) if p.name in written else values).astype(p.dtype.numpy)
     interpret(func, arrays, sizes, seed=seed)
@@ -95,10 +105,27 @@ def check_same(before: Func, after: Func, *, verified: bool = True) -> None:
         verify(after, registers=False)
     assert parse(show(after)) == after
     names = [s.name for s in before.symbols]
-    for size in (1, 2, 7, 16, 21) if names else (0,):
+    least = max((s.lo or 0 for s in before.symbols), default=0)
+    for size in (n for n in (1, 2, 7, 16, 21) if n >= least) if names else (0,):
         sizes = dict.fromkeys(names, size)
         expected = run(before, sizes)
         for seed in (None, 11):
             result = run(after, sizes, seed)
             for p in before.params:
                 np.testing.assert_array_equal(result[p.name], expected[p.name])
+
+
+def applied(func: Func, primitive: str, *args: Any) -> Func:
+    """The function after one recorded primitive, which computes what it did and whose trace replays."""
+    s = Schedule(func)
+    s.do(primitive, *args)
+    assert replay(func, s.trace) == s.func
+    check_same(func, s.func)
+    return s.func
+
+
+def refuses(make: Callable[[], object], message: str) -> None:
+    """A primitive refuses with exactly this message."""
+    with pytest.raises(ScheduleError) as error:
+        make()
+    assert str(error.value) == f"[schedule] {message}"

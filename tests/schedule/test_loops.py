@@ -1,18 +1,19 @@
 """split, fuse, reorder, peel: meaning, printed result, and what they refuse."""
 
 import pytest
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, check_same
+from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, WIDE, check_same
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Var
-from tilewright.loops.ir import Func
+from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import parallel, unroll, vectorize
+from tilewright.schedule.kinds import bind, parallel, unroll, vectorize
 from tilewright.schedule.loops import fuse, peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
+from tilewright.schedule.tails import Tail
 
 M, N = Var("M", 1, 64), Var("N", 1, 64)
 
@@ -100,6 +101,25 @@ def test_fuse_refuses(make, message: str) -> None:
     assert str(error.value) == f"[schedule] {message}"
 
 
+SHARED = """
+func shared(A: float32[6, 5], Y: float32[6, 5]):
+    alloc T: float32[5]
+    for i in serial(6):
+        for j in serial(5):
+            block T(v: 6 = i, w: 5 = j):
+                T[w] = A[v, w]
+            block Y(x: 6 = i, y: 5 = j):
+                Y[x, y] = T[y] + T[4 - y]
+"""
+"""Iterations of i read what others of i wrote."""
+
+
+def test_reorder_around_several_blocks_that_keep_to_their_iteration() -> None:
+    func = reorder(compute_at(CHAIN, "T", "j_1"), ("j_1", "i_1"))
+    assert show(func).index("for j_1") < show(func).index("for i_1")
+    check_same(CHAIN, func)
+
+
 @pytest.mark.parametrize("order", ["kij", "kji", "ji", "ikj", "ki", "ij"])
 def test_reorder_keeps_meaning(order: str) -> None:
     check_same(MATMUL, reorder(MATMUL, tuple(order)))
@@ -117,8 +137,21 @@ def test_reorder(golden) -> None:
         (lambda: reorder(CHAIN, ("i", "j_1")), "reorder of i, j_1: 'j_1' not in a perfect nest with 'i'"),
         (lambda: reorder(TRIANGLE, ("j", "i")), "reorder: the extent of 'j' depends on 'i'"),
         (
-            lambda: reorder(compute_at(ROWS, "T", "i_1"), ("i_1",)),
-            "reorder of i_1: several blocks share the loops, so their order may matter",
+            lambda: reorder(parse(SHARED), ("j", "i")),
+            "reorder of j, i: block 'Y': may read an element that another iteration of loop 'j' writes: T[4 - y]",
+        ),
+        (
+            lambda: reorder(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), ("k", "j_o")),
+            "reorder of k, j_o: block 'C': iterations of loop 'j_i' count the same points into one element of 'C'",
+        ),
+        (
+            lambda: reorder(vectorize(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), "j_i"), ("j_i", "j_o")),
+            "reorder of j_i, j_o: block 'C': iterations of vectorized loop 'j_i' may write the same element: "
+            "C[v_i, v_j]",
+        ),
+        (
+            lambda: reorder(bind(bind(SCALE, "i", LoopKind.BLOCK_X), "j", LoopKind.THREAD_X), ("j", "i")),
+            "reorder of j, i: loop 'i': block axis block_x can't be inside thread axis thread_x (loop 'j')",
         ),
         (
             lambda: reorder(split(SUMS, "i", 2), ("i_i", "i_o")),

@@ -5,14 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, run
+from tests.schedule.strategies import layouts
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import as_expr
-from tilewright.loops.ir import Func, blocks
+from tilewright.layout.layout import Layout
+from tilewright.loops.access import reads
+from tilewright.loops.ir import GPU_AXES, Func, blocks
 from tilewright.loops.parser import parse
+from tilewright.schedule.tails import Tail
 from tilewright.schedule.trace import PRIMITIVES, Schedule, replay
-from tilewright.schedule.tree import find_loop, loop_names
+from tilewright.schedule.tree import find_block, find_loop, loop_names
 
 TWO_STEPS = parse("""
 func two_steps(A: float32[M, 6], B: float32[6], Y: float32[M, 6]; M: 1..64):
@@ -60,7 +64,15 @@ def arguments(draw: st.DrawFn, primitive: str, func: Func) -> tuple[object, ...]
     loop = draw(st.sampled_from(loops))
     match primitive:
         case "split":
+            return loop, draw(st.integers(1, 6)), None, draw(st.sampled_from(Tail))
+        case "split_parts":
             return loop, draw(st.integers(1, 6))
+        case "tile":
+            around = draw(st.sampled_from([[x.var.name for x in nest] for _, nest in nests(func)]))
+            factors = draw(st.lists(st.integers(1, 4), min_size=1, max_size=len(around)))
+            return tuple(around[-len(factors) :]), tuple(factors), None, draw(st.sampled_from(Tail))
+        case "bind":
+            return loop, draw(st.sampled_from(GPU_AXES))
         case "fuse":
             return loop, loops[(loops.index(loop) + 1) % len(loops)]
         case "reorder":
@@ -72,23 +84,41 @@ def arguments(draw: st.DrawFn, primitive: str, func: Func) -> tuple[object, ...]
             return loop, at
         case "set_scope":
             return draw(st.sampled_from(internal)), draw(st.sampled_from(list(Scope)))
+        case "cache_read":
+            name = draw(st.sampled_from(names))
+            operand = draw(st.sampled_from(reads(find_block(func, name)[0]) or func.params))
+            return name, operand.name, None, draw(st.sampled_from(Scope)), layout_of(draw, operand)
         case "cache_write":
-            return (draw(st.sampled_from(names)),)
+            name = draw(st.sampled_from(names))
+            own = find_block(func, name)[0].body.buffer
+            return name, None, draw(st.sampled_from(Scope)), layout_of(draw, own)
         case "clone_producer":
             return draw(st.sampled_from(names)), draw(st.sampled_from(names))
-        case "permute":
-            name = draw(st.sampled_from(internal))
-            rank = next((b.rank for b in func.allocs if b.name == name), 0)
-            return name, tuple(draw(st.permutations(range(rank))))
+        case "transform_layout":
+            buffer = draw(st.sampled_from(func.allocs or func.params))
+            return buffer.name, draw(layouts(Layout.of(buffer.shape)))
+        case "pad_storage":
+            return draw(st.sampled_from(internal)), draw(st.integers(0, 2)), draw(st.integers(1, 8))
+        case "prefetch":
+            return loop, draw(st.sampled_from([*func.params, *func.allocs])).name, draw(st.integers(1, 5))
         case "pack":
             p = draw(st.sampled_from(func.params))
             return draw(st.sampled_from(names)), p.name, draw(st.integers(0, p.rank - 1)), draw(st.integers(1, 5))
         case "rfactor":
             return draw(st.sampled_from(names)), 0, draw(st.sampled_from([1, 2, 3, 5]))
-        case "decompose_reduction" | "compute_at":
+        case "inline" | "reverse_inline":
+            return (draw(st.sampled_from(names)),)
+        case "store_at":
+            return draw(st.sampled_from(internal)), loop
+        case "decompose_reduction" | "compute_at" | "reverse_compute_at" | "rolling_update" | "hoist":
             return draw(st.sampled_from(names)), loop
         case _:
             return (loop,)
+
+
+def layout_of(draw: st.DrawFn, buffer: Buffer) -> Layout | None:
+    """Rows, mostly, or any other layout of a buffer."""
+    return draw(layouts(Layout.of(buffer.shape))) if draw(st.integers(0, 2)) == 2 else None
 
 
 def nests(func: Func) -> list[tuple[object, tuple]]:

@@ -1,14 +1,16 @@
 """rfactor: meaning, printed result, use with compute_at, and what it refuses."""
 
 import pytest
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, check_same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, applied, check_same, refuses
 
-from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import const
 from tilewright.loops.ir import blocks
+from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.loops import peel, split
+from tilewright.schedule.loops import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction, rfactor
 from tilewright.schedule.tree import find_block
 
@@ -39,20 +41,63 @@ def test_partial_results_move_into_the_loop_over_chunks() -> None:
     check_same(CHAIN, func)
 
 
+STARTED = parse("""
+func started(A: float32[M * 4, M, 6], B: float32[M], Y: float32[M], Z: float32[M]; M: 1..16):
+    for i in serial(M):
+        for k in serial(M * 4):
+            for l in serial(6):
+                block Y(v_i: M = i, reduce v_k: M * 4 = k, reduce v_l: 6 = l):
+                    init Y[v_i] = B[v_i]
+                    Y[v_i] = Y[v_i] + A[v_k, v_i, v_l]
+    for i_1 in serial(M):
+        for k_1 in serial(M * 4):
+            block Z(w_i: M = i_1, reduce w_k: M * 4 = k_1):
+                init Z[w_i] = 3.0
+                Z[w_i] = max(Z[w_i], A[w_k, w_i, 0])
+""")
+"""Reductions over symbolic axes that start from something else than nothing."""
+
+
+@pytest.mark.parametrize(("block", "axis", "factor"), [("Y", 0, 4), ("Y", 0, 2), ("Y", 1, 3), ("Z", 0, 4), ("Z", 0, 1)])
+def test_symbolic_axes_and_totals_that_start_from_something(block: str, axis: int, factor: int) -> None:
+    func = applied(STARTED, "rfactor", block, axis, factor)
+    assert f"alloc {block}_partial: float32[M, {'2' if axis else func.allocs[0].shape[1]}]" in show(func)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 8), st.integers(1, 4), st.sampled_from(["+", "*", "max", "min"]), st.sampled_from(["0.0", "2.0"]))
+def test_any_divisor_of_any_reduction(factor: int, chunks: int, op: str, start: str) -> None:
+    value = f"{op}(Y[v], A[v, r])" if op.isalpha() else f"Y[v] {op} A[v, r]"
+    func = parse(f"""
+func reduction(A: int32[M, {factor * chunks}], Y: int32[M]; M: 1..64):
+    for i in serial(M):
+        for k in serial({factor * chunks}):
+            block Y(v: M = i, reduce r: {factor * chunks} = k):
+                init Y[v] = int32({start[0]})
+                Y[v] = {value}
+""")
+    check_same(func, rfactor(func, "Y", 0, factor, "P"))
+
+
+BEFORE = "use rfactor before its loops are split, reordered or fused with others"
+DIVISOR = "use a factor that divides it for all sizes, or split with a tail"
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "block", "message"),
     [
-        (lambda: rfactor(ROWS, "T", 0, 4), "4 is not known to divide 6"),
-        (lambda: rfactor(ROWS, "T", 0, 0), "0 is not known to divide 6"),
-        (lambda: rfactor(ROWS, "T", 1, 2), "there is no reduction axis 1; it has 1"),
-        (lambda: rfactor(SCALE, "Y", 0, 2), "there is no reduction axis 0; it has 0"),
-        (lambda: rfactor(BARE, "T", 0, 2), "its init was taken out, or it has a predicate"),
-        (lambda: rfactor(split(ROWS, "k", 4), "T", 0, 2), "its init was taken out, or it has a predicate"),
-        (lambda: rfactor(split(ROWS, "k", 3), "T", 0, 2), "its loops were changed; reduce in two levels first"),
-        (lambda: rfactor(peel(ROWS, "k", const(2)), "T", 0, 2), "other blocks share its loops"),
+        (lambda: rfactor(ROWS, "T", 0, 4), "T", f"4 is not known to divide 6; {DIVISOR}"),
+        (lambda: rfactor(ROWS, "T", 0, 0), "T", f"0 is not known to divide 6; {DIVISOR}"),
+        (lambda: rfactor(STARTED, "Z", 0, 8), "Z", f"8 is not known to divide M * 4; {DIVISOR}"),
+        (lambda: rfactor(ROWS, "T", 1, 2), "T", "there is no reduction axis 1; it has 1"),
+        (lambda: rfactor(SCALE, "Y", 0, 2), "Y", "there is no reduction axis 0; it has 0"),
+        (lambda: rfactor(BARE, "T", 0, 2), "T", "its init was taken out; use rfactor before decompose_reduction"),
+        (lambda: rfactor(split(ROWS, "k", 4), "T", 0, 2), "T", f"it has a predicate; {BEFORE}"),
+        (lambda: rfactor(split(ROWS, "k", 3), "T", 0, 2), "T", f"its loops were changed; {BEFORE}"),
+        (lambda: rfactor(reorder(ROWS, ("k", "i")), "T", 0, 2), "T", f"its loops were changed; {BEFORE}"),
+        (lambda: rfactor(peel(ROWS, "k", const(2)), "T", 0, 2), "T", f"other blocks share its loops; {BEFORE}"),
+        (lambda: rfactor(ROWS, "T", 0, 2, "A"), "T", "name 'A' is already used"),
     ],
 )
-def test_rfactor_refuses(make, message: str) -> None:
-    with pytest.raises(ScheduleError) as error:
-        make()
-    assert str(error.value).endswith(f": {message}")
+def test_rfactor_refuses(make, block: str, message: str) -> None:
+    refuses(make, f"rfactor of block {block!r}: {message}")

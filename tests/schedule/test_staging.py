@@ -1,26 +1,19 @@
-"""set_scope, cache_write, clone_producer, permute, pack: meaning, printed result, and what they refuse."""
+"""set_scope, clone_producer, pad_storage: meaning, printed result, and what they refuse."""
 
+import numpy as np
 import pytest
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, check_same
+from tests.codegen.native import check
+from tests.schedule.functions import CHAIN, MATMUL, ROWS, STENCIL, applied, check_same, refuses
 
-from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Var
-from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.loops import peel, split
-from tilewright.schedule.reduction import decompose_reduction
-from tilewright.schedule.staging import cache_write, clone_producer, pack, permute, set_scope
+from tilewright.schedule.staging import clone_producer, pad_storage, set_scope
 
 M = Var("M", 1, 64)
-
-
-def refuses(make, message: str) -> None:
-    with pytest.raises(ScheduleError) as error:
-        make()
-    assert str(error.value) == f"[schedule] {message}"
 
 
 # set_scope
@@ -45,74 +38,6 @@ def test_set_scope_keeps_meaning(scope: Scope) -> None:
     ],
 )
 def test_set_scope_refuses(make, message: str) -> None:
-    refuses(make, message)
-
-
-# cache_write
-
-
-def test_cache_write(golden) -> None:
-    func = cache_write(MATMUL, "C")
-    golden(show(func))
-    check_same(MATMUL, func)
-
-
-@pytest.mark.parametrize(("func", "block"), [(SCALE, "Y"), (CHAIN, "T"), (CHAIN, "Y"), (ROWS, "T")])
-def test_cache_write_keeps_meaning(func: Func, block: str) -> None:
-    check_same(func, cache_write(func, block))
-
-
-def test_cache_write_of_a_scalar() -> None:
-    total = parse("""
-func total(A: float32[6], Y: float32[]):
-    for k in serial(6):
-        block Y(reduce v: 6 = k):
-            init Y[] = 0.0
-            Y[] = Y[] + A[v]
-""")
-    check_same(total, cache_write(total, "Y"))
-
-
-UPDATE = parse("""
-func update(A: float32[6], Y: float32[6]):
-    for i in serial(6):
-        block Y(v: 6 = i):
-            Y[v] = Y[v] + A[v]
-""")
-
-PART = parse("""
-func part(A: float32[6], Y: float32[8]):
-    for i in serial(6):
-        block Y(v: 6 = i):
-            Y[v] = A[v]
-""")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: cache_write(peel(MATMUL, "j", 4), "C"),
-            "cache_write of 'C': block 'C_2' writes 'C' too",
-        ),
-        (
-            lambda: cache_write(decompose_reduction(MATMUL, "C", "k"), "C"),
-            "cache_write of 'C': block 'C_init' writes 'C' too",
-        ),
-        (lambda: cache_write(UPDATE, "Y"), "cache_write of 'Y': it adds to what is in 'Y' already"),
-        (
-            lambda: cache_write(PART, "Y"),
-            "cache_write of 'Y': it does not write all of 'Y' at its plain iteration variables",
-        ),
-        (
-            lambda: cache_write(compute_at(ROWS, "T", "i_1"), "T"),
-            "cache_write of 'T': block 'Y' uses 'T' there too",
-        ),
-        (lambda: cache_write(MATMUL, "C", "A"), "cache_write of 'C': name 'A' is already used"),
-        (lambda: cache_write(MATMUL, "D"), "matmul: there is no block 'D'; blocks are C"),
-    ],
-)
-def test_cache_write_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
@@ -182,78 +107,43 @@ def test_clone_producer_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
-# permute
+# pad_storage
 
 
-def test_permute(golden) -> None:
-    func = permute(CHAIN, "T", (1, 0))
-    golden(show(func))
-    check_same(CHAIN, func)
+def test_pad_storage(golden) -> None:
+    golden(show(applied(CHAIN, "pad_storage", "T", 1, 8, 1)))
 
 
-def test_permute_after_compute_at_keeps_meaning() -> None:
-    func = compute_at(split(CHAIN, "i_1", 4), "T", "i_1_o")
-    check_same(CHAIN, permute(func, "T", (1, 0)))
+@pytest.mark.parametrize("args", [("T", 0, 4), ("T", 1, 16), ("T", 1, 1, 3), ("T", 0, 3, 2)])
+def test_pad_storage_keeps_meaning(args) -> None:
+    applied(CHAIN, "pad_storage", *args)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: permute(CHAIN, "T", (0, 0)), "permute of 'T': [0, 0] is no permutation of 2 dimensions"),
-        (lambda: permute(CHAIN, "T", (0,)), "permute of 'T': [0] is no permutation of 2 dimensions"),
-        (lambda: permute(CHAIN, "B", (1, 0)), "chain: there is no internal buffer 'B'; there are: T"),
-    ],
-)
-def test_permute_refuses(make, message: str) -> None:
-    refuses(make, message)
+def test_pad_storage_of_one_dimension() -> None:
+    func = applied(STENCIL, "pad_storage", "T", 0, 16)
+    assert "alloc T: float32[(N + 15) // 16 * 16]\n" in show(func)
 
 
-# pack
-
-
-@pytest.mark.parametrize(("dim", "factor"), [(1, 4), (1, 3), (0, 2), (0, 5), (1, 16)])
-def test_pack_keeps_meaning(dim: int, factor: int) -> None:
-    check_same(MATMUL, pack(MATMUL, "C", "B", dim, factor))
-
-
-def test_pack_of_a_symbolic_dimension_keeps_meaning() -> None:
-    check_same(MATMUL, pack(MATMUL, "C", "A", 0, 4))
-
-
-def test_pack_with_a_padded_tile(golden) -> None:
-    golden(show(pack(MATMUL, "C", "B", 1, 4)))
-
-
-def test_pack_without_padding(golden) -> None:
-    golden(show(pack(MATMUL, "C", "B", 1, 3)))
+def test_padded_storage_on_the_stack_in_native_code() -> None:
+    func = pad_storage(set_scope(ROWS, "T", Scope.STACK), "T", 0, 16, 16)
+    assert "alloc T: float32[32] in stack\n" in show(func)
+    check(func, {"A": np.random.default_rng(1).standard_normal((8, 6), np.float32), "Y": np.zeros(8, np.float32)})
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("args", "message"),
     [
+        (("T", 2, 4), "pad_storage of 'T': expected a dimension in 0..1, got 2"),
         (
-            lambda: pack(MATMUL, "C", "X", 0, 4),
-            "pack of 'X' for block 'C': the block does not read a parameter of that name",
+            ("T", 0, 1),
+            "pad_storage of 'T': expected a multiple of at least 2 or extra elements, got multiple 1 and 0 extra",
         ),
         (
-            lambda: pack(CHAIN, "Y", "T", 0, 4),
-            "pack of 'T' for block 'Y': the block does not read a parameter of that name",
+            ("T", 0, 4, -1),
+            "pad_storage of 'T': expected a multiple of at least 2 or extra elements, got multiple 4 and -1 extra",
         ),
-        (lambda: pack(MATMUL, "C", "C", 0, 4), "pack of 'C' for block 'C': it is written in the function"),
-        (
-            lambda: pack(MATMUL, "C", "B", 2, 4),
-            "pack of 'B' for block 'C': dimension 2 with factor 4 does not fit 2 dimensions",
-        ),
-        (
-            lambda: pack(MATMUL, "C", "B", 1, 0),
-            "pack of 'B' for block 'C': dimension 1 with factor 0 does not fit 2 dimensions",
-        ),
-        (lambda: pack(MATMUL, "C", "B", 1, 4, "i"), "pack of 'B' for block 'C': name 'i' is already used"),
+        (("A", 0, 4), "chain: there is no internal buffer 'A'; there are: T"),
     ],
 )
-def test_pack_refuses(make, message: str) -> None:
-    refuses(make, message)
-
-
-def test_a_stencil_keeps_its_guarded_reads_when_cached() -> None:
-    check_same(STENCIL, cache_write(STENCIL, "T"))
+def test_pad_storage_refuses(args, message: str) -> None:
+    refuses(lambda: pad_storage(CHAIN, *args), message)

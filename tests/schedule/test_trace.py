@@ -1,31 +1,67 @@
-"""Traces: recorded by `Schedule`, replayed to an equal function, printed; every step is checked again."""
+"""Traces: recorded by `Schedule`, replayed to an equal function on the same and on other sizes, printed; every step is
+checked again."""
+
+import inspect
+from collections.abc import Callable
+from typing import get_type_hints
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import Scope
+from tilewright.expr.define import Size, compute, placeholder, reduce_axis, stages_of, symbol
+from tilewright.expr.define import sum as sum_over
+from tilewright.expr.nodes import Var
+from tilewright.layout.layout import Layout
+from tilewright.loops.ir import Func
+from tilewright.loops.lower import lower
+from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.trace import Schedule, Step, replay
+from tilewright.loops.verify import verify
+from tilewright.schedule.argument_kinds import Size as SizeKind
+from tilewright.schedule.arguments import parameters
+from tilewright.schedule.tails import Tail
+from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, replay
 
 
 def made() -> Schedule:
-    """A schedule with most primitives."""
+    """A schedule with many primitives."""
     s = Schedule(CHAIN)
     packed = s.pack("T", "B", 1, 4)
     assert packed == "B_packed"
     rows, row = s.split("i_1", 4)
     lanes, lane = s.split("j_1", 4)
-    s.do("reorder", (rows, lanes, row, lane))
-    s.do("compute_at", "T", lanes)
-    s.do("set_scope", "T", Scope.REGISTER)
-    s.do("permute", "T", (1, 0))
-    s.do("reorder", ("v_k_t", "v_i_t", "v_j_t"))
-    s.do("decompose_reduction", "T", "v_k_t")
-    s.do("vectorize", "v_j_t")
-    s.do("unroll", "v_i_t")
-    s.do("vectorize", lane)
-    s.do("parallel", s.fuse(rows, lanes))
+    s.reorder((rows, lanes, row, lane))
+    assert s.compute_at("T", lanes) == ("v_i_t", "v_j_t", "v_k_t")
+    s.set_scope("T", "register")
+    s.reorder(("v_k_t", "v_i_t", "v_j_t"))
+    assert s.decompose_reduction("T", "v_k_t") == "T_init"
+    s.vectorize("v_j_t")
+    s.unroll("v_i_t")
+    s.vectorize(lane)
+    s.parallel(s.fuse(rows, lanes))
+    return s
+
+
+def gemm(m: Size, n: Size, k: Size) -> Func:
+    """C = A B for the given sizes; symbols are parameters."""
+    a, b, r = placeholder((m, k), name="A"), placeholder((k, n), name="B"), reduce_axis(k, "k")
+    c = compute((m, n), lambda i, j: sum_over(a[i, r] * b[r, j], r), "C")
+    inputs, stages = stages_of([c])
+    symbols = tuple(x for x in (m, n, k) if isinstance(x, Var))
+    return lower("gemm", stages, [*(t.plain for t in inputs), c.plain], symbols)
+
+
+def tuned() -> Schedule:
+    """What is done with a GEMM of 512 x 512 x 512."""
+    s = Schedule(gemm(512, 512, 512))
+    s.pack("C", "B", 1, 16)
+    outer = s.tile(("i", "j"), (8, 16))[:2]
+    local = s.cache_write("C")
+    s.transform_layout(local, Layout.of((512, 512)).reorder((1, 0)))
+    s.parallel(s.fuse(*outer))
+    s.peel("k", 256)
     return s
 
 
@@ -37,11 +73,13 @@ def test_replay_gives_an_equal_function() -> None:
 
 
 def test_replay_on_another_function_checks_every_step() -> None:
-    with pytest.raises(ScheduleError, match=r"^\[schedule\] matmul: there is no block 'T'; blocks are C$"):
+    with pytest.raises(ScheduleError) as e:
         replay(MATMUL, made().trace)
+    step = "step 1, pack('T', 'B', 1, 4, name='B_packed')"
+    assert str(e.value) == f"[schedule] {step}: matmul: there is no block 'T'; blocks are C"
 
 
-def test_a_trace_prints(golden) -> None:
+def test_a_trace_prints(golden: Callable[[str], None]) -> None:
     s = made()
     golden("\n".join(map(str, s.trace)) + "\n\n" + show(s.func))
 
@@ -55,14 +93,160 @@ def test_names_are_chosen_so_that_they_are_new() -> None:
     assert replay(MATMUL, s.trace) == s.func
 
 
+def test_names_of_what_is_new() -> None:
+    s = Schedule(CHAIN)
+    assert (s.loops(), s.blocks, s.buffers) == (("i", "j", "k", "i_1", "j_1"), ("T", "Y"), ("T",))
+    assert s.split("i_1", 4, tail="remainder") == ("i_1_o", "i_1_i", "i_1_r")
+    assert s.trace[-1] == Step("split", ("i_1", 4, ("i_1_o", "i_1_i", "i_1_r"), Tail.REMAINDER))
+    assert s.split("j", 3, tail="remainder") == ("j_o", "j_i")  # 3 divides 9
+    assert s.split_parts("k", 2, ("a", "b")) == ("a", "b")
+    assert s.loops("T") == ("i", "j_o", "j_i", "a", "b")
+    assert s.cache_read("T", "A") == "A_copy"
+    assert s.writers("A_copy") == ("A_copy_read",)
+    assert s.writers("Y") == ("Y", "Y_2")
+    assert s.peel("i", 1) == "i_2"
+    assert s.cache_read("T", "B", "near", "memory") == "near"
+    assert replay(CHAIN, s.trace) == s.func
+
+
+def test_tile_answers_with_its_loops() -> None:
+    s = Schedule(MATMUL)
+    assert s.tile(("i", "j"), (4, 3)) == ("i_o", "j_o", "i_i", "j_i")
+    s = Schedule(MATMUL)
+    assert s.tile(["i", "j"], [4, 2], names=["a", "b", "c", "d"]) == ("a", "b", "c", "d")
+    s = Schedule(MATMUL)
+    assert s.tile(("i", "j"), (4, 2), tail=Tail.REMAINDER) == ("i_o", "j_o", "i_i", "j_i")
+    assert replay(MATMUL, s.trace) == s.func
+
+
+def test_arguments_have_one_form() -> None:
+    by_method, by_name, positional = Schedule(CHAIN), Schedule(CHAIN), Schedule(CHAIN)
+    by_method.set_scope("T", "memory")
+    by_name.do("set_scope", scope=Scope.MEMORY, buffer="T")
+    positional.do("set_scope", "T", Scope.MEMORY)
+    assert by_method.trace == by_name.trace == positional.trace
+    assert Step.of("reorder", ["i", "j"]) == Step.of("reorder", ("i", "j"))
+    assert Step.of("split", "i", 4, None, "guard") == Step("split", ("i", 4))
+    assert Step.of("peel", "i", "4 * 2") == Step("peel", ("i", 8))
+
+
 def test_a_refused_step_changes_nothing() -> None:
     s = Schedule(MATMUL)
     with pytest.raises(ScheduleError):
-        s.do("vectorize", "i")
+        s.vectorize("i")
+    with pytest.raises(ScheduleError):
+        s.apply((Step.of("parallel", "i"), Step.of("vectorize", "i")))
     assert s.func is MATMUL
     assert s.trace == ()
 
 
-def test_an_unknown_primitive() -> None:
-    with pytest.raises(ScheduleError, match=r"^\[schedule\] there is no primitive 'skew'; there are cache_write, "):
-        replay(MATMUL, (Step("skew", ("i",)),))
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda: Step.of("skew", "i"), "there is no primitive 'skew'; there are bind, "),
+        (lambda: Step.of("spilt", "i"), "; did you mean 'split'?"),
+        (lambda: Step.of("split", "i"), "split, argument 'factor': it is missing; split takes loop, factor, "),
+        (lambda: Step.of("split", "i", 4.0), "split, argument 'factor': expected an integer, got 4.0"),
+        (lambda: Step.of("split", "i", True), "split, argument 'factor': expected an integer, got True"),
+        (lambda: Step.of("split", 3, 4), "split, argument 'loop': expected a name, got 3"),
+        (lambda: Step.of("split", "i", 4, factor=4), "split, argument 'factor': it is given twice"),
+        (lambda: Step.of("split", "i", 4, fctor=4), "split, argument 'fctor': there is no such argument"),
+        (lambda: Step.of("parallel", "i", 4), "parallel: expected at most 1 arguments, got 2; parallel takes loop"),
+        (lambda: Step.of("split", "i", 4, tail="gard"), "expected one of guard, mask, remainder, shift_inwards, pad, "),
+        (lambda: Step.of("reorder", "i"), "reorder, argument 'order': expected a list, got 'i'"),
+        (lambda: Step.of("reorder", ("i", 3)), "argument 'order': expected a list, each value a name, got ('i', 3)"),
+        (lambda: Step.of("peel", "i", "n +"), "peel, argument 'at': expected an expression ("),
+        (lambda: Step.of("peel", "i", "n < 3"), "argument 'at': expected an integer or an int64 expression without"),
+        (lambda: Step.of("transform_layout", "T", {"shape": 3}), "'layout': expected a layout (shape: expected"),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit(step: Callable[[], object], message: str) -> None:
+    with pytest.raises(ScheduleError) as e:
+        step()
+    assert message in str(e.value)
+
+
+def test_an_unknown_loop_is_answered_with_one_that_is_like_it() -> None:
+    s = Schedule(MATMUL)
+    s.split("i", 2)
+    with pytest.raises(ScheduleError, match=r"^\[schedule\] matmul: there is no loop 'io'; .*; did you mean 'i_o'\?$"):
+        s.parallel("io")
+
+
+# Other sizes
+
+
+def test_a_trace_for_512_fits_1024() -> None:
+    s = tuned()
+    larger = gemm(1024, 1024, 1024)
+    after = replay(larger, s.trace)
+    verify(after)
+    by_hand = Schedule(larger)
+    by_hand.apply(s.trace)
+    assert by_hand.func == after
+    assert "C_local: float32[1024, 1024]" in show(after)
+
+
+@pytest.mark.parametrize("sizes", [(12, 20, 300), (7, 5, 257), (symbol("M", 1, 40), 33, 260), (8, 16, 300)])
+def test_a_trace_computes_the_same_on_other_sizes(sizes: tuple[Size, Size, Size]) -> None:
+    func = gemm(*sizes)
+    check_same(func, replay(func, tuned().trace))
+
+
+def test_a_trace_with_a_symbolic_size_finds_the_symbol_of_that_name() -> None:
+    s = Schedule(gemm(symbol("M", 8, 64), 6, 5))
+    s.peel("i", Var("M", 8, 64) // 8 * 8 - 7)
+    s.peel("j", "6 - 2")
+    assert s.trace[0] == Step.of("peel", "i", "M // 8 * 8 - 7")
+    other = gemm(symbol("M", 16, 128), 6, 5)
+    after = replay(other, s.trace)
+    verify(after)
+    assert after == replay(parse(show(other)), s.trace)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((512, 512, 64), "step 7, peel('k', 256): peel of loop 'k': cut 256 is not proved to lie in 0..64"),
+        ((512, 512, 256), "step 7, peel('k', 256): peel of loop 'k': cut 256 of 0..256 leaves one part empty"),
+        ((512, 512, symbol("K", 1, 512)), "step 7, peel('k', 256): peel of loop 'k': cut 256 is not proved to "),
+    ],
+)
+def test_a_step_that_is_not_legal_for_other_sizes_is_named(sizes: tuple[Size, Size, Size], message: str) -> None:
+    with pytest.raises(ScheduleError) as e:
+        replay(gemm(*sizes), tuned().trace)
+    assert message in str(e.value)
+
+
+def test_a_layout_that_does_not_fit_other_sizes_is_named() -> None:
+    s = Schedule(gemm(32, 32, 32))
+    s.cache_write("C")
+    s.transform_layout("C_local", Layout.of((32, 32)).split(1, (2, 16)))
+    with pytest.raises(ScheduleError, match=r"^\[schedule\] step 2, transform_layout\('C_local', .*expected factors"):
+        replay(gemm(32, 64, 32), s.trace)
+
+
+# The primitives' signatures
+
+
+@pytest.mark.parametrize("name", sorted(PRIMITIVES))
+def test_every_primitive_is_a_method_with_its_arguments(name: str) -> None:
+    primitive, method = PRIMITIVES[name], getattr(Schedule, name)
+    wanted = list(inspect.signature(primitive).parameters.values())[1:]
+    given = list(inspect.signature(method).parameters.values())[1:]
+    assert [(p.name, p.default) for p in given] == [(p.name, p.default) for p in wanted]
+    place = f"{primitive.__module__.removeprefix('tilewright.')}.{name}"
+    assert place in " ".join(method.__doc__.split()), f"the method's docstring names {place}"
+
+
+@pytest.mark.parametrize("name", sorted(PRIMITIVES))
+def test_every_primitive_takes_data(name: str) -> None:
+    assert get_type_hints(PRIMITIVES[name])["return"] is Func
+    for p in parameters(PRIMITIVES[name]).values():
+        assert p.required or p.kind.read(p.kind.write(p.default)) == p.default
+        assert p.kind.schema()
+
+
+def test_expressions_keep_no_ranges() -> None:
+    assert SizeKind().read(Var("M", 1, 512) * 2 + 1) is Var("M") * 2 + 1
+    assert SizeKind().read("'batch size' + 1") is Var("batch size") + 1

@@ -1,4 +1,4 @@
-"""`tilewright inspect`: a model on every level: graph, expressions, loops, schedule, LLVM IR, assembly, memory.
+"""`tilewright inspect`: a model on every level, from the graph and the layouts of its tensors to assembly and memory.
 
 Without a level it prints a summary. For a compiled file the manifest is shown.
 """
@@ -24,7 +24,7 @@ from tilewright.runtime.manifest import NativeStep
 if TYPE_CHECKING:
     from tilewright.driver.compilation import Compilation
 
-LEVELS = ("graph", "expressions", "loops", "schedule", "llvm", "asm", "memory")
+LEVELS = ("graph", "layouts", "expressions", "loops", "schedule", "llvm", "asm", "memory")
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -36,6 +36,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("file", metavar="ARTIFACT|MODEL", help="an ONNX file, or a compiled model")
     levels = parser.add_argument_group("levels")
     levels.add_argument("--graph", action="store_true", help="operators after the graph passes")
+    levels.add_argument("--layouts", action="store_true", help="how tensors are stored, and conversions between them")
     levels.add_argument("--expressions", action="store_true", help="tensor expressions")
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
     levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
@@ -67,6 +68,7 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(what, where="--kernel")
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: show.graph(made),
+        "layouts": lambda: show.layouts(made),
         "expressions": lambda: show.expressions(made),
         "loops": lambda: show.loops(made, options.kernel),
         "schedule": lambda: show.schedules(made, options.kernel),

@@ -30,10 +30,11 @@ class BlockWriter:
         control: control flow of the function.
         values: expressions of the function.
         target: what the code runs on.
+        spare: names of buffers in which lanes without work may hold anything.
     """
 
-    def __init__(self, control: Control, values: Values, target: Target) -> None:
-        self.control, self.values, self.target = control, values, target
+    def __init__(self, control: Control, values: Values, target: Target, spare: frozenset[str] = frozenset()) -> None:
+        self.control, self.values, self.target, self.spare = control, values, target, spare
         self.builder, self.scope, self.when = control.builder, control.scope, control.when
         self._resolved: dict[str, Resolved] = {}
         self._rows: dict[str, ir.Value] = {}
@@ -144,6 +145,9 @@ class BlockWriter:
         memory = self.values.memory
         whole = self.values.reachable(buffer, address, active)
         if active.mask is not None and whole.mask is None:
+            if buffer.name in self.spare:
+                memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), whole)
+                return
             old = memory.load(buffer.dtype, address)
             value = self.values.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
             active = whole

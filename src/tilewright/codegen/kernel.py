@@ -16,6 +16,7 @@ from tilewright.codegen.control import Control
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
+from tilewright.codegen.spare import spare_lanes
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Decision, Inner, decision, worthwhile
@@ -39,6 +40,7 @@ class Kernel:
     func: Func
     target: Target
     facts: FactsOf
+    spare: frozenset[str]
 
 
 def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "internal") -> ir.Function:
@@ -73,7 +75,7 @@ def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "i
         argument.name = symbol.name
         scope.bind(symbol, argument)
     function.args[-1].name = "threads"
-    kernel = Kernel(module, func, target, facts)
+    kernel = Kernel(module, func, target, facts, spare_lanes(func))
     writer = Writer(kernel, function, scope, pointers, threads=function.args[-1])
     writer.write(func.body)
     return function
@@ -106,7 +108,7 @@ class Writer:
         self.values = Values(self.builder, scope, kernel.target, self.pointer)
         self._body = body
         self.control = Control(self.builder, scope)
-        self.blocks = BlockWriter(self.control, self.values, kernel.target)
+        self.blocks = BlockWriter(self.control, self.values, kernel.target, kernel.spare)
 
     def write(self, body: Stmt) -> None:
         """The whole function."""
@@ -119,10 +121,9 @@ class Writer:
         known = self.scope.bounds
         for loop in nest:
             known = known.with_loop(loop.var, loop.extent)
-        body = nest[-1].body
         with self.scope.knowing(known):
             if len(nest) == 1:
-                self.control.ranged(nest[0].var, begin, end, lambda: self.statement(body), certain=False)
+                self.control.ranged(nest[0].var, begin, end, lambda: self._iteration(nest[0]), certain=False)
             else:
                 extents = [self.values.value(loop.extent) for loop in nest]
                 position = Var("position")
@@ -139,7 +140,7 @@ class Writer:
             rest = self.builder.udiv(rest, extent)
         for loop, index in zip(nest, (rest, *reversed(indices)), strict=True):
             self.scope.bind(loop.var, index)
-        self.statement(nest[-1].body)
+        self._iteration(nest[-1])
         for loop in nest:
             self.scope.values.pop(loop.var, None)
 
@@ -219,11 +220,11 @@ class Writer:
                 return
             if size == 1:
                 with self.scope.fixing(loop.var, 0):
-                    self.statement(loop.body)
+                    self._iteration(loop)
             elif loop.kind is LoopKind.UNROLLED and size is not None:
                 for i in range(size):
                     with self.scope.fixing(loop.var, i):
-                        self.statement(loop.body)
+                        self._iteration(loop)
             elif loop.kind is LoopKind.VECTORIZED and size is not None and self._vectorizable(loop):
                 with self.scope.vectorizing(loop.var, size):
                     self.statement(loop.body)
@@ -251,7 +252,14 @@ class Writer:
         low = interval(loop.extent, self.scope.bounds)[0]
         stop = self.values.value(loop.extent)
         certain = low is not None and low > 0
-        self.control.ranged(loop.var, I64(0), stop, lambda: self.statement(loop.body), certain)
+        self.control.ranged(loop.var, I64(0), stop, lambda: self._iteration(loop), certain)
+
+    def _iteration(self, loop: For) -> None:
+        """What one iteration of a loop does: its hints, then its body."""
+        for hint in loop.prefetches:
+            if not any(self.scope.by_lane(i) for i in hint.indices):  # lanes would ask one by one
+                self.values.prefetch(hint)
+        self.statement(loop.body)
 
 
 def _array(buffer: Buffer) -> ir.Type:

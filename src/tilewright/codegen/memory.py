@@ -195,6 +195,11 @@ class Memory:
         pointers = self._pointers(dtype, address, lanes)
         return intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 
+    def prefetch(self, pointer: ir.Value) -> None:
+        """Asks for a cache line, to be read and kept in all levels of the cache; any address may be asked for."""
+        read, keep, data = I32(0), I32(3), I32(1)
+        intrinsic(self.builder, "prefetch.p0", VOID, [pointer, read, keep, data])
+
     # stores
 
     def store(self, dtype: DType, address: Address, value: ir.Value, active: Active = ALL) -> None:

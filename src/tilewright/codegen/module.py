@@ -12,9 +12,11 @@ from llvmlite import ir
 
 from tilewright.codegen.entry import emit_segment
 from tilewright.codegen.kernel import emit_kernel
+from tilewright.codegen.kinds import cpu_kinds
 from tilewright.codegen.plan import Segment
 from tilewright.codegen.widths import legal_widths
 from tilewright.errors import InternalError
+from tilewright.loops.empty import with_empty_reductions
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 
@@ -30,6 +32,7 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
 
     Raises:
         InternalError: two kernels with one name, or one that can't be expressed.
+        TargetError: a loop is bound to an axis of a GPU.
     """
     module = ir.Module(name="tilewright")
     module.triple = target.triple
@@ -38,7 +41,8 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
-        functions[kernel.name] = emit_kernel(module, legal_widths(kernel, target), target, linkage)
+        prepared = legal_widths(cpu_kinds(with_empty_reductions(kernel), target), target)
+        functions[kernel.name] = emit_kernel(module, prepared, target, linkage)
     for segment in segments:
         emit_segment(module, segment, functions, target)
     return str(module)

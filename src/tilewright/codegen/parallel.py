@@ -17,7 +17,7 @@ from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, o
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, points
 from tilewright.expr.nodes import Var, free_vars, loads
-from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks
+from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
 
 if TYPE_CHECKING:
     from tilewright.codegen.kernel import Writer
@@ -39,6 +39,7 @@ def used_buffers(s: Stmt) -> dict[str, Buffer]:
                     found.update((load.buffer.name, load.buffer) for load in loads(e))
                 found[store.buffer.name] = store.buffer
         found.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
+    found.update((hint.buffer.name, hint.buffer) for x, _ in walk(s) if isinstance(x, For) for hint in x.prefetches)
     return found
 
 

@@ -167,6 +167,10 @@ class Values:
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
 
+    def prefetch(self, hint: Load) -> None:
+        """Asks for the cache line of an element, which will be read soon."""
+        self.memory.prefetch(self.address(hint.buffer, hint.indices).base)
+
     def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """The row-major position of an element."""
         found = self._positions.get((buffer.name, indices))

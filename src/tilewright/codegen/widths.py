@@ -69,7 +69,8 @@ def _moved(loop: For, position: Expr, suffix: str, condition: Expr | None = None
             case Seq(stmts):
                 return Seq(tuple(moved(x) for x in stmts))
             case For():
-                return replace(s, extent=substitute(s.extent, mapping), body=moved(s.body))
+                hints = s.hints(lambda e: substitute(e, mapping))
+                return replace(s, extent=substitute(s.extent, mapping), body=moved(s.body), prefetches=hints)
             case Block():
                 iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in s.iters)
                 predicate = substitute(s.predicate, mapping)

@@ -12,6 +12,7 @@ from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.ir import Graph
 from tilewright.graph.partition import Partition
 from tilewright.graph.program import Program
+from tilewright.layout.propagate import Propagation
 from tilewright.machine import Target
 from tilewright.runtime import Artifact
 from tilewright.runtime.manifest import Manifest
@@ -26,6 +27,7 @@ class Compilation:
     Attributes:
         graph: after the graph passes.
         lowered: tensor expressions as the operators define them.
+        placed: tensor expressions over stored tensors, where layouts were chosen; otherwise None.
         program: tensor expressions after inlining, as they were partitioned.
         partition: grouped into kernels.
         target: the machine.
@@ -37,6 +39,7 @@ class Compilation:
 
     graph: Graph
     lowered: Program
+    placed: Propagation | None
     program: Program
     partition: Partition
     target: Target

@@ -19,6 +19,8 @@ from tilewright.graph.lower import lower
 from tilewright.graph.partition import Partition, partition
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Fallback, Program
+from tilewright.layout.plan import Choice, Plan
+from tilewright.layout.propagate import propagate
 from tilewright.machine import Target
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import Manifest, ModelMeta, Step, Symbol, TargetSpec, TensorSpec
@@ -37,6 +39,7 @@ def compile_model(
     threads: int | None = None,
     optimizer: str | None = None,
     progress: Progress | None = None,
+    layouts: Plan | Mapping[str, Choice] | None = None,
 ) -> Executable:
     """Compiles a model.
 
@@ -47,6 +50,7 @@ def compile_model(
         threads: threads per call; None asks the environment and the system. Does not change the code.
         optimizer: name of the preferred optimizer.
         progress: told how far the compilation is.
+        layouts: how tensors of convolutions and matrix products are stored, by node or value (`layout.plan`).
 
     Returns:
         An executable; calling it needs a machine with the target's features.
@@ -56,8 +60,9 @@ def compile_model(
         ModelError: the model is not valid; lists all of its problems.
         OptionError: an argument does not fit the model, or names something that does not exist.
         TargetError: there is no such target.
+        LayoutError: a layout is for no operator of the model, or does not fit its tensor.
     """
-    made = make_compilation(model, shapes, target, optimizer, progress)
+    made = make_compilation(model, shapes, target, optimizer, progress, layouts=layouts)
     if progress is not None:
         progress("machine code", 0, 1)
     return Executable(made.artifact(), threads)
@@ -70,6 +75,7 @@ def make_compilation(
     optimizer: str | None = None,
     progress: Progress | None = None,
     probes: bool = False,
+    layouts: Plan | Mapping[str, Choice] | None = None,
 ) -> Compilation:
     """A model on every level down to scheduled loops and memory plans; arguments and errors as for `compile_model`.
 
@@ -87,7 +93,9 @@ def make_compilation(
     tell("model", 2, 4)
     lowered = lower(graph)
     tell("model", 3, 4)
-    parts = partition(lowered)
+    plan = _plan(layouts)
+    placed = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
+    parts = partition(placed.program if placed else lowered)
     program = _with_probes(parts) if probes else parts.program
     units = compile_kernels(
         parts.units,
@@ -109,7 +117,7 @@ def make_compilation(
         else:
             steps.append(fallback_step(run, k, names, pool))
     manifest = _manifest(program, names, tuple(steps), machine)
-    return Compilation(graph, lowered, program, parts, machine, units, tuple(segments), manifest, pool.arrays)
+    return Compilation(graph, lowered, placed, program, parts, machine, units, tuple(segments), manifest, pool.arrays)
 
 
 def _with_probes(parts: Partition) -> Program:
@@ -142,6 +150,15 @@ def _target(target: "Target | str | None") -> Target:
     if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
         raise OptionError(f"expected a name or a Target, got {type(target).__name__}", where="target")
     return Target.parse(target)
+
+
+def _plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:
+    if layouts is None or isinstance(layouts, Plan):
+        return layouts or Plan()
+    if not isinstance(layouts, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
+        hint = 'pass for example {"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))}'
+        raise OptionError(f"expected a Plan, got {type(layouts).__name__}", where="argument 'layouts'", hint=hint)
+    return Plan(layouts)
 
 
 def _all_symbols(program: Program) -> tuple[Var, ...]:

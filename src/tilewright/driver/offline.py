@@ -1,6 +1,6 @@
 """What a scheduled kernel computes from constants alone is computed now and shipped as data: packed weights.
 
-A schedule packs an operand by a nest of its own at the start of the function (`schedule.staging.pack`). Where the
+A schedule packs an operand by a nest of its own at the start of the function (`schedule.cache.pack`). Where the
 operand is a constant that nest leaves the function and its result becomes a parameter. Memory that remains internal
 becomes a parameter too, which the memory plan places in the workspace.
 """
@@ -115,16 +115,16 @@ def _buffers(body: Stmt) -> set[str]:
     """Names of the buffers that statements read or write."""
     found: set[str] = set()
     for s, _ in walk_statements(body):
+        found |= {n.buffer.name for e in _expressions(s) for n in walk(e) if isinstance(n, Load)}
         if isinstance(s, Block):
             found |= {x.buffer.name for x in (s.body, s.init) if x is not None}
-            found |= {n.buffer.name for e in _expressions(s) for n in walk(e) if isinstance(n, Load)}
     return found
 
 
 def _expressions(s: Stmt) -> list[Expr]:
     match s:
         case For():
-            return [s.extent]
+            return [s.extent, *s.prefetches]
         case Block():
             stores = [x for x in (s.body, s.init) if x is not None]
             own = [e for x in stores for e in (*x.indices, x.value)]

@@ -43,6 +43,11 @@ def expressions(made: Compilation) -> str:
     return "\n".join(f"fallback {s.label}" if isinstance(s, Fallback) else str(s) for s in made.program.steps)
 
 
+def layouts(made: Compilation) -> str:
+    """Which tensors have which layout and why, and the conversions between them."""
+    return "every tensor is stored row by row" if made.placed is None else str(made.placed)
+
+
 def loops(made: Compilation, name: str | None = None) -> str:
     """The untransformed loops of every function, or of one."""
     return "\n".join(show(k.origin) for k in _chosen(made, name))

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.float64 import evaluate_program
+from tilewright.expr.nodes import Var
 from tilewright.graph.program import Fallback
 from tilewright.runtime import Executable
 
@@ -110,7 +111,17 @@ def compare_layers(made: Compilation, feeds: Mapping[str, Array], threads: int |
     order = {s.output.name: k for k, s in enumerate(steps)}
     listed = sorted(buffers.items(), key=lambda item: order.get(item[1], -1))
     return tuple(
-        Comparison(name, relative_error(np.asarray(actual[name]), exact[b]), None, DIVERGED)
+        Comparison(name, relative_error(np.asarray(actual[name]), _stored(made, b, exact, feeds)), None, DIVERGED)
         for name, b in listed
         if b in exact
     )
+
+
+def _stored(made: Compilation, name: str, arrays: Mapping[str, Array], feeds: Mapping[str, Array]) -> Array:
+    """A reference in the layout of the compiled model's tensor."""
+    layout = made.placed.layouts.get(name) if made.placed else None
+    if layout is None:
+        return arrays[name]
+    names = zip(made.lowered.input_names, made.lowered.inputs, strict=True)
+    pairs = [(v, n) for given, b in names for v, n in zip(b.shape, np.shape(feeds[given]), strict=True)]
+    return layout.transform(arrays[name], arrays, {v: n for v, n in pairs if isinstance(v, Var)})

@@ -3,11 +3,13 @@
 What follows from them is proved in `prover.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import lcm
 from weakref import WeakKeyDictionary
 
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, conjuncts
+from tilewright.expr.nodes import Binary, Cast, CompareOp, Const, Expr, Load, Select, Var, conjuncts, const
 from tilewright.expr.polynomial import Polynomial, polynomial
 
 Interval = tuple[int | None, int | None]
@@ -15,26 +17,62 @@ Interval = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Ranges of variables (inclusive, as expressions; later entries are inner) and facts (polynomials >= 0)."""
+    """Ranges of variables (inclusive, as expressions; later entries are inner) and facts (polynomials >= 0).
+
+    `multiples` follows from the facts: what an atom is a multiple of, where `atom % n == 0` was assumed. `proved` remembers
+    answers of the prover.
+    """
 
     ranges: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict[Var, tuple[Expr, Expr]])
     facts: tuple[Expr, ...] = ()
+    multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], compare=False, repr=False)
     proved: "WeakKeyDictionary[Expr, bool]" = field(
         default_factory=WeakKeyDictionary["Expr", bool], compare=False, repr=False
     )
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
         """Adds 0 <= var < extent."""
-        return Bounds({**self.ranges, var: (Const(0, extent.dtype), extent - 1)}, self.facts)
+        return self.with_range(var, const(0), extent - 1)
+
+    @classmethod
+    def inside(cls, loops: "Iterable[tuple[Var, Expr]]") -> "Bounds":
+        """What is known inside of loops, outermost first, of which each is a variable with its extent."""
+        zero = const(0)
+        return _bounds(tuple((var, (zero, extent - 1)) for var, extent in loops), ())
 
     def with_range(self, var: Var, lo: Expr, hi: Expr) -> "Bounds":
         """Adds lo <= var <= hi."""
-        return Bounds({**self.ranges, var: (lo, hi)}, self.facts)
+        ranges = {**self.ranges, var: (lo, hi)}
+        return _bounds(tuple(ranges.items()), self.facts)
 
     def assuming(self, condition: Expr) -> "Bounds":
         """Adds the integer comparisons among the conjuncts of a condition; the others are dropped."""
         new = tuple(f for c in conjuncts(condition) for f in facts_of(c))
-        return Bounds(self.ranges, self.facts + new) if new else self
+        return _bounds(tuple(self.ranges.items()), self.facts + new) if new else self
+
+    def without_facts(self) -> "Bounds":
+        """The ranges alone."""
+        return _bounds(tuple(self.ranges.items()), ()) if self.facts else self
+
+
+@lru_cache(maxsize=1 << 10)
+def _bounds(ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...]) -> Bounds:
+    """One object for what is equal, as it remembers what was proved: every block of a nest, every step of a schedule and
+    every verification ask the same questions."""
+    return Bounds(dict(ranges), facts, _multiples(facts))
+
+
+def _multiples(facts: tuple[Expr, ...]) -> dict[Expr, int]:
+    """The atoms of which a fact says -(atom % n) >= 0, with the least common multiple of all n."""
+    found: dict[Expr, int] = {}
+    for f in facts:
+        p = polynomial(f)
+        for m, k in p.items():
+            if len(p) == len(m) == 1 and k < 0 and isinstance(m[0], Binary) and m[0].op == "mod":
+                whole, n = m[0].a, m[0].b
+                if isinstance(n, Const) and n.value > 0 and polynomial(whole) == {(whole,): 1}:
+                    found[whole] = lcm(found.get(whole, 1), int(n.value))
+    return found
 
 
 NOTHING_KNOWN = Bounds()
@@ -57,6 +95,16 @@ def facts_of(c: Expr) -> tuple[Expr, ...]:
             return (c.a - c.b, c.b - c.a)
         case _:
             return ()
+
+
+_OPPOSITE: Mapping[str, CompareOp] = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+def opposite(c: Expr) -> Expr | None:
+    """The comparison of int64 expressions that holds exactly where `c` does not; None where `c` is none."""
+    if isinstance(c, Binary) and c.op in _OPPOSITE and c.a.dtype.name == "int64":
+        return Binary(_OPPOSITE[c.op], c.a, c.b)
+    return None
 
 
 def _times(x: Interval, y: Interval) -> Interval:

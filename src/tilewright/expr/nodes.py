@@ -14,10 +14,13 @@ Semantics, shared by the interpreter, the NumPy evaluation and the generated cod
 
 import weakref
 from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from tilewright.errors import DefinitionError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType, boolean, int64
 
@@ -104,6 +107,21 @@ class Expr(metaclass=_Interned):
     def __mod__(self, other: "Expr | int") -> "Expr":
         return binary("mod", self, other)
 
+    def __pow__(self, other: "Expr | int | float") -> "Expr":
+        return binary("pow", self, other)
+
+    def __and__(self, other: "Expr | int") -> "Expr":
+        return binary("and", self, other)
+
+    def __or__(self, other: "Expr | int") -> "Expr":
+        return binary("or", self, other)
+
+    def __invert__(self) -> "Expr":
+        return unary("not", self)
+
+    def __abs__(self) -> "Expr":
+        return unary("abs", self)
+
     def __neg__(self) -> "Expr":
         return binary("sub", 0, self) if self.dtype is int64 else unary("neg", self)
 
@@ -124,7 +142,8 @@ class Expr(metaclass=_Interned):
         return binary("eq", self, other)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the truth of expression `{self}` is not known here; use select(), both() or prove()")
+        hint = "use select() to choose, `&`, `|` and `~` to combine conditions, prove() to decide"
+        raise DefinitionError(f"the truth of expression `{self}` is not known here", hint=hint)
 
     def __repr__(self) -> str:
         from tilewright.expr.printer import show
@@ -251,8 +270,18 @@ class Load(Expr):
         return Load(self.buffer, children)
 
 
+_SMALL = 4096
+_small: "dict[int, Const]" = {}
+"""The integers of this size that were used: indices are made of them."""
+
+
 def const(value: int | float | bool, dtype: DType = int64) -> Const:
     """A literal of the given type; the value is converted to it (wrapping or rounding as NumPy does)."""
+    if dtype is int64 and type(value) is int and -_SMALL <= value <= _SMALL:
+        known = _small.get(value)
+        if known is None:
+            known = _small[value] = Const(value, int64)
+        return known
     if dtype.kind == "b":
         return Const(bool(value), dtype)
     if dtype.is_int:
@@ -271,42 +300,62 @@ def as_expr(value: "Expr | int | float | bool", like: DType = int64) -> Expr:
 
 def _pair(a: "Expr | int | float", b: "Expr | int | float") -> tuple[Expr, Expr]:
     if isinstance(a, Expr):
-        return a, as_expr(b, a.dtype)
+        return a, _operand(b, a.dtype)
     if isinstance(b, Expr):
-        return as_expr(a, b.dtype), b
+        return _operand(a, b.dtype), b
     return as_expr(a), as_expr(b)
+
+
+def _operand(value: "Expr | int | float", like: DType) -> Expr:
+    """`value` itself, or the literal that stands beside an expression of type `like`; no fraction is dropped."""
+    if isinstance(value, Expr):
+        return value
+    if not isinstance(value, int):
+        if not isinstance(value, (float, np.generic)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(f"expected an expression or a number, got {type(value).__name__} `{value}`")
+        if not like.is_float and not float(value).is_integer():
+            raise DefinitionError(f"{value} can't stand beside a value of type {like}", hint="cast the value first")
+    return const(value, like)
+
+
+@cache
+def _simplify() -> ModuleType:
+    """The module of smart constructors, which imports this one."""
+    from tilewright.expr import simplify
+
+    return simplify
 
 
 def binary(op: BinaryOp, a: "Expr | int | float", b: "Expr | int | float") -> Expr:
     """The operation on two values, simplified; a Python number takes the other operand's type.
 
     Raises:
-        TypeError: the operands' types differ (cast first).
+        DefinitionError: the operands' types differ.
     """
-    from tilewright.expr import simplify
-
-    left, right = _pair(a, b)
+    if isinstance(a, Expr) and isinstance(b, Expr):
+        left, right = a, b
+    else:
+        left, right = _pair(a, b)
     if left.dtype is not right.dtype and left.dtype != right.dtype:
-        raise TypeError(f"operands of {op!r} have types {left.dtype} and {right.dtype}; cast one of them")
-    return simplify.make_binary(op, left, right)
+        what = f"operands of {op!r} have types {left.dtype} and {right.dtype}"
+        raise DefinitionError(what, hint="cast one of them")
+    return _simplify().make_binary(op, left, right)
 
 
 def unary(op: UnaryOp, a: Expr) -> Expr:
     """The operation on one value, folded where the operand is a literal."""
-    from tilewright.expr import simplify
-
-    return simplify.make_unary(op, a)
+    return _simplify().make_unary(op, a)
 
 
 def select(cond: Expr, a: Expr, b: "Expr | int | float") -> Expr:
     """`a` where `cond` holds, else `b` (lazy); folded where the condition is known.
 
     Raises:
-        TypeError: `cond` is not bool, or the arms' types differ.
+        DefinitionError: `cond` is not bool, or the arms' types differ.
     """
-    other = as_expr(b, a.dtype)
+    other = _operand(b, a.dtype)
     if cond.dtype != boolean or other.dtype != a.dtype:
-        raise TypeError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {other.dtype}")
+        raise DefinitionError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {other.dtype}")
     if isinstance(cond, Const):
         return a if cond.value else other
     return a if a is other else Select(cond, a, other)
@@ -314,9 +363,7 @@ def select(cond: Expr, a: Expr, b: "Expr | int | float") -> Expr:
 
 def cast(dtype: DType, a: Expr) -> Expr:
     """`a` converted to `dtype`; folded where it is a literal or already has the type."""
-    from tilewright.expr import simplify
-
-    return simplify.make_cast(dtype, a)
+    return _simplify().make_cast(dtype, a)
 
 
 def minimum(a: "Expr | int", b: "Expr | int") -> Expr:

@@ -141,6 +141,30 @@ def _divides(part: Monomial, whole: Monomial) -> Monomial | None:
     return tuple(rest)
 
 
+def common(a: Monomial, b: Monomial) -> Monomial:
+    """The atoms that two monomials share."""
+    rest = list(b)
+    shared: list[Expr] = []
+    for atom in a:
+        position = next((k for k, other in enumerate(rest) if other is atom), None)
+        if position is not None:
+            shared.append(rest.pop(position))
+    return tuple(shared)
+
+
+def divided_by_term(p: Polynomial, monomial: Monomial, c: int) -> tuple[Polynomial, Polynomial]:
+    """Quotient and remainder with p = q*(c * monomial) + r, where q takes the terms that are divisible."""
+    quotient: Polynomial = {}
+    rest: Polynomial = {}
+    for m, k in p.items():
+        other = _divides(monomial, m)
+        if other is not None and k % c == 0:
+            quotient[other] = k // c
+        else:
+            rest[m] = k
+    return quotient, rest
+
+
 def divided(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Quotient and remainder with p = q*d + r, where no term of r is divisible by the leading term of d.
 

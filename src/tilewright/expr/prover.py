@@ -15,12 +15,14 @@ from tilewright.expr.bounds import (
     interval,
     polynomial_interval,
 )
+from tilewright.expr.elimination import follows, quotient_of
 from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars
 from tilewright.expr.polynomial import (
     Monomial,
     Polynomial,
     added,
     divided,
+    divided_by_term,
     multiplied,
     polynomial,
     sort_key,
@@ -109,15 +111,17 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
 
 
 def _remainders_expanded(p: Polynomial) -> Polynomial:
-    """`p` with x % d written as x - d*(x // d) wherever x // d occurs too, so that the two cancel."""
-    atoms = {a for m in p for a in m}
-    quotients = {(a.a, a.b) for a in atoms if isinstance(a, Binary) and a.op == "floordiv"}
+    """`p` with x % d written as x - d*(x // d) wherever x // d occurs too, also in another remainder, so that they
+    cancel."""
+    atoms = {a for m in p for a in m if isinstance(a, Binary)}
+    remainders = {a: quotient_of(a) for a in atoms if a.op == "mod"}
+    quotients = [*(a for a in atoms if a.op == "floordiv"), *remainders.values()]
     for monomial, k in p.items():
         for atom in monomial:
-            if isinstance(atom, Binary) and atom.op == "mod" and (atom.a, atom.b) in quotients:
+            whole = remainders.get(atom) if isinstance(atom, Binary) else None
+            if isinstance(atom, Binary) and whole is not None and quotients.count(whole) > 1:
                 rest = without_one(monomial, atom)
-                quotient: Polynomial = {(Binary("floordiv", atom.a, atom.b),): 1}
-                value = added(polynomial(atom.a), multiplied(quotient, polynomial(atom.b)), -1)
+                value = added(polynomial(atom.a), multiplied({(whole,): 1}, polynomial(atom.b)), -1)
                 return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))
     return p
 
@@ -152,7 +156,11 @@ def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial,
 
 
 def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Polynomial] | None:
-    """`p` with one min(a, b) or max(a, b) replaced by a and by b, and whether both must be >= 0 or one suffices."""
+    """`p` with one min(a, b) or max(a, b) replaced by a and by b, and whether both must be >= 0 or one suffices.
+
+    An operation of which both cases must hold goes first, because nothing is lost by it; then the largest one.
+    """
+    found: list[tuple[bool, int, Polynomial, Polynomial]] = []
     for atom in dict.fromkeys(a for m in p for a in m):
         if not (isinstance(atom, Binary) and atom.op in ("min", "max")):
             continue
@@ -164,8 +172,11 @@ def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Pol
         grows = low is not None and low >= 0
         if grows or (high is not None and high <= 0):
             one, other = (added(rest, multiplied(c, polynomial(x))) for x in (atom.a, atom.b))
-            return (atom.op == "min") == grows, one, other
-    return None
+            found.append(((atom.op == "min") == grows, len(sort_key(atom)), one, other))
+    if not found:
+        return None
+    every, _, one, other = max(found, key=lambda case: case[:2])
+    return every, one, other
 
 
 def _innermost_eliminated(p: Polynomial, bounds: Bounds) -> Polynomial | None:
@@ -263,7 +274,10 @@ def non_negative(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     known = bounds.proved.get(e)
     if known is None:
         p = polynomial(e)
-        known = bounds.proved[e] = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
+        known = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
+        if not known and bounds is not NOTHING_KNOWN:  # of symbols alone little follows: it would cost time for nothing
+            known = follows(p, bounds)
+        bounds.proved[e] = known
     return known
 
 
@@ -272,8 +286,19 @@ def _with_facts(p: Polynomial, bounds: Bounds, work: list[int], depth: int) -> b
     if _non_negative(p, bounds, 12, work):
         return True
     facts = [polynomial(f) for f in bounds.facts]
+    together = p
     for f in facts:
-        if any(_non_negative(added(p, f, -k), bounds, 12, work) for k in _multiples(p, f)):
+        together = next((added(together, multiplied(f, k), -1) for k in _cancelling(together, f, bounds)), together)
+    if together is not p and _non_negative(together, bounds, 12, work):
+        return True
+    cases = _extreme_cases(p, bounds) if facts and depth else None
+    if cases is not None:
+        every, one, other = cases
+        first = _with_facts(one, bounds, [_MOST_WORK], depth - 1)
+        if (first and not every) or (first == every and _with_facts(other, bounds, [_MOST_WORK], depth - 1)):
+            return True
+    for f in facts:
+        if any(_non_negative(added(p, multiplied(f, k), -1), bounds, 12, work) for k in _multiples(p, f, bounds)):
             return True
     for i, f in enumerate(facts):
         for g in facts[i + 1 :]:
@@ -287,14 +312,23 @@ def _with_facts(p: Polynomial, bounds: Bounds, work: list[int], depth: int) -> b
     )
 
 
-def _multiples(p: Polynomial, fact: Polynomial) -> tuple[int, ...]:
+def _multiples(p: Polynomial, fact: Polynomial, bounds: Bounds) -> tuple[Polynomial, ...]:
     """How many times a fact may be taken from `p`: once, or so that a term of both cancels."""
-    found = {1: None}
-    for monomial, c in fact.items():
-        k = p.get(monomial, 0)
-        if monomial and k and k % c == 0 and k // c > 0:
-            found[k // c] = None
-    return tuple(found)
+    found = list(_cancelling(p, fact, bounds))
+    return tuple(found) if {(): 1} in found else ({(): 1}, *found)
+
+
+def _cancelling(p: Polynomial, fact: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
+    """How many times a fact must be taken from `p` so that a term of both cancels, what it bounds from above first.
+
+    Products of sizes count as numbers: N*n - N*i - 1 less N times n - 1 - i is N - 1.
+    """
+    for monomial, c in sorted(fact.items(), key=lambda term: term[1] > 0):
+        for term, k in p.items():
+            times, _ = divided_by_term({term: k}, monomial, c) if monomial else ({}, {})
+            low = polynomial_interval(times, bounds)[0] if times else None
+            if low is not None and low >= 0:
+                yield times
 
 
 def at_most(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:

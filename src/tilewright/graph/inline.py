@@ -4,7 +4,7 @@ A producer disappears where computing its elements anew costs no more than stori
 consumer that reads every element once, or its body is so cheap that repeating it does not matter.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.expr.buffer import Buffer
@@ -14,6 +14,7 @@ from tilewright.expr.nodes import Binary, Cast, Expr, Load, Unary, Var, const, l
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
 from tilewright.graph.program import Program, Step
+from tilewright.ops.definition import is_one
 
 MAX_NODES = 160
 """Size of an expression beyond which nothing more is inlined into it."""
@@ -57,6 +58,8 @@ def inline_elementwise(program: Program) -> Program:
             for t in targets
         ):
             continue
+        if all(isinstance(t, Computation) and is_copy(t) for t in targets) and _ends_reduction(k, steps, readers):
+            continue
         for j, target in zip(users, targets, strict=True):
             if isinstance(target, Computation):
                 steps[j] = inlined(producer, target)
@@ -64,6 +67,32 @@ def inline_elementwise(program: Program) -> Program:
         for b in producer.inputs:
             readers[b] = sorted({*readers[b], *users} - {k})
     return replace(program, steps=tuple(s for s in steps if s is not None))
+
+
+def is_copy(c: Computation) -> bool:
+    """Whether a computation only puts elements elsewhere."""
+    return isinstance(c.body, Load) and not c.is_reduction
+
+
+def _ends_reduction(k: int, steps: Sequence[Step | None], readers: Mapping[Buffer, Sequence[int]]) -> bool:
+    """Whether step k takes over the results of a reduction as they are made, which a copy of its own results can't."""
+    step = steps[k]
+    if not isinstance(step, Computation):
+        return False
+    made = {s.output for s in steps if isinstance(s, Computation) and s.is_reduction}
+    index = tuple(a.var for a in step.axes)
+    return any(
+        x.buffer in made
+        and readers[x.buffer] == [k]
+        and x.buffer.shape == step.output.shape
+        and same_element(x, index)
+        for x in loads(step.body)
+    )
+
+
+def same_element(x: Load, index: Sequence[Expr]) -> bool:
+    """Whether a load reads at the index; a dimension of one element has only one."""
+    return all(i is v or is_one(n) for i, v, n in zip(x.indices, index, x.buffer.shape, strict=True))
 
 
 def is_layout(c: Computation, constants: Container[str]) -> bool:

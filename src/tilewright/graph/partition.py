@@ -1,16 +1,14 @@
 """Partition of a program into kernels: a reduction with its element-wise epilogue, or an element-wise computation
 alone."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Expr, Load, loads
+from tilewright.expr.nodes import loads
 from tilewright.graph.collapse import Kernel, make_kernel
-from tilewright.graph.inline import inline_elementwise, inline_scalars, is_product
+from tilewright.graph.inline import inline_elementwise, inline_scalars, is_product, same_element
 from tilewright.graph.program import Fallback, Program
-from tilewright.ops.definition import is_one
 
 Unit = Kernel | View | Fallback
 
@@ -54,11 +52,6 @@ def _uses(program: Program) -> dict[Buffer, int]:
     return count
 
 
-def _same_element(x: Load, index: Sequence[Expr]) -> bool:
-    """Whether a load reads at the index; a dimension of one element has only one."""
-    return all(i is v or is_one(n) for i, v, n in zip(x.indices, index, x.buffer.shape, strict=True))
-
-
 def _absorbable(
     epilogue: Computation, writers: dict[Buffer, Computation], uses: dict[Buffer, int], pinned: set[str]
 ) -> Computation | None:
@@ -70,7 +63,7 @@ def _absorbable(
         reads = [x for x in loads(epilogue.body) if x.buffer == b]
         if producer is None or not producer.is_reduction or uses[b] != 1 or b.name in pinned:
             continue
-        if len(reads) == 1 and b.shape == epilogue.output.shape and _same_element(reads[0], index):
+        if len(reads) == 1 and b.shape == epilogue.output.shape and same_element(reads[0], index):
             candidates.append(producer)
     # A contraction gains most; among equals the last one, whose operands are warm.
     return max(reversed(candidates), key=lambda c: is_product(c.body), default=None)

@@ -63,7 +63,7 @@ def _expressions(func: Func) -> Iterable[Expr]:
         yield from b.shape
     for s, _ in walk(func.body):
         if isinstance(s, For):
-            yield s.extent
+            yield from (s.extent, *s.prefetches)
         elif isinstance(s, Block):
             for i in s.iters:
                 yield from (i.extent, i.binding)
@@ -109,6 +109,10 @@ class _Names:
             return Load(self.buffers.get(e.buffer, e.buffer), new)
         return e.rebuild(new) if new else e
 
+    def load(self, e: Load) -> Load:
+        """The element under new names."""
+        return Load(self.buffers.get(e.buffer, e.buffer), tuple(self.expr(i) for i in e.indices))
+
     def store(self, s: Store) -> Store:
         """The store under new names."""
         return Store(self.buffers.get(s.buffer, s.buffer), tuple(self.expr(i) for i in s.indices), self.expr(s.value))
@@ -123,7 +127,8 @@ def _renamed(s: Stmt, names: _Names) -> Stmt:
             var = Var(f"i{names.loops}")
             names.loops += 1
             names.variables[s.var] = var
-            return For(var, extent, s.kind, _renamed(s.body, names))
+            hints = tuple(names.load(p) for p in s.prefetches)
+            return For(var, extent, s.kind, _renamed(s.body, names), hints)
         case Block():
             iters: list[BlockIter] = []
             for i in s.iters:

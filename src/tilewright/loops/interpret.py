@@ -17,7 +17,8 @@ from tilewright.errors import InternalError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import TRUE, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, loads
 from tilewright.expr.scalar import apply_binary, apply_cast, apply_unary
-from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store
+from tilewright.loops.empty import with_empty_reductions
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, Seq, Stmt, Store
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +39,8 @@ def interpret(
         func: the function, which need not be verified: what it does wrong is found while it runs.
         arrays: an array of the right shape and dtype for every parameter, by name.
         symbols: a size for every symbol, by variable or name.
-        seed: shuffles the iterations of parallel and vectorized loops; None runs them in order.
+        seed: shuffles the iterations of concurrent loops (parallel, on an axis, vectorized, vthread); None runs them
+            in order.
         chunk: points of an iteration space that are executed at once; 1 is scalar execution.
 
     Raises:
@@ -54,7 +56,7 @@ def interpret(
     storage = {b.name: _checked(b, arrays, env, func) for b in func.params}
     storage.update({b.name: _garbage(b, env) for b in func.allocs})
     rng = None if seed is None else np.random.default_rng(seed)
-    _Machine(storage, rng, chunk).run(func.body, env)
+    _Machine(storage, rng, chunk).run(with_empty_reductions(func).body, env)
 
 
 def _shape(b: Buffer, env: Mapping[Var, Any]) -> tuple[int, ...]:
@@ -182,7 +184,7 @@ class _Machine:
         return int(_Points(env, self.storage, f"loop {loop.var.name!r}").value(loop.extent))
 
     def _order(self, loop: For, extent: int) -> Array:
-        if self.rng is None or loop.kind not in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
+        if self.rng is None or loop.kind not in CONCURRENT:
             return np.arange(max(0, extent), dtype=np.int64)
         return self.rng.permutation(max(0, extent)).astype(np.int64)
 

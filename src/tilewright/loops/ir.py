@@ -15,21 +15,47 @@ indexed relative to that iteration (`T[v - jo * 4]`), so indices may use loop va
                         C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Expr, Var
+from tilewright.expr.nodes import TRUE, Expr, Load, Var
 
 
 class LoopKind(StrEnum):
-    """How the iterations of a loop run."""
+    """How the iterations of a loop run.
+
+    A loop that is bound to an axis runs on a GPU: `block_x(N)` says that the iterations are the blocks of a grid along
+    x, `thread_x(N)` that they are the threads of a block. What follows such a loop starts when all its iterations
+    are done. `vthread` loops are interleaved: every statement inside runs for all iterations before the next one does.
+    """
 
     SERIAL = "serial"
     PARALLEL = "parallel"
     VECTORIZED = "vectorized"
     UNROLLED = "unrolled"
+    VTHREAD = "vthread"
+    BLOCK_X = "block_x"
+    BLOCK_Y = "block_y"
+    BLOCK_Z = "block_z"
+    THREAD_X = "thread_x"
+    THREAD_Y = "thread_y"
+    THREAD_Z = "thread_z"
+
+
+BLOCK_AXES = (LoopKind.BLOCK_X, LoopKind.BLOCK_Y, LoopKind.BLOCK_Z)
+THREAD_AXES = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
+GPU_AXES = (*BLOCK_AXES, *THREAD_AXES)
+
+THREADED = (LoopKind.PARALLEL, *GPU_AXES)
+"""Kinds whose iterations run on threads of their own, with registers and a stack each."""
+
+CONCURRENT = (*THREADED, LoopKind.VECTORIZED, LoopKind.VTHREAD)
+"""Kinds whose iterations have no order, so that they must be independent."""
+
+EXPANDED = (LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.VTHREAD)
+"""Kinds whose iterations are written out, so that their number is a literal."""
 
 
 class IterKind(StrEnum):
@@ -74,8 +100,8 @@ class Block:
         iters: iteration variables.
         body: what one iteration stores, over the iteration variables and symbols; indices of staging buffers may also
             use the variables of the loops around (their position relative to a tile).
-        init: stored instead of accumulated before the first reduction iteration; None for spatial blocks and after
-            `decompose_reduction`.
+        init: stored instead of accumulated before the first reduction iteration, and where the reduction has none
+            (`loops/empty.py`); None for spatial blocks and after `decompose_reduction`.
         predicate: over loop variables; the iteration happens only where it holds.
     """
 
@@ -88,12 +114,22 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent): body`, run as `kind` says. The variable's name is unique within the function."""
+    """`for var in range(extent): body`, run as `kind` says. The variable's name is unique within the function.
+
+    Attributes:
+        prefetches: elements over the loop's variable and those outside, whose cache lines every iteration asks for
+            before its body. Hints without meaning: an element may lie outside of its buffer.
+    """
 
     var: Var
     extent: Expr
     kind: LoopKind
     body: "Stmt"
+    prefetches: tuple[Load, ...] = ()
+
+    def hints(self, change: Callable[[Expr], Expr]) -> tuple[Load, ...]:
+        """The prefetches with their indices changed."""
+        return tuple(Load(p.buffer, tuple(change(i) for i in p.indices)) for p in self.prefetches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,7 @@ class Nest:
     @staticmethod
     def of(block: Block, loops: tuple[For, ...]) -> "Nest":
         """The view of `block` inside `loops`."""
-        known = Bounds()
-        for loop in loops:
-            known = known.with_loop(loop.var, loop.extent)
+        known = Bounds.inside((loop.var, loop.extent) for loop in loops)
         return Nest(block, loops, {i.var: i.binding for i in block.iters}, known.assuming(block.predicate))
 
     def bound(self, e: Expr) -> Expr:

@@ -6,7 +6,7 @@ question; the parser only insists that every name means something.
 
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.lexer import error
-from tilewright.expr.nodes import TRUE, Var
+from tilewright.expr.nodes import TRUE, Load, Var
 from tilewright.expr.parser import Reader
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 
@@ -136,8 +136,17 @@ def _loop(reader: Reader) -> For:
     extent = reader.expression()
     reader.expect(")", "after the extent")
     var = _declared(reader, Var(name))
+    hints = _hints(reader) if reader.accept("prefetching") else ()
     _open(reader, "the loop's header")
-    return For(var, extent, LoopKind(word.text), _statements(reader))
+    return For(var, extent, LoopKind(word.text), _statements(reader), hints)
+
+
+def _hints(reader: Reader) -> tuple[Load, ...]:
+    found: list[Load] = []
+    while not found or reader.accept(","):
+        token = reader.here
+        found.append(reader.load(token, reader.name("an element to prefetch")))
+    return tuple(found)
 
 
 def _block(reader: Reader) -> Block:

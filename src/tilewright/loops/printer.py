@@ -9,7 +9,8 @@
                 block B(v_i: N = i, v_j_1: 16 = j) where i < N:
                     B[v_i, v_j_1] = T[v_j_1] * A[v_i, v_j_1]
 
-A block says for each iteration variable its extent and, after `=`, its binding; `reduce` marks reductions.
+A block says for each iteration variable its extent and, after `=`, its binding; `reduce` marks reductions. Hints of a
+loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
 from tilewright.expr.buffer import Buffer, Scope
@@ -57,7 +58,8 @@ def show_buffer(b: Buffer) -> str:
 
 def show_loop(loop: For) -> str:
     """The header of a loop."""
-    return f"for {show_name(loop.var.name)} in {loop.kind.value}({show_expr(loop.extent)}):"
+    hints = f" prefetching {', '.join(map(show_expr, loop.prefetches))}" if loop.prefetches else ""
+    return f"for {show_name(loop.var.name)} in {loop.kind.value}({show_expr(loop.extent)}){hints}:"
 
 
 def show_block(block: Block) -> str:

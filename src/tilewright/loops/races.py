@@ -1,4 +1,4 @@
-"""Races: whether iterations of parallel and vectorized loops are independent of each other.
+"""Races: whether iterations of concurrent loops (parallel, on an axis, vectorized, vthread) are independent.
 
 For every buffer that is written inside such a loop and lives outside it, all accesses inside must tell the iteration
 from the element alone, in the same way: two accesses to one element then belong to one iteration. An index tells the
@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
-from tilewright.expr.prover import below, non_negative
+from tilewright.expr.nodes import Const, Expr, Load, Var, conjuncts, const, free_vars, loads
+from tilewright.expr.prover import below, non_negative, prove
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.interpret import accumulated
-from tilewright.loops.ir import For, Func, IterKind, LoopKind, walk
+from tilewright.loops.ir import CONCURRENT, THREADED, For, Func, IterKind, LoopKind, walk
 from tilewright.loops.nest import Digit, Finding, Nest, determines, digit
 from tilewright.loops.printer import show_loop
-
-_CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,17 @@ class Key:
     source: _Linear
 
 
+_PRIVATE = {
+    **dict.fromkeys(THREADED, (Scope.REGISTER, Scope.STACK)),
+    LoopKind.VECTORIZED: (Scope.REGISTER,),
+}
+"""The scopes of which every iteration of a loop has its own; iterations of a vthread loop share one thread's."""
+
+
 def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
     """The races of a function."""
     for s, _ in walk(func.body):
-        if isinstance(s, For) and s.kind in _CONCURRENT and not (isinstance(s.extent, Const) and s.extent.value <= 1):
+        if isinstance(s, For) and s.kind in CONCURRENT and not (isinstance(s.extent, Const) and s.extent.value <= 1):
             inside = [n for n in nests if any(loop is s for loop in n.loops)]
             yield from _reductions(s, inside)
             for buffer in dict.fromkeys(n.block.body.buffer for n in inside):
@@ -59,8 +64,8 @@ def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
             if i.kind is not IterKind.REDUCE or loop.var not in free_vars(i.binding):
                 continue
             where = f"block {nest.block.name!r}"
-            if loop.kind is LoopKind.PARALLEL:
-                what = f"reduces over parallel loop {loop.var.name!r} (variable {i.var.name!r})"
+            if loop.kind is not LoopKind.VECTORIZED:
+                what = f"reduces over {loop.kind} loop {loop.var.name!r} (variable {i.var.name!r})"
                 yield Finding(where, what, nest.shown)
             elif accumulated(nest.block.body) is None:
                 what = f"vectorized loop {loop.var.name!r} carries a reduction"
@@ -70,11 +75,12 @@ def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
 def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> Iterator[Finding]:
     """Races on a buffer that is written inside `loop`."""
     touching = [(n, a) for n in inside for a in accesses(n.block) if a.buffer == buffer]
-    if _lives_inside(loop, buffer, inside, everywhere):
+    if _lives_inside(loop, buffer, inside, everywhere) and not any(_depends(n, a, loop) for n, a in touching):
         first = touching[0]
         if not first[1].write and first[0].block.init is None:
             what = f"reads private buffer {buffer.name!r} before this iteration of {loop.var.name!r} wrote it"
             yield Finding(f"block {first[0].block.name!r}", what, first[0].shown)
+        yield from _stale(loop, buffer, touching)
         return
     if loop.kind is LoopKind.VECTORIZED and all(_across_lanes(n, loop) for n, _ in touching):
         return
@@ -102,11 +108,27 @@ def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Seque
 
 def _lives_inside(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> bool:
     """Whether every iteration has the buffer for itself: threads have stacks, threads and lanes have registers."""
-    private = (Scope.REGISTER, Scope.STACK) if loop.kind is LoopKind.PARALLEL else (Scope.REGISTER,)
-    if buffer.scope not in private:
+    if buffer.scope not in _PRIVATE.get(loop.kind, ()):
         return False
     outside = [n for n in everywhere if not any(n is m for m in inside)]
     return not any(a.buffer == buffer for n in outside for a in accesses(n.block))
+
+
+def _stale(loop: For, buffer: Buffer, touching: Sequence[tuple[Nest, Access]]) -> Iterator[Finding]:
+    """Reads of a private buffer in iterations that do not write it, as a predicate on the loop says."""
+    for writer, c in ((n, c) for n, a in touching if a.write for c in conjuncts(n.block.predicate)):
+        inner = {x.var for x in writer.loops[next(k for k, x in enumerate(writer.loops) if x is loop) + 1 :]}
+        if loop.var not in free_vars(c) or free_vars(c) & inner:
+            continue
+        for n, a in touching:
+            if not a.write and not prove(c, n.known):
+                what = f"reads private buffer {buffer.name!r} in iterations of {loop.var.name!r} that do not write it"
+                yield Finding(f"block {n.block.name!r}", what, n.shown)
+
+
+def _depends(nest: Nest, a: Access, loop: For) -> bool:
+    """Whether different iterations of the loop touch different elements (so one may read what another wrote)."""
+    return any(loop.var in free_vars(nest.bound(i)) for i in a.indices)
 
 
 def _across_lanes(nest: Nest, loop: For) -> bool:
@@ -115,6 +137,18 @@ def _across_lanes(nest: Nest, loop: For) -> bool:
         return False
     driven = [i for i in nest.block.iters if loop.var in free_vars(i.binding)]
     return bool(driven) and all(i.kind is IterKind.REDUCE for i in driven)
+
+
+def apart(loop: For, buffer: Buffer, nests: Sequence[Nest]) -> bool:
+    """Whether it is proved that no element of a buffer is touched in two iterations of a loop of any kind.
+
+    Loops around stand still: whether their iterations share elements is another question.
+    """
+    if isinstance(loop.extent, Const) and loop.extent.value <= 1:
+        return True
+    inside = [n for n in nests if any(x is loop for x in n.loops)]
+    touching = [_keys(n, a, loop) for n in inside for a in accesses(n.block) if a.buffer == buffer]
+    return not touching or tells(_common(touching))
 
 
 def _common(sets: Sequence[frozenset[Key]]) -> frozenset[Key]:

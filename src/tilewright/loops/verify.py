@@ -5,10 +5,11 @@ Checked, in this order; the first group that fails ends the verification and lis
   * types: values fit buffers, operands fit each other, indices and sizes are int64, conditions bool;
   * order: internal buffers are written before they are read;
   * scopes: register and stack buffers have literal shapes; register buffers are indexed by literals and by
-    variables of unrolled and vectorized loops;
+    variables of unrolled, vectorized and vthread loops;
   * domains: bindings stay in the domains of their variables, and every access stays in its buffer;
-  * races (`races.py`): iterations of parallel and vectorized loops write different elements and do not read each
-    other's;
+  * hints (`hints.py`): addresses of prefetches are safe to compute;
+  * axes (`axes.py`): loops on the axes of a GPU form grids of blocks of threads;
+  * races (`races.py`): iterations of concurrent loops write different elements and do not read each other's;
   * coverage (`coverage.py`): the blocks that write a parameter cover their domains, and reductions count every point
     once.
 
@@ -28,14 +29,12 @@ from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, walk
 from tilewright.expr.prover import below, non_negative
 from tilewright.expr.simplify import substitute
-from tilewright.loops import coverage, races
+from tilewright.loops import axes, coverage, hints, races
 from tilewright.loops.access import Access, accesses
-from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store
+from tilewright.loops.ir import EXPANDED, Block, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.nest import Finding, Nest
 from tilewright.loops.printer import show_buffer, show_loop, show_stmt
-
-_CONSTANT_LOOPS = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
 
 
 def verify(func: Func, *, registers: bool = True) -> None:
@@ -55,7 +54,9 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: _types(func),
         lambda: _order(func),
         lambda: _scopes(func, nests, registers),
-        lambda: (f for nest in nests for f in _domains(nest)),
+        lambda: (f for nest in nests for f in domain_findings(nest)),
+        lambda: hints.findings(func),
+        lambda: axes.findings(func, nests),
         lambda: races.findings(func, nests),
         lambda: coverage.findings(func, nests),
     )
@@ -112,6 +113,7 @@ def _scoped(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> Iterator[Fi
                 yield from _scoped(child, known, buffers)
         case For():
             yield from _defined((s.extent,), known, set(), f"loop {s.var.name!r}", s)
+            yield from _defined(s.prefetches, known | {s.var}, set(buffers.values()), f"loop {s.var.name!r}", s)
             yield from _scoped(s.body, known | {s.var}, buffers)
         case Block():
             where = f"block {s.name!r}"
@@ -159,6 +161,8 @@ def _types(func: Func) -> Iterator[Finding]:
     for s, _ in walk_stmt(func.body):
         if isinstance(s, For):
             yield from _typed(s.extent, int64, "the extent", f"loop {s.var.name!r}", s)
+            for hint in s.prefetches:
+                yield from _typed(hint, hint.dtype, "a hint", f"loop {s.var.name!r}", s)
         elif isinstance(s, Block):
             where = f"block {s.name!r}"
             yield from _typed(s.predicate, boolean, "the predicate", where, s)
@@ -237,7 +241,7 @@ def _scopes(func: Func, nests: Sequence[Nest], registers: bool) -> Iterator[Find
     if not registers:
         return
     for nest in nests:
-        moving = {loop.var for loop in nest.loops if loop.kind not in _CONSTANT_LOOPS}
+        moving = {loop.var for loop in nest.loops if loop.kind not in EXPANDED}
         for a in accesses(nest.block):
             if a.buffer.scope is not Scope.REGISTER:
                 continue
@@ -247,12 +251,13 @@ def _scopes(func: Func, nests: Sequence[Nest], registers: bool) -> Iterator[Find
                     yield Finding(
                         f"block {nest.block.name!r}",
                         f"index {i} of register buffer {a.buffer.name!r} depends on {', '.join(bad)}, "
-                        "which is no unrolled or vectorized loop",
+                        "which is no unrolled, vectorized or vthread loop",
                         show_stmt(nest.block),
                     )
 
 
-def _domains(nest: Nest) -> Iterator[Finding]:
+def domain_findings(nest: Nest) -> Iterator[Finding]:
+    """The bindings of a block that may leave their domains, and its accesses that may leave their buffers."""
     block = nest.block
     where = f"block {block.name!r}"
     for i in block.iters:

@@ -6,17 +6,18 @@ choice of lane axis and row axis by how full the vectors get and how memory is w
 """
 
 from dataclasses import dataclass
-from math import prod
 
 from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
 from tilewright.expr.prover import non_negative
+from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
+from tilewright.optimize.chunk import ChunkLimits, chunk_of
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import Names, buffer_of, loop_extent, loops_of, new_blocks, parallelize
+from tilewright.optimize.nest import Names, axis_loops, buffer_of, loop_extent, loops_of, new_blocks, parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
 
@@ -26,11 +27,8 @@ SYMBOLIC_ROWS = (8,)
 MASKED = 0.8
 """What is left of the speed when the lane operand is loaded under a mask in every step."""
 
-CHUNK = 128
-"""Steps of a reduction after which the accumulators are added to the total: limits the rounding error cheaply."""
-
-SHORTEST = 32
-"""Chunks shorter than this would spend their time on adding up."""
+CHUNKS = ChunkLimits(longest=31, roots=2, least=16, most=128, slack=2)
+"""A chunk costs its tile about one step more. Chunks of twice the root err little more than chunks of the root."""
 
 LARGE = 1 << 40
 """Stands for the size of an unbounded dimension in comparisons."""
@@ -68,7 +66,7 @@ def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
         return False
     lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
     lane_major = _lane_axis_outside(node, plan)
-    chunk = chunk_of(node)
+    chunk = chunk_of(node, CHUNKS)
     partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
     if plan.pack_dim is not None:
         s.pack(partial or block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
@@ -79,24 +77,6 @@ def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
     for (producer, consumer, rows), own in zip(parts, partials, strict=True):
         _schedule_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
     return True
-
-
-def chunk_of(node: Block) -> tuple[int, int] | None:
-    """(reduction axis, steps) of the chunks in which a long sum is accumulated; None for a short or symbolic one.
-
-    A chain of n float32 additions loses up to n roundings; chunks of about the square root lose that many at most.
-    """
-    extents = [int(i.extent.value) if isinstance(i.extent, Const) else 0
-               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
-    total = prod(extents)
-    if total <= CHUNK or not node.body.buffer.dtype.is_float:
-        return None
-    axis = max(range(len(extents)), key=lambda k: extents[k])
-    rest = total // extents[axis]
-    fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0 and SHORTEST <= d * rest <= 2 * CHUNK]
-    if not fits:
-        return None
-    return axis, min(fits, key=lambda d: abs(d * rest - CHUNK))
 
 
 def best_plan(node: Block, final: Block, task: Task) -> Plan | None:
@@ -254,12 +234,6 @@ def _row_parts(s: Schedule, block: str, final: str, plan: Plan) -> list[tuple[st
     return [*parts, (block, final, 1)]
 
 
-def axis_loops(s: Schedule, block: str) -> list[str]:
-    """The loop that drives each iteration variable of a block whose loops have not been split."""
-    node, around = find_block(s.func, block)
-    return [next(x.var.name for x in around if x.var in free_vars(i.binding)) for i in node.iters]
-
-
 def _schedule_part(
     s: Schedule, producer: str, partial: str | None, consumer: str, plan: Plan, rows: int, lanes: int, lane_major: bool
 ) -> None:
@@ -332,7 +306,7 @@ def _lanes_contiguous(s: Schedule, block: str, plan: Plan) -> None:
     last = [k for k in dims if lane in free_vars(node.body.indices[k])]
     order = (*(k for k in dims if k not in last), *last)
     if order != tuple(dims):
-        s.do("permute", node.body.buffer.name, order)
+        s.do("transform_layout", node.body.buffer.name, Layout.of(node.body.buffer.shape).reorder(order))
 
 
 def _register_tile(s: Schedule, producer: str, plan: Plan) -> None:

@@ -36,7 +36,11 @@ class Optimizer(Protocol):
         ...
 
 
-_REGISTRY: dict[str, str] = {"rule": "tilewright.optimize.rule:Rule"}
+_REGISTRY: dict[str, str] = {
+    "rule": "tilewright.optimize.rule:Rule",
+    "roller": "tilewright.optimize.construct.optimizer:Roller",
+    "gensor": "tilewright.optimize.construct.optimizer:Gensor",
+}
 """Optimizers by name, as module:class, imported when they are asked for."""
 
 DEFAULT = "rule"

@@ -1,72 +1,21 @@
-"""Small steps that rules share: finding a block's loops, cutting an axis into lanes, making outer loops parallel."""
+"""Small steps that rules share; those of `tile.steps`, and making outer loops parallel."""
 
-from dataclasses import dataclass
-from typing import Any
-
-from tilewright.expr.nodes import Const, Expr, free_vars
-from tilewright.loops.ir import For, IterKind, blocks
+from tilewright.expr.nodes import Const
+from tilewright.loops.ir import blocks
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block, find_loop
+from tilewright.tile.steps import Names as Names
+from tilewright.tile.steps import axis_loops as axis_loops
+from tilewright.tile.steps import buffer_of as buffer_of
+from tilewright.tile.steps import loop_extent as loop_extent
+from tilewright.tile.steps import loops_of as loops_of
+from tilewright.tile.steps import new_blocks as new_blocks
+from tilewright.tile.steps import split_for_lanes as split_for_lanes
 
 ENOUGH = 64
 """Iterations that keep many threads evenly busy."""
 
 PARALLEL_POINTS = 8192
 """Iterations of a block below which starting threads costs more than it gains."""
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """A block's own loops by kind, outermost first: those that only it depends on."""
-
-    spatial: tuple[str, ...]
-    reduce: tuple[str, ...]
-
-    @staticmethod
-    def of(s: Schedule, block: str) -> "Names":
-        """The innermost loops that hold nothing but the block, by the kind of the variables that they drive."""
-        node, around = find_block(s.func, block)
-        own = [x for x in around if _holds_only(x, block)]
-        reduced = {v for i in node.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
-        return Names(
-            tuple(x.var.name for x in own if x.var not in reduced), tuple(x.var.name for x in own if x.var in reduced)
-        )
-
-
-def _holds_only(loop: For, block: str) -> bool:
-    return [b.name for b in blocks(loop)] == [block]
-
-
-def buffer_of(s: Schedule, block: str) -> str:
-    """The name of the buffer that a block writes."""
-    return find_block(s.func, block)[0].body.buffer.name
-
-
-def new_blocks(s: Schedule, primitive: str, *args: Any) -> tuple[str, ...]:
-    """Applies a primitive; names of the blocks that it added, in the order of the text."""
-    before = {b.name for b in blocks(s.func.body)}
-    s.do(primitive, *args)
-    return tuple(b.name for b in blocks(s.func.body) if b.name not in before)
-
-
-def loops_of(s: Schedule, block: str) -> tuple[str, ...]:
-    """Names of all loops around a block, outermost first."""
-    return tuple(x.var.name for x in find_block(s.func, block)[1])
-
-
-def loop_extent(s: Schedule, name: str) -> Expr:
-    """The extent of a loop."""
-    return find_loop(s.func, name)[0].extent
-
-
-def split_for_lanes(s: Schedule, loop: str, lanes: int) -> tuple[str | None, str]:
-    """(outer, inner) with an inner loop that can be vectorized; no outer one where the loop is short itself."""
-    extent = loop_extent(s, loop)
-    if isinstance(extent, Const):
-        n = int(extent.value)
-        if n <= lanes and n & (n - 1) == 0:
-            return None, loop
-    return s.split(loop, lanes)
 
 
 def parallelize(s: Schedule, loops: list[str]) -> None:

@@ -4,12 +4,11 @@ Nothing is searched and nothing measured; the rule looks at strides and extents 
 last resort of every pipeline.
 """
 
-from math import isqrt, prod
-
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Binary, Const, Expr, Var, loads
+from tilewright.expr.nodes import Const, Expr, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
+from tilewright.optimize.chunk import ChunkLimits, chunk_of
 from tilewright.optimize.contraction import contract
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import (
@@ -24,8 +23,8 @@ from tilewright.optimize.nest import (
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
 
-LONG_SUM = 64
-"""Additions one after the other beyond which a sum is accumulated in chunks, to keep its rounding error small."""
+CHUNKS = ChunkLimits(longest=64, roots=1, least=1, most=1 << 40, slack=4)
+"""Chunks of sums that are no tiled contractions; the additions wait for memory, so more of them cost little."""
 
 MAX_UNROLLED_REDUCTION = 36
 """Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
@@ -64,12 +63,35 @@ def elementwise(s: Schedule, block: str, task: Task) -> None:
     if lane is None:
         parallelize(s, list(loops))
         return
+    across = _across(node, lane, task)
     outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
-    order = [x for k, x in enumerate(loops) if k != lane] + [x for x in (outer, inner) if x is not None]
+    order = [x for k, x in enumerate(loops) if k not in (lane, across)]
+    if across is None:
+        order += [x for x in (outer, inner) if x is not None]
+    else:
+        # lines that one vector only touches are used up by the next ones while they are near
+        line, rows = s.split(loops[across], task.target.lanes(32))
+        order += [x for x in (line, outer, rows, inner) if x is not None]
     if len(order) > 1:
         s.do("reorder", tuple(order))
     s.do("vectorize", inner)
-    parallelize(s, order[:-1])
+    parallelize(s, order[:-1] if across is None else order[:-2])
+
+
+def _across(node: Block, lane: int, task: Task) -> int | None:
+    """Position of an axis along which a load is contiguous that jumps from lane to lane, as in a transposition."""
+    variables = spatial_vars(node)
+    width = task.target.lanes(32)
+    for x in loads(node.body.value):
+        step = load_stride(x, variables[lane])
+        if is_literal(step, 0) or is_literal(step, 1):
+            continue
+        for k, var in enumerate(variables):
+            extent = node.iters[k].extent
+            long = not isinstance(extent, Const) or extent.value >= width
+            if k != lane and long and is_literal(load_stride(x, var), 1):
+                return k
+    return None
 
 
 def _best_lane(node: Block, task: Task) -> int | None:
@@ -99,7 +121,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     if not outer:
         _reduce_to_scalar(s, block, task)
         return
-    chunk = chunk_of(node, 4 * task.target.lanes(32) if lane is None else 1)
+    chunk = chunk_of(node, CHUNKS, 4 * task.target.lanes(32) if lane is None else 1)
     partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
     if lane is None:
         s.do("compute_at", block, outer[-1])
@@ -127,26 +149,6 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
         _unroll_window(s, names.reduce)
     s.do("vectorize", inner)
     parallelize(s, order[:-1])
-
-
-def chunk_of(node: Block, lanes: int) -> tuple[int, int] | None:
-    """(reduction axis, steps) of the chunks in which a long sum is accumulated; None for a short or symbolic one.
-
-    A chain of n additions loses up to n roundings, chunks of about the square root of n twice that root. `lanes` sums
-    run beside each other already.
-    """
-    extents = [int(i.extent.value) if isinstance(i.extent, Const) else 0
-               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
-    total = prod(extents)
-    value = node.body.value
-    is_sum = isinstance(value, Binary) and value.op == "add" and value.dtype.is_float
-    if not is_sum or total // lanes <= LONG_SUM:
-        return None
-    axis = max(range(len(extents)), key=lambda k: extents[k])
-    rest = total // extents[axis]
-    wanted = lanes * isqrt(total // lanes)
-    fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0 and wanted <= 4 * d * rest <= 16 * wanted]
-    return (axis, min(fits, key=lambda d: abs(d * rest - wanted))) if fits else None
 
 
 def _lanes_of_results(s: Schedule, block: str) -> Names:

@@ -103,7 +103,14 @@ class NativeCall:
             raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
         return Plan(sizes, tuple(outputs), workspace)
 
-    def run(self, inputs: Sequence[np.ndarray], plan: Plan, pool: WorkspacePool, threads: int) -> list[np.ndarray]:
+    def run(
+        self,
+        inputs: Sequence[np.ndarray],
+        plan: Plan,
+        pool: WorkspacePool,
+        threads: int,
+        into: Sequence[np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
         """Compute the outputs.
 
         Args:
@@ -111,12 +118,13 @@ class NativeCall:
             plan: the answer of `plan` for their sizes.
             pool: where the workspace comes from.
             threads: at most this many threads work.
+            into: contiguous arrays of the plan's types and shapes that are written; None allocates them.
 
         Raises:
             ShapeError: there is not enough memory for these sizes.
         """
         try:
-            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+            outputs = list(into) if into is not None else [np.empty(shape, dtype) for shape, dtype in plan.outputs]
             room = pool.take(plan.workspace)
         except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
             raise self._no_memory(plan) from error

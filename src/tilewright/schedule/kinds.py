@@ -1,11 +1,11 @@
-"""Primitives that say how the iterations of a loop run: parallel, vectorize, unroll."""
+"""Primitives that say how the iterations of a loop run: parallel, vectorize, unroll, bind, virtual_thread."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const, free_vars
-from tilewright.loops.ir import For, Func, IterKind, LoopKind, blocks
+from tilewright.loops.ir import GPU_AXES, For, Func, IterKind, LoopKind, blocks
 from tilewright.schedule.legality import check_independent, check_nesting, check_order_free
 from tilewright.schedule.tree import find_loop, loops_inside, with_replaced
 
@@ -58,10 +58,64 @@ def unroll(func: Func, loop: str) -> Func:
     Known as unroll in Halide and TVM, unroll_loop in Exo.
     """
     node, _ = find_loop(func, loop)
-    check_literal_extent(node, "unroll")
-    if isinstance(node.extent, Const) and node.extent.value > MAX_UNROLL:
-        raise ScheduleError(f"{node.extent} iterations are more than {MAX_UNROLL}", where=f"unroll of loop {loop!r}")
+    check_few(node, "unroll")
     return with_replaced(func, node, replace(node, kind=LoopKind.UNROLLED))
+
+
+def bind(func: Func, loop: str, axis: LoopKind) -> Func:
+    """Runs the iterations of a loop on an axis of a GPU: as the blocks of a grid, or as the threads of a block.
+
+    Args:
+        axis: one of block_x, block_y, block_z, thread_x, thread_y, thread_z.
+
+    Legality: as of `parallel`, and the loops on axes fit each other (`loops/axes.py`): no loop lies inside one on the
+    same axis; block axes are directly inside one another and outside the thread axes; of one outermost loop on an axis,
+    all loops inside that are on one axis have one extent; registers and stack buffers of a thread are used inside its
+    loop only; no parallel loop is around or inside. For a CPU, code generation refuses loops on axes.
+
+        for i in serial(N):             for i in block_x(N):
+            for j in serial(32):  ->        for j in thread_x(32):
+                block B(..)                     block B(..)
+
+    Known as bind in TVM, gpu_blocks and gpu_threads in Halide.
+    """
+    node, around = find_loop(func, loop)
+    place = f"bind of loop {loop!r} to {axis}"
+    if axis not in GPU_AXES:
+        raise ScheduleError(f"expected an axis ({', '.join(GPU_AXES)}), got {axis}", where=place)
+    return _concurrent(func, node, around, axis, place)
+
+
+def virtual_thread(func: Func, loop: str) -> Func:
+    """Interleaves the iterations of a loop: each statement inside runs for all of them before the next one does.
+
+    It is as if the loop were moved inwards to every block (or vectorized loop around one) and unrolled there.
+    Independent accumulators then hide each other's latencies, while the loops keep the shape of one iteration's work.
+
+    Legality: the extent is a literal of at most `MAX_UNROLL`; the extents of loops inside do not depend on the loop; as
+    of `parallel`, but iterations share registers and stack: a buffer that is only used inside is indexed by the loop.
+
+        for v in serial(2):             for v in vthread(2):             as if  for k in serial(K):
+            for k in serial(K):   ->        for k in serial(K):                     for v in unrolled(2):
+                block B(v, k)                   block B(v, k)                           block B(v, k)
+
+    Known as a binding to vthread in TVM.
+    """
+    node, around = find_loop(func, loop)
+    check_few(node, "virtual_thread")
+    place = f"virtual_thread of loop {loop!r}"
+    for inner in loops_inside(node.body):
+        if node.var in free_vars(inner.extent):
+            raise ScheduleError(f"the extent of {inner.var.name!r} depends on it", where=place)
+    return _concurrent(func, node, around, LoopKind.VTHREAD, place)
+
+
+def check_few(node: For, primitive: str) -> None:
+    """The loop's extent is a literal, and not too large to be written out."""
+    check_literal_extent(node, primitive)
+    if isinstance(node.extent, Const) and node.extent.value > MAX_UNROLL:
+        where = f"{primitive} of loop {node.var.name!r}"
+        raise ScheduleError(f"{node.extent} iterations are more than {MAX_UNROLL}", where=where)
 
 
 def check_literal_extent(node: For, primitive: str) -> None:

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
-from tilewright.expr.buffer import Buffer
-from tilewright.loops import races
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.loops import axes, coverage, races
 from tilewright.loops.access import accesses, reads
-from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, blocks, walk
+from tilewright.loops.ir import CONCURRENT, THREADED, Block, For, Func, LoopKind, Seq, Stmt, blocks, walk
 from tilewright.loops.nest import Nest
-from tilewright.schedule.tree import top_of, top_statements
-
-CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
-"""Kinds of loops whose iterations may run at the same time."""
+from tilewright.schedule.tree import find_loop, top_of, top_statements, with_new_buffer, with_replaced
 
 
 def check_only_writer(func: Func, node: Block, place: str) -> None:
@@ -63,10 +60,13 @@ def check_independent(func: Func, only: For | None, place: str) -> None:
     """Iterations of concurrent loops do not race; `only` restricts the check to one loop of the function.
 
     Raises:
-        ScheduleError: two iterations may touch one element, or a parallel loop carries a reduction.
+        ScheduleError: two iterations may touch one element, a parallel loop carries a reduction, or loops on the axes
+            of a GPU do not fit each other.
     """
+    check_axes(func, place)
     # Parallel loops inside one another run at the same time, so they are judged together.
-    others = (LoopKind.VECTORIZED,) if only is not None and only.kind is LoopKind.PARALLEL else CONCURRENT
+    threads = only is not None and only.kind in THREADED
+    others = tuple(k for k in CONCURRENT if not (threads and k in THREADED))
     alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name, others))
     nests = [_view(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
     for finding in races.findings(alone, nests):
@@ -93,8 +93,42 @@ def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
             return s
 
 
+def check_axes(func: Func, place: str) -> None:
+    """Loops on the axes of a GPU form grids of blocks of threads."""
+    nests = [Nest(s, around, {}, Bounds()) for s, around in walk(func.body) if isinstance(s, Block)]
+    for finding in axes.findings(func, nests):
+        raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+
+
+def check_iterations_apart(func: Func, node: For, place: str) -> None:
+    """Iterations of a loop touch different elements, so that they may run in any order, several times, or at once.
+
+    Internal buffers that only this loop uses, at places that do not move with it, are written anew in every iteration.
+    """
+    inside = {id(b) for b in blocks(node)}
+    shared = {a.buffer for b in blocks(func.body) if id(b) not in inside for a in accesses(b)}
+    apart = func.with_body(_serial_but(func.body, "", CONCURRENT))
+    for buffer in func.allocs:
+        if buffer.scope is Scope.MEMORY and buffer not in shared:
+            apart = with_new_buffer(apart, buffer, replace(buffer, scope=Scope.STACK))
+    loop, _ = find_loop(apart, node.var.name)
+    apart = with_replaced(apart, loop, replace(loop, kind=LoopKind.PARALLEL))
+    for finding in races.findings(apart, [Nest.of(s, a) for s, a in walk(apart.body) if isinstance(s, Block)]):
+        what = finding.what.replace(f"parallel loop {node.var.name!r}", f"loop {node.var.name!r}")
+        raise ScheduleError(f"{finding.where}: {what}", where=place)
+
+
+def check_counted_once(func: Func, inside: Sequence[Block], place: str) -> None:
+    """Blocks that accumulate add every point of their reductions once to every element."""
+    names = {b.name for b in inside if b.init is not None or b.body.buffer in reads(b)}
+    if names:
+        nests = [Nest.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+        for finding in coverage.counted_once(nests, names):
+            raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+
+
 def check_nesting(loops: Sequence[For], place: str) -> None:
-    """Of loops inside each other, outermost first, none is parallel or vectorized inside a vectorized one."""
+    """Of loops inside each other, outermost first, none is concurrent inside a vectorized one."""
     for k, outer in enumerate(loops):
         for inner in loops[k + 1 :]:
             if inner.kind in CONCURRENT and outer.kind is LoopKind.VECTORIZED:

@@ -1,4 +1,4 @@
-"""Primitives that change the shape of loop nests: split, fuse, reorder, peel.
+"""Primitives that change the shape of loop nests: split, split_parts, fuse, reorder, peel.
 
 Every primitive is a pure function on a `Func`. Loops are named by their variable. Each has its legality check next to
 it; a check raises `ScheduleError` with the loop and the reason.
@@ -8,55 +8,54 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.nodes import Expr, Var, as_expr, both, ceildiv, const, free_vars
-from tilewright.expr.prover import non_negative, prove
-from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, blocks, seq
-from tilewright.schedule.legality import check_nesting, check_order_free
+from tilewright.expr.nodes import Expr, Var, as_expr, ceildiv, const, free_vars
+from tilewright.expr.prover import non_negative
+from tilewright.expr.simplify import substitute
+from tilewright.loops.ir import CONCURRENT, For, Func, LoopKind, Stmt, blocks, seq
+from tilewright.schedule.cut import copy_of, part_of
+from tilewright.schedule.legality import (
+    check_axes,
+    check_counted_once,
+    check_independent,
+    check_iterations_apart,
+    check_nesting,
+    check_order_free,
+)
+from tilewright.schedule.tails import Tail, Tiling, tiled
 from tilewright.schedule.tree import (
     bounds_of,
     check_new_names,
     find_loop,
     fresh,
     loops_inside,
-    map_blocks,
-    needed,
-    renamed,
     substituted,
     used_names,
     with_replaced,
 )
 
 
-def split(func: Func, loop: str, factor: int, names: tuple[str, str] | None = None) -> Func:
-    """Splits a loop in two, the inner one of constant extent; a tail is guarded by the blocks' predicate.
+def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = None, tail: Tail = Tail.GUARD) -> Func:
+    """Splits a loop in two, the inner one of constant extent; `tail` says what becomes of iterations beyond the last
+    whole tile.
 
-    Equation: i = io * factor + ii, 0 <= ii < factor, 0 <= io < ceil(N / factor); a guard `i < N` is added to every
-    block inside unless factor is known to divide N. The inner loop of a parallel one is serial.
+    Equation: i = io * factor + ii, 0 <= ii < factor, 0 <= io < ceil(N / factor). The inner loop of one on threads
+    (parallel, or on an axis of a GPU) is serial.
 
-    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest).
+    Args:
+        names: of the outer and the inner loop and, with Tail.REMAINDER, of the loop over the remainder.
+        tail: see `Tail`; without meaning where the factor is known to divide N, but for Tail.MASK, which vectorizes.
+
+    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest); what `Tail` says of the strategy.
 
         for i in serial(N):            for io in serial(ceil(N / 4)):
             block B(v = i)       ->        for ii in serial(4):
                                                block B(v = io*4 + ii) where io*4 + ii < N
 
-    Known as split in Halide and TVM, divide_loop in Exo.
+    Known as split in Halide and TVM, divide_loop in Exo; tails as TailStrategy in Halide.
     """
     node, around = find_loop(func, loop)
     check_split(node, factor)
-    used = used_names(func)
-    outer, inner = names or (fresh(f"{loop}_o", used), fresh(f"{loop}_i", used))
-    check_new_names((outer, inner), used - {loop}, f"split of loop {loop!r}")
-    io, ii = Var(outer), Var(inner)
-    index = io * factor + ii
-    body = substituted(node.body, {node.var: index})
-    count = ceildiv(node.extent, factor)
-    known = bounds_of(around).with_loop(io, count).with_loop(ii, as_expr(factor))
-    if not prove(index < node.extent, known):
-        body = map_blocks(body, lambda b: replace(b, predicate=both(b.predicate, index < node.extent)))
-    inner_kind = LoopKind.SERIAL if node.kind is LoopKind.PARALLEL else node.kind
-    nest = For(io, count, node.kind, For(ii, as_expr(factor), inner_kind, body))
-    return with_replaced(func, node, nest)
+    return tiled(Tiling(func, node, around, as_expr(factor), tile_names(func, loop, names, tail)), tail)
 
 
 def check_split(node: For, factor: int) -> None:
@@ -66,6 +65,37 @@ def check_split(node: For, factor: int) -> None:
         raise ScheduleError(f"factor must be at least 1, got {factor}", where=place)
     if node.kind is LoopKind.VECTORIZED:
         raise ScheduleError("the loop is vectorized already", where=place, hint="split it before `vectorize`")
+
+
+def tile_names(func: Func, loop: str, names: tuple[str, ...] | None, tail: Tail) -> tuple[str, str, str]:
+    """The names of the outer and the inner loop and of that of the remainder: those given, else fresh ones."""
+    used, place = used_names(func), f"split of loop {loop!r}"
+    given = names or ()
+    if len(given) not in (0, 2, 3 if tail is Tail.REMAINDER else 2):
+        raise ScheduleError(f"expected names for 2 loops, got {', '.join(given)}", where=place)
+    check_new_names(given, used - {loop}, place)
+    outer, inner, rest = (*given, *(fresh(f"{loop}_{x}", used | set(given)) for x in "oir"[len(given) :]))
+    return outer, inner, rest
+
+
+def split_parts(func: Func, loop: str, parts: int, names: tuple[str, ...] | None = None) -> Func:
+    """Splits a loop in two, the outer one of constant extent; a tail is guarded by the blocks' predicate.
+
+    Equation: i = io * ceil(N / parts) + ii, 0 <= io < parts, 0 <= ii < ceil(N / parts).
+
+    Legality: as of `split` with Tail.GUARD.
+
+        for i in serial(N):            for io in serial(4):
+            block B(v = i)       ->        for ii in serial(ceil(N / 4)):
+                                               block B(v = io*ceil(N / 4) + ii) where io*ceil(N / 4) + ii < N
+
+    Known as split with nparts in TVM.
+    """
+    node, around = find_loop(func, loop)
+    check_split(node, parts)
+    size = ceildiv(node.extent, as_expr(parts))
+    chosen = tile_names(func, loop, names, Tail.GUARD)
+    return tiled(Tiling(func, node, around, size, chosen, as_expr(parts)), Tail.GUARD)
 
 
 def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
@@ -88,8 +118,9 @@ def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
     fused = name or fresh(f"{outer}_{inner}", used)
     check_new_names((fused,), used - {outer, inner}, f"fuse of loops {outer!r} and {inner!r}")
     f = Var(fused)
-    body = substituted(inn.body, {out.var: f // inn.extent, inn.var: f % inn.extent})
-    return with_replaced(func, out, For(f, out.extent * inn.extent, out.kind, body))
+    mapping: dict[Var, Expr] = {out.var: f // inn.extent, inn.var: f % inn.extent}
+    hints = inn.hints(lambda e: substitute(e, mapping))  # those of `outer` would be asked for in every iteration
+    return with_replaced(func, out, For(f, out.extent * inn.extent, out.kind, substituted(inn.body, mapping), hints))
 
 
 def check_directly_nested(outer: For, inner: str) -> For:
@@ -111,9 +142,11 @@ def check_directly_nested(outer: For, inner: str) -> For:
 def reorder(func: Func, order: Sequence[str]) -> Func:
     """Puts loops of one perfect nest into the given order; loops between them that are not named keep their places.
 
-    Legality: the loops form a perfect nest around a single block; the block reads no element that another of its
-    iterations writes, except the one it accumulates into, whose first reduction iteration comes first in every order;
-    no extent depends on a loop that would come to lie inside; parallel loops stay outside vectorized ones.
+    Legality: the loops form a perfect nest; around a single block, it reads no element that another of its iterations
+    writes, except the one it accumulates into, whose first reduction iteration comes first in every order and which
+    counts every point once; around several blocks, iterations of every loop from the first to the last that changes
+    place touch different elements; no extent depends on a loop that would come to lie inside; parallel loops stay
+    outside vectorized ones, the block axes of a GPU outside its thread axes.
 
         for i in serial(N):            for j in serial(M):
             for j in serial(M):  ->        for i in serial(N):
@@ -124,40 +157,52 @@ def reorder(func: Func, order: Sequence[str]) -> Func:
     if not order:
         raise ScheduleError("no loops are named", where="reorder")
     first, _ = min((find_loop(func, name) for name in order), key=lambda found: len(found[1]))
-    chain = check_perfect_nest(first, order)
+    place = f"reorder of {', '.join(order)}"
+    chain = check_perfect_nest(func, first, order, place)
     named = iter(order)
     by_name = {loop.var.name: loop for loop in chain}
     placed = [by_name[next(named)] if loop.var.name in order else loop for loop in chain]
     check_extents(placed)
+    check_order(func, chain, placed, place)
     body: Stmt = chain[-1].body
-    check_nesting([*placed, *loops_inside(body)], f"reorder of {', '.join(order)}")
+    check_nesting([*placed, *loops_inside(body)], place)
     for loop in reversed(placed):
         body = replace(loop, body=body)
-    return with_replaced(func, chain[0], body)
+    result = with_replaced(func, chain[0], body)
+    check_axes(result, place)
+    if any(x.kind in CONCURRENT for x in chain):
+        check_independent(result, None, place)
+    check_counted_once(result, blocks(body), place)
+    return result
 
 
-def check_perfect_nest(first: For, names: Sequence[str]) -> list[For]:
+def check_perfect_nest(func: Func, first: For, names: Sequence[str], place: str) -> list[For]:
     """The chain of loops from `first` down to the last of `names`; each is the whole body of the one before."""
-    place = f"reorder of {', '.join(names)}"
     if len(set(names)) != len(names):
         raise ScheduleError("a loop is named twice", where=place)
-    missing = set(names)
+    missing = {find_loop(func, name)[0].var.name for name in names}
     chain: list[For] = []
     here = first
     while True:
         chain.append(here)
         missing.discard(here.var.name)
         if not missing:
-            break
+            return chain
         if not isinstance(here.body, For):
             left = ", ".join(map(repr, sorted(missing)))
             raise ScheduleError(f"{left} not in a perfect nest with {first.var.name!r}", where=place)
         here = here.body
-    inside = blocks(here)
-    if len(inside) != 1:
-        raise ScheduleError("several blocks share the loops, so their order may matter", where=place)
-    check_order_free(inside[0], place)
-    return chain
+
+
+def check_order(func: Func, chain: Sequence[For], placed: Sequence[For], place: str) -> None:
+    """Iterations may come in another order."""
+    inside = blocks(chain[-1])
+    if len(inside) == 1:
+        check_order_free(inside[0], place)
+        return
+    moved = [k for k, (old, new) in enumerate(zip(chain, placed, strict=True)) if old is not new]
+    for loop in chain[moved[0] : moved[-1] + 1] if moved else ():
+        check_iterations_apart(func, loop, place)
 
 
 def check_extents(placed: Sequence[For]) -> None:
@@ -188,13 +233,8 @@ def peel(func: Func, loop: str, at: Expr | int) -> Func:
     node, around = find_loop(func, loop)
     cut = as_expr(at)
     check_cut(func, node, around, cut)
-    copy = renamed(node, used_names(func))
-    if not isinstance(copy, For):
-        raise ScheduleError("not a loop", where=f"peel of loop {loop!r}")
-    shifted = substituted(copy.body, {copy.var: copy.var + cut})
-    head = _tidied(replace(node, extent=cut), bounds_of(around))
-    tail = _tidied(replace(copy, extent=node.extent - cut, body=shifted), bounds_of(around))
-    return with_replaced(func, node, seq(head, tail))
+    func, rest = copy_of(func, node, cut, node.extent - cut, around)
+    return with_replaced(func, node, seq(part_of(node, cut, around), rest))
 
 
 def check_cut(func: Func, node: For, around: Sequence[For], cut: Expr) -> None:
@@ -211,14 +251,3 @@ def check_cut(func: Func, node: For, around: Sequence[For], cut: Expr) -> None:
         raise ScheduleError(f"cut {cut} of 0..{node.extent} leaves one part empty", where=place)
     if not (non_negative(cut, known) and non_negative(node.extent - cut, known)):
         raise ScheduleError(f"cut {cut} is not proved to lie in 0..{node.extent}", where=place)
-
-
-def _tidied(s: Stmt, known: Bounds) -> Stmt:
-    """`s` without the predicates that its loops now make true."""
-    match s:
-        case For():
-            return replace(s, body=_tidied(s.body, known.with_loop(s.var, s.extent)))
-        case Seq():
-            return Seq(tuple(_tidied(c, known) for c in s.stmts))
-        case Block():
-            return replace(s, predicate=needed(s.predicate, known))

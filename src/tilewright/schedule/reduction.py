@@ -5,13 +5,29 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, as_expr, binary, const, free_vars, loads
+from tilewright.expr.computation import Reducer
+from tilewright.expr.nodes import (
+    TRUE,
+    Binary,
+    Expr,
+    Load,
+    Var,
+    as_expr,
+    binary,
+    both,
+    conjuncts,
+    const,
+    free_vars,
+    loads,
+)
 from tilewright.expr.prover import prove
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
-from tilewright.schedule.legality import check_untouched
+from tilewright.schedule.legality import check_counted_once, check_untouched
 from tilewright.schedule.tree import (
     bounds_of,
+    check_new_names,
+    claimed,
     find_block,
     find_loop,
     fresh,
@@ -21,13 +37,22 @@ from tilewright.schedule.tree import (
     with_replaced,
 )
 
+NEUTRAL = {r.op: r for r in Reducer}
+"""The reducers by their operation."""
+
+BEFORE = "use rfactor before its loops are split, reordered or fused with others"
+
 
 def decompose_reduction(func: Func, block: str, loop: str) -> Func:
     """Moves the initialisation of a reduction block into a nest of its own before `loop`.
 
+    Equation: C[s] = op over k of f(s, k) becomes C[s] = init for all s of the nest, then C[s] = op(C[s], f(s, k)) for
+    all k, in the same order. Blocks without an init inside can be vectorized over k, and moved apart from it.
+
     Legality: the block has an `init`; every loop that a reduction variable depends on is `loop` or lies inside it,
     drives no spatial variable, and starts at the reduction's first point; different iterations of the other loops
-    from `loop` inwards write different elements; no other block inside `loop` uses the buffer.
+    from `loop` inwards write different elements; no other block inside `loop` uses the buffer; every point is counted
+    once after it.
 
         for i:                         for i:
             for k:                         block C_init: C[i] = 0
@@ -35,7 +60,7 @@ def decompose_reduction(func: Func, block: str, loop: str) -> Func:
                     init C[i] = 0              block C(i, reduce k): C[i] = C[i] + ..
                     C[i] = C[i] + ..
 
-    Known as decompose_reduction in TVM.
+    Known as decompose_reduction in TVM, and as the pure and the update definition in Halide.
     """
     node, around = find_block(func, block)
     outer, _ = find_loop(func, loop)
@@ -44,11 +69,16 @@ def decompose_reduction(func: Func, block: str, loop: str) -> Func:
     used = used_names(func)
     start: dict[Var, Expr] = dict.fromkeys(_reduced(node), const(0))
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
-    nest: Stmt = Block(fresh(f"{block}_init", used), spatial, init, None, substitute(node.predicate, start))
+    others = {x.var for x in around} - set(start)
+    # What only limits the reduction does not limit the elements: they are initialised where it is empty too.
+    limits = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & others)
+    nest: Stmt = Block(fresh(f"{block}_init", used), spatial, init, None, substitute(both(*limits), start))
     for x in reversed(kept):
         nest = replace(x, body=nest)
     bare = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
-    return with_replaced(func, outer, seq(renamed(nest, used), bare))
+    result = with_replaced(func, outer, seq(renamed(nest, used), bare))
+    check_counted_once(result, (node,), f"decompose_reduction of {block!r}")
+    return result
 
 
 def _reduced(node: Block) -> set[Var]:
@@ -109,10 +139,16 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     """Reduces in two levels: partial results over chunks of `factor` steps of one reduction axis, then over them.
 
     Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki).
-    Floating-point sums are reassociated: shorter chains of additions, so a smaller rounding error.
+    Partial results start from what is neutral for op, the total from the block's own init. Floating-point sums are
+    reassociated: shorter chains of additions, so a smaller rounding error.
+
+    Args:
+        axis: which of the reduction variables, counted from 0.
+        factor: steps of a chunk.
+        name: of the buffer of partial results; `<buffer>_partial` without it.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    has its untransformed nest to itself, and `factor` divides the extent of the axis.
+    has its untransformed nest to itself, and `factor` divides the extent of the axis, for all sizes if it is symbolic.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
@@ -129,9 +165,10 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
     chunks = chunked.extent // factor
     own = node.body.buffer
-    part = Buffer(name or fresh(f"{own.name}_partial", used), (*own.shape, chunks), own.dtype)
-    used.add(part.name)
-    outer, inner = (_named(f"{chunked.var.name}_{letter}", used) for letter in "oi")
+    if name is not None:
+        check_new_names((name,), used, place)
+    part = Buffer(claimed(name or f"{own.name}_partial", used), (*own.shape, chunks), own.dtype)
+    outer, inner = (Var(claimed(f"{chunked.var.name}_{letter}", used)) for letter in "oi")
     index = (*(i.var for i in spatial), outer)
     body = substitute(value, {chunked.var: outer * factor + inner})
     target = Load(part, index)
@@ -142,7 +179,7 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
         [*((i.var, i.extent) for i in spatial), (outer, chunks)],
         reduced,
         Store(part, index, binary(op.op, target, body)),
-        Store(part, index, node.init.value),
+        Store(part, index, NEUTRAL[op.op].identity(own.dtype)),
         used,
     )
     second = _nest(
@@ -159,12 +196,6 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     return replace(result, allocs=(*func.allocs, part))
 
 
-def _named(wanted: str, used: set[str]) -> Var:
-    name = fresh(wanted, used)
-    used.add(name)
-    return Var(name)
-
-
 def _nest(
     name: str,
     spatial: Sequence[tuple[Var, Expr]],
@@ -174,8 +205,8 @@ def _nest(
     used: set[str],
 ) -> Stmt:
     """A serial nest around one block, a loop per variable."""
-    loops = [(_named(f"{v.name}_l", used), v, n, IterKind.SPATIAL) for v, n in spatial]
-    loops += [(_named(f"{v.name}_l", used), v, n, IterKind.REDUCE) for v, n in reduced]
+    loops = [(Var(claimed(f"{v.name}_l", used)), v, n, IterKind.SPATIAL) for v, n in spatial]
+    loops += [(Var(claimed(f"{v.name}_l", used)), v, n, IterKind.REDUCE) for v, n in reduced]
     nest: Stmt = Block(name, tuple(BlockIter(v, n, kind, x) for x, v, n, kind in loops), body, init)
     for x, _, n, _ in reversed(loops):
         nest = For(x, n, LoopKind.SERIAL, nest)
@@ -190,20 +221,23 @@ def check_factorable(
     if not 0 <= axis < len(reduced):
         raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduced)}", where=place)
     if factor < 1 or not prove((reduced[axis].extent % factor).equals(0)):
-        raise ScheduleError(f"{factor} is not known to divide {reduced[axis].extent}", where=place)
-    if node.init is None or node.predicate is not TRUE:
-        raise ScheduleError("its init was taken out, or it has a predicate", where=place)
+        what = f"{factor} is not known to divide {reduced[axis].extent}"
+        raise ScheduleError(what, where=place, hint="use a factor that divides it for all sizes, or split with a tail")
+    if node.init is None:
+        raise ScheduleError("its init was taken out", where=place, hint="use rfactor before decompose_reduction")
+    if node.predicate is not TRUE:
+        raise ScheduleError("it has a predicate", where=place, hint=BEFORE)
     if around and len(blocks(around[0])) != 1:
-        raise ScheduleError("other blocks share its loops", where=place)
+        raise ScheduleError("other blocks share its loops", where=place, hint=BEFORE)
     extents = {x.var: x.extent for x in around}
     if [i.binding for i in node.iters] != [x.var for x in around] or any(
         i.extent is not extents[v] for i in node.iters if isinstance(v := i.binding, Var)
     ):
-        raise ScheduleError("its loops were changed; reduce in two levels first", where=place)
+        raise ScheduleError("its loops were changed", where=place, hint=BEFORE)
     value, own = node.body.value, Load(node.body.buffer, node.body.indices)
     if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
         raise ScheduleError("it does not write at its plain iteration variables", where=place)
-    if isinstance(value, Binary) and value.op in ("add", "mul", "min", "max"):
+    if isinstance(value, Binary) and value.op in NEUTRAL:
         for mine, other in ((value.a, value.b), (value.b, value.a)):
             if mine is own and all(x.buffer != node.body.buffer for x in loads(other)):
                 return reduced[axis], other

@@ -1,24 +1,54 @@
-"""A schedule is data: the list of primitives with their arguments, which replays to an equal function."""
+"""A schedule is data: the list of primitives with their arguments, which replays to an equal function.
+
+Sizes and layouts of a step name symbols and loop variables; what these are is looked up in the function that the step
+is applied to. So a trace also replays on the same computation with other sizes, each step checked again.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Expr
-from tilewright.loops.ir import Func
-from tilewright.schedule import compute_at, kinds, loops, reduction, staging
-from tilewright.schedule.tree import find_block, fresh, used_names
+from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.simplify import substitute
+from tilewright.layout.layout import Layout
+from tilewright.loops.ir import Block, For, Func, walk
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+from tilewright.schedule import (
+    cache,
+    compute_at,
+    hoist,
+    inline,
+    kinds,
+    loops,
+    prefetch,
+    reduction,
+    relayout,
+    reverse_compute_at,
+    reverse_inline,
+    rolling,
+    staging,
+    store_at,
+    tile,
+)
+from tilewright.schedule.arguments import bound, parameters
+from tilewright.schedule.methods import Primitives
+from tilewright.schedule.tree import suggestion
 
-Argument = str | int | Expr | Scope | tuple[str, ...] | tuple[int, ...] | None
+Argument = Any
+"""A name, an integer, a size, a member of an enumeration, a layout, a tuple of these, or None."""
 
 PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     f.__name__: f
     for f in (
-        loops.split, loops.fuse, loops.reorder, loops.peel, kinds.parallel, kinds.vectorize, kinds.unroll,
-        staging.set_scope, staging.cache_write, staging.clone_producer, staging.permute, staging.pack,
-        reduction.decompose_reduction, reduction.rfactor, compute_at.compute_at,
+        loops.split, loops.split_parts, tile.tile, loops.fuse, loops.reorder, loops.peel,
+        kinds.parallel, kinds.vectorize, kinds.unroll, kinds.bind, kinds.virtual_thread,
+        staging.set_scope, staging.clone_producer, staging.pad_storage, cache.cache_read, cache.cache_write, cache.pack,
+        relayout.transform_layout, prefetch.prefetch, hoist.hoist,
+        reduction.decompose_reduction, reduction.rfactor, rolling.rolling_update, compute_at.compute_at,
+        reverse_compute_at.reverse_compute_at, store_at.store_at, inline.inline, reverse_inline.reverse_inline,
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""
@@ -26,41 +56,140 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One primitive with its arguments."""
+    """One primitive with its arguments, in the order of its signature; defaults at the end are left out.
+
+    Prints as the call of a `Schedule`'s method.
+    """
 
     primitive: str
     args: tuple[Argument, ...]
 
+    @classmethod
+    def of(cls, primitive: str, *args: object, **named: object) -> "Step":
+        """A step with its arguments in their one form: lists as tuples, texts as members of enumerations or sizes.
+
+        Raises:
+            ScheduleError: there is no such primitive, or an argument is missing, unknown or of the wrong kind.
+        """
+        function = primitive_named(primitive)
+        problems: list[Problem] = []
+        values = bound(function, args, named, problems)
+        if problems:
+            first = problems[0]
+            place = f"{primitive}, {first.where}" if first.where else primitive
+            raise ScheduleError(first.what, where=place, hint=first.hint)
+        return cls(primitive, values)
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments by name, without those left out."""
+        return dict(zip(parameters(primitive_named(self.primitive)), self.args))  # noqa: B905 - defaults are left out
+
     def __str__(self) -> str:
-        shown = ", ".join(str(a) if isinstance(a, Expr | Scope) else repr(a) for a in self.args)
-        return f"{self.primitive}({shown})"
+        if self.primitive not in PRIMITIVES:
+            return f"{self.primitive}({', '.join(map(repr, self.args))})"
+        shown: list[str] = []
+        for p, value in zip(parameters(PRIMITIVES[self.primitive]).values(), self.args, strict=False):
+            if p.required:
+                shown.append(p.kind.show(value))
+            elif value != p.default:
+                shown.append(f"{p.name}={p.kind.show(value)}")
+        return f"{self.primitive}({', '.join(shown)})"
 
 
 Trace = tuple[Step, ...]
+
+
+def primitive_named(name: str) -> Callable[..., Func]:
+    """The primitive of that name.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    if name not in PRIMITIVES:
+        raise ScheduleError(unknown_primitive(name), hint=suggestion(name, PRIMITIVES))
+    return PRIMITIVES[name]
+
+
+def unknown_primitive(name: object) -> str:
+    """The sentence about a primitive that does not exist."""
+    return f"there is no primitive {name!r}; there are {', '.join(sorted(PRIMITIVES))}"
 
 
 def apply(func: Func, step: Step) -> Func:
     """The function after one step.
 
     Raises:
-        ScheduleError: the primitive is unknown or not legal here.
+        ScheduleError: the primitive is unknown, an argument does not fit, or the step is not legal here.
     """
-    if step.primitive not in PRIMITIVES:
-        raise ScheduleError(f"there is no primitive {step.primitive!r}; there are {', '.join(sorted(PRIMITIVES))}")
-    return PRIMITIVES[step.primitive](func, *step.args)
+    step = Step.of(step.primitive, *step.args)
+    try:
+        args = (_here(func, step, a) for a in step.args)
+        return PRIMITIVES[step.primitive](func, *args)
+    except LayoutError as e:
+        place = f"{step.primitive}, {e.where}" if e.where else step.primitive
+        raise ScheduleError(e.what, where=place, hint=e.hint) from e
 
 
 def replay(func: Func, trace: Trace) -> Func:
-    """The function after all steps of a trace, each checked again."""
-    for step in trace:
-        func = apply(func, step)
+    """The function after all steps of a trace, each checked again.
+
+    Raises:
+        ScheduleError: a step is not legal here; names it.
+    """
+    for number, step in enumerate(trace, 1):
+        func = numbered(func, step, number)
     return func
 
 
-class Schedule:
-    """A function being scheduled: applies primitives and records them.
+def numbered(func: Func, step: Step, number: int) -> Func:
+    """The function after one step of a trace; an error names the step."""
+    try:
+        return apply(func, step)
+    except (ScheduleError, VerifyError) as e:
+        place = f"step {number}, {step}"
+        raise ScheduleError(e.what, where=f"{place}: {e.where}" if e.where else place, hint=e.hint) from e
 
-    `func` is the function as it is now, `trace` what was done. Methods carry the primitives' names.
+
+def to_python(trace: Trace, name: str = "s") -> str:
+    """A trace as Python text: calls of the methods of a `Schedule` called `name`, to be pasted."""
+    return "".join(f"{name}.{step}\n" for step in trace)
+
+
+def _here(func: Func, step: Step, value: Argument) -> Argument:
+    """An argument whose variables are those that the function has under their names."""
+    if not isinstance(value, Expr | Layout):
+        return value
+    loops = [s.var for s, _ in walk(func.body) if isinstance(s, For)]
+    known: dict[str, Var] = {v.name: v for v in (*loops, *func.symbols)}
+    variables = free_vars(value) if isinstance(value, Expr) else frozenset(value.symbols)
+    moved: dict[Var, Expr] = {v: known[v.name] for v in variables if v.name in known and known[v.name] is not v}
+    if isinstance(value, Expr):
+        return substitute(value, moved) if moved else value
+    layout = value.at(moved) if moved else value
+    of = _laid_out(func, step)
+    return layout if of is None or of.shape == layout.shape else _resized(layout, of)
+
+
+def _laid_out(func: Func, step: Step) -> Buffer | None:
+    """The buffer that a step's layout is for."""
+    arguments = step.arguments
+    for b in (*func.allocs, *func.params):
+        if b.name == arguments.get("buffer"):
+            return b
+    blocks = (s for s, _ in walk(func.body) if isinstance(s, Block))
+    return next((b.body.buffer for b in blocks if b.name == arguments.get("block")), None)
+
+
+def _resized(layout: Layout, buffer: Buffer) -> Layout:
+    """The same primitives on the shape that the buffer has here, where its rank is the same."""
+    return Layout(buffer.shape, layout.primitives) if len(layout.shape) == buffer.rank else layout
+
+
+class Schedule(Primitives):
+    """A function being scheduled: applies primitives and records them. Every primitive is a method.
+
+    `func` is the function as it is now, `origin` as it was, `trace` what was done. A refused step changes nothing.
     """
 
     def __init__(self, func: Func) -> None:
@@ -68,36 +197,42 @@ class Schedule:
         self.func = func
         self.trace: Trace = ()
 
-    def do(self, primitive: str, *args: Any) -> None:
+    def do(self, primitive: str, *args: object, **named: object) -> None:
         """Applies a primitive by name and records it."""
-        step = Step(primitive, args)
-        self.func = apply(self.func, step)
-        self.trace = (*self.trace, step)
+        step = Step.of(primitive, *args, **named)
+        self._record(step, apply(self.func, step))
 
-    def _new_name(self, name: str) -> str:
-        return fresh(name, used_names(self.func))
+    def apply(self, trace: Trace) -> None:
+        """Applies the steps of a trace and records them; where one is refused, none was applied.
 
-    def split(self, loop: str, factor: int) -> tuple[str, str]:
-        """Splits a loop; returns the names of the outer and the inner one."""
-        names = self._new_name(f"{loop}_o"), self._new_name(f"{loop}_i")
-        self.do("split", loop, factor, names)
-        return names
+        Raises:
+            ScheduleError: a step is not legal here; names it.
+        """
+        func = replay(self.func, trace)
+        self.func, self.trace = func, (*self.trace, *trace)
 
-    def fuse(self, outer: str, inner: str) -> str:
-        """Fuses two directly nested loops; returns the name of the new one."""
-        name = self._new_name(f"{outer}_{inner}")
-        self.do("fuse", outer, inner, name)
-        return name
+    def show(self) -> str:
+        """The loops as they are now."""
+        return show(self.func)
 
-    def cache_write(self, block: str) -> str:
-        """Stages a block's results in an internal buffer; returns the buffer's name."""
-        buffer = find_block(self.func, block)[0].body.buffer
-        name = self._new_name(f"{buffer.name}_local")
-        self.do("cache_write", block, name)
-        return name
+    def to_python(self, name: str = "s") -> str:
+        """What was done, as Python text that does it again to a schedule called `name`."""
+        return to_python(self.trace, name)
 
-    def pack(self, block: str, buffer: str, dim: int, factor: int) -> str:
-        """Packs an operand; returns the packed buffer's name."""
-        name = self._new_name(f"{buffer}_packed")
-        self.do("pack", block, buffer, dim, factor, name)
-        return name
+    def verify(self) -> None:
+        """Checks the loops as they are now: everything is proved, nothing sampled.
+
+        Raises:
+            VerifyError: lists what is wrong, with the loop or block.
+        """
+        verify(self.func)
+
+    def _record(self, step: Step, func: Func) -> None:
+        self.func, self.trace = func, (*self.trace, step)
+
+    def _try(self, primitive: str, *args: object) -> tuple[Step, Func]:
+        step = Step.of(primitive, *args)
+        return step, apply(self.func, step)
+
+    def __str__(self) -> str:
+        return self.show()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
@@ -10,6 +11,7 @@ from tilewright.expr.nodes import Expr, Load, Var, both, conjuncts
 from tilewright.expr.prover import prove
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
+from tilewright.loops.hints import without_stale_hints
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
 
 
@@ -22,7 +24,9 @@ def find_loop(func: Func, name: str) -> tuple[For, tuple[For, ...]]:
     for s, around in walk(func.body):
         if isinstance(s, For) and s.var.name == name:
             return s, around
-    raise ScheduleError(f"there is no loop {name!r}; loops are {', '.join(loop_names(func))}", where=func.name)
+    known = loop_names(func)
+    what = f"there is no loop {name!r}; loops are {', '.join(known)}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
 
 
 def find_block(func: Func, name: str) -> tuple[Block, tuple[For, ...]]:
@@ -34,8 +38,9 @@ def find_block(func: Func, name: str) -> tuple[Block, tuple[For, ...]]:
     for s, around in walk(func.body):
         if isinstance(s, Block) and s.name == name:
             return s, around
-    known = ", ".join(s.name for s, _ in walk(func.body) if isinstance(s, Block))
-    raise ScheduleError(f"there is no block {name!r}; blocks are {known}", where=func.name)
+    known = [s.name for s, _ in walk(func.body) if isinstance(s, Block)]
+    what = f"there is no block {name!r}; blocks are {', '.join(known)}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
 
 
 def find_alloc(func: Func, name: str) -> Buffer:
@@ -47,8 +52,15 @@ def find_alloc(func: Func, name: str) -> Buffer:
     for b in func.allocs:
         if b.name == name:
             return b
-    known = ", ".join(b.name for b in func.allocs) or "none"
-    raise ScheduleError(f"there is no internal buffer {name!r}; there are: {known}", where=func.name)
+    known = [b.name for b in func.allocs]
+    what = f"there is no internal buffer {name!r}; there are: {', '.join(known) or 'none'}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'split'?`, or nothing where no known name is like it."""
+    found = get_close_matches(name, list(known), 1)
+    return f"did you mean {found[0]!r}?" if found else ""
 
 
 def loop_names(func: Func) -> list[str]:
@@ -139,11 +151,11 @@ def replaced(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
 
 
 def with_replaced(func: Func, old: Stmt, new: Stmt | None) -> Func:
-    """The function with one statement replaced or removed."""
+    """The function with one statement replaced or removed; hints that mean nothing in their new place are dropped."""
     body = replaced(func.body, old, new)
     if body is None:
         raise ScheduleError("nothing would be left of the function", where=func.name)
-    return func.with_body(body)
+    return without_stale_hints(func.with_body(body))
 
 
 def map_blocks(s: Stmt, change: Callable[[Block], Block]) -> Stmt:
@@ -166,7 +178,8 @@ def substituted(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
     """`s` with loop variables replaced in extents, bindings, predicates and bodies."""
     match s:
         case For():
-            return replace(s, extent=substitute(s.extent, mapping), body=substituted(s.body, mapping))
+            hints = s.hints(lambda e: substitute(e, mapping))
+            return replace(s, extent=substitute(s.extent, mapping), body=substituted(s.body, mapping), prefetches=hints)
         case Seq():
             return Seq(tuple(substituted(c, mapping) for c in s.stmts))
         case Block():
@@ -184,7 +197,8 @@ def renamed(s: Stmt, used: set[str]) -> Stmt:
     match s:
         case For():
             var = Var(claimed(s.var.name, used))
-            return For(var, s.extent, s.kind, renamed(substituted(s.body, {s.var: var}), used))
+            body = renamed(substituted(s.body, {s.var: var}), used)
+            return For(var, s.extent, s.kind, body, s.hints(lambda e: substitute(e, {s.var: var})))
         case Seq():
             return Seq(tuple(renamed(c, used) for c in s.stmts))
         case Block():
@@ -220,18 +234,27 @@ def with_buffer(block: Block, old: Buffer, new: Buffer, index: Reindex) -> Block
     return replace(block, body=store(block.body), init=None if block.init is None else store(block.init))
 
 
+def with_buffer_inside(s: Stmt, old: Buffer, new: Buffer, index: Reindex = lambda i: i) -> Stmt:
+    """`s` with all accesses to `old`, hints too, at changed indices of `new`."""
+    match s:
+        case For():
+            hints = (Load(new, index(p.indices)) if p.buffer == old else p for p in s.prefetches)
+            return replace(s, body=with_buffer_inside(s.body, old, new, index), prefetches=tuple(hints))
+        case Seq():
+            return Seq(tuple(with_buffer_inside(c, old, new, index) for c in s.stmts))
+        case Block():
+            return with_buffer(s, old, new, index)
+
+
 def with_new_buffer(func: Func, old: Buffer, new: Buffer, index: Reindex = lambda i: i) -> Func:
     """The function with an internal buffer replaced everywhere."""
-    body = map_blocks(func.body, lambda b: with_buffer(b, old, new, index))
-    return replace(func, allocs=tuple(new if a == old else a for a in func.allocs), body=body)
+    body = with_buffer_inside(func.body, old, new, index)
+    return without_stale_hints(replace(func, allocs=tuple(new if a == old else a for a in func.allocs), body=body))
 
 
 def bounds_of(loops: Iterable[For]) -> Bounds:
     """What nested loops say about their variables."""
-    known = Bounds()
-    for loop in loops:
-        known = known.with_loop(loop.var, loop.extent)
-    return known
+    return Bounds.inside((loop.var, loop.extent) for loop in loops)
 
 
 def needed(condition: Expr, known: Bounds) -> Expr:

@@ -1,0 +1,133 @@
+"""How long the primitives and the verifier take, on a convolution of seven loops with padding.
+
+    python -m benchmarks.primitives
+    python -m benchmarks.primitives --profile verify      # where the time of one row goes
+
+A search applies thousands of steps, so one may take 1 ms and a verification 5 ms. Every row is applied to the same
+function again and again; caches of index expressions are warm then, as they are during a search.
+"""
+
+import argparse
+import cProfile
+import pstats
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tilewright.expr.define import Reduction, compute, placeholder, reduce_axis, sum, symbol
+from tilewright.expr.nodes import Expr, maximum, select
+from tilewright.layout.layout import Layout
+from tilewright.loops.ir import Func
+from tilewright.loops.verify import verify
+from tilewright.driver.workbench import create_schedule
+from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, apply
+
+STEP_LIMIT, VERIFY_LIMIT = 1.0, 5.0
+"""Milliseconds."""
+
+
+def convolution(batch: Expr | int = 1, channels: int = 64, filters: int = 64, size: int = 56) -> Func:
+    """3x3, stride 1, padding 1, then a bias and ReLU."""
+    x = placeholder((batch, channels, size, size), name="X")
+    weights = placeholder((filters, channels, 3, 3), name="W")
+    b = placeholder((filters,), name="B")
+    i, kh, kw = reduce_axis(channels, "i"), reduce_axis(3, "kh"), reduce_axis(3, "kw")
+
+    def element(n: Expr, o: Expr, h: Expr, w: Expr) -> Reduction:
+        y, z = h + kh - 1, w + kw - 1
+        inside = (0 <= y) & (y < size) & (0 <= z) & (z < size)
+        return sum(select(inside, x[n, i, y, z], 0.0) * weights[o, i, kh, kw], i, kh, kw)
+
+    c = compute((batch, filters, size, size), element, "C")
+    y = compute(c.shape, lambda n, o, h, w: maximum(c[n, o, h, w] + b[o], 0.0), "Y")
+    return create_schedule(y, name="convolution").func
+
+
+def tiled(func: Func) -> Func:
+    """The convolution in tiles of 16 channels and 8 columns, its epilogue at the tiles, vectorized and unrolled."""
+    s = Schedule(func)
+    for step in (
+        ("split", "o", 16, ("o_o", "o_i")), ("split", "w", 8, ("w_o", "w_i")), ("split", "i", 8, ("i_o", "i_i")),
+        ("reorder", ("n", "o_o", "h", "w_o", "i_o", "kh", "kw", "i_i", "w_i", "o_i")),
+        ("reverse_compute_at", "Y", "w_o"), ("decompose_reduction", "C", "i_o"),
+        ("vectorize", "o_i"), ("unroll", "w_i"), ("fuse", "n", "o_o", "n_o"), ("parallel", "n_o"),
+    ):  # fmt: skip
+        s.do(*step)
+    return s.func
+
+
+def rows() -> Mapping[str, Callable[[], object]]:
+    """What is measured."""
+    plain, dynamic = convolution(), convolution(symbol("N", 1, 64))
+    before, after = Schedule(plain), tiled(plain)
+    for step in (
+        ("split", "o", 16, ("o_o", "o_i")), ("split", "w", 10, ("w_o", "w_i")), ("split", "i", 8, ("i_o", "i_i")),
+        ("reorder", ("n", "o_o", "h", "w_o", "i_o", "kh", "kw", "i_i", "w_i", "o_i")),
+    ):  # fmt: skip
+        before.do(*step)
+    found: dict[str, Callable[[], object]] = {}
+    for name, args in STEPS.items():
+        primitive = name.split()[0]
+        func = plain if primitive in ON_PLAIN or name.endswith("plain") else before.func
+        found[name] = lambda f=func, step=Step.of(primitive, *args): apply(f, step)
+    found["verify untransformed"] = lambda: verify(plain)
+    found["verify dynamic batch"] = lambda: verify(dynamic)
+    found["verify reordered"] = lambda: verify(before.func)
+    found["verify tiled"] = lambda: verify(after, registers=False)
+    return found
+
+
+BLOCKED = Layout.of((1, 64, 56, 56)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
+
+ON_PLAIN = frozenset(("rfactor", "inline", "reverse_inline", "clone_producer", "transform_layout"))
+"""Primitives on nests that were not scheduled yet; the others are measured on the split and reordered convolution."""
+
+STEPS: Mapping[str, Sequence[object]] = {
+    "split": ("h", 4), "split with a tail": ("h", 5), "split_parts": ("h", 4), "tile": (("h_1", "w_1"), (8, 8)),
+    "fuse": ("n", "o_o"), "reorder": (("n", "h", "o_o"),), "peel": ("h", 1), "parallel": ("n",), "vectorize": ("w_1",),
+    "unroll": ("w_i",), "virtual_thread": ("o_i",), "bind": ("h", "block_x"), "set_scope": ("C", "memory"),
+    "clone_producer": ("C", "Y"), "pad_storage": ("C", 3, 16), "cache_read": ("C", "X"), "cache_write": ("Y",),
+    "pack": ("C", "W", 0, 16), "transform_layout": ("C", BLOCKED), "prefetch": ("i_o", "W", 1),
+    "hoist": ("Y", "w_1"), "decompose_reduction": ("C", "i_o"), "rfactor": ("C", 0, 8), "compute_at": ("C", "h_1"),
+    "reverse_compute_at": ("Y", "w_o"), "store_at": ("C", "n"), "inline": ("C",), "reverse_inline": ("Y",),
+    "rolling_update": ("C", "i_o"),
+}  # fmt: skip
+
+
+def median_ms(action: Callable[[], object], runs: int) -> float:
+    """The median time of an action."""
+    times: list[float] = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e3
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.primitives", description=__doc__)
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--profile", metavar="ROW", help="profile the rows whose name begins so")
+    given = parser.parse_args()
+    missing = PRIMITIVES.keys() - {name.split()[0] for name in STEPS}
+    for name, action in rows().items():
+        if given.profile is not None and not name.startswith(given.profile):
+            continue
+        try:
+            action()
+        except Exception as error:
+            print(f"{name:24} refused: {error}")
+            continue
+        took, limit = median_ms(action, given.runs), VERIFY_LIMIT if name.startswith("verify") else STEP_LIMIT
+        print(f"{name:24}{took:8.2f} ms{'' if took <= limit else f'   over {limit} ms'}")
+        if given.profile is not None:
+            profile = cProfile.Profile()
+            profile.runcall(lambda run=action: [run() for _ in range(given.runs)])
+            pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+    for name in sorted(missing):
+        print(f"{name:24} not measured")
+
+
+if __name__ == "__main__":
+    main()

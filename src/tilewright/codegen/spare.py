@@ -1,0 +1,108 @@
+"""Register buffers in which lanes without work may hold anything.
+
+A store under a mask to memory of the function's own reads the vector, selects, and writes it whole. In an accumulation
+that keeps the old vector alive beside the new one, from one tile to the next, and a tile that just fits into the
+registers no longer does. Where nobody looks at the lanes that the mask leaves out, no selection is needed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.codegen.blocks import Resolved, resolve
+from tilewright.expr.bounds import NOTHING_KNOWN
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, walk
+from tilewright.expr.simplify import substitute
+from tilewright.loops.ir import Block, For, Func, LoopKind
+from tilewright.loops.ir import walk as walk_statements
+
+_LANE, _ZERO, _ONE = Var("lane"), const(0), const(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A block that reads or writes a buffer: the loops around it, the vectorized one among them, and its indices."""
+
+    block: Resolved
+    loops: tuple[For, ...]
+    lane: For | None
+    buffer: Buffer
+    indices: tuple[tuple[Expr, ...], ...]
+
+    @property
+    def mask(self) -> frozenset[Expr]:
+        """The conditions that differ between lanes, over a lane variable that all blocks share."""
+        if self.lane is None:
+            return frozenset()
+        var = self.lane.var
+        return frozenset(substitute(c, {var: _LANE}) for c in self.block.conditions if var in free_vars(c))
+
+
+def spare_lanes(func: Func) -> frozenset[str]:
+    """Names of the register buffers whose elements outside of the masks are never read.
+
+    Legality: all blocks that use the buffer have one mask, which is fixed while the loops around all of them stand
+    still; a lane is the position in the buffer's last dimension in all of them; and the first of them writes every
+    element under that mask, so that nothing is left over from other iterations of those loops.
+    """
+    uses: dict[str, list[_Use]] = {}
+    for use in _uses(func):
+        uses.setdefault(use.buffer.name, []).append(use)
+    return frozenset(name for name, own in uses.items() if check_spare(own))
+
+
+def check_spare(uses: list[_Use]) -> bool:
+    """The legality of `spare_lanes` for one buffer, whose uses are in the order of execution."""
+    first = uses[0]
+    common = {x.var for x in first.loops}.intersection(*({x.var for x in use.loops} for use in uses))
+    own = {x.var for use in uses for x in use.loops} - common
+    return (
+        bool(first.mask)
+        and all(use.mask == first.mask and _lanes_last(use) for use in uses)
+        and not any(free_vars(c) & own for c in first.mask)
+        and _writes_all(first, common)
+    )
+
+
+def _uses(func: Func) -> Iterator[_Use]:
+    for s, loops in walk_statements(func.body):
+        if not isinstance(s, Block):
+            continue
+        bounds = NOTHING_KNOWN
+        for x in loops:
+            bounds = bounds.with_loop(x.var, x.extent)
+        block = resolve(s, bounds)
+        lane = next((x for x in reversed(loops) if x.kind is LoopKind.VECTORIZED), None)
+        found: dict[str, tuple[Buffer, list[tuple[Expr, ...]]]] = {}
+        stores = [x for x in (block.target, block.init) if x is not None]
+        accesses = [(x.buffer, x.indices) for x in stores]
+        accesses += [(n.buffer, n.indices) for x in stores for n in walk(x.value) if isinstance(n, Load)]
+        for buffer, indices in accesses:
+            if buffer.scope is Scope.REGISTER:
+                found.setdefault(buffer.name, (buffer, []))[1].append(indices)
+        for buffer, indices in found.values():
+            yield _Use(block, tuple(loops), lane, buffer, tuple(indices))
+
+
+def _lanes_last(use: _Use) -> bool:
+    """Whether the last index is the lane, all lanes lie inside the buffer, and no other index differs between lanes."""
+    lane, room = use.lane, use.buffer.shape[-1] if use.buffer.shape else None
+    if lane is None or not isinstance(room, Const) or not isinstance(lane.extent, Const):
+        return False
+    return lane.extent.value <= room.value and all(
+        last is lane.var and not any(lane.var in free_vars(i) for i in rest) for *rest, last in use.indices
+    )
+
+
+def _writes_all(use: _Use, common: set[Var]) -> bool:
+    """Whether a block stores to every element under its mask, by a loop of its own per dimension, and reads none."""
+    r = use.block
+    if r.target.buffer.name != use.buffer.name or r.op is not None or r.init is not None or r.reads_target:
+        return False
+    extents = {x.var: x.extent for x in use.loops if x.var not in common}
+    driven = [i for i in r.target.indices if isinstance(i, Var)]
+    whole = all(
+        extents.get(i) is n if isinstance(i, Var) else i is _ZERO and n is _ONE
+        for i, n in zip(r.target.indices, use.buffer.shape, strict=True)
+    )
+    return whole and len(set(driven)) == len(driven) and len(r.conditions) == len(use.mask)

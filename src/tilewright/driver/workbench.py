@@ -1,0 +1,222 @@
+"""The front door for kernel engineers: tensor expressions in, loops to schedule, native code out.
+
+A `Workbench` is a `Schedule`, so every primitive is a method and optimizers' schedules and hand-made ones are one kind
+of thing; what it adds needs code generation, which the schedule layer must not know. That is why it lives here.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver.interface import Interface
+from tilewright.driver.native_kernel import NativeKernel, shown
+from tilewright.driver.oracle import Checked, compare, interpreted
+from tilewright.errors import DefinitionError, OptionError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation
+from tilewright.expr.define import stages_of
+from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.tensor import Tensor
+from tilewright.layout.layout import Layout
+from tilewright.layout.rewrite import check_layout, stored, with_layouts
+from tilewright.loops.ir import Func
+from tilewright.loops.lower import lower
+from tilewright.loops.verify import verify
+from tilewright.machine import Target
+from tilewright.schedule.trace import Schedule
+
+Array = np.ndarray[Any, Any]
+
+
+class Workbench(Schedule):
+    """A kernel being scheduled by hand: primitives as methods, and `show`, `check`, `inspect`, `build`.
+
+    s = create_schedule(C)
+    io, ii = s.split("i", 4)
+    s.parallel(io)
+    s.check()
+    kernel = s.build(threads=2)
+    """
+
+    def build(self, target: Target | str | None = None, threads: int | None = None) -> NativeKernel:
+        """The kernel as native code.
+
+        Args:
+            target: this machine by default; a name such as "x86-64-v3", or a `Target`.
+            threads: threads per call; None asks the environment and the system.
+
+        Raises:
+            VerifyError: the loops are not well-formed.
+            TargetError: there is no such target, or this machine can't run its code.
+        """
+        verify(self.func)
+        return NativeKernel(self.func, as_target(target), threads)
+
+    def interpret(self, *arrays: object, seed: int | None = None, **named: object) -> Any:
+        """The outputs of the loops as they are now, computed in NumPy; slow, but needs no target.
+
+        Args:
+            arrays: the inputs in order.
+            seed: runs concurrent iterations in a shuffled order.
+            named: inputs by name, and sizes that no input tells.
+        """
+        known = Interface(self.func)
+        feeds = known.arrays(arrays, named)
+        results = interpreted(self.func, feeds, known.sizes(feeds, named), seed)
+        return results[0] if len(results) == 1 else results
+
+    def check(
+        self,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        inputs: Mapping[str, Array] | None = None,
+        native: bool = True,
+        target: Target | str | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+        tolerance: float | None = None,
+    ) -> Checked:
+        """Compares the kernel with its untransformed loops on random inputs.
+
+        Args:
+            sizes: of the symbols; by default the smallest, and two combinations that are drawn; a part of them is
+                enough where `inputs` tell the others.
+            inputs: arrays by name instead of random ones.
+            native: compare native code; False compares the loops, interpreted in NumPy in a shuffled order.
+            target: as for `build`.
+            threads: as for `build`.
+            seed: of what is drawn.
+            tolerance: how large an error may be, relative to the largest value of an output; by default what sums in
+                another order need.
+
+        Raises:
+            MismatchError: an element differs by more; names it.
+        """
+        self.verify()
+        func, free = self.func, Interface(self.func).free
+        kernel = self.build(target, threads) if native else None
+
+        def run(feeds: Mapping[str, Array], known: Mapping[str, int]) -> Sequence[Array]:
+            if kernel is None:
+                return interpreted(func, feeds, known, seed)
+            told: dict[str, Any] = {name: known[name] for name in free}
+            results = kernel(*feeds.values(), **told)
+            return results if isinstance(results, tuple) else (results,)
+
+        return compare(self.origin, run, sizes, inputs, seed, tolerance)
+
+    def inspect(self, level: str = "loops", target: Target | str | None = None) -> str:
+        """The kernel as text: "loops", "llvm" or "assembly", the latter two for any target."""
+        return shown(self.func, level, as_target(target))
+
+
+def create_schedule(
+    *outputs: Tensor | Computation | Func,
+    inputs: Sequence[Tensor | Buffer] | None = None,
+    layouts: Mapping[str, Layout] | None = None,
+    name: str = "",
+) -> Workbench:
+    """The untransformed loops of a kernel, to be scheduled.
+
+    Args:
+        outputs: the tensors that the kernel makes, in their order; or the computations of a kernel in an order of
+            execution, whose outputs are those that none of them reads; or loops.
+        inputs: the order of the inputs; that of their first use by default.
+        layouts: how tensors are stored, by name; the others row by row. The kernel's loops follow the layouts of the
+            tensors that they write, and callers hand over inputs as `Layout.transform` stores them.
+        name: of the function; made of the outputs' names by default.
+
+    Returns:
+        A schedule whose block for each tensor has the tensor's name and whose loops have the names of the axes.
+
+    Raises:
+        DefinitionError: the tensors make no kernel.
+        LayoutError: a layout does not fit its tensor.
+        VerifyError: an index may leave its tensor; says which.
+    """
+    if len(outputs) == 1 and isinstance(outputs[0], Func):
+        if inputs is not None or layouts or name:
+            raise DefinitionError("loops have inputs, layouts and a name already", where="create_schedule")
+        func = outputs[0]
+    else:
+        func = _lowered(outputs, inputs, layouts or {}, name)
+    verify(func)
+    return Workbench(func)
+
+
+def as_target(target: Target | str | None) -> Target:
+    """The target of an argument."""
+    if target is None:
+        return Target.host()
+    if isinstance(target, Target):
+        return target
+    if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
+        raise OptionError(f"expected a name or a Target, got {type(target).__name__}", where="target")
+    return Target.parse(target)
+
+
+def _lowered(
+    outputs: Sequence[object], inputs: Sequence[Tensor | Buffer] | None, layouts: Mapping[str, Layout], name: str
+) -> Func:
+    if not outputs:
+        raise DefinitionError("no output is given", where="create_schedule")
+    results: list[Buffer] = []
+    if all(isinstance(o, Tensor) for o in outputs):
+        tensors = [o for o in outputs if isinstance(o, Tensor)]
+        for t in tensors:
+            if t.stage is None:
+                raise DefinitionError(f"{t.name!r} is an input; nothing computes it", where="create_schedule")
+        found, stages = stages_of(tensors)
+        results = [t.plain for t in tensors]
+        read = [t.plain for t in found]
+    elif all(isinstance(o, Computation) for o in outputs):
+        stages = tuple(o for o in outputs if isinstance(o, Computation))
+        made = {s.output.name for s in stages}
+        used = {b.name for s in stages for b in s.inputs}
+        read = list({b.name: b for s in stages for b in s.inputs if b.name not in made}.values())
+        results = [s.output for s in stages if s.output.name not in used]
+    else:
+        got = ", ".join(sorted({type(o).__name__ for o in outputs}))
+        raise DefinitionError(f"expected tensors or computations, got {got}", where="create_schedule")
+    known = {b.name: b for s in stages for b in (s.output, *s.inputs)}
+    for tensor, layout in layouts.items():
+        if tensor not in known:
+            hint = f"there are {', '.join(sorted(known))}"
+            raise DefinitionError(f"there is no tensor {tensor!r}", where="create_schedule, layouts", hint=hint)
+        check_layout(known[tensor], layout)
+    params = tuple(stored(b, layouts) for b in (*_ordered(read, inputs), *results))
+    stages = tuple(s for s in (with_layouts(s, layouts) for s in stages) if isinstance(s, Computation))
+    symbols = _symbols(params, stages)
+    for v in symbols:
+        if v.name in known:
+            raise DefinitionError(f"a tensor and a symbol are both called {v.name!r}", where="create_schedule")
+    called = name or _identifier("_".join(b.name for b in results))
+    if called != _identifier(called):
+        raise DefinitionError(f"{name!r} is no C identifier", where="create_schedule, name")
+    return lower(called, stages, params, symbols)
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", text) or "kernel"
+
+
+def _ordered(read: Sequence[Buffer], inputs: Sequence[Tensor | Buffer] | None) -> list[Buffer]:
+    """The inputs in the caller's order."""
+    if inputs is None:
+        return list(read)
+    given = [i.plain if isinstance(i, Tensor) else i for i in inputs]
+    for b in read:
+        if b not in given:
+            raise DefinitionError(f"input {b.name!r} is not listed", where="create_schedule, inputs")
+    return given
+
+
+def _symbols(params: Iterable[Buffer], stages: Iterable[Computation]) -> tuple[Var, ...]:
+    """Every symbol, in the order of its first use."""
+    expressions: list[Expr] = [n for p in params for n in p.shape]
+    for s in stages:
+        expressions += [*s.output.shape, *(a.extent for a in s.reduce_axes), s.body]
+    found = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if v.lo is not None)
+    return tuple(dict.fromkeys(found))

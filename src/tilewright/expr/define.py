@@ -1,0 +1,259 @@
+"""Tensor expressions as a kernel engineer writes them.
+
+    n = symbol("n", 1, 512)
+    A, B = placeholder((n, 64), "float32", "A"), placeholder((64, 32), "float32", "B")
+    k = reduce_axis(64, "k")
+    C = compute((n, 32), lambda i, j: sum(A[i, k] * B[k, j], k), "C")
+
+A `Tensor` (`tensor.py`) is a buffer that knows the computation that makes it and the tensors that are read there, so a
+kernel can be found from its outputs alone. The computation itself is the plain one of `computation.py`.
+"""
+
+import inspect
+from builtins import max as larger
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from tilewright.errors import DefinitionError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Reducer
+from tilewright.expr.dtype import DType, boolean, dtype_of
+from tilewright.expr.nodes import Expr, Load, Var, as_expr, const, free_vars, loads
+from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
+from tilewright.expr.tensor import ReduceAxis, Reduction, Tensor
+
+MAX_SIZE = (1 << 24) - 1
+"""The largest size of a symbol whose range is not declared."""
+
+Size = int | Expr
+"""The extent of a dimension: an integer, or an expression over symbols."""
+
+
+def symbol(name: str, lo: int = 1, hi: int = MAX_SIZE) -> Var:
+    """A size that is known only when the kernel is called.
+
+    Args:
+        name: what it is called in loops and errors.
+        lo: the smallest size, at least 0.
+        hi: the largest size. A smaller range lets more be proved.
+    """
+    where = f"symbol {name!r}"
+    _check_name(name, where)
+    if not 0 <= lo <= hi:
+        raise DefinitionError(f"expected a range 0 <= lo <= hi, got {lo}..{hi}", where=where)
+    return Var(name, lo, hi)
+
+
+def placeholder(shape: Size | Sequence[Size], dtype: str | DType = "float32", name: str = "A") -> Tensor:
+    """An input of a kernel.
+
+    Args:
+        shape: integers or expressions over symbols.
+        dtype: type of the elements.
+        name: unique among the tensors of a kernel.
+    """
+    _check_name(name, f"placeholder {name!r}")
+    return Tensor(name, _shape(shape, f"placeholder {name!r}"), dtype_of(dtype))
+
+
+def reduce_axis(extent: Size, name: str) -> ReduceAxis:
+    """A variable 0 <= name < extent that a reduction runs over."""
+    where = f"reduction axis {name!r}"
+    _check_name(name, where)
+    return ReduceAxis(name, None, None, _size(extent, where))
+
+
+def compute(
+    shape: Size | Sequence[Size],
+    body: Callable[..., "Expr | Reduction | int | float"],
+    name: str,
+    dtype: str | DType | None = None,
+) -> Tensor:
+    """A tensor whose element at (i, j, ..) is `body(i, j, ..)`.
+
+    Args:
+        shape: extents of its axes; () for a single number.
+        body: takes one int64 variable per dimension, whose names become those of the loops, and answers with an
+            expression or a reduction (`sum`, `max`, `min`, `prod`).
+        name: unique among the tensors of a kernel; the block that computes it gets this name.
+        dtype: needed only where the body is a plain number.
+
+    Raises:
+        DefinitionError: says what does not fit.
+    """
+    where = f"compute {name!r}"
+    _check_name(name, where)
+    extents = _shape(shape, where)
+    axes = tuple(Axis(Var(n), e) for n, e in zip(_axis_names(body, len(extents), where), extents, strict=True))
+    try:
+        value = body(*(a.var for a in axes))
+    except DefinitionError as e:
+        if e.where:
+            raise
+        raise DefinitionError(e.what, where=where, hint=e.hint) from e
+    reduction = value if isinstance(value, Reduction) else None
+    result = _value(reduction.body if reduction else value, dtype, where)
+    inner = reduction.axes if reduction else ()
+    _check_variables(result, axes, inner, where)
+    sources = tuple(dict.fromkeys(x.buffer for x in loads(result) if isinstance(x.buffer, Tensor)))
+    clean = substitute(replace_loads(result, _plain_load), {a: Var(a.name) for a in inner})
+    over = tuple(Axis(Var(a.name), a.extent) for a in inner)
+    output = Buffer(name, extents, clean.dtype)
+    stage = Computation(output, axes, over, clean, reduction.reducer if reduction else None)
+    return Tensor(name, extents, clean.dtype, stage=stage, sources=sources)
+
+
+def sum(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
+    """The sum of values along reduction axes, accumulated in the type of `value`: cast that first for a wider one."""
+    return _reduction(Reducer.SUM, value, axes)
+
+
+def prod(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
+    """The product of values along reduction axes."""
+    return _reduction(Reducer.PROD, value, axes)
+
+
+def max(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
+    """The largest value along reduction axes; NaN if one is NaN. For the larger of two values see `maximum`."""
+    return _reduction(Reducer.MAX, value, axes)
+
+
+def min(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
+    """The smallest value along reduction axes; NaN if one is NaN. For the smaller of two values see `minimum`."""
+    return _reduction(Reducer.MIN, value, axes)
+
+
+def stages_of(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Computation, ...]]:
+    """The inputs and the computations behind some tensors.
+
+    Returns:
+        Inputs in the order of their first use, and computations in an order of execution.
+
+    Raises:
+        DefinitionError: two different tensors have one name.
+    """
+    inputs: list[Tensor] = []
+    stages: list[Computation] = []
+    names: dict[str, Tensor] = {}
+
+    def visit(t: Tensor) -> None:
+        known = names.setdefault(t.name, t)
+        if known is not t:
+            raise DefinitionError(f"two tensors of the kernel are called {t.name!r}", hint="give one another name")
+        if t in done:
+            return
+        done.add(t)
+        for source in t.sources:
+            visit(source)
+        if t.stage is None:
+            inputs.append(t)
+        else:
+            stages.append(t.stage)
+
+    done: set[Tensor] = set()
+    for t in outputs:
+        visit(t)
+    return tuple(inputs), tuple(stages)
+
+
+def _plain_load(x: Load) -> Expr:
+    return Load(x.buffer.plain, x.indices) if isinstance(x.buffer, Tensor) else x
+
+
+def _reduction(reducer: Reducer, value: object, axes: Sequence[object]) -> Reduction:
+    where = str(reducer)
+    listed = [a for given in axes for a in (given if isinstance(given, (tuple, list)) else (given,))]
+    if isinstance(value, Reduction):
+        raise value.misplaced()
+    if not isinstance(value, Expr):
+        raise DefinitionError(f"expected an expression, got {type(value).__name__}", where=where)
+    if not listed:
+        hint = f"write {reducer}(value, k) with k = reduce_axis(..)"
+        raise DefinitionError("no axis is named", where=where, hint=hint)
+    found: list[ReduceAxis] = []
+    for axis in listed:
+        if not isinstance(axis, ReduceAxis):
+            other = {Reducer.MAX: "maximum(a, b)", Reducer.MIN: "minimum(a, b)"}.get(reducer)
+            hint = f"for two values write {other}" if other and isinstance(axis, Expr | int | float) else ""
+            raise DefinitionError(f"expected a reduce_axis, got `{axis}`", where=where, hint=hint)
+        if axis in found:
+            raise DefinitionError(f"axis {axis.name!r} is named twice", where=where)
+        found.append(axis)
+    return Reduction(reducer, value, tuple(found))
+
+
+def _value(value: object, dtype: str | DType | None, where: str) -> Expr:
+    """The body as an expression."""
+    if isinstance(value, Expr):
+        if dtype is not None and value.dtype != dtype_of(dtype):
+            hint = f'write cast(..., "{dtype_of(dtype)}")'
+            raise DefinitionError(f"the body has type {value.dtype}, not {dtype_of(dtype)}", where=where, hint=hint)
+        return value
+    if isinstance(value, Tensor):
+        raise DefinitionError(f"the body is tensor {value.name!r} as a whole", where=where, hint="index it")
+    if isinstance(value, bool | int | float):
+        if dtype is None:
+            hint = 'give a dtype, as in dtype="float32"; == compares expressions themselves, a.equals(b) their values'
+            raise DefinitionError(f"the body is the number {value}", where=where, hint=hint)
+        return const(value, dtype_of(dtype))
+    what = f"the body is {'nothing' if value is None else f'of type {type(value).__name__}'}, expected an expression"
+    raise DefinitionError(what, where=where)
+
+
+def _check_variables(body: Expr, axes: Sequence[Axis], inner: Sequence[ReduceAxis], where: str) -> None:
+    """Every variable of a body is an axis of the output, an axis of its reduction, or a symbol; names differ."""
+    own = {a.var for a in axes}
+    names = [a.var.name for a in axes] + [a.name for a in inner]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise DefinitionError(f"two axes are called {twice!r}", where=where, hint="give one another name")
+    for v in sorted(free_vars(body) - own - set(inner), key=lambda v: v.name):
+        if isinstance(v, ReduceAxis):
+            hint = f"write sum(..., {v.name}) around it" if not inner else f"name it in the reduction as well: {v.name}"
+            raise DefinitionError(f"{v.name!r} is a reduction axis that nothing reduces over", where=where, hint=hint)
+        if v.lo is None:
+            what = f"the body uses {v.name!r}, which is neither one of its axes ({', '.join(names)}) nor a symbol"
+            raise DefinitionError(what, where=where)
+
+
+def _axis_names(body: Callable[..., object], rank: int, where: str) -> list[str]:
+    """Names of the axes: those of the function's arguments."""
+    if not callable(body):
+        raise DefinitionError(f"expected a function of the indices, got {type(body).__name__}", where=where)
+    parameters = list(inspect.signature(body).parameters.values())
+    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    needed = [p for p in parameters if p.default is p.empty and p.name in plain]
+    if len(needed) > rank or (len(plain) < rank and not rest):
+        takes = f"{len(plain)}{' or more' if rest else ''}"
+        raise DefinitionError(f"the shape has {rank} dimensions, the function takes {takes} indices", where=where)
+    numbered = (f"i{k}" for k in count() if f"i{k}" not in plain)
+    return plain[:rank] + [next(numbered) for _ in range(larger(0, rank - len(plain)))]
+
+
+def _check_name(name: object, where: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise DefinitionError(f"expected a name, got {name!r}", where=where)
+
+
+def _shape(shape: object, where: str) -> tuple[Expr, ...]:
+    listed = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(_size(n, f"{where}, dimension {k}") for k, n in enumerate(listed))
+
+
+def _size(size: object, where: str) -> Expr:
+    """An extent as an expression over symbols."""
+    if isinstance(size, Expr):
+        if size.dtype == boolean or not size.dtype.is_int or loads(size):
+            raise DefinitionError(f"expected a size, got `{size}`", where=where)
+        for v in free_vars(size):
+            if v.lo is None:
+                raise DefinitionError(f"size `{size}` uses {v.name!r}, which is no symbol", where=where)
+        return size
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
+        raise DefinitionError(f"expected an integer or an expression over symbols, got {size!r}", where=where)
+    whole = int(size)  # pyright: ignore[reportArgumentType]
+    if whole < 0:
+        raise DefinitionError(f"expected a size of at least 0, got {whole}", where=where)
+    return as_expr(whole)

@@ -1,0 +1,242 @@
+"""A stronger, slower prover: whether linear inequalities over monomials contradict each other.
+
+To prove p >= 0, its negation -p - 1 >= 0 is put next to what is known, and variables are eliminated one after the other
+(Fourier-Motzkin), every inequality divided by the common factor of its coefficients and its constant rounded down, as
+values are integers. What is known about the monomials that occur:
+
+    v                    its range
+    q = a // d           d*q <= a <= d*q + d - 1, and d >= 1
+    a % d                is a - d*q
+    min(a, b)            m <= a and m <= b, and two cases: it is a, or it is b
+    select(c, a, b)      two cases: c holds and it is a, or c does not hold and it is b
+    m*v                  what is known about v, times m, where m >= 0
+
+It is sound, not complete: limits on the size of the system end a proof that would take long.
+"""
+
+from collections.abc import Iterator
+from math import gcd
+
+from tilewright.expr.bounds import Bounds, atom_interval, facts_of, interval, opposite, polynomial_interval
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Var
+from tilewright.expr.polynomial import (
+    Monomial,
+    Polynomial,
+    added,
+    multiplied,
+    polynomial,
+    without_one,
+)
+
+_MOST_MONOMIALS = 40
+_MOST_INEQUALITIES = 250
+_MOST_DEGREE = 3
+_MOST_CASES = 3
+_MOST_FACTS = 16
+
+
+def follows(goal: Polynomial, bounds: Bounds) -> bool:
+    """Whether `goal` >= 0 is proved from the ranges and facts of `bounds`."""
+    facts = [polynomial(f) for f in bounds.facts[:_MOST_FACTS]]
+    return _contradictory([added({(): -1}, goal, -1), *facts], bounds, _MOST_CASES)
+
+
+def _contradictory(system: list[Polynomial], bounds: Bounds, cases: int) -> bool:
+    """Whether no integers fulfil inequalities p >= 0 together with what is known about their monomials."""
+    system = [_without_remainders(p, bounds) for p in system]
+    system += [q for p in system for q in _times_divisors(p, bounds)]
+    known = _known(system, bounds)
+    if _eliminated([*system, *known]):
+        return True
+    atom = next((a for a in _atoms([*system, *known]) if _alternatives(a)), None) if cases else None
+    if atom is None:
+        return False
+    return all(
+        _contradictory([*(_replaced(p, atom, value) for p in (*system, *known)), *conditions], bounds, cases - 1)
+        for conditions, value in _alternatives(atom)
+    )
+
+
+def _atoms(system: list[Polynomial]) -> dict[Expr, None]:
+    return dict.fromkeys(a for p in system for m in p for a in m)
+
+
+def _alternatives(atom: Expr) -> list[tuple[list[Polynomial], Polynomial]]:
+    """What an atom may be: conditions, each >= 0, and its value under them; nothing for an atom that is one thing."""
+    match atom:
+        case Binary("min" | "max" as op, a, b):
+            x, y = polynomial(a), polynomial(b)
+            less, more = added(y, x, -1), added(x, y, -1)
+            return [([less], x), ([more], y)] if op == "min" else [([more], x), ([less], y)]
+        case Select(c, a, b) if facts_of(c):
+            against = opposite(c)
+            holds, fails = ([] if x is None else [polynomial(f) for f in facts_of(x)] for x in (c, against))
+            return [(holds, polynomial(a)), (fails, polynomial(b))]
+        case _:
+            return []
+
+
+def _replaced(p: Polynomial, atom: Expr, value: Polynomial) -> Polynomial:
+    """`p` with an atom replaced by its value."""
+    for m, k in p.items():
+        if any(a is atom for a in m):
+            rest = added(added(p, {m: k}, -1), multiplied(value, {without_one(m, atom): k}))
+            return _replaced(rest, atom, value)
+    return p
+
+
+def _without_remainders(p: Polynomial, bounds: Bounds) -> Polynomial:
+    """`p` with every a % d written as a - d * (a // d)."""
+    for m in p:
+        for atom in m:
+            if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
+                value = added(polynomial(atom.a), multiplied({(quotient_of(atom),): 1}, polynomial(atom.b)), -1)
+                return _without_remainders(_replaced(p, atom, value), bounds)
+    return p
+
+
+def _times_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
+    """`p` times each divisor d of its quotients a // d that is no number, as a // d <= n says something about a only so."""
+    for atom in _atoms([p]):
+        if isinstance(atom, Binary) and atom.op == "floordiv" and not isinstance(atom.b, Const):
+            if _is_size(atom.b, bounds):
+                yield _without_remainders(multiplied(p, polynomial(atom.b)), bounds)
+
+
+def quotient_of(remainder: Binary) -> Expr:
+    """x // d of x % d; (y // c) // d in its normal form."""
+    x, d = remainder.a, remainder.b
+    if isinstance(x, Binary) and x.op == "floordiv":
+        return Binary("floordiv", x.a, x.b * d)
+    return Binary("floordiv", x, d)
+
+
+def _is_size(e: Expr, bounds: Bounds) -> bool:
+    """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
+    low = interval(e, bounds)[0]
+    return low is not None and low >= 0
+
+
+def _known(system: list[Polynomial], bounds: Bounds) -> list[Polynomial]:
+    """What is known about the monomials of a system and about those that this brings in, the nearest first."""
+    found: list[Polynomial] = []
+    seen: set[Monomial] = set()
+    work = [m for p in system for m in p if m]
+    while work:
+        m = work.pop(0)
+        if m in seen:
+            continue
+        seen.add(m)
+        if len(seen) > _MOST_MONOMIALS:
+            break
+        for p in _about(m, bounds, system):
+            clean = _without_remainders(p, bounds)
+            if all(len(x) <= _MOST_DEGREE for x in clean):
+                found.append(clean)
+                work.extend(x for x in clean if x and x not in seen)
+    return found
+
+
+def _about(m: Monomial, bounds: Bounds, system: list[Polynomial]) -> Iterator[Polynomial]:
+    """Polynomials >= 0 that bound a monomial."""
+    if len(m) == 1:
+        yield from _about_atom(m[0], bounds)
+        return
+    low, high = polynomial_interval({m: 1}, bounds)
+    if low is not None:
+        yield added({m: 1}, {(): low}, -1)
+    if high is not None:
+        yield added({(): high}, {m: 1}, -1)
+    for atom in dict.fromkeys(m):
+        rest = without_one(m, atom)
+        least = polynomial_interval({rest: 1}, bounds)[0]
+        if least is not None and least >= 0:
+            for p in (*_about_atom(atom, bounds), *(p for p in system if (atom,) in p)):
+                yield multiplied(p, {rest: 1})
+
+
+def _about_atom(atom: Expr, bounds: Bounds) -> Iterator[Polynomial]:
+    this: Polynomial = {(atom,): 1}
+    match atom:
+        case Var() if atom in bounds.ranges:
+            low, high = bounds.ranges[atom]
+            yield added(this, polynomial(low), -1)
+            yield added(polynomial(high), this, -1)
+            return
+        case Binary("floordiv", a, b) if _is_size(b, bounds):
+            d = polynomial(b)
+            rest = added(polynomial(a), multiplied(d, this), -1)
+            yield rest
+            yield added(added(d, {(): 1}, -1), rest, -1)
+            yield added(d, {(): 1}, -1)
+        case Binary("min" | "max" as op, a, b):
+            sign = 1 if op == "min" else -1
+            for x in (a, b):
+                difference = added(polynomial(x), this, -1)
+                yield multiplied(difference, {(): sign})
+        case _:
+            pass
+    low, high = atom_interval(atom, bounds)
+    if low is not None:
+        yield added(this, {(): low}, -1)
+    if high is not None:
+        yield added({(): high}, this, -1)
+
+
+Row = tuple[tuple[tuple[int, int], ...], int]
+"""An inequality: (number of the variable, coefficient) in order, and the constant."""
+
+
+def _eliminated(system: list[Polynomial]) -> bool:
+    """Whether eliminating all variables leaves a contradiction."""
+    numbers: dict[Monomial, int] = {}
+    rows: dict[tuple[tuple[int, int], ...], int] = {}
+    for p in system:
+        terms = {numbers.setdefault(m, len(numbers)): c for m, c in p.items() if m}
+        if not _add(rows, terms, p.get((), 0)):
+            return True
+    while rows:
+        variable = _cheapest(rows)
+        if variable is None:
+            return False
+        up = [(dict(t), c) for t, c in rows.items() if any(n == variable and k > 0 for n, k in t)]
+        down = [(dict(t), c) for t, c in rows.items() if any(n == variable and k < 0 for n, k in t)]
+        rows = {t: c for t, c in rows.items() if all(n != variable for n, _ in t)}
+        for one, c in up:
+            for other, d in down:
+                k, j = one[variable], -other[variable]
+                g = gcd(k, j)
+                terms = {n: x * (j // g) for n, x in one.items()}
+                for n, x in other.items():
+                    terms[n] = terms.get(n, 0) + x * (k // g)
+                if not _add(rows, terms, c * (j // g) + d * (k // g)):
+                    return True
+        if len(rows) > _MOST_INEQUALITIES:
+            return False
+    return False
+
+
+def _add(rows: dict[tuple[tuple[int, int], ...], int], terms: dict[int, int], constant: int) -> bool:
+    """Adds an inequality, the strongest one of those with equal terms; False where it can't hold."""
+    left = sorted((n, k) for n, k in terms.items() if k)
+    if not left:
+        return constant >= 0
+    factor = gcd(*(k for _, k in left))
+    key = tuple((n, k // factor) for n, k in left)
+    bound = constant // factor
+    if key not in rows or bound < rows[key]:
+        rows[key] = bound
+    opposite = rows.get(tuple((n, -k) for n, k in key))
+    return opposite is None or opposite + rows[key] >= 0
+
+
+def _cheapest(rows: dict[tuple[tuple[int, int], ...], int]) -> int | None:
+    """The variable whose elimination adds the fewest inequalities."""
+    ups: dict[int, int] = {}
+    downs: dict[int, int] = {}
+    for terms in rows:
+        for n, k in terms:
+            side = ups if k > 0 else downs
+            side[n] = side.get(n, 0) + 1
+    costs = {n: ups.get(n, 0) * downs.get(n, 0) - ups.get(n, 0) - downs.get(n, 0) for n in {**ups, **downs}}
+    return min(costs, key=lambda n: (costs[n], n), default=None)

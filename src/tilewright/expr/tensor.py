@@ -1,0 +1,115 @@
+"""What tensor expressions are written with: tensors that know how they come about, reduction axes, reductions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.errors import DefinitionError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import Const, Expr, Load, Var, const
+
+
+class ReduceAxis(Var):
+    """A variable that `sum` and its relatives run over, with its extent; made by `reduce_axis`."""
+
+    __slots__ = ("extent",)
+    __match_args__ = ("name", "lo", "hi", "extent")
+
+    def __init__(self, name: str, lo: None, hi: None, extent: Expr) -> None:
+        super().__init__(name, lo, hi)
+        self.extent = extent
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tensor(Buffer):
+    """A tensor of a kernel: an input, or the result of a computation. Tensors are equal if they are the same object.
+
+    `A[i, j]` is its element; indices are int64 expressions, such as the axes that `compute` hands out.
+
+    Attributes:
+        stage: what computes it; None for an input.
+        sources: the tensors that the stage reads, in the order of their first use.
+    """
+
+    stage: Computation | None = None
+    sources: "tuple[Tensor, ...]" = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def plain(self) -> Buffer:
+        """The buffer as computations and loops know it."""
+        return Buffer(self.name, self.shape, self.dtype)
+
+    def __getitem__(self, indices: "tuple[Expr | int, ...] | Expr | int") -> Expr:
+        listed = indices if isinstance(indices, tuple) else (indices,)
+        if len(listed) != self.rank:
+            given = "1 index" if len(listed) == 1 else f"{len(listed)} indices"
+            dims = "1 dimension" if self.rank == 1 else f"{self.rank} dimensions"
+            raise DefinitionError(f"it has {dims}, got {given}", where=f"tensor {self}")
+        return Load(self, tuple(self._index(axis, i) for axis, i in enumerate(listed)))
+
+    def _index(self, axis: int, index: object) -> Expr:
+        where = f"tensor {self}, index {axis}"
+        if isinstance(index, slice):
+            raise DefinitionError("slices have no meaning here", where=where, hint="give one index per dimension")
+        if isinstance(index, Reduction):
+            raise index.misplaced()
+        if isinstance(index, Tensor):
+            raise DefinitionError(f"expected an int64 expression, got tensor {index.name!r}", where=where)
+        if isinstance(index, Expr):
+            if index.dtype is not int64 and index.dtype != int64:
+                hint = 'write cast(..., "int64")' if index.dtype.is_int else ""
+                raise DefinitionError(f"expected an int64 expression, got {index.dtype}", where=where, hint=hint)
+            return index
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise DefinitionError(f"expected an int64 expression, got {type(index).__name__}", where=where)
+        return self._literal(axis, int(index), where)  # pyright: ignore[reportArgumentType]
+
+    def _literal(self, axis: int, index: int, where: str) -> Expr:
+        size = self.shape[axis]
+        if index < 0:
+            raise DefinitionError(f"index {index} is negative", where=where, hint=f"count from 0, as in {size - 1}")
+        if isinstance(size, Const) and index >= int(size.value):
+            raise DefinitionError(f"index {index} is outside of 0..{int(size.value) - 1}", where=where)
+        return const(index)
+
+    def __iter__(self) -> Iterator[Expr]:
+        raise DefinitionError("a tensor can't be iterated over", where=f"tensor {self}", hint="index it: A[i, j]")
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction:
+    """A value combined along reduction axes; only the whole body of a `compute`, never a part of an expression.
+
+    Attributes:
+        reducer: how values are combined.
+        body: the value at one point.
+        axes: what it is combined along.
+    """
+
+    reducer: Reducer
+    body: Expr
+    axes: tuple[ReduceAxis, ...]
+
+    def misplaced(self) -> DefinitionError:
+        """The error that says where a reduction may stand."""
+        return DefinitionError(
+            "a reduction is a tensor's whole value and can't be a part of an expression",
+            where=f"{self.reducer} over {', '.join(a.name for a in self.axes)}",
+            hint="compute it as a tensor of its own and index that",
+        )
+
+    def _refused(self, other: object = None) -> Expr:
+        raise self.misplaced()
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
+    __floordiv__ = __mod__ = __pow__ = __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _refused

@@ -1,0 +1,244 @@
+"""The basic layout primitives, which put every element in exactly one place: split, reorder, fuse.
+
+Table 1 of ALT, Section 4.1.1; dimensions are counted from 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tilewright.errors import LayoutError
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.nodes import TRUE, Expr, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.layout.primitive import (
+    NO_ARRAYS,
+    Array,
+    Indices,
+    Primitive,
+    Shape,
+    Size,
+    as_shape,
+    as_size,
+    check_at_least,
+    check_dims,
+    check_indices,
+    elements,
+    floordiv,
+    mod,
+    number,
+    same,
+    show_argument,
+    show_shape,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Primitive):
+    """Makes several dimensions of one, the last of them the fastest.
+
+    Equation: N_k becomes F_1, ..., F_m; i_k becomes i_k // (F_2*...*F_m), ..., (i_k // F_m) % F_{m-1}, i_k % F_m.
+
+    Args:
+        dim: the dimension k.
+        factors: F_1 .. F_m; expressions where they depend on symbols.
+
+    Legality: the product of the factors is N_k.
+
+        [N, 64]  split(1, (4, 16))  [N, 4, 16]      A[n, c] -> A[n, c // 16, c % 16]
+    """
+
+    dim: int
+    factors: tuple[Size, ...]
+    name: ClassVar[str] = "split"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factors", tuple(as_size(f) for f in self.factors))
+
+    def shape(self, shape: Shape) -> Shape:
+        """N_k replaced by the factors."""
+        self.check(shape)
+        return (*shape[: self.dim], *as_shape(self.factors), *shape[self.dim + 1 :])
+
+    def check(self, shape: Shape) -> None:
+        """The factors multiply to the size of the dimension."""
+        check_dims(shape, self.dim, 1, self.name)
+        where = f"split of dimension {self.dim}"
+        if not self.factors:
+            raise LayoutError("expected at least one factor, got none", where=where)
+        for f in self.factors:
+            check_at_least(f, 1, "factors", where)
+        product, size = elements(self.factors), shape[self.dim]
+        if not same(product, size):
+            raise LayoutError(
+                f"expected factors whose product is {size}, got {show_argument(self.factors)} with product {product}",
+                where=where,
+                hint="pad the dimension to a multiple first, or choose factors that divide it",
+            )
+
+    def forward(
+        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """The digits of i_k."""
+        check_indices(indices, shape, self.name)
+        k = self.dim
+        return (*indices[:k], *digits(indices[k], self.factors, bounds), *indices[k + 1 :])
+
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """The mixed-radix number of the digits."""
+        k, m = self.dim, len(self.factors)
+        return (*indices[:k], mixed(indices[k : k + m], self.factors, bounds), *indices[k + m :]), TRUE
+
+    def inverse(self, shape: Shape) -> "Fuse":
+        """fuse"""
+        return Fuse(self.dim, len(self.factors))
+
+    def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
+        """The same elements under another shape."""
+        factors = tuple(number(f) for f in self.factors)
+        return array.reshape((*array.shape[: self.dim], *factors, *array.shape[self.dim + 1 :]))
+
+    def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """h becomes h_o and h_i, or h_0, h_1, ... where there are more than two parts."""
+        own, m = names[self.dim], len(self.factors)
+        parts = (own,) if m == 1 else (f"{own}_o", f"{own}_i") if m == 2 else tuple(f"{own}_{j}" for j in range(m))
+        return (*names[: self.dim], *parts, *names[self.dim + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder(Primitive):
+    """Permutes dimensions.
+
+    Equation: N'_j = N_{order(j)}, i'_j = i_{order(j)}.
+
+    Legality: `order` is a permutation of all dimensions.
+
+        [N, C, H]  reorder((0, 2, 1))  [N, H, C]      A[n, c, h] -> A[n, h, c]
+    """
+
+    order: tuple[int, ...]
+    name: ClassVar[str] = "reorder"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", tuple(self.order))
+
+    def shape(self, shape: Shape) -> Shape:
+        """The sizes in the new order."""
+        self.check(shape)
+        return tuple(shape[k] for k in self.order)
+
+    def check(self, shape: Shape) -> None:
+        """Every dimension occurs once."""
+        if sorted(self.order) != list(range(len(shape))):
+            raise LayoutError(
+                f"expected a permutation of 0..{len(shape) - 1}, got {show_argument(self.order)}",
+                where=self.name,
+                hint=f"the shape here is {show_shape(shape)}",
+            )
+
+    def forward(
+        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """The indices in the new order."""
+        check_indices(indices, shape, self.name)
+        return tuple(indices[k] for k in self.order)
+
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """The indices in the old order."""
+        return tuple(indices[k] for k in inverse_permutation(self.order)), TRUE
+
+    def inverse(self, shape: Shape) -> "Reorder":
+        """The inverse permutation."""
+        return Reorder(inverse_permutation(self.order))
+
+    def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
+        """The transposed array."""
+        return np.ascontiguousarray(array.transpose(self.order))
+
+    def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The names in the new order."""
+        return tuple(names[k] for k in self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse(Primitive):
+    """Makes one dimension of several neighbours.
+
+    Equation: N_k, ..., N_{k+m} become their product; their indices become i_k*N_{k+1}*...*N_{k+m} + ... + i_{k+m}.
+
+    Args:
+        dim: the first dimension k.
+        count: how many dimensions, at least 1.
+
+    Legality: the dimensions exist.
+
+        [N, H, W]  fuse(1, 2)  [N, H * W]      A[n, h, w] -> A[n, h * W + w]
+    """
+
+    dim: int
+    count: int
+    name: ClassVar[str] = "fuse"
+
+    def shape(self, shape: Shape) -> Shape:
+        """The sizes replaced by their product."""
+        self.check(shape)
+        k, end = self.dim, self.dim + self.count
+        return (*shape[:k], elements(shape[k:end]), *shape[end:])
+
+    def check(self, shape: Shape) -> None:
+        """At least one dimension, all of which exist."""
+        check_at_least(self.count, 1, "a count", f"fuse at dimension {self.dim}")
+        check_dims(shape, self.dim, self.count, self.name)
+
+    def forward(
+        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """The mixed-radix number of the indices."""
+        check_indices(indices, shape, self.name)
+        k, end = self.dim, self.dim + self.count
+        return (*indices[:k], mixed(indices[k:end], shape[k:end], bounds), *indices[end:])
+
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """The digits of the fused index."""
+        k, end = self.dim, self.dim + self.count
+        return (*indices[:k], *digits(indices[k], shape[k:end], bounds), *indices[k + 1 :]), TRUE
+
+    def inverse(self, shape: Shape) -> Split:
+        """split"""
+        return Split(self.dim, shape[self.dim : self.dim + self.count])
+
+    def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
+        """The same elements under another shape."""
+        k, end = self.dim, self.dim + self.count
+        return array.reshape((*array.shape[:k], int(np.prod(array.shape[k:end])), *array.shape[end:]))
+
+    def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """h and w become h_w."""
+        k, end = self.dim, self.dim + self.count
+        return (*names[:k], "_".join(names[k:end]), *names[end:])
+
+
+def digits(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
+    """A number below the product of `sizes`, written in the mixed radix of `sizes`."""
+    result: list[Expr] = []
+    weight: Expr = const(1)
+    for j in range(len(sizes) - 1, -1, -1):
+        quotient = floordiv(index, weight, bounds)
+        result.append(mod(quotient, sizes[j], bounds) if j else quotient)
+        weight = weight * sizes[j]
+    return tuple(reversed(result))
+
+
+def mixed(indices: Sequence[Expr], sizes: Sequence[Size], bounds: Bounds) -> Expr:
+    """The number whose digits in the mixed radix of `sizes` are `indices`."""
+    result: Expr = const(0)
+    for index, n in zip(indices, sizes, strict=True):
+        result = result * n + index
+    return simplify(result, bounds)
+
+
+def inverse_permutation(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `order`."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))

@@ -1,0 +1,139 @@
+"""Layouts as JSON: sizes are numbers or the text of an expression, symbols carry their ranges.
+
+    {"shape": ["N", 64], "symbols": {"N": [1, 512]}, "primitives": [["split", 1, [4, 16]], ["reorder", [1, 0, 2]]]}
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from tilewright.errors import LayoutError, ParseError
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import Const, Expr, Var, loads
+from tilewright.expr.parser import parse_expr
+from tilewright.layout.primitive import Primitive, Shape, Size, as_shape, as_size
+from tilewright.layout.primitives import PRIMITIVES
+
+
+def encoded(shape: Shape, primitives: Sequence[Primitive], symbols: Sequence[Var]) -> dict[str, Any]:
+    """A layout as JSON values."""
+    return {
+        "shape": [_value(n) for n in shape],
+        "symbols": {v.name: [v.lo, v.hi] for v in symbols},
+        "primitives": [[p.name, *(_value(getattr(p, f.name)) for f in fields(p))] for p in primitives],  # pyright: ignore
+    }
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_value(v) for v in value]
+    if isinstance(value, Const):
+        return value.value
+    return str(value) if isinstance(value, Expr) else value
+
+
+def decoded(data: Any) -> tuple[Shape, tuple[Primitive, ...]]:
+    """Shape and primitives of a layout.
+
+    Raises:
+        LayoutError: the data has another form.
+    """
+    if not isinstance(data, dict):
+        raise _wrong("an object", data, "layout")
+    given: dict[Any, Any] = data
+    unknown = sorted(map(str, given.keys() - {"shape", "symbols", "primitives"}))
+    if unknown:
+        raise LayoutError(f"expected shape, symbols and primitives, got {unknown[0]!r}", where="layout")
+    symbols = _symbols(given.get("symbols", {}))
+    shape = _sizes(given.get("shape"), symbols, "shape")
+    steps = _list(given.get("primitives"), "primitives")
+    return as_shape(shape), tuple(_primitive(s, symbols, f"primitive {k}") for k, s in enumerate(steps))
+
+
+def _symbols(data: Any) -> dict[str, Var]:
+    if not isinstance(data, dict):
+        raise _wrong("an object", data, "symbols")
+    found: dict[str, Var] = {}
+    given: dict[Any, Any] = data
+    for name, ends in given.items():
+        where = f"symbol {name!r}"
+        values = _list(ends, where)
+        if len(values) != 2 or not all(n is None or _is_int(n) for n in values):
+            raise _wrong("two integers or null", ends, where)
+        found[str(name)] = Var(str(name), *values)
+    return found
+
+
+def _primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Primitive:
+    values = _list(data, where)
+    name = values[0] if values else None
+    if not isinstance(name, str) or name not in PRIMITIVES:
+        raise LayoutError(f"there is no primitive {name!r}; there are {', '.join(sorted(PRIMITIVES))}", where=where)
+    kind = PRIMITIVES[name]
+    expected = fields(kind)  # pyright: ignore[reportArgumentType]
+    if len(values) - 1 != len(expected):
+        wanted = ", ".join(f.name for f in expected)
+        raise LayoutError(f"expected {name}({wanted}), got {len(values) - 1} arguments", where=where)
+    arguments = (
+        _argument(f.type, v, symbols, f"{where}, {f.name} of {name}")
+        for f, v in zip(expected, values[1:], strict=True)
+    )
+    return kind(*arguments)
+
+
+def _argument(kind: Any, value: Any, symbols: Mapping[str, Var], where: str) -> Any:
+    """An argument of the type that the primitive's field states."""
+    if kind == Size:
+        return _size(value, symbols, where)
+    if kind == tuple[Size, ...]:
+        return _sizes(value, symbols, where)
+    if kind == tuple[int, ...]:
+        return tuple(_integer(v, where) for v in _list(value, where))
+    if kind is str:
+        return _name(value, where)
+    return _integer(value, where)
+
+
+def _name(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong("a name", value, where)
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _integer(value: Any, where: str) -> int:
+    if not _is_int(value):
+        raise _wrong("an integer", value, where)
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong("a list", value, where)
+    return value
+
+
+def _sizes(value: Any, symbols: Mapping[str, Var], where: str) -> tuple[Size, ...]:
+    return tuple(_size(v, symbols, where) for v in _list(value, where))
+
+
+def _size(value: Any, symbols: Mapping[str, Var], where: str) -> Size:
+    if _is_int(value):
+        return value
+    if not isinstance(value, str):
+        raise _wrong("an integer or an expression", value, where)
+    try:
+        e = parse_expr(value, symbols, {})
+    except ParseError as error:
+        what = f"expected an expression over the symbols, got {value!r} ({error.what})"
+        raise LayoutError(what, where=where) from None
+    if e.dtype != int64 or loads(e):
+        raise _wrong("an int64 expression", value, where)
+    return as_size(e)
+
+
+def _wrong(expected: str, got: Any, where: str) -> LayoutError:
+    return LayoutError(f"expected {expected}, got {got!r}", where=where)

@@ -1,0 +1,263 @@
+"""A layout: where every element of a tensor lives, as a shape and the primitives that were applied to it.
+
+    Layout.of((N, 64, H, W)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
+    [N, 64, H, W] -> split(1, (4, 16)) -> reorder((0, 1, 3, 4, 2)) -> [N, 4, H, W, 16]
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tilewright.errors import LayoutError
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.nodes import Expr, Var, as_expr, both, ceildiv, free_vars
+from tilewright.expr.simplify import substitute
+from tilewright.layout import encoding
+from tilewright.layout.primitive import (
+    NO_ARRAYS,
+    Array,
+    Indices,
+    Primitive,
+    Shape,
+    Size,
+    as_shape,
+    check_dims,
+    check_indices,
+    elements,
+    show_shape,
+)
+from tilewright.layout.primitives import DecoupleAt, Fold, Fuse, Pad, Reorder, Split, StoreAt, Unfold, Unpad
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a tensor of a logical shape is stored.
+
+    Attributes:
+        shape: the logical shape.
+        primitives: what takes it to the physical shape, in order.
+
+    Raises:
+        LayoutError: a primitive is not legal on the shape that it meets.
+    """
+
+    shape: Shape
+    primitives: tuple[Primitive, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", as_shape(self.shape))
+        object.__setattr__(self, "primitives", tuple(self.primitives))
+        _shapes(self)
+
+    @classmethod
+    def of(cls, shape: Sequence[Size]) -> "Layout":
+        """The layout of a row-major tensor."""
+        return cls(as_shape(shape))
+
+    # What it says
+
+    @property
+    def physical_shape(self) -> Shape:
+        """The shape of what is stored."""
+        return _shapes(self)[-1]
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shape before every primitive, and the physical one."""
+        return _shapes(self)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no primitives: the tensor is stored row by row."""
+        return not self.primitives
+
+    @property
+    def expands(self) -> bool:
+        """Whether elements are repeated, added or dropped: advanced primitives that are not trivial (Section 4.2)."""
+        return any(p.expands(shape) for p, shape in zip(self.primitives, self.shapes, strict=False))
+
+    @property
+    def attached(self) -> tuple[StoreAt, ...]:
+        """The tensors that are stored inside this one."""
+        return tuple(p for p in self.primitives if isinstance(p, StoreAt))
+
+    @property
+    def symbols(self) -> tuple[Var, ...]:
+        """The symbols of all its sizes, by name."""
+        found = frozenset[Var]().union(*(free_vars(n) for n in self.shape), *(p.symbols for p in self.primitives))
+        return tuple(sorted(found, key=lambda v: v.name))
+
+    def forward(
+        self, indices: Sequence[Expr], bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """Where the element at logical `indices` is stored; of several places, one.
+
+        Args:
+            indices: one per logical dimension; inside the shape wherever the access happens.
+            bounds: what is known about their variables.
+            window: variables that move inside a sliding window, see `Primitive.forward`.
+        """
+        place = tuple(indices)
+        check_indices(place, self.shape, f"access to a tensor of shape {show_shape(self.shape)}")
+        for p, shape in zip(self.primitives, self.shapes, strict=False):
+            place = p.forward(place, shape, bounds, window)
+        return place
+
+    def backward(self, indices: Sequence[Expr], bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """The logical indices of what is stored at physical `indices`, and the condition under which there is such an
+        element (it is not padding, and not of another tensor)."""
+        place = tuple(indices)
+        check_indices(place, self.physical_shape, f"access to a buffer of shape {show_shape(self.physical_shape)}")
+        conditions: list[Expr] = []
+        for p, shape in reversed(tuple(zip(self.primitives, self.shapes, strict=False))):
+            place, holds = p.backward(place, shape, bounds)
+            conditions.append(holds)
+        return place, both(*conditions)
+
+    def attached_forward(
+        self, other: str, indices: Sequence[Expr], bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """Where the element at `indices` of the attached tensor `other` is stored.
+
+        Raises:
+            LayoutError: no tensor of that name is attached.
+        """
+        for position, p in enumerate(self.primitives):
+            if isinstance(p, StoreAt) and p.other == other:
+                place = p.attached(tuple(indices), self.shapes[position])
+                rest = Layout(self.shapes[position + 1], self.primitives[position + 1 :])
+                return rest.forward(place, bounds, window)
+        raise LayoutError(f"no tensor {other!r} is stored here", where=str(self))
+
+    def rename(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names of the physical dimensions, made of those of the logical ones: h becomes h_o, h_i."""
+        made = tuple(names)
+        for p in self.primitives:
+            made = p.rename(made)
+        return made
+
+    # Other layouts
+
+    def then(self, *primitives: Primitive) -> "Layout":
+        """The layout with more primitives applied."""
+        return Layout(self.shape, (*self.primitives, *primitives))
+
+    def inverse(self) -> "Layout":
+        """From the physical shape back to the logical one; what was added is dropped."""
+        undone = [p.inverse(shape) for p, shape in zip(self.primitives, self.shapes, strict=False)]
+        return Layout(self.physical_shape, tuple(reversed(undone)))
+
+    def at(self, sizes: Mapping[Var, int] | Mapping[Var, Expr]) -> "Layout":
+        """The layout with symbols replaced by sizes."""
+        known = {v: as_expr(n) for v, n in sizes.items()}
+        return Layout(tuple(substitute(n, known) for n in self.shape), tuple(p.at(known) for p in self.primitives))
+
+    def split(self, dim: int, factors: Sequence[Size | None]) -> "Layout":
+        """Splits a dimension; a factor None is the dimension's size divided by the others."""
+        check_dims(self.physical_shape, dim, 1, "split")
+        known = elements([f for f in factors if f is not None])
+        size = self.physical_shape[dim]
+        return self.then(Split(dim, tuple(size // known if f is None else f for f in factors)))
+
+    def reorder(self, order: Sequence[int]) -> "Layout":
+        """Permutes the dimensions."""
+        return self.then(Reorder(tuple(order)))
+
+    def fuse(self, dim: int, count: int = 2) -> "Layout":
+        """Fuses `count` dimensions from `dim` on."""
+        return self.then(Fuse(dim, count))
+
+    def unfold(self, dim: int, tile: Size, stride: Size) -> "Layout":
+        """Makes overlapping tiles of a dimension."""
+        return self.then(Unfold(dim, tile, stride))
+
+    def fold(self, dim: int, tile: Size, stride: Size, size: Size) -> "Layout":
+        """Undoes `unfold`."""
+        return self.then(Fold(dim, tile, stride, size))
+
+    def pad(self, dim: int, before: Size = 0, after: Size = 0) -> "Layout":
+        """Pads a dimension with zeros."""
+        return self.then(Pad(dim, before, after))
+
+    def pad_to(self, dim: int, multiple: int) -> "Layout":
+        """Pads a dimension behind, to the next multiple; nothing where it is known to be one."""
+        check_dims(self.physical_shape, dim, 1, "pad")
+        size = self.physical_shape[dim]
+        missing = ceildiv(size, multiple) * multiple - size
+        return self if missing is as_expr(0) else self.pad(dim, 0, missing)
+
+    def unpad(self, dim: int, before: Size = 0, after: Size = 0) -> "Layout":
+        """Undoes `pad`."""
+        return self.then(Unpad(dim, before, after))
+
+    def store_at(self, other: str, other_shape: Sequence[Size], dim: int) -> "Layout":
+        """Attaches another tensor behind the lines of a dimension."""
+        return self.then(StoreAt(other, tuple(other_shape), dim))
+
+    def decouple_at(self, other: str, other_shape: Sequence[Size], dim: int) -> "Layout":
+        """Undoes `store_at`."""
+        return self.then(DecoupleAt(other, tuple(other_shape), dim))
+
+    # Data
+
+    def transform(
+        self, array: Array, others: Mapping[str, Array] = NO_ARRAYS, sizes: Mapping[Var, int] | None = None
+    ) -> Array:
+        """An array of the logical shape as it is stored.
+
+        Args:
+            array: its shape gives the symbols that are dimensions.
+            others: data of attached tensors by name.
+            sizes: the other symbols.
+
+        Raises:
+            LayoutError: the array has another shape, a symbol is not known, or an attached tensor is missing.
+        """
+        concrete = self.at({**_sizes_of(self.shape, array), **(sizes or {})})
+        if concrete.shape != as_shape(array.shape):
+            wanted = show_shape(concrete.shape)
+            raise LayoutError(f"expected an array of shape {wanted}, got {list(array.shape)}", where=str(self))
+        for p in concrete.primitives:
+            array = p.apply(array, others)
+        return array
+
+    def restore(self, array: Array, sizes: Mapping[Var, int] | None = None) -> Array:
+        """The logical array of a stored one; `sizes` gives the symbols that the physical shape does not."""
+        return self.inverse().transform(array, sizes=sizes)
+
+    # Text
+
+    def __str__(self) -> str:
+        inner = "".join(f" -> {p}" for p in self.primitives)
+        return f"{show_shape(self.shape)}{inner} -> {show_shape(self.physical_shape)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The layout as JSON values: shape, ranges of symbols, primitives."""
+        return encoding.encoded(self.shape, self.primitives, self.symbols)
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Layout":
+        """The layout that `to_json` wrote.
+
+        Raises:
+            LayoutError: the data has another form; names the place.
+        """
+        return cls(*encoding.decoded(data))
+
+
+@lru_cache(maxsize=4096)
+def _shapes(layout: Layout) -> tuple[Shape, ...]:
+    """The shape before every primitive, and the last one."""
+    shapes = [layout.shape]
+    for position, p in enumerate(layout.primitives):
+        try:
+            shapes.append(p.shape(shapes[-1]))
+        except LayoutError as e:
+            raise LayoutError(e.what, where=f"primitive {position}, {e.where}", hint=e.hint) from None
+    return tuple(shapes)
+
+
+def _sizes_of(shape: Shape, array: Array) -> dict[Var, int]:
+    """The symbols that are dimensions of a shape, as an array of it has them."""
+    return {v: n for v, n in zip(shape, array.shape, strict=False) if isinstance(v, Var)}

@@ -1,0 +1,166 @@
+"""Layout primitives that make a dimension longer or shorter: pad and unpad (ALT, Section 4.1.2)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tilewright.errors import LayoutError
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, both
+from tilewright.expr.prover import prove
+from tilewright.expr.simplify import make_binary
+from tilewright.layout.primitive import (
+    NO_ARRAYS,
+    Array,
+    Indices,
+    Primitive,
+    Shape,
+    Size,
+    as_size,
+    check_dims,
+    check_indices,
+    number,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pad(Primitive):
+    """Puts zeros in front of a dimension and behind it, to align rows or to make a size divisible.
+
+    Equation: N_k becomes before + N_k + after; i_k becomes i_k + before.
+
+    Args:
+        dim: the dimension k.
+        before: zeros in front.
+        after: zeros behind.
+
+    Legality: neither is negative.
+
+        [N, 30]  pad(1, 0, 2)  [N, 32]      A[n, i] -> A[n, i]
+    """
+
+    dim: int
+    before: Size
+    after: Size
+    name: ClassVar[str] = "pad"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "before", as_size(self.before))
+        object.__setattr__(self, "after", as_size(self.after))
+
+    def shape(self, shape: Shape) -> Shape:
+        """N_k grown by both."""
+        self.check(shape)
+        k = self.dim
+        return (*shape[:k], shape[k] + self.before + self.after, *shape[k + 1 :])
+
+    def check(self, shape: Shape) -> None:
+        """Nothing is cropped."""
+        check_dims(shape, self.dim, 1, self.name)
+        for what, n in (("before", self.before), ("after", self.after)):
+            if not prove(as_expr(n) >= 0):
+                raise LayoutError(
+                    f"expected {what} of at least 0, got {n}", where=f"pad of dimension {self.dim}",
+                    hint="cropping is `unpad`",
+                )  # fmt: skip
+
+    def forward(
+        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """Shifted by `before`."""
+        check_indices(indices, shape, self.name)
+        return shifted(indices, self.dim, as_expr(self.before))
+
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """Shifted back, where that is inside the data."""
+        k, p = self.dim, indices[self.dim]
+        above = make_binary("le", as_expr(self.before), p, bounds)
+        below = make_binary("lt", p, shape[k] + self.before, bounds)
+        return shifted(indices, k, -as_expr(self.before)), both(above, below)
+
+    def inverse(self, shape: Shape) -> "Unpad":
+        """unpad"""
+        return Unpad(self.dim, self.before, self.after)
+
+    def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
+        """A larger copy."""
+        ends = (number(self.before), number(self.after))
+        return np.pad(array, [ends if d == self.dim else (0, 0) for d in range(array.ndim)])
+
+    def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The names stay."""
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Unpad(Primitive):
+    """Drops elements in front of a dimension and behind it: what `pad` has put there.
+
+    Equation: N_k becomes N_k - before - after; i_k becomes i_k - before.
+
+    Args:
+        dim: the dimension k.
+        before: elements dropped in front.
+        after: elements dropped behind.
+
+    Legality: neither is negative, and N_k is not smaller than their sum. An access to a dropped element has no place.
+
+        [N, 32]  unpad(1, 0, 2)  [N, 30]      A[n, i] -> A[n, i]
+    """
+
+    dim: int
+    before: Size
+    after: Size
+    name: ClassVar[str] = "unpad"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "before", as_size(self.before))
+        object.__setattr__(self, "after", as_size(self.after))
+
+    def shape(self, shape: Shape) -> Shape:
+        """N_k less both."""
+        self.check(shape)
+        k = self.dim
+        return (*shape[:k], shape[k] - self.before - self.after, *shape[k + 1 :])
+
+    def check(self, shape: Shape) -> None:
+        """There is enough to drop."""
+        check_dims(shape, self.dim, 1, self.name)
+        where = f"unpad of dimension {self.dim}"
+        for what, n in (("before", self.before), ("after", self.after)):
+            if not prove(as_expr(n) >= 0):
+                raise LayoutError(f"expected {what} of at least 0, got {n}", where=where)
+        dropped = as_expr(self.before) + self.after
+        if not prove(dropped <= shape[self.dim]):
+            raise LayoutError(f"expected to drop at most {shape[self.dim]} elements, got {dropped}", where=where)
+
+    def forward(
+        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """Shifted back by `before`."""
+        check_indices(indices, shape, self.name)
+        return shifted(indices, self.dim, -as_expr(self.before))
+
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """Shifted by `before`."""
+        return shifted(indices, self.dim, as_expr(self.before)), TRUE
+
+    def inverse(self, shape: Shape) -> Pad:
+        """pad"""
+        return Pad(self.dim, self.before, self.after)
+
+    def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
+        """A smaller copy."""
+        first = number(self.before)
+        return np.take(array, np.arange(first, array.shape[self.dim] - number(self.after)), axis=self.dim)
+
+    def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The names stay."""
+        return names
+
+
+def shifted(indices: Indices, dim: int, by: Expr) -> Indices:
+    """The indices with one of them moved."""
+    return (*indices[:dim], indices[dim] + by, *indices[dim + 1 :])

@@ -1,0 +1,187 @@
+"""What every layout primitive is: a map of shapes, of accesses and of data, with an inverse.
+
+A primitive takes a *logical* shape to a *physical* one. Primitives are applied one after the other, so what is physical
+to one is logical to the next.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.errors import LayoutError
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.nodes import Const, Expr, Var, as_expr, const, free_vars
+from tilewright.expr.polynomial import constant_value, polynomial
+from tilewright.expr.prover import prove
+from tilewright.expr.simplify import make_binary, substitute
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[Expr, ...]
+Indices = tuple[Expr, ...]
+
+Size = int | Expr
+"""A size in a primitive: a Python integer, or an expression over the symbols of dimensions."""
+
+NO_ARRAYS: Mapping[str, Array] = {}
+
+
+class Primitive(ABC):
+    """Base of all layout primitives; subclasses are frozen dataclasses of integers, sizes and names."""
+
+    name: ClassVar[str]
+    """What the primitive is called in text, in JSON and as a method of `Layout`."""
+
+    @abstractmethod
+    def shape(self, shape: Shape) -> Shape:
+        """The physical shape.
+
+        Raises:
+            LayoutError: the primitive is not legal on this shape.
+        """
+
+    @abstractmethod
+    def forward(
+        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+    ) -> Indices:
+        """The physical indices of the element at logical `indices`, which lie inside `shape`.
+
+        Args:
+            indices: one per dimension of the logical shape.
+            shape: the logical shape.
+            bounds: what is known about the variables of `indices`; decides what simplifies.
+            window: variables that move inside a sliding window (the reduction axes of a convolution); `unfold` puts all
+                of one window into one tile where it can.
+        """
+
+    @abstractmethod
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+        """The logical indices of the element at physical `indices`, and the condition under which there is one.
+
+        Args:
+            indices: one per dimension of the physical shape.
+            shape: the logical shape.
+            bounds: what is known about the variables of `indices`.
+        """
+
+    @abstractmethod
+    def inverse(self, shape: Shape) -> "Primitive":
+        """The primitive that takes the physical shape back to the logical `shape`."""
+
+    @abstractmethod
+    def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
+        """The data in its physical order; sizes are integers (see `at`) and `others` holds attached arrays by name."""
+
+    @abstractmethod
+    def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the physical dimensions, made of those of the logical ones."""
+
+    def expands(self, shape: Shape) -> bool:
+        """Whether the data becomes larger (or smaller), so that elements are repeated, added or dropped."""
+        return not same(elements(shape), elements(self.shape(shape)))
+
+    def at(self, sizes: Mapping[Var, Expr]) -> Self:
+        """The same primitive with symbols replaced."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, Expr):
+                return substitute(value, sizes)
+            return tuple(changed(v) for v in value) if isinstance(value, tuple) else value
+
+        return replace(self, **{f.name: changed(getattr(self, f.name)) for f in fields(self)})  # pyright: ignore
+
+    @property
+    def symbols(self) -> frozenset[Var]:
+        """The symbols that its sizes use."""
+
+        def found(value: Any) -> frozenset[Var]:
+            if isinstance(value, Expr):
+                return free_vars(value)
+            return frozenset[Var]().union(*(found(v) for v in value)) if isinstance(value, tuple) else frozenset()
+
+        return frozenset[Var]().union(*(found(getattr(self, f.name)) for f in fields(self)))  # pyright: ignore
+
+    def __str__(self) -> str:
+        shown = ", ".join(show_argument(getattr(self, f.name)) for f in fields(self))  # pyright: ignore
+        return f"{self.name}({shown})"
+
+
+def show_argument(value: Any) -> str:
+    """An argument of a primitive as it stands in text."""
+    if isinstance(value, tuple):
+        inner = ", ".join(show_argument(v) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return str(value)
+
+
+def as_size(value: Size) -> Size:
+    """A size in its one form: integers as `int`, everything else as expression."""
+    return int(value.value) if isinstance(value, Const) else value
+
+
+def number(value: Size) -> int:
+    """A size that is a number.
+
+    Raises:
+        LayoutError: it depends on a symbol.
+    """
+    if isinstance(value, Expr):
+        raise LayoutError(f"expected a number, got {value}", hint="give the symbols' sizes, see `Layout.at`")
+    return value
+
+
+def as_shape(sizes: Sequence[Size]) -> Shape:
+    """Sizes as expressions."""
+    return tuple(as_expr(n) for n in sizes)
+
+
+def elements(sizes: Sequence[Size]) -> Expr:
+    """The product of sizes."""
+    total: Expr = const(1)
+    for n in sizes:
+        total = total * n
+    return total
+
+
+def same(a: Size, b: Size) -> bool:
+    """Whether two sizes are known to be equal."""
+    a, b = as_expr(a), as_expr(b)
+    return a is b or constant_value(polynomial(a - b)) == 0 or prove(a.equals(b))
+
+
+def floordiv(a: Expr, b: Size, bounds: Bounds) -> Expr:
+    """a // b, simplified with what is known."""
+    return make_binary("floordiv", a, as_expr(b), bounds)
+
+
+def mod(a: Expr, b: Size, bounds: Bounds) -> Expr:
+    """a % b, simplified with what is known."""
+    return make_binary("mod", a, as_expr(b), bounds)
+
+
+def check_dims(shape: Shape, dim: int, count: int, where: str) -> None:
+    """Dimensions dim .. dim + count - 1 exist."""
+    if not 0 <= dim <= len(shape) - count:
+        last = len(shape) - count
+        wanted = f"a dimension in 0..{last}" if last >= 0 else f"at least {count} dimensions"
+        got = str(dim) if last >= 0 else str(len(shape))
+        raise LayoutError(f"expected {wanted}, got {got}", where=where, hint=f"the shape here is {show_shape(shape)}")
+
+
+def check_at_least(value: Size, least: int, what: str, where: str) -> None:
+    """A size is not known to be smaller than `least`, and a number is not smaller."""
+    if prove(as_expr(value) < least):
+        raise LayoutError(f"expected {what} of at least {least}, got {value}", where=where)
+
+
+def check_indices(indices: Indices, shape: Shape, where: str) -> None:
+    """One index per dimension."""
+    if len(indices) != len(shape):
+        raise LayoutError(f"expected {len(shape)} indices, got {len(indices)}", where=where)
+
+
+def show_shape(shape: Shape) -> str:
+    """A shape as text."""
+    return f"[{', '.join(map(str, shape))}]"

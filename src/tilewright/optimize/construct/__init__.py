@@ -1,0 +1,1 @@
+"""Construction: programs from a machine's description alone, nothing measured."""

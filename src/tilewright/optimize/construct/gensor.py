@@ -1,0 +1,312 @@
+"""Gensor: a Markov walk over the graph of tile programs, annealed; the cost model ranks the states that it records.
+
+At every state each edge has a benefit: for `tile` and `inv_tile` the traffic saved per memory paid, for `cache` the
+time saved by moving the tile's bytes from the nearer level, for `set_vthread` the stalls that it removes. Benefits,
+normalised, are the probabilities of the edges. The temperature halves with every step; states are recorded while it is
+high enough, and the last one always. Several walks run side by side as arrays.
+
+A virtual thread of a processor is a further sub-tile of the register tile, interleaved with the others: `set_vthread(d,
+V)` makes the register tile V times as long along d at once.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, log
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.space import NONE, VTHREADS, Indices, Kind, Space
+from tilewright.tile.footprint import Numbers
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Form, Sizes
+
+
+class Reading(StrEnum):
+    """How the benefit of growing a tile (Gensor, Eq. 1) is read.
+
+    Attributes:
+        INTENDED: (Q/Q') / (F'/F), as the text around the equation says: traffic saved per memory paid.
+        PRINTED: (Q F') / (Q' F), as the equation is printed: growth of memory counts in favour.
+    """
+
+    INTENDED = "intended"
+    PRINTED = "printed"
+
+
+@dataclass(frozen=True, slots=True)
+class Annealing:
+    """How walks are made.
+
+    Attributes:
+        walks: how many run side by side.
+        start, end: powers of two of the first temperature and of that at which walks end.
+        reading: of Eq. 1.
+        vthreads: whether `set_vthread` is among the actions.
+    """
+
+    walks: int = 12
+    start: int = 70
+    end: int = -30
+    reading: Reading = Reading.INTENDED
+    vthreads: bool = True
+
+    @property
+    def iterations(self) -> int:
+        """Steps of a walk."""
+        return self.start - self.end
+
+    def temperature(self, iteration: int) -> float:
+        """The temperature of a step."""
+        return 2.0 ** (self.start - iteration)
+
+
+def keeping(temperature: float) -> float:
+    """The probability that a state is recorded: 1 - 1 / (1 + exp(-0.5 (-log T - 10)))."""
+    return 1.0 - 1.0 / (1.0 + exp(min(700.0, -0.5 * (-log(temperature) - 10.0))))
+
+
+def cache_weight(iteration: int) -> float:
+    """What the benefit of `cache` is multiplied by, so that walks come to the innermost level in the end."""
+    return 3.0 / (1.0 + exp(-(log(5.0) / 10.0) * (iteration - 10)))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of a walk.
+
+    Attributes:
+        level: that was being scheduled.
+        sizes: the state before the step, per level and axis.
+        action: what was done.
+        probabilities: of the actions that could be done, in the order of the axes.
+        recorded: whether the state after it was recorded.
+    """
+
+    level: str
+    sizes: tuple[tuple[int, ...], ...]
+    action: str
+    probabilities: tuple[tuple[str, float], ...]
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A walk as it went.
+
+    Attributes:
+        problem, form: what was constructed.
+        moves: its steps.
+        final: the last state's sizes.
+    """
+
+    problem: Problem
+    form: Form
+    moves: tuple[Move, ...]
+    final: tuple[tuple[int, ...], ...]
+
+    def __str__(self) -> str:
+        names = [a.name for a in self.problem.axes]
+        lines = [f"axes {' '.join(names)}; sizes per level {', '.join(LEVELS)}"]
+        for k, m in enumerate(self.moves):
+            likely = sorted(m.probabilities, key=lambda p: -p[1])[:4]
+            shown = ", ".join(f"{name} {p:.2f}" for name, p in likely)
+            mark = "*" if m.recorded else " "
+            lines.append(f"{k:3d}{mark} {m.level:8s} {_sizes_text(m.sizes)}  {m.action}  ({shown})")
+        return "\n".join([*lines, f"end  {_sizes_text(self.final)}"])
+
+
+def _sizes_text(sizes: tuple[tuple[int, ...], ...]) -> str:
+    return " | ".join(" ".join(map(str, level)) for level in sizes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Action:
+    """An edge of the graph for one axis, or `cache` (axis None)."""
+
+    kind: Kind | None
+    axis: int | None
+    vthreads: int = 1
+
+    def label(self, problem: Problem) -> str:
+        """Its name, as in `tile(v_i)`."""
+        if self.kind is None or self.axis is None:
+            return "cache"
+        name = problem.axes[self.axis].name
+        names = {Kind.TILE: "tile", Kind.INV_TILE: "inv_tile"}
+        return f"{names[self.kind]}({name})" if self.kind in names else f"set_vthread({name}, {self.vthreads})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """All walks of a form.
+
+    Attributes:
+        space: in which they went.
+        actions: the columns of `probabilities`.
+        states: [step, walk, axis], the last ones behind the last step.
+        levels: [step, walk]
+        chosen: [step, walk], positions in `actions`.
+        probabilities: [step, walk, action]
+        recorded: [step, walk], whether the state after the step was recorded.
+    """
+
+    space: Space
+    actions: tuple[Action, ...]
+    states: Indices
+    levels: Indices
+    chosen: Indices
+    probabilities: Numbers
+    recorded: npt.NDArray[np.bool_]
+
+    def found(self) -> Sizes:
+        """Sizes of all recorded states and the last ones, each once."""
+        kept = np.concatenate([self.states[1:][self.recorded], self.states[-1]])
+        return self.space.sizes(np.unique(kept, axis=0))
+
+    def walk(self, number: int) -> Walk:
+        """One of the walks."""
+        labels = [a.label(self.space.problem) for a in self.actions]
+        sizes = self.space.sizes(self.states[:, number])
+        moves: list[Move] = []
+        for k in range(len(self.chosen)):
+            odds = self.probabilities[k, number]
+            likely = tuple((labels[j], float(odds[j])) for j in np.flatnonzero(odds))
+            moves.append(
+                Move(LEVELS[self.levels[k, number]], _tuples(sizes[k]), labels[self.chosen[k, number]], likely,
+                     bool(self.recorded[k, number]))
+            )  # fmt: skip
+        return Walk(self.space.problem, self.space.form, tuple(moves), _tuples(sizes[-1]))
+
+
+def _tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(x) for x in level) for level in sizes)
+
+
+def walks(space: Space, annealing: Annealing, seed: int) -> History:
+    """Runs walks through a space."""
+    rng = np.random.default_rng(seed)
+    actions = _actions(space, annealing)
+    count, steps = annealing.walks, annealing.iterations
+    state = np.repeat(space.start()[None], count, axis=0)
+    level = np.full(count, L2, np.int64)
+    states, levels = [state], [level]
+    chosen, odds = [], []
+    recorded = np.zeros((steps, count), np.bool_)
+    for i in range(steps):
+        targets, exists = _targets(space, actions, state, level)
+        p = probabilities(space, annealing, actions, (state, level), (targets, exists), i)
+        pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
+        pick = np.minimum(pick, len(actions) - 1)
+        recorded[i] = rng.random(count) < keeping(annealing.temperature(i))
+        state = targets[np.arange(count), pick]
+        level = np.where(pick == len(actions) - 1, np.maximum(level - 1, REGISTER), level)
+        states.append(state)
+        levels.append(level)
+        chosen.append(pick)
+        odds.append(p)
+    return History(
+        space, actions, np.stack(states), np.stack(levels), np.stack(chosen).astype(np.int64), np.stack(odds), recorded
+    )
+
+
+def _actions(space: Space, annealing: Annealing) -> tuple[Action, ...]:
+    """All actions, `cache` last."""
+    found = [Action(kind, a) for a in range(len(space.problem.axes)) for kind in (Kind.TILE, Kind.INV_TILE)]
+    if annealing.vthreads:
+        found += [Action(Kind.VTHREAD, a, v) for a in space.problem.spatial for v in VTHREADS]
+    return (*found, Action(None, None))
+
+
+def _targets(
+    space: Space, actions: tuple[Action, ...], state: Indices, level: Indices
+) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """Where every action leads [walk, action, axis], and whether there is such an edge."""
+    targets = np.repeat(state[:, None], len(actions), axis=1)
+    exists = np.zeros(targets.shape[:2], np.bool_)
+    registers = bool((level == REGISTER).any())
+    for j, action in enumerate(actions):
+        if action.kind is None or action.axis is None:
+            exists[:, j] = level > REGISTER
+            continue
+        ladder = space.ladders[action.axis]
+        if action.kind is Kind.VTHREAD and not registers:
+            continue
+        if action.kind is Kind.VTHREAD:
+            edges = np.full_like(level, Kind.VTHREAD + VTHREADS.index(action.vthreads))
+        else:
+            edges = action.kind + level
+        found = ladder.step_from(state[:, action.axis], edges)
+        exists[:, j] = (found != NONE) & ((action.kind is not Kind.VTHREAD) | (level == REGISTER))
+        targets[:, j, action.axis] = np.where(exists[:, j], found, state[:, action.axis])
+    return targets, exists
+
+
+def probabilities(
+    space: Space,
+    annealing: Annealing,
+    actions: tuple[Action, ...],
+    here: tuple[Indices, Indices],
+    there: tuple[Indices, npt.NDArray[np.bool_]],
+    iteration: int,
+) -> Numbers:
+    """The probability of every action [walk, action]; staying (the last column) where nothing else can be done."""
+    (state, level), (targets, exists) = here, there
+    count, many, axes = targets.shape
+    levels = np.repeat(level, many)
+    after = space.sizes(targets.reshape(-1, axes))
+    before = space.sizes(state)
+    rows = np.arange(count)
+    boxes = [np.concatenate([before[rows, level, k], after[np.arange(count * many), levels, k]]).astype(np.float64)
+             for k in range(axes)]  # fmt: skip
+    at = np.concatenate([level, levels])
+    F, Q = space.footprint(boxes, at), space.traffic(boxes, at)
+    F0, Q0 = F[:count, None], Q[:count, None]
+    F1, Q1 = F[count:].reshape(count, many), Q[count:].reshape(count, many)
+    growth = F1 / F0 if annealing.reading is Reading.INTENDED else F0 / F1
+    benefit = (Q0 / Q1) / growth
+    for j, action in enumerate(actions if (level == REGISTER).any() else ()):
+        if action.kind is Kind.VTHREAD:
+            benefit[:, j] = _stalls_removed(space, before, action.vthreads)
+    benefit[:, -1] = _nearer(space, before, level) * cache_weight(iteration)
+    fits = (F1 <= 1.0) | (F1 <= F0)
+    fits &= space.possible(after).reshape(count, many)
+    benefit = np.where(exists & fits, benefit, 0.0)
+    benefit[:, -1] = np.where(exists[:, -1], np.maximum(benefit[:, -1], 1e-9), 0.0)
+    total = benefit.sum(axis=1, keepdims=True)
+    stay = np.zeros_like(benefit)
+    stay[:, -1] = 1.0
+    return np.where(total > 0, benefit / np.maximum(total, 1e-300), stay)
+
+
+def _stalls_removed(space: Space, sizes: Sizes, v: int) -> Numbers:
+    """Eq. 3 for a processor: a chain of dependent multiply-adds per accumulator; with a chains and a latency of P
+    operations the pipes wait ceil(P / a) times as long."""
+    machine = space.machine
+    waiting = machine.fma_cycles * machine.fma_pipes
+    chains = sizes[:, REGISTER, list(space.problem.spatial)].prod(axis=1) / space.form.lanes
+    return np.ceil(waiting / chains) / np.ceil(waiting / (v * chains))
+
+
+def _nearer(space: Space, sizes: Sizes, level: Indices) -> Numbers:
+    """Eq. 2: (L_low + S/B_low) / (L_high + S/B_high), low being the level of the tile, high the next nearer one."""
+    machine = space.machine
+    ratio: Numbers = np.ones(len(sizes))
+    if (level == REGISTER).all():
+        return ratio
+    box = [sizes[np.arange(len(sizes)), level, k].astype(np.float64) for k in range(sizes.shape[2])]
+    S = np.maximum(space.moved(box), 1.0)
+    for here in (L1, L2):
+        low_latency, low_gbs = _speed(machine, here)
+        high_latency, high_gbs = _speed(machine, here - 1)
+        ratio = np.where(level == here, (low_latency + S / low_gbs) / (high_latency + S / high_gbs), ratio)
+    return ratio
+
+
+def _speed(machine: Machine, level: int) -> tuple[float, float]:
+    """Nanoseconds of latency and bytes per nanosecond of a level of tiles."""
+    if level == REGISTER:
+        return 1.0 / machine.ghz, machine.vector_bits / 8 * 2 * machine.fma_pipes * machine.ghz
+    x = machine.levels[level - 1]
+    return x.latency_ns, x.core_gbs

@@ -1,0 +1,101 @@
+"""Roller: greedy growth of aligned tiles by data reuse, one level after the other, from the farthest to the nearest.
+
+At a level the axis is enlarged that saves most traffic per memory paid, (Q - Q') / (F' - F), until the tile is bound by
+arithmetic or nothing larger fits; then the next nearer level is scheduled. Nothing that was done is undone: the states
+form one path of a tree.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.optimize.construct.space import NONE, Indices, Kind, Space
+from tilewright.tile.program import L1, L2, REGISTER, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One step.
+
+    Attributes:
+        level: that is being scheduled.
+        axis: that was enlarged.
+        score: its reuse score.
+        sizes: the state after it.
+    """
+
+    level: int
+    axis: int
+    score: float
+    sizes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """The path of one form: its steps and the states at the end of every level, the final one last."""
+
+    space: Space
+    steps: tuple[Growth, ...]
+    states: Indices
+
+    def found(self) -> Sizes:
+        """Sizes of the final state."""
+        return self.space.sizes(self.states[-1:])
+
+    def __str__(self) -> str:
+        names = [a.name for a in self.space.problem.axes]
+        lines = [f"axes {' '.join(names)}"]
+        lines += [f"level {g.level}: tile({names[g.axis]}) score {g.score:.3g} -> {g.sizes}" for g in self.steps]
+        return "\n".join(lines)
+
+
+def grow(space: Space) -> Path:
+    """The path through a space."""
+    state = space.start()
+    steps: list[Growth] = []
+    ends: list[Indices] = [state]
+    for level in (L2, L1, REGISTER):
+        while True:
+            best = _best(space, state, level)
+            if best is None or (level != REGISTER and _bound_by_arithmetic(space, state, level)):
+                break
+            axis, score, state = best
+            sizes = space.sizes(state[None])[0]
+            steps.append(Growth(level, axis, score, tuple(tuple(int(x) for x in row) for row in sizes)))
+        ends.append(state)
+    return Path(space, tuple(steps), np.stack(ends))
+
+
+def _best(space: Space, state: Indices, level: int) -> tuple[int, float, Indices] | None:
+    """The axis to enlarge with its score and the state after it; None where nothing larger fits."""
+    found: list[tuple[int, Indices]] = []
+    for axis, ladder in enumerate(space.ladders):
+        target = ladder.step_from(state[axis : axis + 1], np.array([Kind.TILE + level]))[0]
+        if target != NONE:
+            moved = state.copy()
+            moved[axis] = target
+            found.append((axis, moved))
+    if not found:
+        return None
+    states = np.stack([state, *(s for _, s in found)])
+    sizes = space.sizes(states)
+    box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
+    levels = np.full(len(states), level)
+    F, Q = space.footprint(box, levels), space.traffic(box, levels)
+    fits = (F <= 1.0) & space.possible(sizes)
+    paid, saved = F[1:] - F[0], Q[0] - Q[1:]
+    score = np.where(fits[1:] & (saved > 0), saved / np.maximum(paid, 1e-12), 0.0)
+    pick = int(score.argmax())
+    return (found[pick][0], float(score[pick]), found[pick][1]) if score[pick] > 0 else None
+
+
+def _bound_by_arithmetic(space: Space, state: Indices, level: int) -> bool:
+    """Whether moving a tile's bytes into its level takes less time than its arithmetic."""
+    machine, problem = space.machine, space.problem
+    sizes = space.sizes(state[None])
+    box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
+    moved = float(space.traffic(box, np.array([level]))[0])
+    steps = float(np.prod([problem.axes[k].extent for k in problem.reduce] or [1]))
+    arithmetic = 2.0 * steps * problem.operations / machine.gflops(1, problem.bits)
+    farther = machine.levels[min(level, len(machine.levels) - 1)]
+    return arithmetic > moved / farther.core_gbs

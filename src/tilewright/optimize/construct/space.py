@@ -1,0 +1,294 @@
+"""The graph of tile programs: where construction starts, and the edges out of every state.
+
+A state is a program and the level being scheduled; an edge makes the tile of one axis at that level larger or smaller.
+Per axis, a *chain* holds the sizes at all levels, each a multiple of the one below, and knows its neighbours. So states
+of many walks are arrays of chain numbers, and a step of all walks is a table look-up.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.machine.model import Machine
+from tilewright.tile.features import USABLE
+from tilewright.tile.footprint import Numbers, elements, moved_bytes
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes
+
+MAX_ROWS = 16
+"""Rows of a register tile along one axis."""
+
+UNKNOWN_ROWS = (1, 2, 4, 6, 8)
+"""Rows of a register tile where their number is a symbol."""
+
+MAX_VECTORS = 8
+"""Vectors of a register tile along the lane axis."""
+
+UNROLLED = (1, 2, 4)
+"""Points of a long reduction that may be written out."""
+
+WINDOW = 9
+"""A reduction axis of at most this extent may be written out as a whole."""
+
+MAX_CHAIN = 256
+"""Terms of a sum that are added one after the other before their sum is added to the total, where it can be cut."""
+
+TOTALS_BYTES = 64 << 10
+"""What the totals of an L1 tile may take of a thread's stack."""
+
+MIN_CHAIN = 16
+"""Terms of a sum below which a cut would cost more than it gains."""
+
+MAX_WRITTEN_OUT = 128
+"""Vector operations of one step: more would only bloat the code."""
+
+Indices = npt.NDArray[np.int64]
+
+
+class Kind(IntEnum):
+    """Kinds of edges, in the order of the tables' columns; growing and shrinking once per level."""
+
+    TILE = 0
+    INV_TILE = 3
+    VTHREAD = 6
+
+
+VTHREADS = (2, 4)
+"""Numbers of virtual threads that `set_vthread` tries."""
+
+EDGES = Kind.VTHREAD + len(VTHREADS)
+UNKNOWN, NONE = -2, -1
+
+
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> tuple[int, ...]:
+    """All divisors, rising."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+@dataclass(slots=True)
+class Ladder:
+    """The chains of one axis, numbered as they are met.
+
+    Attributes:
+        extent: of the axis.
+        step: elements that sizes are multiples of: lanes of a vector, or 1.
+        options: register sizes, rising.
+        between: whether there are tiles between register tiles and the whole; not where the extent is a symbol.
+        whole: whether the L2 tile is always the whole axis; so for reductions.
+        fixed: whether the L1 tile is too.
+        least: points of a reduction axis that an L1 tile has at least, unless it is the whole axis.
+        chains: what is known so far, as (register, L1, L2) sizes.
+    """
+
+    extent: int
+    step: int
+    options: tuple[int, ...]
+    between: bool = True
+    whole: bool = False
+    fixed: bool = False
+    least: int = 1
+    chains: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    numbers: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
+    table: Indices = field(default_factory=lambda: np.full((0, EDGES), UNKNOWN, np.int64))
+    sizes: Sizes = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+
+    def number(self, chain: tuple[int, int, int]) -> int:
+        """The number of a chain."""
+        if chain not in self.numbers:
+            self.numbers[chain] = len(self.chains)
+            self.chains.append(chain)
+            if len(self.chains) > len(self.table):
+                more = max(16, len(self.table))
+                self.table = np.concatenate([self.table, np.full((more, EDGES), UNKNOWN, np.int64)])
+                self.sizes = np.concatenate([self.sizes, np.ones((more, 3), np.int64)])
+            self.sizes[len(self.chains) - 1] = chain
+        return self.numbers[chain]
+
+    def fitted(self, register: int, near: int, far: int) -> int:
+        """The chain with that register size whose other sizes are those wanted, or a little larger, or the largest."""
+        if self.whole:
+            near = self.extent if self.fixed else near
+            if near % register:
+                register = max(o for o in self.options if near % o == 0)
+            return self.number((register, near, self.extent))
+        if not self.between:
+            return self.number((register, register, register))
+        count = -(-self.extent // register) if self.step > 1 else self.extent // register
+        outer = _at_least(divisors(count), -(-far // register))
+        inner = _at_least(divisors(outer), -(-near // register))
+        return self.number((register, register * inner, register * outer))
+
+    def step_from(self, current: Indices, edges: Indices) -> Indices:
+        """Where edges lead from chains, one edge each; NONE where there is no such edge."""
+        found = self.table[current, edges]
+        if (found == UNKNOWN).any():
+            for k, edge in {(int(k), int(e)) for k, e in zip(current, edges, strict=True)}:
+                if self.table[k, edge] == UNKNOWN:
+                    # numbering the neighbour may make the table longer
+                    target = self._neighbour(self.chains[k], edge)
+                    self.table[k, edge] = target
+            found = self.table[current, edges]
+        return found
+
+    def _neighbour(self, chain: tuple[int, int, int], edge: int) -> int:
+        register, near, far = chain
+        if edge >= Kind.VTHREAD:
+            wanted = register * VTHREADS[edge - Kind.VTHREAD]
+            return self.fitted(wanted, near, far) if wanted in self.options and not self.whole else NONE
+        grow = edge < Kind.INV_TILE
+        level = edge % Kind.INV_TILE
+        if level == REGISTER:
+            found = _next(self.options, register, grow)
+            if found is None or (self.whole and near % found):
+                return NONE
+            return self.fitted(found, near, far)
+        if not self.between or (self.whole and (level == L2 or self.fixed)):
+            return NONE
+        if self.whole:
+            found = _next([d for d in divisors(self.extent)
+                           if d % register == 0 and (d >= self.least or d == self.extent)], near, grow)  # fmt: skip
+            return NONE if found is None else self.number((register, found, far))
+        count = -(-self.extent // register) if self.step > 1 else self.extent // register
+        if level == L2:
+            found = _next([d for d in divisors(count) if d * register % near == 0], far // register, grow)
+            return NONE if found is None else self.number((register, near, found * register))
+        found = _next(divisors(count), near // register, grow)
+        return NONE if found is None else self.fitted(register, found * register, max(far, found * register))
+
+
+def _next(options: "tuple[int, ...] | list[int]", current: int, grow: bool) -> int | None:
+    """The next larger or smaller of rising options."""
+    later = [o for o in options if (o > current if grow else o < current)]
+    return None if not later else later[0] if grow else later[-1]
+
+
+def _at_least(options: tuple[int, ...], wanted: int) -> int:
+    return next((o for o in options if o >= wanted), options[-1])
+
+
+def balanced(count: int, most: int) -> tuple[int, ...]:
+    """Tile heights up to `most` that leave no more for the last tile than a lower one would: ceil(n / ceil(n / h))."""
+    return tuple(h for h in range(1, min(count, most) + 1) if h == -(-count // -(-count // h)) or count % h == 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """The states of one form of a problem on a machine.
+
+    Attributes:
+        problem, form, machine: what is constructed.
+        ladders: per axis its chains.
+    """
+
+    problem: Problem
+    form: Form
+    machine: Machine
+    ladders: tuple[Ladder, ...]
+
+    @staticmethod
+    def of(problem: Problem, form: Form, machine: Machine) -> "Space":
+        """The space of a form."""
+        return Space(problem, form, machine, tuple(_ladder(problem, form, k) for k in range(len(problem.axes))))
+
+    def start(self) -> Indices:
+        """The unscheduled state: one vector, one row."""
+        found: list[int] = []
+        for k, (axis, ladder) in enumerate(zip(self.problem.axes, self.ladders, strict=True)):
+            size = ladder.options[0]
+            if axis.reduce:
+                found.append(ladder.number((size, self._chain(k), axis.extent)))
+            else:
+                found.append(ladder.fitted(size, size, size))
+        return np.array(found, np.int64)
+
+    def _chain(self, axis: int) -> int:
+        """The points of a reduction axis that an L1 tile starts with: as many as may be added one after the other."""
+        extent = self.problem.axes[axis].extent
+        if axis != self.form.chunked:
+            return extent
+        others = int(np.prod([self.problem.axes[k].extent for k in self.problem.reduce if k != axis] or [1]))
+        fits = [d for d in divisors(extent) if d * others <= MAX_CHAIN]
+        return max(fits[-1] if fits else 1, 1) if extent * others > MAX_CHAIN else extent
+
+    def sizes(self, states: Indices) -> Sizes:
+        """Tile sizes [state, level, axis] of states [state, axis]."""
+        columns = [ladder.sizes[states[:, k]] for k, ladder in enumerate(self.ladders)]
+        return np.stack(columns, axis=2)
+
+    def moved(self, box: list[Numbers]) -> Numbers:
+        """S: bytes that the points of tiles read, in whole lines."""
+        return sum_bytes(self.problem, self.form, box, self.machine.levels[0].line)
+
+    def footprint(self, box: list[Numbers], level: Indices) -> Numbers:
+        """F: what tiles take of their levels, as a part of what they may take."""
+        registers = self._registers(box) / self.machine.vector_registers
+        if (level == REGISTER).all():
+            return registers
+        budget = np.array([1.0, *(x.bytes / max(1, x.shared_by) * USABLE for x in self.machine.levels[:2])])
+        return np.where(level == REGISTER, registers, self.moved(box) / budget[level])
+
+    def _registers(self, box: list[Numbers]) -> Numbers:
+        held = np.ones_like(box[0]) / self.form.lanes
+        for a in self.problem.spatial:
+            held = held * box[a]
+        row = box[self.form.lane] / self.form.lanes
+        return held + np.where(held > row, row, 0.0) + 1
+
+    def traffic(self, box: list[Numbers], level: Indices) -> Numbers:
+        """Q: bytes that move into tiles of a level per result, each tile loaded anew over the whole reduction."""
+        results: Numbers = np.ones_like(box[0])
+        for a in self.problem.spatial:
+            results = results * box[a]
+        full = list(box)
+        for k in self.problem.reduce:
+            full[k] = np.full_like(box[k], self.problem.axes[k].extent)
+        exact = sum_bytes(self.problem, self.form, full, 1) / results
+        if (level == REGISTER).all():
+            return exact
+        return np.where(level == REGISTER, exact, self.moved(full) / results)
+
+    def possible(self, sizes: Sizes) -> npt.NDArray[np.bool_]:
+        """Which candidates can be lowered at a bearable size: of the code, and of a thread's stack."""
+        register = sizes[:, REGISTER, :]
+        extents = np.array([a.extent for a in self.problem.axes])
+        spatial, reduce = list(self.problem.spatial), list(self.problem.reduce)
+        written = register[:, spatial].prod(axis=1) * register[:, reduce].prod(axis=1) / self.form.lanes
+        totals = sizes[:, L1][:, spatial].prod(axis=1) * self.problem.bits / 8
+        rest = extents % register
+        rest[:, self.form.lane] = 0
+        cut = np.zeros(len(sizes), np.bool_)
+        if self.form.chunked is not None:
+            cut = sizes[:, L1, self.form.chunked] < extents[self.form.chunked]
+        fits = written <= MAX_WRITTEN_OUT
+        return fits & (~cut | (totals <= TOTALS_BYTES)) & ((rest[:, spatial] > 0).sum(axis=1) <= 1)
+
+
+def sum_bytes(problem: Problem, form: Form, box: list[Numbers], line: int) -> Numbers:
+    """Bytes that the points of a box read, and the results that they are for."""
+    packed = {k for k, _ in form.packed}
+    total: Numbers = np.zeros_like(box[0])
+    for k, o in enumerate(problem.operands):
+        total = total + (elements(o, box) * o.bytes if line == 1 else moved_bytes(o, box, line, k in packed))
+    return total
+
+
+def _ladder(problem: Problem, form: Form, k: int) -> Ladder:
+    axis = problem.axes[k]
+    if axis.reduce:
+        options = tuple(u for u in UNROLLED if axis.extent % u == 0) if axis.literal else (1,)
+        if axis.literal and axis.extent <= WINDOW:
+            options = tuple(sorted({1, axis.extent}))
+        others = int(np.prod([problem.axes[j].extent for j in problem.reduce if j != k] or [1]))
+        least = -(-MIN_CHAIN // others)
+        return Ladder(axis.extent, 1, options, whole=True, fixed=k != form.chunked, least=least)
+    if k == form.lane:
+        vectors = -(-axis.extent // form.lanes)
+        counts = balanced(vectors, MAX_VECTORS) if axis.literal else (1, 2, 4)
+        return Ladder(axis.extent, form.lanes, tuple(form.lanes * c for c in counts), between=axis.literal)
+    rows = balanced(axis.extent, MAX_ROWS) if axis.literal else tuple(r for r in UNKNOWN_ROWS if r <= axis.extent)
+    return Ladder(axis.extent, 1, rows, between=axis.literal)

@@ -1,0 +1,244 @@
+"""The kinds of arguments that primitives have: names, integers, sizes, choices, layouts, and tuples of these.
+
+A kind reads a value from Python or JSON into its one form, writes it as JSON and as Python text, and describes itself
+as a JSON Schema.
+"""
+
+from abc import ABC, abstractmethod
+from ast import literal_eval
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tilewright.errors import LayoutError, ParseError
+from tilewright.expr.bounds import NOTHING_KNOWN
+from tilewright.expr.dtype import int64
+from tilewright.expr.lexer import tokens
+from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
+from tilewright.expr.parser import parse_expr
+from tilewright.expr.simplify import simplify, substitute
+from tilewright.layout.layout import Layout
+
+MAX_TEXT = 4096
+"""Characters that a name or an expression may have."""
+
+MAX_INTEGER = 1 << 48
+"""The largest integer that an argument may be; sizes, their products and sums stay far below the end of int64."""
+
+
+class WrongValueError(Exception):
+    """A value that is not of a kind; the text says what is."""
+
+
+class Kind(ABC):
+    """The kind of an argument."""
+
+    @abstractmethod
+    def read(self, value: object) -> Any:
+        """A value from Python or JSON in its one form.
+
+        Raises:
+            WrongValueError: says what was expected.
+        """
+
+    def write(self, value: Any) -> Any:
+        """The value as JSON."""
+        return value
+
+    def show(self, value: Any) -> str:
+        """The value as Python text that a method of `Schedule` takes."""
+        return repr(self.write(value))
+
+    @abstractmethod
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of `write`'s results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Kind):
+    """The name of a loop, block or buffer."""
+
+    def read(self, value: object) -> str:
+        """A text that is not empty."""
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT or isinstance(value, StrEnum):
+            raise WrongValueError("a name")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """A text."""
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Kind):
+    """An integer; what range it may have, the primitive says."""
+
+    def read(self, value: object) -> int:
+        """Python's and NumPy's integers."""
+        if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
+            raise WrongValueError("an integer")
+        whole = int(value)  # pyright: ignore[reportArgumentType]
+        if abs(whole) > MAX_INTEGER:
+            raise WrongValueError(f"an integer of at most {MAX_INTEGER}")
+        return whole
+
+    def schema(self) -> dict[str, Any]:
+        """An integer."""
+        return {"type": "integer"}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Kind):
+    """Yes or no."""
+
+    def read(self, value: object) -> bool:
+        """A bool."""
+        if not isinstance(value, bool):
+            raise WrongValueError("true or false")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """A bool."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Kind):
+    """An integer, or an expression over symbols and loop variables. Variables are kept by name alone: what they are is
+    looked up in the function that the step is applied to."""
+
+    def read(self, value: object) -> int | Expr:
+        """An integer, an int64 expression, or the text of one."""
+        if isinstance(value, str):
+            value = self._parsed(value)
+        if isinstance(value, Expr):
+            if value.dtype != int64 or loads(value):
+                raise WrongValueError("an integer or an int64 expression without loads")
+            value = simplify(substitute(value, {v: Var(v.name) for v in free_vars(value)}), NOTHING_KNOWN)
+            if not isinstance(value, Const):
+                return value
+            value = value.value
+        try:
+            return Integer().read(value)
+        except WrongValueError:
+            raise WrongValueError("an integer or an expression") from None
+
+    @staticmethod
+    def _parsed(text: str) -> Expr:
+        if len(text) > MAX_TEXT:
+            raise WrongValueError(f"an expression of at most {MAX_TEXT} characters")
+        try:
+            names = {literal_eval(t.text) if t.kind == "string" else t.text for t in tokens(text)}
+            return parse_expr(text, {str(name): Var(str(name)) for name in names}, {})
+        except (ParseError, RecursionError) as e:
+            reason = e.what if isinstance(e, ParseError) else "it is nested too deeply"
+            raise WrongValueError(f"an expression ({reason})") from None
+
+    def write(self, value: int | Expr) -> int | str:
+        """A number, or text."""
+        return str(value) if isinstance(value, Expr) else value
+
+    def schema(self) -> dict[str, Any]:
+        """An integer or a text."""
+        return {"type": ["integer", "string"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Kind):
+    """A member of an enumeration."""
+
+    members: type[StrEnum]
+
+    def read(self, value: object) -> StrEnum:
+        """A member or its text."""
+        if not isinstance(value, str) or value not in [m.value for m in self.members]:
+            raise WrongValueError(f"one of {', '.join(m.value for m in self.members)}")
+        return self.members(value)
+
+    def write(self, value: StrEnum) -> str:
+        """The member's text."""
+        return value.value
+
+    def schema(self) -> dict[str, Any]:
+        """One of the texts."""
+        return {"enum": [m.value for m in self.members]}
+
+
+@dataclass(frozen=True, slots=True)
+class Several(Kind):
+    """A tuple of values of one kind; `length` where it is fixed."""
+
+    item: Kind
+    length: int | None = None
+
+    def read(self, value: object) -> tuple[Any, ...]:
+        """Lists, tuples."""
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise WrongValueError("a list")
+        if self.length is not None and len(value) != self.length:
+            raise WrongValueError(f"{self.length} values")
+        try:
+            return tuple(self.item.read(v) for v in value)
+        except WrongValueError as e:
+            raise WrongValueError(f"a list, each value {e}") from None
+
+    def write(self, value: tuple[Any, ...]) -> list[Any]:
+        """A list."""
+        return [self.item.write(v) for v in value]
+
+    def show(self, value: tuple[Any, ...]) -> str:
+        """A tuple."""
+        inner = ", ".join(self.item.show(v) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+    def schema(self) -> dict[str, Any]:
+        """An array."""
+        fixed = {} if self.length is None else {"minItems": self.length, "maxItems": self.length}
+        return {"type": "array", "items": self.item.schema(), **fixed}
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutKind(Kind):
+    """A layout; its symbols are looked up by name, like those of a size."""
+
+    def read(self, value: object) -> Layout:
+        """A layout or its JSON form."""
+        if isinstance(value, Layout):
+            return value
+        try:
+            return Layout.from_json(value)
+        except (LayoutError, RecursionError) as e:
+            reason = f"{e.where}: {e.what}" if isinstance(e, LayoutError) else "it is nested too deeply"
+            raise WrongValueError(f"a layout ({reason})") from None
+
+    def write(self, value: Layout) -> dict[str, Any]:
+        """The layout's own JSON form."""
+        return value.to_json()
+
+    def schema(self) -> dict[str, Any]:
+        """What every layout is defined as."""
+        return {"$ref": "#/$defs/layout"}
+
+
+@dataclass(frozen=True, slots=True)
+class Optional(Kind):
+    """A value or nothing."""
+
+    item: Kind
+
+    def read(self, value: object) -> Any:
+        """None stays None."""
+        return None if value is None else self.item.read(value)
+
+    def write(self, value: Any) -> Any:
+        """None is null."""
+        return None if value is None else self.item.write(value)
+
+    def show(self, value: Any) -> str:
+        """None is None."""
+        return "None" if value is None else self.item.show(value)
+
+    def schema(self) -> dict[str, Any]:
+        """Either."""
+        return {"anyOf": [self.item.schema(), {"type": "null"}]}

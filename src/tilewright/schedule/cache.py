@@ -1,0 +1,218 @@
+"""Primitives that let a block read or write a copy: cache_read, cache_write, pack."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import TRUE, Expr, Load, const, select
+from tilewright.layout.layout import Layout
+from tilewright.loops.access import reads
+from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq
+from tilewright.schedule.legality import check_only_writer, check_untouched
+from tilewright.schedule.relayout import Change, check_inside, check_layout, domain, physical_loops, relaid_block
+from tilewright.schedule.relayout import transform_layout as relayout
+from tilewright.schedule.staging import set_scope
+from tilewright.schedule.tree import (
+    check_new_names,
+    claimed,
+    find_block,
+    fresh,
+    map_blocks,
+    spatial_vars,
+    top_of,
+    used_names,
+    with_buffer,
+    with_replaced,
+)
+
+
+def cache_read(
+    func: Func,
+    block: str,
+    buffer: str,
+    name: str | None = None,
+    scope: Scope = Scope.MEMORY,
+    layout: Layout | None = None,
+) -> Func:
+    """Lets a block read a copy of an operand, which a new nest before the block's nest makes.
+
+    The new block is called `<name>_read`; its loops are serial over the copy's dimensions. `compute_at` then moves it
+    into the loops of the block, so that a tile is copied where it is used.
+
+    Args:
+        buffer: a parameter or an internal buffer that the block reads.
+        name: of the copy; `<buffer>_copy` where none is given.
+        scope: where the copy is kept.
+        layout: how the copy is stored; what the layout pads is 0. Row by row where none is given.
+
+    Equation: B_copy[S(i_0, ..)] = B[i_0, ..], where S is the layout's map from logical to physical indices.
+
+    Legality: no block of the block's nest writes the operand; the scope and the layout suit the copy (see `set_scope`
+    and `transform_layout`).
+
+                                             for x, y: block B_copy_read: B_copy[x, y] = B[x, y]
+        for i, j: block C: .. B[k, j] ..  -> for i, j: block C: .. B_copy[k, j] ..
+
+    Known as cache_read in TVM, in in Halide, stage_mem in Exo.
+    """
+    place = f"cache_read of {buffer!r} for block {block!r}"
+    old = check_readable(func, block, buffer, place)
+    copied = new_name(func, name, f"{buffer}_copy", place)
+    return _with_copy(func, block, old, Copy(copied, f"{copied}_read", layout or Layout.of(old.shape), scope, place))
+
+
+def pack(func: Func, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> Func:
+    """Lets a block read an operand from a packed copy: dimension `dim` is cut into tiles of `factor`, tiles
+    outermost, the inside of a tile innermost, the last tile padded with zeros.
+
+    This is `cache_read` with the layout pad, split, reorder.
+
+    Equation: P[x // factor, (other dims), x % factor] = B[.., x, ..], so that the lanes of a vector along x are
+    contiguous.
+
+    Legality: that of `cache_read`; the dimension exists, `factor >= 1`.
+
+                                      nest P: P[jo, k, ji] = select(jo*16 + ji < J, B[k, jo*16 + ji], 0)
+        block C: .. B[k, j] ..   ->   block C: .. P[j // 16, k, j % 16] ..
+
+    Known as cache_read with transform_layout in TVM.
+    """
+    place = f"pack of {buffer!r} for block {block!r}"
+    old = check_readable(func, block, buffer, place)
+    layout = tiles_outermost(old, dim, factor, place)
+    packed = new_name(func, name, f"{buffer}_packed", place)
+    return _with_copy(func, block, old, Copy(packed, f"{packed}_pack", layout, Scope.MEMORY, place))
+
+
+def tiles_outermost(buffer: Buffer, dim: int, factor: int, place: str) -> Layout:
+    """The layout of packed operands."""
+    if not 0 <= dim < buffer.rank or factor < 1:
+        raise ScheduleError(f"dimension {dim} with factor {factor} does not fit {buffer.rank} dimensions", where=place)
+    cut = Layout.of(buffer.shape).pad_to(dim, factor).split(dim, (None, factor))
+    others = [k for k in range(buffer.rank + 1) if k not in (dim, dim + 1)]
+    return cut.reorder((dim, *others, dim + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of an operand that is to be made.
+
+    Attributes:
+        name: of the buffer.
+        label: of the block that makes it; its loops and variables are called after it.
+        layout: of the buffer.
+        scope: where it is kept.
+        place: for messages.
+    """
+
+    name: str
+    label: str
+    layout: Layout
+    scope: Scope
+    place: str
+
+
+def new_name(func: Func, name: str | None, default: str, place: str) -> str:
+    """The name that was asked for, which must be new, or a new one like the default."""
+    used = used_names(func)
+    if name is None:
+        return fresh(default, used)
+    check_new_names((name,), used, place)
+    return name
+
+
+def _with_copy(func: Func, block: str, old: Buffer, wanted: Copy) -> Func:
+    """The function whose block reads a copy, which is made before the block's nest."""
+    node, around = find_block(func, block)
+    check_layout(old, wanted.layout, wanted.place)
+    copy = Buffer(wanted.name, wanted.layout.physical_shape, old.dtype)
+    used = {*used_names(func), copy.name}
+    nest = _copy_nest(claimed(wanted.label, used), old, copy, wanted.layout, used)
+    change = Change(old, copy, wanted.layout)
+    top = top_of(func, node)
+    changed = map_blocks(top, lambda b: relaid_block(b, around, change) if b is node else b)
+    result = replace(with_replaced(func, top, seq(nest, changed)), allocs=(*func.allocs, copy))
+    check_inside(result, copy, wanted.place)
+    return result if wanted.scope is Scope.MEMORY else set_scope(result, copy.name, wanted.scope)
+
+
+def check_readable(func: Func, block: str, buffer: str, place: str) -> Buffer:
+    """The block reads a buffer of that name, and nothing in its nest writes it."""
+    node, _ = find_block(func, block)
+    found = next((b for b in reads(node) if b.name == buffer), None)
+    if found is None or found == node.body.buffer:
+        names = ", ".join(repr(b.name) for b in reads(node) if b != node.body.buffer) or "none"
+        raise ScheduleError("the block has no operand of that name", where=place, hint=f"its operands: {names}")
+    for b in blocks(top_of(func, node)):
+        if b.body.buffer == found:
+            raise ScheduleError(f"block {b.name!r} writes it in the same nest", where=place)
+    return found
+
+
+def _copy_nest(name: str, source: Buffer, target: Buffer, layout: Layout, used: set[str]) -> Stmt:
+    """Copies a buffer into its layout, element by element in the order of the copy; 0 where it has no element."""
+    numbers = range(target.rank)
+    plain = Layout.of(target.shape)
+    loops, iters = physical_loops(plain, [f"{name}_l{k}" for k in numbers], [f"{name}_v{k}" for k in numbers], used)
+    place = tuple(i.var for i in iters)
+    logical, exists = layout.backward(place, domain(iters))
+    value: Expr = Load(source, logical)
+    if exists is not TRUE:
+        value = select(exists, value, const(0, source.dtype))
+    return _nested(loops, Block(name, tuple(iters), Store(target, place, value)))
+
+
+def _nested(loops: Sequence[For], body: Stmt) -> Stmt:
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
+def cache_write(
+    func: Func, block: str, name: str | None = None, scope: Scope = Scope.MEMORY, layout: Layout | None = None
+) -> Func:
+    """Lets a block write an internal buffer, which a new nest behind it copies to the old place.
+
+    The new block is called `<block>_write`; its loops are serial over the buffer's dimensions. `compute_at` and
+    `set_scope` then turn the internal buffer into accumulators.
+
+    Args:
+        name: of the internal buffer; `<buffer>_local` where none is given.
+        scope: where the internal buffer is kept.
+        layout: how it is stored, see `transform_layout`; like the old buffer where none is given.
+
+    Equation: C[i_0, ..] = C_local[S(i_0, ..)], where S is the layout's map from logical to physical indices.
+
+    Legality: the block is the only writer of its buffer and writes all of it, at its plain iteration variables; no
+    other block of its nest reads the buffer; the scope and the layout suit the internal buffer (see `set_scope` and
+    `transform_layout`).
+
+        for i: block C: C[i] += ..  ->  for i: block C: C_local[i] += ..
+                                        for j: block C_write: C[j] = C_local[j]
+
+    Known as cache_write in TVM, stage_mem in Exo.
+    """
+    node, around = find_block(func, block)
+    old = node.body.buffer
+    nest: Stmt = around[0] if around else node
+    check_cacheable(func, node, nest)
+    chosen = new_name(func, name, f"{old.name}_local", f"cache_write of {block!r}")
+    local = replace(old, name=chosen, scope=Scope.MEMORY)
+    used = {*used_names(func), chosen}
+    changed = map_blocks(nest, lambda b: with_buffer(b, old, local, lambda i: i) if b is node else b)
+    copy = _copy_nest(claimed(f"{block}_write", used), local, old, Layout.of(old.shape), used)
+    result = replace(with_replaced(func, nest, seq(changed, copy)), allocs=(*func.allocs, local))
+    result = result if layout is None else relayout(result, local.name, layout)
+    return result if scope is Scope.MEMORY else set_scope(result, local.name, scope)
+
+
+def check_cacheable(func: Func, node: Block, nest: Stmt) -> None:
+    """The block alone writes its buffer, all of it; nothing reads the buffer before the copy behind the nest."""
+    place = f"cache_write of {node.name!r}"
+    buffer = node.body.buffer
+    check_only_writer(func, node, place)
+    check_untouched(buffer, nest, node, place)
+    extents = tuple(i.extent for i in node.iters if i.kind is IterKind.SPATIAL)
+    if node.body.indices != spatial_vars(node) or extents != buffer.shape:
+        raise ScheduleError(f"it does not write all of {buffer.name!r} at its plain iteration variables", where=place)

@@ -1,0 +1,187 @@
+"""The primitive that computes once what does not change: hoist."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.dtype import boolean, int64
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, both, conjuncts, free_vars, loads, walk
+from tilewright.expr.prover import non_negative
+from tilewright.expr.simplify import substitute
+from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, Store, blocks, seq
+from tilewright.loops.nest import Nest
+from tilewright.loops.verify import domain_findings
+from tilewright.schedule.tree import (
+    bounds_of,
+    check_new_names,
+    claimed,
+    find_block,
+    find_loop,
+    map_blocks,
+    used_names,
+    with_replaced,
+)
+
+SHARED_REGISTERS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
+"""Kinds of loops whose iterations run at once on one thread, so that each needs an element of its own."""
+
+
+def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
+    """Computes the parts of a block's value that do not change while `loop` runs once before it, in registers.
+
+    Taken out are the largest subexpressions that read nothing that the loop writes and depend neither on its variable
+    nor on those inside it. Indices and conditions on indices stay, and a select is taken out as a whole or not at all,
+    because its arms are computed only under its condition.
+
+    Args:
+        name: of the new buffer; where there are several, the others are called after it.
+
+    Legality: `loop` is around the block; there is such a part; it can be computed where the loop does not run at all:
+    its elements exist, and it divides integers only by what is known to be positive.
+
+        for i:                              for i:
+            for j:                              block C_hoist(u = i): C_part[] = exp(A[u])
+                block C(v = i, w = j):    ->    for j:
+                    C[v, w] = exp(A[v])             block C(v = i, w = j):
+                              * B[w]                    C[v, w] = C_part[] * B[w]
+
+    Known as hoist_expression in TVM.
+    """
+    node, around = find_block(func, block)
+    target, outer = find_loop(func, loop)
+    place = f"hoist of block {block!r} before loop {loop!r}"
+    check_around(node, target, around, place)
+    parts = check_parts(node, target, around, outer, place)
+    used = used_names(func)
+    if name is not None:
+        check_new_names((name,), used, place)
+    lanes = [x for x in outer if x.kind in SHARED_REGISTERS]
+    made: dict[Expr, Load] = {}
+    staged: list[Block] = []
+    for part in parts:
+        shape = tuple(x.extent for x in lanes)
+        buffer = Buffer(claimed(name or f"{block}_part", used), shape, part.value.dtype, Scope.REGISTER)
+        made[part.value] = Load(buffer, tuple(x.var for x in lanes))
+        staged.append(_stored(part, claimed(f"{block}_hoist", used), made[part.value], used))
+    changed = map_blocks(target, lambda b: _reading(b, made) if b is node else b)
+    result = with_replaced(func, target, seq(*staged, changed))
+    return replace(result, allocs=(*func.allocs, *(x.buffer for x in made.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a block's value as a block of its own, which stores it nowhere yet."""
+
+    value: Expr
+    block: Block
+
+
+def check_around(node: Block, target: For, around: Sequence[For], place: str) -> None:
+    """The loop is around the block."""
+    if not any(x is target for x in around):
+        names = ", ".join(x.var.name for x in around) or "none"
+        raise ScheduleError("the loop is not around the block", where=place, hint=f"loops around it: {names}")
+
+
+def check_parts(node: Block, target: For, around: Sequence[For], outer: Sequence[For], place: str) -> list[Part]:
+    """The parts that do not change and can be computed before the loop; at least one."""
+    refused: list[str] = []
+    found: list[Part] = []
+    inside = {x.var for x in around[len(outer) :]}
+    for value in unchanging(node, target, around):
+        part = _apart(node, value, inside)
+        problem = why_not_computable(part, outer)
+        if problem is None:
+            found.append(part)
+        else:
+            refused.append(f"{value}: {problem}")
+    if not found:
+        reason = refused[0] if refused else "no part of its value stays the same while the loop runs"
+        raise ScheduleError(reason, where=place)
+    return found
+
+
+def unchanging(node: Block, target: For, around: Sequence[For]) -> list[Expr]:
+    """The largest parts of a block's value that are the same in all iterations of a loop around it, without repeats."""
+    position = next(k for k, x in enumerate(around) if x is target)
+    moving = {x.var for x in around[position:]}
+    moving |= {i.var for i in node.iters if free_vars(i.binding) & moving}  # indices may use loop variables too
+    written = {b.body.buffer for b in blocks(target)}
+
+    def steady(e: Expr) -> bool:
+        return not free_vars(e) & moving and not any(x.buffer in written for x in loads(e))
+
+    def parts(e: Expr, condition: bool) -> Iterator[Expr]:
+        if steady(e):
+            if _worthwhile(e, condition):
+                yield e
+            return
+        match e:
+            case Load():
+                return
+            case Select(cond):
+                yield from parts(cond, True)
+            case _:
+                for child in e.children():
+                    yield from parts(child, condition)
+
+    return list(dict.fromkeys(parts(node.body.value, False)))
+
+
+def _worthwhile(e: Expr, condition: bool) -> bool:
+    """Whether a value is computed at all, and no position: what is known of positions would be lost in a buffer."""
+    if isinstance(e, Const | Var):
+        return False
+    return e.dtype not in (int64, boolean) or (bool(loads(e)) and not condition)
+
+
+def _apart(node: Block, value: Expr, inside: set[Var]) -> Part:
+    """A part as a block over those iteration variables that it uses, under what is known of them before the loop."""
+    iters = tuple(replace(i, kind=IterKind.SPATIAL) for i in node.iters if i.var in free_vars(value))
+    kept = both(*(c for c in conjuncts(node.predicate) if not free_vars(c) & inside))
+    return Part(value, replace(node, iters=iters, init=None, predicate=kept))
+
+
+def why_not_computable(part: Part, outer: Sequence[For]) -> str | None:
+    """Why a part may not be computed before the loop, None where it may."""
+    probe = Buffer("part", (), part.value.dtype, Scope.REGISTER)
+    block = replace(part.block, body=Store(probe, (), part.value))
+    for finding in domain_findings(Nest.of(block, tuple(outer))):
+        return finding.what
+    known = bounds_of(outer)
+    bindings = {i.var: i.binding for i in part.block.iters}
+    for e in walk(part.value):
+        if isinstance(e, Binary) and e.op in ("floordiv", "mod") and e.dtype.is_int:
+            divisor = substitute(e.b, bindings)
+            safe = bool(divisor.value) if isinstance(divisor, Const) else (
+                e.dtype is int64 and non_negative(divisor - 1, known)
+            )
+            if not safe:
+                return f"it may divide by 0 where the loop does not run: {e}"
+    return None
+
+
+def _stored(part: Part, label: str, target: Load, used: set[str]) -> Block:
+    """The part's block, which stores it, under names of its own."""
+    names = {i.var: Var(claimed(f"{i.var.name}_h", used)) for i in part.block.iters}
+    iters = tuple(replace(i, var=names[i.var]) for i in part.block.iters)
+    store = Store(target.buffer, target.indices, substitute(part.value, dict(names)))
+    return Block(label, iters, store, None, part.block.predicate)
+
+
+def _reading(node: Block, made: Mapping[Expr, Load]) -> Block:
+    """The block with parts of its value read from buffers."""
+
+    def visit(e: Expr) -> Expr:
+        if e in made:
+            return made[e]
+        if isinstance(e, Load):
+            return e
+        if isinstance(e, Select):
+            return Select(visit(e.cond), e.a, e.b)
+        old = e.children()
+        new = tuple(visit(c) for c in old)
+        return e if all(a is b for a, b in zip(old, new, strict=True)) else e.rebuild(new)
+
+    return replace(node, body=Store(node.body.buffer, node.body.indices, visit(node.body.value)))

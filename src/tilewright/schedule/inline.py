@@ -1,0 +1,116 @@
+"""The primitive that makes element-wise producers disappear into their readers: inline."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Load, Var, free_vars
+from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
+from tilewright.loops.access import reads
+from tilewright.loops.hints import without_stale_hints
+from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
+from tilewright.loops.nest import Nest
+from tilewright.loops.verify import domain_findings
+from tilewright.schedule.legality import check_inputs_final, check_only_writer
+from tilewright.schedule.region import check_domain
+from tilewright.schedule.tree import (
+    find_block,
+    map_blocks,
+    map_store,
+    spatial_vars,
+    with_replaced,
+)
+
+
+def inline(func: Func, block: str) -> Func:
+    """Substitutes an element-wise producer into all its readers; its block and its buffer disappear.
+
+    Equation: from B[v] = f(v) follows B[e] = f(e) wherever B[e] is read. What several readers need is computed several
+    times.
+
+    Legality: the block has no reductions; it alone writes an internal buffer, at distinct plain iteration variables;
+    its predicate guards tails only; somebody reads the buffer; nothing that the block reads is written between its
+    place and the end of its last reader's nest; what it reads is in bounds wherever it is read now.
+
+        for i: block P: B[i] = exp(A[i])
+        for j: block Q: C[j] = B[j + 1] * 2    ->    for j: block Q: C[j] = exp(A[j + 1]) * 2
+
+    Known as compute_inline in Halide and TVM, inline_assign in Exo.
+    """
+    node, around = find_block(func, block)
+    place = f"inline of {block!r}"
+    buffer = check_inlinable(func, node, around, place)
+    readers = [b.name for b in blocks(func.body) if b is not node and buffer in reads(b)]
+    check_readers(func, node, readers, place)
+
+    def value(load: Load) -> Expr:
+        if load.buffer != buffer:
+            return load
+        return substitute(node.body.value, _where(node, load.indices))
+
+    rest = with_replaced(func, node, None)
+    body = map_blocks(rest.body, lambda b: _with_loads(b, value) if b.name in readers else b)
+    result = without_stale_hints(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != buffer)))
+    check_in_bounds(result, readers, place)
+    return result
+
+
+def _where(node: Block, indices: tuple[Expr, ...]) -> Mapping[Var, Expr]:
+    """The iteration variables at which a block writes an element."""
+    return {v: i for v, i in zip(node.body.indices, indices, strict=True) if isinstance(v, Var)}
+
+
+def _with_loads(block: Block, value: Callable[[Load], Expr]) -> Block:
+    def changed(e: Expr) -> Expr:
+        return replace_loads(e, value)
+
+    init = None if block.init is None else map_store(block.init, changed)
+    return replace(block, body=map_store(block.body, changed), init=init)
+
+
+def check_inlinable(func: Func, node: Block, around: Sequence[For], place: str) -> Buffer:
+    """The block is element-wise, alone writes an internal buffer at plain variables, and needs none of its loops."""
+    check_elementwise(node, place, "use compute_at to run it in a loop of its readers")
+    buffer = node.body.buffer
+    if buffer not in func.allocs:
+        raise ScheduleError(f"it writes {buffer.name!r}, which is not internal", where=place)
+    check_only_writer(func, node, place)
+    check_plain(node, place)
+    check_domain(node, around, place)
+    return buffer
+
+
+def check_elementwise(node: Block, place: str, hint: str) -> None:
+    """The block has no reductions."""
+    reduced = [i.var.name for i in node.iters if i.kind is IterKind.REDUCE]
+    if reduced:
+        raise ScheduleError(f"block {node.name!r} reduces over {reduced[0]!r}", where=place, hint=hint)
+    if node.init is not None or node.body.buffer in reads(node):
+        what = f"block {node.name!r} uses what is in {node.body.buffer.name!r} already"
+        raise ScheduleError(what, where=place, hint=hint)
+
+
+def check_plain(node: Block, place: str) -> None:
+    """The block writes at distinct plain iteration variables, and those are all that its value depends on."""
+    indices, spatial = node.body.indices, spatial_vars(node)
+    used = [v for v in spatial if v in free_vars(node.body.value)]
+    if not all(i in spatial for i in indices) or len(set(indices)) != len(indices) or not set(used) <= set(indices):
+        raise ScheduleError(f"block {node.name!r} does not write at its plain iteration variables", where=place)
+
+
+def check_readers(func: Func, node: Block, readers: Sequence[str], place: str) -> None:
+    """Somebody reads what the block writes, and the block's own inputs do not change until then."""
+    if not readers:
+        raise ScheduleError(f"nothing reads {node.body.buffer.name!r}", where=place)
+    for name in readers:
+        check_inputs_final(func, node, find_block(func, name)[0], place)
+
+
+def check_in_bounds(func: Func, names: Sequence[str], place: str) -> None:
+    """The verifier can prove that all accesses of some blocks stay inside of their buffers."""
+    for s, around in walk(func.body):
+        if isinstance(s, Block) and s.name in names:
+            for finding in domain_findings(Nest.of(s, around)):
+                raise ScheduleError(f"{finding.where}: {finding.what}", where=place)

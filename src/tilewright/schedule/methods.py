@@ -1,0 +1,261 @@
+"""The primitives as methods, with the arguments' names of the primitives; what each does is said there in full.
+
+Methods answer with the names of what is new: loops, blocks or buffers. Names that are not given are chosen and
+recorded, so that the later steps of a trace find them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Expr
+from tilewright.layout.layout import Layout
+from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
+from tilewright.schedule.changes import New
+from tilewright.schedule.tails import Tail
+from tilewright.schedule.tree import find_block
+
+if TYPE_CHECKING:
+    from tilewright.schedule.trace import Step
+
+WholeTail = Literal[Tail.GUARD, Tail.MASK, Tail.SHIFT_INWARDS, Tail.PAD, "guard", "mask", "shift_inwards", "pad"]
+"""Tails that leave two loops, not three."""
+
+
+class Primitives(ABC):
+    """Every primitive as a method; `Schedule` says what applying and recording is."""
+
+    func: Func
+
+    @abstractmethod
+    def do(self, primitive: str, *args: object, **named: object) -> None:
+        """Applies a primitive by name and records it."""
+
+    @abstractmethod
+    def _try(self, primitive: str, *args: object) -> "tuple[Step, Func]":
+        """A step and the function after it, not recorded."""
+
+    # What there is
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of all blocks, in the order of execution."""
+        return tuple(b.name for b in blocks(self.func.body))
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The names of the internal buffers."""
+        return tuple(b.name for b in self.func.allocs)
+
+    def loops(self, block: str | None = None) -> tuple[str, ...]:
+        """The names of the loops around a block, outermost first; of all loops where none is given."""
+        if block is not None:
+            return tuple(x.var.name for x in find_block(self.func, block)[1])
+        return tuple(s.var.name for s, _ in walk(self.func.body) if isinstance(s, For))
+
+    def writers(self, buffer: str) -> tuple[str, ...]:
+        """The names of the blocks that write a buffer."""
+        return tuple(b.name for b in blocks(self.func.body) if b.body.buffer.name == buffer)
+
+    # Shapes of loops
+
+    @overload
+    def split(
+        self, loop: str, factor: int, names: Sequence[str] | None = None, tail: WholeTail = Tail.GUARD
+    ) -> tuple[str, str]: ...
+    @overload
+    def split(
+        self, loop: str, factor: int, names: Sequence[str] | None = None, *, tail: Tail | str
+    ) -> tuple[str, ...]: ...
+    def split(
+        self, loop: str, factor: int, names: Sequence[str] | None = None, tail: Tail | str = Tail.GUARD
+    ) -> tuple[str, ...]:
+        """Splits a loop into tiles of `factor` iterations. Answers with the outer and the inner loop and, where the
+        tail is a remainder that exists, its loop. See `schedule.loops.split` and `schedule.tails.Tail`."""
+        wanted = 3 if tail == Tail.REMAINDER else 2
+        return self._naming(lambda new: new.loops[:wanted], "split", loop, factor, names, tail)
+
+    def split_parts(self, loop: str, parts: int, names: Sequence[str] | None = None) -> tuple[str, str]:
+        """Splits a loop into a number of parts. Answers with the outer and the inner loop. See
+        `schedule.loops.split_parts`."""
+        outer, inner = self._naming(lambda new: new.loops[:2], "split_parts", loop, parts, names)
+        return outer, inner
+
+    def tile(
+        self,
+        loops: Sequence[str],
+        factors: Sequence[int],
+        names: Sequence[str] | None = None,
+        tail: Tail | str = Tail.GUARD,
+    ) -> tuple[str, ...]:
+        """Splits every loop of a perfect nest. Answers with the loops over tiles, then those inside a tile. See
+        `schedule.tile.tile`."""
+        return self._naming(lambda new: new.loops[: 2 * len(loops)], "tile", loops, factors, names, tail)
+
+    def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
+        """Makes one loop of two directly nested ones. Answers with its name. See `schedule.loops.fuse`."""
+        return self._named(lambda new: new.loops, "fuse", outer, inner, name)
+
+    def reorder(self, order: Sequence[str]) -> None:
+        """Puts loops of one perfect nest into the given order. See `schedule.loops.reorder`."""
+        self.do("reorder", order)
+
+    def peel(self, loop: str, at: Expr | int | str) -> str:
+        """Cuts a loop's range in two. Answers with the loop over the second part. See `schedule.loops.peel`."""
+        return self._made("peel", loop, at).loops[0]
+
+    # How loops run
+
+    def parallel(self, loop: str) -> None:
+        """Runs the iterations of a loop on several threads. See `schedule.kinds.parallel`."""
+        self.do("parallel", loop)
+
+    def vectorize(self, loop: str) -> None:
+        """Runs the iterations of a loop in the lanes of vectors. See `schedule.kinds.vectorize`."""
+        self.do("vectorize", loop)
+
+    def unroll(self, loop: str) -> None:
+        """Writes out the iterations of a loop. See `schedule.kinds.unroll`."""
+        self.do("unroll", loop)
+
+    def bind(self, loop: str, axis: LoopKind | str) -> None:
+        """Runs the iterations of a loop along an axis of a GPU, such as "thread_x". See `schedule.kinds.bind`."""
+        self.do("bind", loop, axis)
+
+    def virtual_thread(self, loop: str) -> None:
+        """Interleaves the iterations of a loop. See `schedule.kinds.virtual_thread`."""
+        self.do("virtual_thread", loop)
+
+    # Where values are kept
+
+    def set_scope(self, buffer: str, scope: Scope | str) -> None:
+        """Moves an internal buffer to "memory", "stack" or "register". See `schedule.staging.set_scope`."""
+        self.do("set_scope", buffer, scope)
+
+    def cache_read(
+        self,
+        block: str,
+        buffer: str,
+        name: str | None = None,
+        scope: Scope | str = Scope.MEMORY,
+        layout: Layout | None = None,
+    ) -> str:
+        """Lets a block read a copy of an operand. Answers with the copy, which the block `<copy>_read` makes. See
+        `schedule.cache.cache_read`."""
+        return self._named(lambda new: new.buffers, "cache_read", block, buffer, name, scope, layout)
+
+    def cache_write(
+        self,
+        block: str,
+        name: str | None = None,
+        scope: Scope | str = Scope.MEMORY,
+        layout: Layout | None = None,
+    ) -> str:
+        """Lets a block write an internal buffer, which the block `<block>_write` copies. Answers with the buffer. See
+        `schedule.cache.cache_write`."""
+        return self._named(lambda new: new.buffers, "cache_write", block, name, scope, layout)
+
+    def pack(self, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> str:
+        """Lets a block read an operand from a copy in tiles. Answers with the copy, which the block `<copy>_pack`
+        makes. See `schedule.cache.pack`."""
+        return self._named(lambda new: new.buffers, "pack", block, buffer, dim, factor, name)
+
+    def transform_layout(self, buffer: str, layout: Layout) -> tuple[str, ...]:
+        """Stores an internal buffer in another layout. Answers with the new loops of the block that writes it. See
+        `schedule.relayout.transform_layout`."""
+        return self._made("transform_layout", buffer, layout).loops
+
+    def store_at(self, buffer: str, loop: str) -> None:
+        """Shrinks an internal buffer to what one iteration of a loop touches. See `schedule.store_at.store_at`."""
+        self.do("store_at", buffer, loop)
+
+    def pad_storage(self, buffer: str, dim: int, multiple: int = 1, extra: int = 0) -> None:
+        """Makes a dimension of an internal buffer longer than it needs to be. See `schedule.staging.pad_storage`."""
+        self.do("pad_storage", buffer, dim, multiple, extra)
+
+    def clone_producer(self, block: str, consumer: str) -> str:
+        """Gives one consumer a producer of its own. Answers with the new block. See
+        `schedule.staging.clone_producer`."""
+        return self._made("clone_producer", block, consumer).blocks[0]
+
+    def prefetch(self, loop: str, buffer: str, distance: int) -> None:
+        """Asks for what a loop reads some iterations before it does. See `schedule.prefetch.prefetch`."""
+        self.do("prefetch", loop, buffer, distance)
+
+    # Where values are computed
+
+    def compute_at(self, block: str, loop: str) -> tuple[str, ...]:
+        """Computes what a loop's iteration needs of a block inside that iteration. Answers with the block's new loops.
+        See `schedule.compute_at.compute_at`."""
+        return self._made("compute_at", block, loop).loops
+
+    def reverse_compute_at(self, block: str, loop: str) -> tuple[str, ...]:
+        """Moves a consumer to the end of a loop of its producers. Answers with the block's new loops. See
+        `schedule.reverse_compute_at.reverse_compute_at`."""
+        return self._made("reverse_compute_at", block, loop).loops
+
+    def inline(self, block: str) -> None:
+        """Substitutes an element-wise producer into all its readers. See `schedule.inline.inline`."""
+        self.do("inline", block)
+
+    def reverse_inline(self, block: str) -> None:
+        """Folds an element-wise consumer into its producer. See `schedule.reverse_inline.reverse_inline`."""
+        self.do("reverse_inline", block)
+
+    def hoist(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
+        """Computes once what does not change while a loop runs. Answers with the new buffers. See
+        `schedule.hoist.hoist`."""
+        return self._made("hoist", block, loop, name).buffers
+
+    # Reductions
+
+    def decompose_reduction(self, block: str, loop: str) -> str:
+        """Moves the initialisation of a reduction before a loop. Answers with the block that initialises. See
+        `schedule.reduction.decompose_reduction`."""
+        return self._made("decompose_reduction", block, loop).blocks[0]
+
+    def rfactor(self, block: str, axis: int, factor: int, name: str | None = None) -> str:
+        """Reduces in two levels. Answers with the buffer of partial results. See `schedule.reduction.rfactor`."""
+        return self._named(lambda new: new.buffers, "rfactor", block, axis, factor, name)
+
+    def rolling_update(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
+        """Fuses a sum into the loop of a reduction that it depends on, correcting it as that goes on. Answers with the
+        new blocks. See `schedule.rolling.rolling_update`."""
+        return self._made("rolling_update", block, loop, name).blocks
+
+    # How names are found and recorded
+
+    @abstractmethod
+    def _record(self, step: "Step", func: Func) -> None:
+        """Takes a step that was tried."""
+
+    def _made(self, primitive: str, *args: object) -> New:
+        """Applies and records a primitive; the names that it brought."""
+        step, func = self._try(primitive, *args)
+        new = New.between(self.func, func)
+        self._record(step, func)
+        return new
+
+    def _naming(self, pick: Callable[[New], tuple[str, ...]], primitive: str, *args: object) -> tuple[str, ...]:
+        """Applies a primitive that takes `names` and records it with those that were chosen."""
+        step, func = self._try(primitive, *args)
+        given = step.arguments.get("names")
+        if given is not None:
+            self._record(step, func)
+            return tuple(n for n in given if n in self.loops())
+        chosen = pick(New.between(self.func, func))
+        self._record(_with(step, "names", chosen), func)
+        return chosen
+
+    def _named(self, pick: Callable[[New], tuple[str, ...]], primitive: str, *args: object) -> str:
+        """Applies a primitive that takes a `name` and records it with the one that was chosen."""
+        step, func = self._try(primitive, *args)
+        given = step.arguments.get("name")
+        chosen = pick(New.between(self.func, func))[0] if given is None else given
+        self._record(_with(step, "name", chosen), func)
+        return chosen
+
+
+def _with(step: "Step", name: str, value: Any) -> "Step":
+    return type(step).of(step.primitive, **{**step.arguments, name: value})

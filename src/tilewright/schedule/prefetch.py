@@ -1,0 +1,144 @@
+"""The primitive that asks for data ahead of its use: prefetch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.bounds import Bounds, interval
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import Const, Expr, Load, const
+from tilewright.expr.simplify import simplify, substitute
+from tilewright.loops.access import Region, accesses, regions
+from tilewright.loops.hints import unsafe
+from tilewright.loops.ir import Block, For, Func, LoopKind, walk
+from tilewright.schedule.tree import bounds_of, find_loop, with_replaced
+
+LINE = 64
+"""Bytes of a cache line on the machines that we generate code for."""
+
+MAX_LINES = 16
+"""Lines that one iteration asks for at most: caches work on about as many misses at once."""
+
+MAX_DISTANCE = 256
+"""Iterations ahead at most; what is asked for earlier is gone again when it is read."""
+
+
+def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
+    """While a loop runs, brings what the iteration `distance` steps later touches of a buffer to the cache.
+
+    One hint per cache line of the region that an iteration touches, row after row, `MAX_LINES` at most; a size that is
+    not a literal counts with its least value. Hints have no meaning: the last iterations ask for lines behind the data.
+
+    Legality: the loop is not vectorized; the buffer is in memory, and a block inside the loop touches it at indices
+    that depend on the loop, but not on data; `1 <= distance <= MAX_DISTANCE`; addresses do not overflow.
+
+        for i in serial(N):            for i in serial(N) prefetching A[i + 4, 0], A[i + 4, 16]:
+            for j in serial(32):  ->       for j in serial(32):
+                .. A[i, j] ..                  .. A[i, j] ..
+
+    Known as prefetch in Halide and TVM.
+    """
+    node, around = find_loop(func, loop)
+    place = f"prefetch of {buffer!r} in loop {loop!r}"
+    check_loop(node, distance, place)
+    known = bounds_of((*around, node))
+    touched = touched_regions(node, check_buffer(func, buffer, place), known, place)
+    hints = list(dict.fromkeys(hint for r in touched for hint in lines(r, known)))[:MAX_LINES]
+    later = {node.var: node.var + distance}
+    ahead = [Load(h.buffer, tuple(substitute(i, later) for i in h.indices)) for h in hints]
+    check_addresses(ahead, known, place)
+    return with_replaced(func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *ahead)))))
+
+
+def check_loop(node: For, distance: int, place: str) -> None:
+    """The loop has iterations one after the other, of which one `distance` ahead can be meant."""
+    if node.kind is LoopKind.VECTORIZED:
+        raise ScheduleError("the loop is vectorized: its iterations run at once", where=place)
+    if not 1 <= distance <= MAX_DISTANCE:
+        raise ScheduleError(f"expected a distance in 1..{MAX_DISTANCE}, got {distance}", where=place)
+
+
+def check_buffer(func: Func, name: str, place: str) -> Buffer:
+    """The buffer of that name exists and is in memory."""
+    found = {b.name: b for b in (*func.params, *func.allocs)}.get(name)
+    if found is None:
+        raise ScheduleError(f"there is no buffer {name!r}", where=place)
+    if found.scope is not Scope.MEMORY:
+        raise ScheduleError(f"it is in scope {found.scope}, near the processor already", where=place)
+    return found
+
+
+def touched_regions(node: For, buffer: Buffer, known: Bounds, place: str) -> list[Region]:
+    """What one iteration of the loop reads or writes of a buffer; what does not move with the loop is left out."""
+    found: dict[Region, None] = {}
+    for b, inner in walk(node.body):
+        if isinstance(b, Block):
+            mine = [a for a in accesses(b) if a.buffer == buffer]
+            found.update(dict.fromkeys(regions(mine, b, inner, known)))
+    if not found:
+        raise ScheduleError(f"no block inside touches {buffer.name!r}", where=place)
+    later = {node.var: node.var + 1}
+    moving = [r for r in found if any(substitute(first, later) is not first for first, _ in r.ranges)]
+    if not moving:
+        raise ScheduleError(
+            f"which elements of {buffer.name!r} an iteration touches does not follow from {node.var.name!r}",
+            where=place,
+        )
+    return moving
+
+
+def check_addresses(hints: Sequence[Load], known: Bounds, place: str) -> None:
+    """The addresses can be computed without reading memory and without overflow."""
+    for hint in hints:
+        problem = unsafe(hint, known)
+        if problem is not None:
+            raise ScheduleError(f"{hint}: {problem}", where=place)
+
+
+def lines(region: Region, known: Bounds) -> Iterator[Load]:
+    """One element of every cache line of a region, row after row."""
+    step = max(1, LINE // region.buffer.dtype.bytes)
+    starts = [first for first, _ in region.ranges]
+    counts = [_least(simplify(last - first + 1, known), known) for first, last in region.ranges]
+    inner = _contiguous(region, counts)
+    yield from _points(region.buffer, starts, counts, inner, step)
+
+
+def _least(size: Expr, known: Bounds) -> int:
+    """A literal size, or the least value of another one, but at least 1."""
+    if isinstance(size, Const):
+        return int(size.value)
+    return max(1, interval(size, known)[0] or 1)
+
+
+def _contiguous(region: Region, counts: Sequence[int]) -> int:
+    """The first of the innermost dimensions that make one run of elements: those behind it are touched whole."""
+    k = max(0, len(counts) - 1)
+    while k > 0 and region.ranges[k][0] is const(0) and region.buffer.shape[k] is const(counts[k]):
+        k -= 1
+    return k
+
+
+def _points(
+    buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int
+) -> Iterator[Load]:
+    """Elements `step` apart in every run of dimensions `inner` and following, for every index of those before."""
+    run = 1
+    for n in counts[inner:]:
+        run *= n
+    rows = 1
+    for n in counts[:inner]:
+        rows *= n
+    for row in range(min(rows, MAX_LINES)):
+        for position in range(0, min(run, MAX_LINES * step), step):
+            at = (*_digits(row, counts[:inner]), *_digits(position, counts[inner:]))
+            yield Load(buffer, tuple(first + k for first, k in zip(starts, at, strict=True)))
+
+
+def _digits(position: int, counts: Sequence[int]) -> tuple[int, ...]:
+    """The indices of an element of a row-major box."""
+    found: list[int] = []
+    for n in reversed(counts):
+        found.append(position % n)
+        position //= n
+    return tuple(reversed(found))

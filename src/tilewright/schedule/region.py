@@ -1,0 +1,183 @@
+"""Regions: the box of a buffer that one iteration of a loop touches, and nests of a block over such a box."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.bounds import Bounds
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Const, Expr, Var, both, conjuncts, const, free_vars, loads
+from tilewright.expr.prover import at_most, prove
+from tilewright.expr.simplify import simplify, substitute
+from tilewright.loops.access import accesses
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, walk
+from tilewright.schedule.tree import bounds_of, claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is touched of one dimension of a buffer.
+
+    Attributes:
+        start, size: the elements of one iteration of the loop.
+        first, end: those of all iterations of it and of the loops around it; None where that is not known.
+    """
+
+    start: Expr
+    size: Expr
+    first: Expr | None
+    end: Expr | None
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one element, so that the dimension disappears."""
+        return isinstance(self.size, Const) and self.size.value == 1
+
+
+def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writes_only: bool = False) -> list[Span]:
+    """What one iteration of the last of `loops` touches of a buffer, per dimension: a box around all accesses.
+
+    Raises:
+        ScheduleError: nothing touches it, or the box has no start or size that is known without data.
+    """
+    found: dict[tuple[tuple[Expr, tuple[Expr, Expr]], ...], None] = {}
+    for b, inner in walk(loops[-1].body):
+        if not isinstance(b, Block):
+            continue
+        bindings = {i.var: i.binding for i in b.iters}
+        known = bounds_of((*loops, *inner))  # parts of a split index (x // 4, x % 4) become loop variables
+        for a in accesses(b):
+            if a.buffer == buffer and (a.write or not writes_only):
+                indices = (substitute(i, bindings, known) for i in a.indices)
+                found[tuple((i, _extremes(i, inner, loops, place)) for i in indices)] = None
+    if not found:
+        verb = "writes" if writes_only else "reads"
+        raise ScheduleError(f"nothing inside the loop {verb} {buffer.name!r}", where=place)
+    return [_union(list(parts), buffer, loops, func, place) for parts in zip(*found, strict=True)]
+
+
+def span_of(index: Expr, inner: Sequence[For], loops: Sequence[For], func: Func, place: str) -> Span:
+    """The values of an index in one iteration of the last of `loops`, in which the loops `inner` run."""
+    low, high = _extremes(index, inner, loops, place)
+    return _span(low, high, f"index {index} takes", loops, func, place)
+
+
+def _union(
+    parts: Sequence[tuple[Expr, tuple[Expr, Expr]]], buffer: Buffer, loops: Sequence[For], func: Func, place: str
+) -> Span:
+    """The span of one dimension around several indices, of which each is given with its least and largest value."""
+    known = bounds_of(loops)
+    lows, highs = zip(*(ends for _, ends in parts), strict=True)
+    low = next((a for a in lows if all(at_most(a, b, known) for b in lows)), None)
+    high = next((a for a in highs if all(at_most(b, a, known) for b in highs)), None)
+    indices = list(dict.fromkeys(str(index) for index, _ in parts))
+    if low is None or high is None:
+        shown = " and ".join(indices)
+        what = f"accesses need different regions of {buffer.name!r}: it is not known which of {shown} is larger"
+        raise ScheduleError(what, where=place, hint="move the producer into a loop further outside")
+    verb = f"index {indices[0]} takes" if len(indices) == 1 else f"indices {', '.join(indices)} take"
+    return _span(low, high, verb, loops, func, place)
+
+
+def _extremes(index: Expr, inner: Sequence[For], outer: Sequence[For], place: str) -> tuple[Expr, Expr]:
+    """The least and the largest value of `index` while the inner loops run."""
+    if loads(index):
+        raise ScheduleError(f"index {index} depends on data", where=place)
+    low, high = index, index
+    for k in range(len(inner) - 1, -1, -1):
+        ends = _ends(low, high, inner[k], bounds_of((*outer, *inner[:k])))
+        if ends is None:
+            raise ScheduleError(f"index {index} is not monotonic in loop {inner[k].var.name!r}", where=place)
+        low, high = ends
+    return low, high
+
+
+def _span(low: Expr, high: Expr, what: str, outer: Sequence[For], func: Func, place: str) -> Span:
+    """All values from `low` to `high`; their number does not depend on loops."""
+    size = simplify(high - low + 1, bounds_of(outer))
+    moving = free_vars(size) - set(func.symbols)
+    if moving:
+        raise ScheduleError(f"{what} {size} values, which depends on {min(v.name for v in moving)!r}", where=place)
+    if not prove(size >= 0):
+        raise ScheduleError(f"{what} {size} values, which may be less than 0", where=place)
+    first: Expr | None = low
+    last: Expr | None = high
+    for k in range(len(outer) - 1, -1, -1):
+        known = bounds_of(outer[:k])
+        first = None if first is None else (_ends(first, first, outer[k], known) or (None, None))[0]
+        last = None if last is None else (_ends(last, last, outer[k], known) or (None, None))[1]
+    return Span(low, size, first, None if last is None else last + 1)
+
+
+def _ends(low: Expr, high: Expr, loop: For, outside: Bounds) -> tuple[Expr, Expr] | None:
+    """The least value of `low` and the largest of `high` while a loop runs; None where they are not monotonic in it."""
+    known = outside.with_loop(loop.var, loop.extent)
+    last = loop.extent - 1
+    found: list[Expr] = []
+    for e, at_first, at_last in ((low, const(0), last), (high, last, const(0))):
+        if loop.var not in free_vars(e):
+            found.append(e)
+            continue
+        step = substitute(e, {loop.var: loop.var + 1}) - e
+        if prove(step >= 0, known):
+            found.append(substitute(e, {loop.var: at_first}))
+        elif prove(step <= 0, known):
+            found.append(substitute(e, {loop.var: at_last}))
+        else:
+            return None
+    return found[0], found[1]
+
+
+def over_region(
+    node: Block, spans: Mapping[Var, Span], known: Bounds, used: set[str]
+) -> tuple[Block, tuple[For, ...], Bounds]:
+    """A block over a part of its domain: with bindings to new loops over the sizes of the part, spatial ones outside.
+
+    Args:
+        node: the block.
+        spans: the part, per iteration variable; variables that are not in it keep their whole domain.
+        known: what the loops around say.
+        used: names; those of the new loops are added.
+
+    Returns:
+        The block, guarded where the part may leave its domain; the loops, outermost first, whose bodies mean nothing
+        yet; what is known inside of them.
+    """
+    spatial: list[For] = []
+    reduced: list[For] = []
+    iters: list[BlockIter] = []
+    guards: list[Expr] = []
+    for i in node.iters:
+        span = spans.get(i.var) or Span(const(0), i.extent, None, None)
+        binding = span.start
+        if not (i.var in spans and span.single):
+            loop = For(Var(claimed(f"{i.var.name}_t", used)), span.size, LoopKind.SERIAL, node)
+            (spatial if i.kind is IterKind.SPATIAL else reduced).append(loop)
+            known = known.with_loop(loop.var, loop.extent)
+            binding = binding + loop.var
+        if i.var in spans:
+            guards += [c for c in (binding >= 0, binding < i.extent) if not prove(c, known)]
+        iters.append(replace(i, binding=binding))
+    return replace(node, iters=tuple(iters), predicate=both(*guards)), (*spatial, *reduced), known
+
+
+def nested(loops: Sequence[For], body: Stmt) -> Stmt:
+    """A statement inside of loops, outermost first, in place of their bodies."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
+def check_domain(node: Block, around: Sequence[For], place: str) -> None:
+    """The block's predicate only keeps it in its domain, and its body uses no loop, so that both can be dropped."""
+    known = bounds_of(around)
+    for i in node.iters:
+        known = known.assuming(both(i.binding >= 0, i.binding < i.extent))
+    for c in conjuncts(node.predicate):
+        if not prove(c, known):
+            raise ScheduleError(f"its predicate {c} does more than guard a tail", where=place)
+    stores = (node.body,) if node.init is None else (node.body, node.init)
+    used = {v for s in stores for e in (*s.indices, s.value) for v in free_vars(e)}
+    for x in around:
+        if x.var in used:
+            raise ScheduleError(f"it uses elements by their position relative to loop {x.var.name!r}", where=place)

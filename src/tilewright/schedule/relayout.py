@@ -1,0 +1,220 @@
+"""The primitive that stores an internal buffer in another layout: transform_layout."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.bounds import Bounds
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import TRUE, Const, Expr, Load, Var, const, select
+from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
+from tilewright.layout.layout import Layout
+from tilewright.layout.primitive import same
+from tilewright.layout.primitives import Fold, Reorder, Unfold
+from tilewright.loops.access import accesses
+from tilewright.loops.hints import without_stale_hints
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, walk
+from tilewright.loops.nest import Nest
+from tilewright.loops.verify import domain_findings
+from tilewright.schedule.legality import check_independent
+from tilewright.schedule.tree import (
+    bounds_of,
+    claimed,
+    find_alloc,
+    spatial_vars,
+    used_names,
+    with_buffer,
+    with_replaced,
+)
+
+
+def transform_layout(func: Func, buffer: str, layout: Layout) -> Func:
+    """Stores an internal buffer in another layout; every access goes to where the layout puts its element.
+
+    A nest that writes the whole buffer and was not scheduled yet is rebuilt over the physical dimensions, so that it
+    walks the memory in order: loops L' over the physical shape, the logical indices S^-1(L'). What the layout pads is
+    written with 0, or by a reduction not at all; what it repeats is computed for every copy. A nest that was scheduled
+    keeps its loops.
+
+    Equation: B'[S(i_0, ..)] = B[i_0, ..], where S is the layout's map from logical to physical indices.
+
+    Legality: the buffer is internal, of the layout's logical shape, and a literal one where it is in registers or on
+    the stack; the layout neither attaches other tensors nor drops all but one of several elements (`fold`); elements
+    that it repeats are all written by one nest that is rebuilt; accesses are proved to lie inside of the new shape.
+
+        alloc B: float32[32, 14]         alloc B: float32[14, 2, 16]      # split(0, (2, 16)), reorder((2, 0, 1))
+        for o, x:                   ->   for x, o_o, o_i:
+            block P: B[o, x] = f(o, x)       block P: B[x, o_o, o_i] = f(o_o*16 + o_i, x)
+        .. B[o, x] ..                    .. B[x, o // 16, o % 16] ..
+
+    Known as transform_layout in TVM, reorder_storage and fold_storage in Halide; ALT, Section 4.1 and 6.
+    """
+    old = find_alloc(func, buffer)
+    place = f"transform_layout of {buffer!r}"
+    check_layout(old, layout, place)
+    new = replace(old, shape=layout.physical_shape)
+    writer = whole_writer(func, old)
+    if writer is None:
+        check_single(func, old, layout, place)
+    else:
+        nest = writer[1][0] if writer[1] else writer[0]
+        func = with_replaced(func, nest, _rebuilt(func, *writer, new, layout))
+    rebuilt = None if writer is None else writer[0].name
+    body = _relaid(func.body, (), Change(old, new, layout, rebuilt))
+    allocs = tuple(new if a == old else a for a in func.allocs)
+    result = without_stale_hints(replace(func, allocs=allocs, body=body))
+    check_inside(result, new, place)
+    if not all(isinstance(p, Reorder) for p in layout.primitives):
+        check_independent(result, None, place)
+    return result
+
+
+def check_layout(buffer: Buffer, layout: Layout, place: str) -> None:
+    """The layout is one of this buffer alone, and every logical element has a place of its own."""
+    if len(layout.shape) != buffer.rank or not all(map(same, layout.shape, buffer.shape)):
+        shapes = (", ".join(map(str, s)) for s in (layout.shape, buffer.shape))
+        raise ScheduleError("the layout is of shape [{}], expected [{}]".format(*shapes), where=place)
+    if layout.attached:
+        raise ScheduleError(f"the layout attaches {layout.attached[0].other!r}, another tensor", where=place)
+    if any(isinstance(p, Fold) for p in layout.primitives):
+        raise ScheduleError("fold keeps one of several elements, which may differ", where=place)
+    if buffer.scope is not Scope.MEMORY and not all(isinstance(n, Const) for n in layout.physical_shape):
+        shown = ", ".join(map(str, layout.physical_shape))
+        raise ScheduleError(f"its shape ({shown}) is not literal, as scope {buffer.scope} needs it", where=place)
+
+
+def check_single(func: Func, buffer: Buffer, layout: Layout, place: str) -> None:
+    """Where no nest is rebuilt, every element has only one place."""
+    if any(isinstance(p, Unfold) for p in layout.primitives):
+        names = ", ".join(repr(b.name) for b in blocks(func.body) if b.body.buffer == buffer)
+        raise ScheduleError(
+            f"unfold repeats elements, but {names} can't be rebuilt to write them all",
+            where=place,
+            hint="transform the layout before the loops of the block that writes the buffer are changed",
+        )
+
+
+def check_inside(func: Func, buffer: Buffer, place: str) -> None:
+    """The verifier can prove that all accesses stay inside of the buffer."""
+    for s, around in walk(func.body):
+        if isinstance(s, Block) and any(a.buffer == buffer for a in accesses(s)):
+            for finding in domain_findings(Nest.of(s, around)):
+                raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+
+
+def whole_writer(func: Func, buffer: Buffer) -> tuple[Block, tuple[For, ...]] | None:
+    """The block that alone writes all of a buffer at its plain iteration variables, with its loops, as lowered: a
+    nest of its own, one serial loop per variable. None where there is none."""
+    found = [(s, around) for s, around in walk(func.body) if isinstance(s, Block) and s.body.buffer == buffer]
+    if len(found) != 1:
+        return None
+    node, around = found[0]
+    extents = tuple(i.extent for i in node.iters if i.kind is IterKind.SPATIAL)
+    whole = node.body.indices == spatial_vars(node) and len(extents) == buffer.rank and all(
+        map(same, extents, buffer.shape)
+    )
+    alone = len(blocks(around[0] if around else node)) == 1
+    others = any(a.buffer == buffer and a.indices != node.body.indices for a in accesses(node))
+    return found[0] if whole and alone and not others and is_as_lowered(node, around) else None
+
+
+def is_as_lowered(node: Block, around: Sequence[For]) -> bool:
+    """Whether every iteration variable of a block has a serial loop to itself, and there is nothing else."""
+    extents: dict[Expr, Expr] = {x.var: x.extent for x in around}
+    bindings = [i.binding for i in node.iters]
+    return (
+        node.predicate is TRUE
+        and all(x.kind is LoopKind.SERIAL for x in around)
+        and len(set(bindings)) == len(bindings) == len(around)
+        and all(b in extents for b in bindings)
+        and all(same(extents[i.binding], i.extent) for i in node.iters)
+    )
+
+
+def _rebuilt(func: Func, node: Block, around: Sequence[For], new: Buffer, layout: Layout) -> Stmt:
+    """The nest of a block over the physical dimensions of what it writes, then over its reductions."""
+    used = used_names(func) - {x.var.name for x in around} - {i.var.name for i in node.iters}
+    spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
+    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    kept = {x.var: x for x in around if any(i.binding is x.var for i in reduced)}
+    used |= {x.name for x in kept} | {i.var.name for i in reduced}
+    names = [i.binding.name for i in spatial if isinstance(i.binding, Var)]
+    loops, iters = physical_loops(layout, names, [i.var.name for i in spatial], used)
+    place = tuple(i.var for i in iters)
+    logical, exists = layout.backward(place, domain(iters))
+    mapping: dict[Var, Expr] = {i.var: e for i, e in zip(spatial, logical, strict=True)}
+    own_element = substitute(Load(node.body.buffer, node.body.indices), mapping)
+
+    def moved(e: Expr) -> Expr:
+        return replace_loads(substitute(e, mapping), lambda x: Load(new, place) if x is own_element else x)
+
+    value, where = moved(node.body.value), TRUE
+    if exists is not TRUE and (reduced or node.init is not None):
+        where = substitute(exists, {i.var: i.binding for i in iters})
+    elif exists is not TRUE:
+        value = select(exists, value, const(0, new.dtype))
+    init = None if node.init is None else Store(new, place, moved(node.init.value))
+    body: Stmt = Block(node.name, (*iters, *reduced), Store(new, place, value), init, where)
+    for x in reversed((*loops, *(x for x in around if x.var in kept))):
+        body = replace(x, body=body)
+    return body
+
+
+def physical_loops(
+    layout: Layout, names: Sequence[str], variables: Sequence[str], used: set[str]
+) -> tuple[list[For], list[BlockIter]]:
+    """A serial loop, without a body yet, and a spatial variable per physical dimension, named after the logical ones.
+    """
+    loops: list[For] = []
+    iters: list[BlockIter] = []
+    nothing = Seq(())
+    for loop, var, extent in zip(layout.rename(names), layout.rename(variables), layout.physical_shape, strict=True):
+        loops.append(For(Var(claimed(loop, used)), extent, LoopKind.SERIAL, nothing))
+        iters.append(BlockIter(Var(claimed(var, used)), extent, IterKind.SPATIAL, loops[-1].var))
+    return loops, iters
+
+
+def domain(iters: Sequence[BlockIter]) -> Bounds:
+    """What is known about iteration variables from their domains."""
+    known = Bounds()
+    for i in iters:
+        known = known.with_loop(i.var, i.extent)
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One buffer for another under a layout; `rebuilt` is the block that uses the new one already.
+
+    The buffers may be equal: a square matrix has the shape of its transpose.
+    """
+
+    old: Buffer
+    new: Buffer
+    layout: Layout
+    rebuilt: str | None = None
+
+
+def _relaid(s: Stmt, around: tuple[For, ...], change: Change) -> Stmt:
+    """`s` with all accesses to the old buffer in the new one."""
+    match s:
+        case For():
+            inner = (*around, s)
+            known, old = bounds_of(inner), change.old
+            hints = (Load(change.new, change.layout.forward(p.indices, known)) if p.buffer == old else p
+                     for p in s.prefetches)  # fmt: skip
+            return replace(s, body=_relaid(s.body, inner, change), prefetches=tuple(hints))
+        case Seq():
+            return Seq(tuple(_relaid(c, around, change) for c in s.stmts))
+        case Block():
+            return s if s.name == change.rebuilt else relaid_block(s, around, change)
+
+
+def relaid_block(node: Block, around: Sequence[For], change: Change) -> Block:
+    """A block whose accesses to the old buffer are in the new one, windows of its reductions in one tile."""
+    known = bounds_of(around)
+    for i in node.iters:
+        known = known.with_loop(i.var, i.extent)
+    window = frozenset(i.var for i in node.iters if i.kind is IterKind.REDUCE)
+    return with_buffer(node, change.old, change.new, lambda at: change.layout.forward(at, known, window))

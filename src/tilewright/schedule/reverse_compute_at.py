@@ -1,0 +1,82 @@
+"""The primitive that fuses consumers into producers: reverse_compute_at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import Var
+from tilewright.loops.access import accesses
+from tilewright.loops.ir import Block, For, Func, blocks, seq
+from tilewright.schedule.legality import check_counted_once, check_independent
+from tilewright.schedule.readiness import check_consumer, check_reached_once, check_ready
+from tilewright.schedule.region import Span, check_domain, nested, over_region, region
+from tilewright.schedule.tree import (
+    bounds_of,
+    find_block,
+    find_loop,
+    own_nest,
+    spatial_vars,
+    used_names,
+    with_replaced,
+)
+
+
+def reverse_compute_at(func: Func, block: str, loop: str) -> Func:
+    """Moves a consumer to the end of a loop of its producers, computing there what one iteration makes possible.
+
+    Equation: iteration x of the loop writes the box [start(x), start(x) + size) of each producer's buffer B; where the
+    consumer reads B at its spatial variable v, it runs for start(x) <= v < start(x) + size. Its other spatial loops and
+    its reductions stay whole; all are serial. Buffers keep their shapes; `store_at` shrinks them.
+
+    Legality: the consumer's nest holds only that block and comes after that of the loop; it alone writes its buffer,
+    its spatial variables are indices of what it writes, and nobody else uses that before; it reads a buffer that the
+    loop writes at a plain spatial variable; all elements that it reads are final there: the loop writes them in one
+    iteration only (so reductions of the producers lie inside of it), and nothing writes them later; it reaches every
+    point of its domain once; concurrent loops around the new place stay independent.
+
+        for i:                                   for i:
+            for k: block P: B[i] += A[i, k]          for k: block P: B[i] += A[i, k]
+        for j: block Q: C[j] = f(B[j])     ->        block Q(v = i): C[v] = f(B[v])
+
+    Known as reverse_compute_at in TVM, fuse in Exo.
+    """
+    node, around = find_block(func, block)
+    target, outer = find_loop(func, loop)
+    loops = (*outer, target)
+    place = f"reverse_compute_at of {block!r} in loop {loop!r}"
+    check_consumer(func, node, target, place)
+    nest = own_nest(node, around, "reverse_compute_at")
+    check_domain(node, around, place)
+    spans = check_part(func, node, loops, place)
+    moved, own, _ = over_region(node, spans, bounds_of(loops), used_names(func))
+    body = seq(target.body, nested(own, moved))
+    result = with_replaced(with_replaced(func, nest, None), target, replace(target, body=body))
+    check_ready(result, block, [x.var.name for x in loops], (), place)
+    check_reached_once(result, block, place)
+    check_counted_once(result, [moved], place)
+    check_independent(result, None, place)
+    return result
+
+
+def check_part(func: Func, node: Block, loops: Sequence[For], place: str) -> Mapping[Var, Span]:
+    """The part of the consumer's domain that one iteration of the last of `loops` makes possible, per spatial variable
+    that is an index of what the loop writes; several such buffers agree."""
+    written = {b.body.buffer for b in blocks(loops[-1])}
+    spans: dict[Var, Span] = {}
+    spatial = spatial_vars(node)
+    for a in accesses(node):
+        if a.write or a.buffer not in written or not any(i in spatial for i in a.indices):
+            continue
+        for index, span in zip(a.indices, region(func, a.buffer, loops, place, writes_only=True), strict=True):
+            if isinstance(index, Var) and index in spatial and spans.setdefault(index, span) != span:
+                other = spans[index]
+                what = (
+                    f"{index.name!r} would start at {other.start} with {other.size} values, "
+                    f"but for {a.buffer.name!r} at {span.start} with {span.size}"
+                )
+                raise ScheduleError(what, where=place)
+    if not spans:
+        names = ", ".join(sorted(repr(b.name) for b in written))
+        what = f"it reads nothing that the loop writes ({names}) at its plain spatial variables"
+        raise ScheduleError(what, where=place)
+    return spans

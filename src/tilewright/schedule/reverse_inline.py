@@ -1,0 +1,136 @@
+"""The primitive that folds an element-wise consumer into its producer: reverse_inline."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import Const, Expr, Var, const, loads
+from tilewright.expr.prover import prove
+from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
+from tilewright.loops.access import accesses, reads
+from tilewright.loops.hints import without_stale_hints
+from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
+from tilewright.schedule.inline import check_elementwise, check_in_bounds, check_plain
+from tilewright.schedule.legality import check_independent, check_only_writer
+from tilewright.schedule.readiness import check_own_elements, check_reached_once
+from tilewright.schedule.region import check_domain
+from tilewright.schedule.tree import (
+    find_block,
+    map_blocks,
+    map_store,
+    top_of,
+    top_statements,
+    with_replaced,
+)
+
+HINT = "use reverse_compute_at to run the consumer in a loop of its producer"
+
+
+def reverse_inline(func: Func, block: str) -> Func:
+    """Folds an element-wise consumer into its producer, which then writes what the consumer wrote; the consumer's
+    block and the buffer between the two disappear.
+
+    The producer keeps its name and its loops. It is the block that writes last what the consumer reads.
+
+    Equation: from B[v] = f(v) and C[g(w)] = h(B[w], w) follows C[g(v)] = h(f(v), v).
+
+    Legality: neither block has reductions; the producer alone writes an internal buffer, at distinct plain iteration
+    variables, all of it, and reaches every point of its domain once; the consumer alone reads that, every element at
+    one point of its own; it alone writes its buffer, every point another element; predicates guard tails only; the
+    consumer's other inputs are not written, and its buffer is not used, from the producer's nest to its own; concurrent
+    loops around the producer stay independent.
+
+        for i: block P: B[i] = A[i] * 2
+        for j: block Q: C[j] = B[j] + D[j]     ->    for i: block P: C[i] = A[i] * 2 + D[i]
+
+    Known as reverse_compute_inline in TVM.
+    """
+    node, around = find_block(func, block)
+    place = f"reverse_inline of {block!r}"
+    producer, loops = check_producer(func, node, place)
+    old = producer.body.buffer
+    check_consumer(func, node, around, place)
+    check_between(func, producer, node, place)
+    check_domain(producer, loops, place)
+    where = check_one_to_one(producer, node, place)
+
+    def folded(e: Expr) -> Expr:
+        return replace_loads(substitute(e, where), lambda x: producer.body.value if x.buffer == old else x)
+
+    rest = with_replaced(func, node, None)
+    changed = replace(producer, body=map_store(node.body, folded))
+    body = map_blocks(rest.body, lambda b: changed if b.name == producer.name else b)
+    result = without_stale_hints(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != old)))
+    check_in_bounds(result, [producer.name], place)
+    check_reached_once(result, producer.name, place)
+    check_independent(result, None, place)
+    return result
+
+
+def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[For, ...]]:
+    """The last block before the consumer that writes what it reads: element-wise, into an internal buffer of which it
+    is the only writer and the consumer the only reader."""
+    found: tuple[Block, tuple[For, ...]] | None = None
+    for s, around in walk(func.body):
+        if s is node:
+            break
+        if isinstance(s, Block) and s.body.buffer in reads(node):
+            found = s, around
+    if found is None:
+        raise ScheduleError("nothing before it writes what it reads", where=place)
+    producer, buffer = found[0], found[0].body.buffer
+    if buffer not in func.allocs:
+        raise ScheduleError(f"block {producer.name!r} writes {buffer.name!r}, which is not internal", where=place)
+    check_elementwise(producer, place, HINT)
+    check_only_writer(func, producer, place)
+    check_plain(producer, place)
+    for b in blocks(func.body):
+        if b is not node and buffer in reads(b):
+            raise ScheduleError(f"block {b.name!r} reads {buffer.name!r} too", where=place, hint=HINT)
+    return found
+
+
+def check_consumer(func: Func, node: Block, around: Sequence[For], place: str) -> None:
+    """The block is element-wise, every point writes another element, and it needs none of its loops."""
+    check_elementwise(node, place, "use inline to substitute its producer")
+    check_own_elements(func, node, place)
+    check_domain(node, around, place)
+
+
+def check_between(func: Func, producer: Block, node: Block, place: str) -> None:
+    """The consumer may run where the producer is: nobody changes its inputs or uses its buffer until its own nest."""
+    tops = top_statements(func)
+    start = next(k for k, s in enumerate(tops) if s is top_of(func, producer))
+    end = next(k for k, s in enumerate(tops) if s is top_of(func, node))
+    own = node.body.buffer
+    for b in (b for top in tops[start : end + 1] for b in blocks(top)):
+        if b is not node and any(a.buffer == own for a in accesses(b)):
+            raise ScheduleError(f"block {b.name!r} uses {own.name!r} before it", where=place)
+        if b is not node and b is not producer and b.body.buffer in reads(node):
+            raise ScheduleError(f"block {b.name!r} writes {b.body.buffer.name!r}, which it reads", where=place)
+
+
+def check_one_to_one(producer: Block, node: Block, place: str) -> Mapping[Var, Expr]:
+    """Every element of the producer's buffer is read at one point of the consumer: the consumer's variables in terms
+    of the producer's."""
+    buffer = producer.body.buffer
+    read = [x for x in loads(node.body.value) if x.buffer == buffer]
+    everywhere = [x for i in node.body.indices for x in loads(i) if x.buffer == buffer]
+    spatial = {i.var: i.extent for i in node.iters if i.kind is IterKind.SPATIAL}
+    if len(read) != 1 or everywhere or len(set(read[0].indices)) != buffer.rank:
+        raise ScheduleError(f"it does not read every element of {buffer.name!r} at one point", where=place, hint=HINT)
+    where: dict[Var, Expr] = {}
+    written = {i.var: i.extent for i in producer.iters}
+    for index, target, size in zip(read[0].indices, producer.body.indices, buffer.shape, strict=True):
+        whole = isinstance(target, Var) and prove(written[target].equals(size))
+        if not (isinstance(index, Var) and index in spatial and whole and prove(spatial[index].equals(size))):
+            what = f"it does not read {buffer.name!r}, all of it, at its plain iteration variables"
+            raise ScheduleError(what, where=place, hint=HINT)
+        where[index] = target
+    for var, extent in spatial.items():
+        if var not in where:
+            if not (isinstance(extent, Const) and extent.value == 1):
+                raise ScheduleError(f"it reads {buffer.name!r} again for every {var.name!r}", where=place, hint=HINT)
+            where[var] = const(0)
+    return where

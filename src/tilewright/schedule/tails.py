@@ -1,0 +1,271 @@
+"""What `split` does with the last tile where the factor does not divide the extent: the strategies and their checks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Binary, Expr, Var, both, ceildiv, free_vars, loads, minimum, walk
+from tilewright.expr.prover import prove
+from tilewright.expr.simplify import substitute
+from tilewright.loops.access import accesses, reads
+from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, blocks, seq
+from tilewright.loops.ir import walk as walk_stmt
+from tilewright.loops.nest import Nest
+from tilewright.loops.verify import domain_findings
+from tilewright.schedule.cut import copy_of
+from tilewright.schedule.kinds import vectorize
+from tilewright.schedule.legality import check_iterations_apart
+from tilewright.schedule.tree import bounds_of, loops_inside, map_blocks, substituted, with_new_buffer, with_replaced
+
+
+class Tail(StrEnum):
+    """What happens to the iterations beyond the last whole tile.
+
+    Attributes:
+        GUARD: every block inside gets a predicate `io*f + ii < N`. Always legal. Costs a comparison per iteration or,
+            where code generation can decide it for a whole tile, a second copy of the code. The default; right where
+            the extent is unknown and nothing else is known about the blocks.
+        MASK: like guard, but the inner loop is vectorized at once, so that the predicate becomes a mask of lanes.
+            Legal where `vectorize` is. Costs masked loads and stores, cheap on targets that have them, slow on others.
+            For the innermost loop of element-wise work.
+        REMAINDER: whole tiles first, then a copy of the loop over the N % f iterations that are left. Legal for every
+            loop that is not bound to an axis of a GPU. Costs code twice, but neither part asks anything. For tiles that
+            are worth optimizing on their own, as the remainder can be scheduled in another way.
+        SHIFT_INWARDS: the last tile starts at N - f and computes some iterations again. Legal where N >= f is known,
+            iterations are independent and each gives its result anew (no reduction over the loop, nothing added to
+            what is there); not under threads, where two would write one element. Costs the repeated iterations, at
+            most f - 1; all tiles are whole. For vectors over an extent that is long and known to be.
+        PAD: the domain grows to a multiple of the factor, and with it the internal buffers that the blocks write.
+            Legal where the blocks write internal buffers and all that they read lies in its buffer for the new
+            iterations too. Costs memory and the added iterations. For operands that are packed in whole tiles.
+    """
+
+    GUARD = "guard"
+    MASK = "mask"
+    REMAINDER = "remainder"
+    SHIFT_INWARDS = "shift_inwards"
+    PAD = "pad"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A loop about to become `count` tiles of `size` iterations.
+
+    Attributes:
+        func, loop, around: the loop in its function.
+        size: iterations of a tile.
+        names: of the outer and the inner loop, and of the loop of the remainder.
+        parts: the number of tiles, where that is given.
+    """
+
+    func: Func
+    loop: For
+    around: tuple[For, ...]
+    size: Expr
+    names: tuple[str, str, str]
+    parts: Expr | None = None
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"split of loop {self.loop.var.name!r}"
+
+    @property
+    def outer(self) -> Var:
+        """The variable that counts tiles."""
+        return Var(self.names[0])
+
+    @property
+    def inner(self) -> Var:
+        """The variable that counts inside a tile."""
+        return Var(self.names[1])
+
+    @property
+    def index(self) -> Expr:
+        """The old variable where tiles follow each other."""
+        return self.outer * self.size + self.inner
+
+    @property
+    def count(self) -> Expr:
+        """Tiles, the last one not necessarily whole."""
+        return ceildiv(self.loop.extent, self.size) if self.parts is None else self.parts
+
+    @property
+    def whole(self) -> bool:
+        """Whether all tiles are known to be whole."""
+        known = bounds_of(self.around).with_loop(self.outer, self.count).with_loop(self.inner, self.size)
+        return prove(self.index < self.loop.extent, known)
+
+    def nest(self, count: Expr, index: Expr) -> For:
+        """The two loops; the inner one of a loop on threads is serial."""
+        loop, kind, mapping = self.loop, self.loop.kind, {self.loop.var: index}
+        hints = loop.hints(lambda e: substitute(e, mapping))
+        inner = LoopKind.SERIAL if kind in THREADED else kind
+        return For(self.outer, count, kind, For(self.inner, self.size, inner, substituted(loop.body, mapping), hints))
+
+
+def plain(t: Tiling) -> Func:
+    """All tiles whole."""
+    return with_replaced(t.func, t.loop, t.nest(t.count, t.index))
+
+
+def guarded(t: Tiling) -> Func:
+    """See `Tail.GUARD`."""
+    inside = t.index < t.loop.extent
+    nest = map_blocks(t.nest(t.count, t.index), lambda b: replace(b, predicate=both(b.predicate, inside)))
+    return with_replaced(t.func, t.loop, nest)
+
+
+def masked(t: Tiling) -> Func:
+    """See `Tail.MASK`."""
+    return vectorize(plain(t) if t.whole else guarded(t), t.names[1])
+
+
+def remainder(t: Tiling) -> Func:
+    """See `Tail.REMAINDER`."""
+    check_remainder(t)
+    tiles = t.loop.extent // t.size
+    func, rest = copy_of(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.around, t.names[2])
+    return with_replaced(func, t.loop, seq(t.nest(tiles, t.index), rest))
+
+
+def check_remainder(t: Tiling) -> None:
+    """There may be a whole tile, and the loop is on no axis: loops on one axis have one extent."""
+    if t.loop.kind in THREADED and t.loop.kind is not LoopKind.PARALLEL:
+        raise ScheduleError(f"the loop is bound to {t.loop.kind} already", where=t.place, hint="split it before `bind`")
+    if prove(t.loop.extent < t.size, bounds_of(t.around)):
+        what = f"no tile of {t.size} is whole in {t.loop.extent} iterations"
+        raise ScheduleError(what, where=t.place, hint="use a smaller factor or Tail.GUARD")
+
+
+def shifted(t: Tiling) -> Func:
+    """See `Tail.SHIFT_INWARDS`."""
+    check_shift(t)
+    start = minimum(t.outer * t.size, t.loop.extent - t.size)
+    return with_replaced(t.func, t.loop, t.nest(t.count, start + t.inner))
+
+
+def check_shift(t: Tiling) -> None:
+    """There is a whole tile, no two threads meet in an element, and an iteration may run again."""
+    if t.loop.kind in THREADED or t.loop.kind is LoopKind.VTHREAD:
+        what = f"the loop is {t.loop.kind}: two iterations would write one element at once"
+        raise ScheduleError(what, where=t.place, hint="use Tail.GUARD or Tail.REMAINDER")
+    if not prove(t.loop.extent >= t.size, bounds_of(t.around)):
+        what = f"it is not proved that {t.loop.extent} iterations fill a tile of {t.size}"
+        raise ScheduleError(what, where=t.place, hint="use Tail.GUARD, or declare the size to be at least that")
+    check_repeatable(t.loop, t.place)
+    check_iterations_apart(t.func, t.loop, t.place)
+
+
+def check_repeatable(node: For, place: str) -> None:
+    """An iteration of a loop that runs again gives what it gave: what it reads and writes it wrote before reading."""
+    inside = blocks(node)
+    loops = {x.var for x in loops_inside(node.body)}
+    written = {b.body.buffer for b in inside}
+    ready: set[Buffer] = set()
+    for b in inside:
+        reduced = {v for i in b.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
+        if node.var in reduced:
+            raise ScheduleError(f"block {b.name!r} reduces over it: points would count twice", where=place)
+        own = {b.body.buffer} if b.init is not None and reduced <= loops else set[Buffer]()
+        for buffer in reads(b):
+            if buffer in written - ready - own:
+                what = f"block {b.name!r} reads {buffer.name!r}, which an iteration that runs again has changed"
+                raise ScheduleError(what, where=place)
+        ready.add(b.body.buffer)
+
+
+def padded(t: Tiling) -> Func:
+    """See `Tail.PAD`."""
+    extent = t.count * t.size
+    grown = check_paddable(t, extent)
+    func = t.func
+    nest = map_blocks(t.nest(t.count, t.index), lambda b: _longer(b, t.index, extent))
+    func = with_replaced(func, t.loop, nest)
+    for old, new in grown.items():
+        func = with_new_buffer(func, old, new)
+    inside = {b.name for b in blocks(nest)}
+    for s, around in walk_stmt(func.body):
+        if isinstance(s, Block) and s.name in inside:
+            for finding in domain_findings(Nest.of(s, around)):
+                hint = "use Tail.GUARD, or pack the operand in tiles of the factor first"
+                raise ScheduleError(f"{finding.where}: {finding.what}", where=t.place, hint=hint)
+    return func
+
+
+def _longer(block: Block, index: Expr, extent: Expr) -> Block:
+    return replace(block, iters=tuple(replace(i, extent=extent) if i.binding is index else i for i in block.iters))
+
+
+def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
+    """The buffers that must grow, with what they become: each block iterates over the loop and writes an internal
+    buffer at that variable; new iterations divide by nothing that is not known."""
+    loop = t.loop
+    grown: dict[Buffer, Buffer] = {}
+    for x in loops_inside(loop.body):
+        if loop.var in free_vars(x.extent):
+            raise ScheduleError(f"the extent of {x.var.name!r} depends on it", where=t.place)
+    for b in blocks(loop):
+        where = f"block {b.name!r}"
+        i = _driven(b, loop, t.place)
+        buffer = b.body.buffer
+        if buffer not in t.func.allocs:
+            what = f"{where} writes {buffer.name!r}, a parameter, which can't grow"
+            raise ScheduleError(what, where=t.place, hint="use cache_write first, or Tail.GUARD")
+        places = [d for d, index in enumerate(b.body.indices) if i.var in free_vars(index)]
+        if len(places) != 1 or b.body.indices[places[0]] is not i.var:
+            raise ScheduleError(f"{where} does not write {buffer.name!r} at its plain variable", where=t.place)
+        if any(i.var in free_vars(d) or loads(d) for d in _divisors(b)):
+            raise ScheduleError(f"{where} divides by what is not known for the added iterations", where=t.place)
+        check_room(t, buffer, places[0])
+        shape = grown.get(buffer, buffer).shape
+        grown[buffer] = replace(buffer, shape=(*shape[: places[0]], extent, *shape[places[0] + 1 :]))
+    return grown
+
+
+def check_room(t: Tiling, buffer: Buffer, dim: int) -> None:
+    """A dimension has no elements beyond the loop's extent that another block reads: they are overwritten."""
+    if buffer.shape[dim] is t.loop.extent:
+        return
+    inside = {b.name for b in blocks(t.loop)}
+    for s, around in walk_stmt(t.func.body):
+        if not isinstance(s, Block) or s.name in inside:
+            continue
+        nest = Nest.of(s, around)
+        for a in accesses(s):
+            if a.buffer == buffer and not a.write and not prove(nest.bound(a.indices[dim]) < t.loop.extent, nest.known):
+                what = f"block {s.name!r} may read elements of {buffer.name!r} that the added iterations write"
+                raise ScheduleError(what, where=t.place)
+
+
+def _driven(block: Block, loop: For, place: str) -> BlockIter:
+    """The spatial variable of a block that is the loop's variable; nothing else of the block depends on the loop."""
+    driven = [i for i in block.iters if loop.var in free_vars(i.binding)]
+    stores = (block.body,) if block.init is None else (block.body, block.init)
+    elsewhere = any(loop.var in free_vars(e) for s in stores for e in (*s.indices, s.value))
+    i = driven[0] if len(driven) == 1 else None
+    if i is None or elsewhere or i.kind is IterKind.REDUCE or i.binding is not loop.var or i.extent is not loop.extent:
+        what = f"block {block.name!r} does not iterate over 0..{loop.extent} with one spatial variable bound to it"
+        raise ScheduleError(what, where=place, hint="pad the loops before they are transformed, or use Tail.GUARD")
+    return i
+
+
+def _divisors(block: Block) -> Sequence[Expr]:
+    return [e.b for e in walk(block.body.value) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
+
+
+STRATEGIES: Mapping[Tail, Callable[[Tiling], Func]] = {
+    Tail.GUARD: guarded,
+    Tail.MASK: masked,
+    Tail.REMAINDER: remainder,
+    Tail.SHIFT_INWARDS: shifted,
+    Tail.PAD: padded,
+}
+"""How each strategy tiles a loop whose tiles are not all known to be whole."""
+
+
+def tiled(t: Tiling, tail: Tail) -> Func:
+    """The function with the loop in tiles."""
+    return plain(t) if t.whole and tail is not Tail.MASK else STRATEGIES[tail](t)

@@ -1,0 +1,224 @@
+"""Traces as JSON.
+
+    {"format": "tilewright-trace", "version": 1, "steps": [
+        {"primitive": "split", "args": {"loop": "i", "factor": 4, "names": ["i_o", "i_i"]}},
+        {"primitive": "set_scope", "args": {"buffer": "C_local", "scope": "register"}}]}
+
+Reading trusts nothing: every problem of a file is reported at once, and a trace that was read is only a list of steps,
+whose legality `replay` checks one by one. `schema()` describes the format; its text is docs/trace.schema.json.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import Problem, TraceError
+from tilewright.schedule.arguments import bound, parameters
+from tilewright.schedule.trace import PRIMITIVES, Step, Trace, unknown_primitive
+from tilewright.schedule.tree import suggestion
+
+FORMAT = "tilewright-trace"
+VERSION = 1
+
+MAX_STEPS = 100_000
+MAX_BYTES = 64 << 20
+"""Limits of what is read; far more than any schedule has."""
+
+
+def encode(trace: Trace) -> dict[str, Any]:
+    """A trace as JSON values."""
+    return {"format": FORMAT, "version": VERSION, "steps": [_encoded(step) for step in trace]}
+
+
+def dump(trace: Trace, path: "str | os.PathLike[str]") -> None:
+    """Writes a trace to a file, one step per line."""
+    Path(path).write_text(dumps(trace))
+
+
+def dumps(trace: Trace) -> str:
+    """A trace as JSON text, one step per line."""
+    steps = ",\n".join(f"  {json.dumps(_encoded(step))}" for step in trace)
+    inner = f"\n{steps}\n" if steps else ""
+    return f'{{"format": "{FORMAT}", "version": {VERSION}, "steps": [{inner}]}}\n'
+
+
+def load(path: "str | os.PathLike[str]") -> Trace:
+    """The trace of a file.
+
+    Raises:
+        TraceError: the file can't be read or is no trace; lists every problem.
+    """
+    where = f"file '{os.fspath(path)}'"
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise TraceError([Problem("trace", "", f"can't be read: {e.strerror}")], where=where) from e
+    return loads(data, where)
+
+
+def loads(text: str | bytes, where: str = "trace") -> Trace:
+    """The trace of JSON text.
+
+    Raises:
+        TraceError: the text is no trace; lists every problem.
+    """
+    if len(text) > MAX_BYTES:
+        raise TraceError([Problem("trace", "", f"it is longer than {MAX_BYTES} bytes")], where=where)
+    try:
+        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as e:
+        reason = "it is nested too deeply" if isinstance(e, RecursionError) else str(e)
+        raise TraceError([Problem("trace", "", f"it is no JSON: {reason}")], where=where) from None
+    return decode(data, where)
+
+
+def decode(data: object, where: str = "trace") -> Trace:
+    """The trace of JSON values.
+
+    Raises:
+        TraceError: the values are no trace; lists every problem.
+    """
+    problems: list[Problem] = []
+    steps = _steps(data, problems)
+    trace = tuple(_decoded(number, step, problems) for number, step in enumerate(steps, 1))
+    if problems:
+        raise TraceError(problems, where=where)
+    return tuple(step for step in trace if step is not None)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of traces, made of the primitives' signatures."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A schedule of Tilewright: primitives with their arguments, in the order in which they are applied.",
+        "type": "object",
+        "properties": {
+            "format": {"const": FORMAT},
+            "version": {"const": VERSION},
+            "steps": {"type": "array", "maxItems": MAX_STEPS, "items": {"$ref": "#/$defs/step"}},
+        },
+        "required": ["format", "version", "steps"],
+        "additionalProperties": False,
+        "$defs": {
+            "step": {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in sorted(PRIMITIVES)]},
+            "layout": _LAYOUT,
+            **{name: _step_schema(name) for name in sorted(PRIMITIVES)},
+        },
+    }
+
+
+_LAYOUT: dict[str, Any] = {
+    "description": "Logical shape, ranges of its symbols, and layout primitives with their arguments.",
+    "type": "object",
+    "properties": {
+        "shape": {"type": "array", "items": {"type": ["integer", "string"]}},
+        "symbols": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "array", "items": {"type": ["integer", "null"]}, "minItems": 2, "maxItems": 2,
+            },
+        },
+        "primitives": {"type": "array", "items": {"type": "array", "prefixItems": [{"type": "string"}], "minItems": 1}},
+    },
+    "required": ["shape", "primitives"],
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+def _step_schema(name: str) -> dict[str, Any]:
+    known = parameters(PRIMITIVES[name])
+    sentence = " ".join((PRIMITIVES[name].__doc__ or "").split("\n\n")[0].split())
+    args = {
+        "type": "object",
+        "properties": {p.name: p.kind.schema() for p in known.values()},
+        "required": [p.name for p in known.values() if p.required],
+        "additionalProperties": False,
+    }
+    return {
+        "description": sentence,
+        "type": "object",
+        "properties": {"primitive": {"const": name}, "args": args},
+        "required": ["primitive", "args"],
+        "additionalProperties": False,
+    }
+
+
+def _encoded(step: Step) -> dict[str, Any]:
+    known = parameters(PRIMITIVES[step.primitive])
+    given = ((known[name], value) for name, value in step.arguments.items())
+    args = {p.name: p.kind.write(value) for p, value in given if p.required or value != p.default}
+    return {"primitive": step.primitive, "args": args}
+
+
+def _steps(data: object, problems: list[Problem]) -> list[Any]:
+    """The steps of a file whose head is right."""
+
+    def wrong(where: str, what: str, hint: str = "") -> list[Any]:
+        problems.append(Problem("trace", where, what, hint))
+        return []
+
+    if not isinstance(data, dict):
+        return wrong("", f"expected an object, got {type(data).__name__}")
+    found: dict[str, Any] = data
+    if found.get("format") != FORMAT:
+        return wrong("format", f"expected {FORMAT!r}, got {_short(found.get('format'))}")
+    version = found.get("version")
+    if type(version) is not int or version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        hint = "it was written by a newer version" if newer else ""
+        return wrong("version", f"expected {VERSION}, got {_short(version)}", hint)
+    for name in found.keys() - {"format", "version", "steps"}:
+        wrong(_short(name), "there is no such field; there are format, version, steps")
+    steps = found.get("steps")
+    if not isinstance(steps, list):
+        return wrong("steps", f"expected a list, got {_short(steps)}")
+    listed: list[Any] = steps
+    if len(listed) > MAX_STEPS:
+        return wrong("steps", f"expected at most {MAX_STEPS} steps, got {len(listed)}")
+    return listed
+
+
+def _decoded(number: int, data: Any, problems: list[Problem]) -> Step | None:
+    """One step, or None and problems."""
+    where = f"step {number}"
+    if not isinstance(data, dict) or set(data) - {"primitive", "args"} or "primitive" not in data:
+        what = f"expected an object with `primitive` and `args`, got {_short(data)}"
+        problems.append(Problem("trace", where, what))
+        return None
+    name: Any = data["primitive"]
+    if not isinstance(name, str) or name not in PRIMITIVES:
+        hint = suggestion(name, PRIMITIVES) if isinstance(name, str) else ""
+        problems.append(Problem("trace", where, unknown_primitive(name), hint))
+        return None
+    args: Any = data.get("args", {})
+    if not isinstance(args, Mapping):
+        what = f"expected an object, got {_short(args)}"
+        problems.append(Problem("trace", f"{where} ({name}), args", what))
+        return None
+    own: list[Problem] = []
+    values = bound(PRIMITIVES[name], (), args, own)
+    for p in own:
+        place = f"{where} ({name}), {p.where}" if p.where else f"{where} ({name})"
+        problems.append(Problem("trace", place, p.what, p.hint))
+    return None if own else Step(name, values)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"the field {twice!r} appears twice")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON number")

@@ -1,0 +1,290 @@
+"""From tile programs to schedules: every tile loop is a `split`, every staging a primitive; nothing else happens here.
+
+    parallel L2 tiles
+      L1 tiles
+        totals = 0                                  # where the reduction is cut
+        chunks of the reduction
+          register tiles: sums = 0; points of the chunk: sums += ..; totals += sums
+        register tiles: the epilogue
+"""
+
+from dataclasses import dataclass
+
+from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.prover import non_negative
+from tilewright.layout.layout import Layout
+from tilewright.loops.ir import Func, IterKind
+from tilewright.schedule.trace import Schedule
+from tilewright.schedule.tree import find_block
+from tilewright.tile.program import L1, L2, REGISTER, TileProgram, check_program
+from tilewright.tile.steps import Names, axis_loops, buffer_of, loop_extent, loops_of, new_blocks
+
+STACK_BYTES = 128 << 10
+"""What the totals of a tile may take of a thread's stack."""
+
+
+def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
+    """The schedule of a program for its kernel's untransformed loops.
+
+    Raises:
+        ScheduleError: the program is none, or a step of it is not legal for these loops.
+    """
+    check_program(program)
+    s = Schedule(func)
+    return _reduction(s, program, parallel) if program.problem.reduce else s
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One nest: all whole tiles of the axis with a remainder, or the remainder.
+
+    Attributes:
+        producer: the block that reduces.
+        partial: the one that computes chunks, where the reduction is cut.
+        consumer: the block behind them.
+        sizes: tile sizes per level and axis.
+    """
+
+    producer: str
+    partial: str | None
+    consumer: str
+    sizes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """The loops of the consumer: per axis over L2 tiles, L1 tiles, register tiles and inside one; None where there is
+    but one iteration."""
+
+    outer: dict[int, str]
+    inner: dict[int, str]
+    micro: dict[int, str]
+    points: dict[int, str]
+
+
+def _reduction(s: Schedule, program: TileProgram, parallel: bool) -> Schedule:
+    problem, form = program.problem, program.form
+    block, final = problem.block, problem.final
+    if final == block:
+        (final,) = new_blocks(s, "cache_write", block)
+    partial = None
+    if form.chunked is not None and program.sizes[L1][form.chunked] < problem.axes[form.chunked].extent:
+        position = problem.reduce.index(form.chunked)
+        (partial,) = new_blocks(s, "rfactor", block, position, program.sizes[L1][form.chunked])
+    for operand, dim in form.packed:
+        name = problem.operands[operand].buffer
+        (copy,) = new_blocks(s, "pack", partial or block, name, dim, program.sizes[REGISTER][form.lane])
+        if not problem.operands[operand].constant:
+            _packed_by_threads(s, copy, parallel)
+    for part in _parts(s, _Part(block, partial, final, program.sizes), program):
+        _schedule_part(s, part, program, parallel)
+    return s
+
+
+def _packed_by_threads(s: Schedule, copy: str, parallel: bool) -> None:
+    """The nest that packs an operand: tiles in parallel, lanes as vectors."""
+    loops = loops_of(s, copy)
+    s.do("vectorize", loops[-1])
+    if parallel and len(loops) > 1:
+        s.do("parallel", loops[0])
+
+
+def _parts(s: Schedule, main: _Part, program: TileProgram) -> list[_Part]:
+    """The nest of whole register tiles, and that of the rows that are left where their number does not divide."""
+    for axis in program.problem.spatial:
+        rows = main.sizes[REGISTER][axis]
+        if axis == program.form.lane or rows == 1:
+            continue
+        loop = axis_loops(s, main.consumer)[axis]
+        extent = loop_extent(s, loop)
+        left = extent % rows
+        if isinstance(left, Const) and left.value == 0:
+            continue
+        cut = extent // rows * rows
+        if not (non_negative(cut) and non_negative(extent - cut)):
+            continue
+        if loops_of(s, main.consumer)[0] != loop:
+            s.do("reorder", (loop, *(x for x in loops_of(s, main.consumer) if x != loop)))
+        (rest,) = new_blocks(s, "peel", loop, cut)
+        (clone,) = new_blocks(s, "clone_producer", main.producer, rest)
+        partial = None if main.partial is None else next(iter(new_blocks(s, "clone_producer", main.partial, clone)))
+        own = int(left.value) if isinstance(left, Const) else 1
+        sizes = tuple(tuple(own if k == axis else x for k, x in enumerate(level)) for level in main.sizes)
+        return [main, _Part(clone, partial, rest, sizes)]
+    return [main]
+
+
+def _schedule_part(s: Schedule, part: _Part, program: TileProgram, parallel: bool) -> None:
+    tiles = _consumer_tiles(s, part, program)
+    order = program.form.order
+    outer = [tiles.outer[a] for a in order if a in tiles.outer]
+    inner = [tiles.inner[a] for a in order if a in tiles.inner]
+    micro = [tiles.micro[a] for a in order if a in tiles.micro]
+    last = _last_axis(s, part, program, tiles)
+    points = [tiles.points[a] for a in order if a in tiles.points and a != last]
+    points += [tiles.points[last]] if last in tiles.points else []
+    s.do("reorder", (*outer, *inner, *micro, *points))
+    at = (*outer, *inner)[-1]
+    if part.partial is not None:
+        _chunked(s, part, program, at)
+    elif last != program.form.lane:
+        (copy,) = new_blocks(s, "cache_write", part.producer)
+        _across(s, part.producer, copy, (*outer, *inner, *micro)[-1], program)
+    else:
+        s.do("compute_at", part.producer, (*outer, *inner, *micro)[-1])
+        _register_tile(s, part.producer, program)
+    _written_out(s, points, last in tiles.points)
+    if parallel:
+        for loop in outer:
+            s.do("parallel", loop)
+
+
+def _written_out(s: Schedule, points: list[str], lanes: bool) -> None:
+    """Loops of the epilogue inside a register tile: the innermost one as vectors, the others unrolled while short."""
+    for k, loop in enumerate(points):
+        extent = loop_extent(s, loop)
+        if lanes and k == len(points) - 1:
+            s.do("vectorize", loop)
+        elif isinstance(extent, Const) and extent.value <= 16:
+            s.do("unroll", loop)
+
+
+def _consumer_tiles(s: Schedule, part: _Part, program: TileProgram) -> _Tiles:
+    """Cuts the consumer's loops. At least one loop is left outside of a register tile."""
+    tiles = _Tiles({}, {}, {}, {})
+    loops = axis_loops(s, part.consumer)
+    for axis in program.problem.spatial:
+        sizes = [level[axis] for level in part.sizes]
+        loop = loops[axis]
+        if sizes[REGISTER] > 1:
+            loop, tiles.points[axis] = s.split(loop, sizes[REGISTER])
+        if sizes[L1] > sizes[REGISTER]:
+            loop, tiles.micro[axis] = s.split(loop, sizes[L1] // sizes[REGISTER])
+        if sizes[L2] > sizes[L1]:
+            loop, tiles.inner[axis] = s.split(loop, sizes[L2] // sizes[L1])
+        tiles.outer[axis] = loop
+    return tiles
+
+
+def _last_axis(s: Schedule, part: _Part, program: TileProgram, tiles: _Tiles) -> int:
+    """The axis along which results are stored as vectors: the lanes', unless they are stored across."""
+    if not program.form.transposed:
+        return program.form.lane
+    strides = program.problem.results[-1].strides
+    rows = [a for a in tiles.points if a != program.form.lane]
+    return next((a for a in rows if strides[a] == 1), program.form.lane)
+
+
+def _chunked(s: Schedule, part: _Part, program: TileProgram, at: str) -> None:
+    """The tile's totals on the stack; per chunk and register tile, sums in registers that are added to them."""
+    if part.partial is None:
+        return
+    producer = part.producer
+    s.do("compute_at", producer, at)
+    s.do("set_scope", buffer_of(s, producer), Scope.STACK)
+    _lanes_contiguous(s, producer, program)
+    names = Names.of(s, producer)
+    micro: dict[int, str] = {}
+    points: dict[int, str] = {}
+    for axis, loop in _loops_by_axis(s, producer).items():
+        register, near = part.sizes[REGISTER][axis], part.sizes[L1][axis]
+        if near > register and register > 1:
+            micro[axis], points[axis] = s.split(loop, register)
+        else:
+            (micro if near > register else points)[axis] = loop
+    order = program.form.order
+    outside = [micro[a] for a in order if a in micro]
+    inside = [points[a] for a in order if a in points and a != program.form.lane]
+    inside += [points[program.form.lane]] if program.form.lane in points else []
+    s.do("reorder", (*names.reduce, *outside, *inside))
+    (init,) = new_blocks(s, "decompose_reduction", producer, names.reduce[0])
+    s.do("compute_at", part.partial, (*names.reduce, *outside)[-1])
+    _register_tile(s, part.partial, program)
+    for block in (producer, init):
+        own = list(Names.of(s, block).spatial)
+        _written_out(s, own[len(own) - len(inside) :], program.form.lane in points)
+
+
+def _loops_by_axis(s: Schedule, block: str) -> dict[int, str]:
+    """The block's own spatial loops by the position of the axis that they drive."""
+    node = find_block(s.func, block)[0]
+    found: dict[int, str] = {}
+    for loop in Names.of(s, block).spatial:
+        for k, i in enumerate(node.iters):
+            if i.kind is IterKind.SPATIAL and Var(loop) in free_vars(i.binding):
+                found[k] = loop
+    return found
+
+
+def _across(s: Schedule, producer: str, copy: str, at: str, program: TileProgram) -> None:
+    """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
+    s.do("compute_at", copy, at)
+    s.do("set_scope", buffer_of(s, copy), Scope.STACK)
+    _lanes_contiguous(s, copy, program)
+    s.do("compute_at", producer, at)
+    _register_tile(s, producer, program)
+    _lanes_inside(s, copy, program)
+
+
+def _lanes_contiguous(s: Schedule, block: str, program: TileProgram) -> None:
+    """Stores the block's buffer with the lane axis innermost."""
+    node = find_block(s.func, block)[0]
+    lane = node.iters[program.form.lane].var
+    dims = list(range(node.body.buffer.rank))
+    last = [k for k in dims if lane in free_vars(node.body.indices[k])]
+    order = (*(k for k in dims if k not in last), *last)
+    if order != tuple(dims):
+        s.do("transform_layout", node.body.buffer.name, Layout.of(node.body.buffer.shape).reorder(order))
+
+
+def _register_tile(s: Schedule, block: str, program: TileProgram) -> None:
+    """The reduction's loops outside, its unrolled part and rows written out inside, lanes innermost; accumulators in
+    registers."""
+    s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
+    _lanes_contiguous(s, block, program)
+    names = Names.of(s, block)
+    outside, unrolled = _unrolled_reduction(s, block, names.reduce, program)
+    if (*outside, *unrolled, *names.spatial) != (*names.spatial, *names.reduce) or not names.spatial:
+        s.do("reorder", (*outside, *unrolled, *names.spatial))
+    (init,) = new_blocks(s, "decompose_reduction", block, (*outside, *unrolled)[0])
+    for x in unrolled:
+        s.do("unroll", x)
+    _lanes_inside(s, block, program)
+    _lanes_inside(s, init, program)
+
+
+def _unrolled_reduction(
+    s: Schedule, block: str, loops: tuple[str, ...], program: TileProgram
+) -> tuple[list[str], list[str]]:
+    """The reduction's loops that stay, and those that are written out."""
+    node = find_block(s.func, block)[0]
+    reduced = [k for k, i in enumerate(node.iters) if i.kind is IterKind.REDUCE]
+    axes = dict(zip(reduced, program.problem.reduce, strict=True))
+    outside: list[str] = []
+    unrolled: list[str] = []
+    for loop in loops:
+        position = next(k for k in reduced if Var(loop) in free_vars(node.iters[k].binding))
+        size = program.sizes[REGISTER][axes[position]]
+        extent = loop_extent(s, loop)
+        if size == 1 or not isinstance(extent, Const):
+            outside.append(loop)
+        elif size == extent.value:
+            unrolled.append(loop)
+        else:
+            out, own = s.split(loop, size)
+            outside.append(out)
+            unrolled.append(own)
+    return outside, unrolled
+
+
+def _lanes_inside(s: Schedule, block: str, program: TileProgram) -> None:
+    """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled."""
+    node = find_block(s.func, block)[0]
+    loops = Names.of(s, block).spatial
+    lane = next((x for x in loops if Var(x) in free_vars(node.iters[program.form.lane].binding)), None)
+    ordered = tuple(x for x in loops if x != lane) + (() if lane is None else (lane,))
+    if ordered != loops:
+        s.do("reorder", ordered)
+    for x in ordered:
+        s.do("vectorize" if x == lane else "unroll", x)

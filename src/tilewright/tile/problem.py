@@ -1,0 +1,246 @@
+"""What a tile program is about: the axes of a kernel and how its operands are accessed, as plain numbers.
+
+A problem is read off a kernel's untransformed loops and holds no expressions, so that everything that is asked of a
+tile (its footprint, its traffic, the work in it) is arithmetic on arrays. Kernels with an access that is not affine, a
+gather or a division, have no problem; other optimizers take them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt, prod
+
+from tilewright.errors import InternalError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import boolean, int64
+from tilewright.expr.nodes import Const, Expr, Load, Unary, Var, free_vars, loads, walk
+from tilewright.expr.polynomial import polynomial
+from tilewright.expr.simplify import substitute
+from tilewright.loops.access import accesses
+from tilewright.loops.ir import Block, Func, IterKind, blocks
+
+UNKNOWN = 256
+"""Stands for a size of which only the least value is known."""
+
+SLOW_OPERATIONS = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "sqrt"))
+"""Operations that count as `SLOW` ones."""
+
+SLOW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a block.
+
+    Attributes:
+        name: of the block's iteration variable.
+        extent: its size; a representative one where the size is a symbol.
+        literal: whether the size is known.
+        reduce: whether values are combined along it.
+    """
+
+    name: str
+    extent: int
+    literal: bool
+    reduce: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One access of a block.
+
+    Attributes:
+        buffer: name of the buffer.
+        bytes: of one element.
+        constant: whether its data is known at compile time, so that it may be stored in any way.
+        shape: of the buffer.
+        index: per dimension the coefficient of every axis.
+        written: whether it is stored to.
+    """
+
+    buffer: str
+    bytes: int
+    constant: bool
+    shape: tuple[int, ...]
+    index: tuple[tuple[int, ...], ...]
+    written: bool
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """By how many elements the position in the buffer moves with each axis."""
+        pitch = [prod(self.shape[d + 1 :]) for d in range(len(self.shape))]
+        return tuple(sum(pitch[d] * row[a] for d, row in enumerate(self.index)) for a in range(len(self.index[0])))
+
+    def uses(self, axis: int) -> bool:
+        """Whether another element is touched as the axis grows."""
+        return any(row[axis] for row in self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A reduction with its epilogue, or element-wise work.
+
+    Attributes:
+        block: the block that reduces, or that does the element-wise work.
+        final: the block behind it that uses its results, or the same one.
+        axes: the block's, spatial ones first; those of `final` are its spatial ones.
+        operands: what every point reads; for element-wise work the store is the last one.
+        results: what is read and written once per result, the store last; empty for element-wise work.
+        operations: instructions of one point; a multiplication and an addition are one.
+        bits: of an element that is computed.
+    """
+
+    block: str
+    final: str
+    axes: tuple[Axis, ...]
+    operands: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    operations: int
+    bits: int
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """Positions of the axes along which results are independent."""
+        return tuple(k for k, a in enumerate(self.axes) if not a.reduce)
+
+    @property
+    def reduce(self) -> tuple[int, ...]:
+        """Positions of the axes along which values are combined."""
+        return tuple(k for k, a in enumerate(self.axes) if a.reduce)
+
+    @property
+    def points(self) -> int:
+        """Iterations of the block."""
+        return prod(a.extent for a in self.axes)
+
+
+def problem_of(func: Func, constants: frozenset[str]) -> Problem | None:
+    """The problem of a kernel, or None where it has none.
+
+    Args:
+        func: untransformed loops: a reduction with at most one block behind it, or a block of element-wise work.
+        constants: names of parameters whose data is known at compile time.
+    """
+    found = blocks(func.body)
+    reduction = next((b for b in found if b.init is not None), None)
+    main = found[-1] if reduction is None else reduction
+    if len(found) > (1 if reduction is None else 2) or found[0] is not main:
+        return None
+    sizes = {v: representative(v) for v in func.symbols}
+    order = sorted(range(len(main.iters)), key=lambda k: main.iters[k].kind is IterKind.REDUCE)
+    if order != list(range(len(order))) or not main.iters:
+        return None
+    axes = tuple(_axis(i.var.name, i.extent, i.kind is IterKind.REDUCE, sizes) for i in main.iters)
+    if any(a.extent < 1 for a in axes):
+        return None
+    own = None if reduction is None else main.body.buffer
+    operands = _operands(main, [i.var for i in main.iters], constants, sizes, own)
+    final = found[-1]
+    results: tuple[Operand, ...] | None = ()
+    if reduction is not None:
+        results = _results(final, reduction, len(axes), sizes)
+    if operands is None or results is None:
+        return None
+    return Problem(main.name, final.name, axes, operands, results, operations(main), main.body.buffer.dtype.bits)
+
+
+def representative(symbol: Var) -> int:
+    """The size of a symbol for which programs are chosen: in the middle of its range, on a logarithmic scale."""
+    low = 1 if symbol.lo is None else max(1, symbol.lo)
+    high = UNKNOWN if symbol.hi is None else symbol.hi
+    return max(low, min(high, isqrt(low * high))) if high < 1 << 40 else max(low, UNKNOWN)
+
+
+def value_of(size: Expr, sizes: Mapping[Var, int]) -> int:
+    """A size in numbers."""
+    known: dict[Var, Expr] = {v: Const(n, v.dtype) for v, n in sizes.items()}
+    value = substitute(size, known)
+    if not isinstance(value, Const):
+        raise InternalError(f"size {size} is made of unknown symbols", where="tile problem")
+    return int(value.value)
+
+
+def operations(block: Block) -> int:
+    """Arithmetic instructions of one iteration; a product that is added is one of them."""
+    total = 0
+    for e in walk(block.body.value):
+        if e.dtype in (int64, boolean) or isinstance(e, Const | Var | Load):
+            continue
+        total += SLOW if isinstance(e, Unary) and e.op in SLOW_OPERATIONS else 1
+    product = any(getattr(e, "op", "") == "mul" for e in block.body.value.children())
+    return max(1, total - (1 if block.init is not None and product else 0))
+
+
+def _axis(name: str, extent: Expr, reduce: bool, sizes: Mapping[Var, int]) -> Axis:
+    return Axis(name, value_of(extent, sizes), isinstance(extent, Const), reduce)
+
+
+def _results(final: Block, reduction: Block, axes: int, sizes: Mapping[Var, int]) -> tuple[Operand, ...] | None:
+    """What happens once per result; None where the final block does not walk the results one by one."""
+    spatial = [i for i in reduction.iters if i.kind is IterKind.SPATIAL]
+    variables = [i.var for i in final.iters]
+    if final is not reduction:
+        plain = tuple(variables)
+        read = [x for x in loads(final.body.value) if x.buffer == reduction.body.buffer]
+        same = [i.extent for i in final.iters] == [i.extent for i in spatial]
+        if not same or not read or any(x.indices != plain for x in read):
+            return None
+    else:
+        variables = variables[: len(spatial)]
+    if reduction.body.indices != tuple(i.var for i in spatial):
+        return None
+    if final is reduction:
+        found = _operand(final.body.buffer, final.body.indices, variables, frozenset(), sizes, True)
+        operands = None if found is None else (found,)
+    else:
+        operands = _operands(final, variables, frozenset(), sizes, reduction.body.buffer)
+    if operands is None:
+        return None
+    none = (0,) * (axes - len(spatial))
+    return tuple(
+        Operand(o.buffer, o.bytes, o.constant, o.shape, tuple((*row, *none) for row in o.index), o.written)
+        for o in operands
+    )
+
+
+def _operands(
+    block: Block, variables: Sequence[Var], constants: frozenset[str], sizes: Mapping[Var, int], left: Buffer | None
+) -> tuple[Operand, ...] | None:
+    """The accesses of a block's body but those to the buffer `left`, its own store last."""
+    found: dict[tuple[str, tuple[Expr, ...], bool], Operand] = {}
+    for a in accesses(block):
+        if a.buffer == left:
+            continue
+        made = _operand(a.buffer, a.indices, variables, constants, sizes, a.write)
+        if made is None:
+            return None
+        found[a.buffer.name, a.indices, a.write] = made
+    return tuple(found.values())
+
+
+def _operand(
+    buffer: Buffer, indices: Sequence[Expr], variables: Sequence[Var], constants: frozenset[str],
+    sizes: Mapping[Var, int], written: bool,
+) -> Operand | None:  # fmt: skip
+    rows = [coefficients(i, variables) for i in indices]
+    if any(r is None for r in rows):
+        return None
+    # a single element is a row of one
+    shape = tuple(value_of(n, sizes) for n in buffer.shape) or (1,)
+    index = tuple(r for r in rows if r is not None) or ((0,) * len(variables),)
+    return Operand(buffer.name, max(1, buffer.dtype.bits // 8), buffer.name in constants, shape, index, written)
+
+
+def coefficients(index: Expr, variables: Sequence[Var]) -> tuple[int, ...] | None:
+    """The coefficient of every variable in an index; None where it is not linear in them with literal coefficients."""
+    if loads(index):
+        return None
+    own = set(variables)
+    found = dict.fromkeys(variables, 0)
+    for monomial, c in polynomial(index).items():
+        moving = [atom for atom in monomial if free_vars(atom) & own]
+        if not moving:
+            continue
+        if len(monomial) != 1 or not isinstance(monomial[0], Var):
+            return None
+        found[monomial[0]] += c
+    return tuple(found[v] for v in variables)

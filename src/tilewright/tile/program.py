@@ -1,0 +1,169 @@
+"""The state of construction: for every axis of a problem a chain of tile sizes over the levels of a machine.
+
+    whole  >=  L2 tile  >=  L1 tile  >=  register tile
+
+The loops that a program stands for, outermost first:
+
+    over L2 tiles (spatial axes, threads share them)
+      over L1 tiles (spatial axes)
+        over chunks of the reduction            # sums of chunks are added to the L1 tile's totals
+          over register tiles (spatial axes)
+            over the chunk's points (reduction axes)
+              the register tile, written out; accumulators in registers
+
+Sizes are in elements. A size is a multiple of the one below it, and the tiles of a level fill those of the next level,
+so that only register tiles have tails: lanes beyond the end are masked, rows beyond the end become a part of their own
+with a smaller register tile.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import ScheduleError
+from tilewright.tile.problem import Problem
+
+REGISTER, L1, L2 = 0, 1, 2
+LEVELS = ("register", "L1", "L2")
+"""Names of the levels that have tiles, nearest first."""
+
+Sizes = npt.NDArray[np.int64]
+"""Tile sizes [level, axis], or [candidate, level, axis] of many programs."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What programs that are scored together have in common.
+
+    Attributes:
+        lane: the axis along which vectors lie.
+        lanes: elements of one vector.
+        order: spatial axes, the outermost loop first; the same at every level.
+        chunked: the reduction axis that may be cut, None without one.
+        packed: (operand, dimension) of the operands that are read from a copy in tiles of the lane axis.
+        transposed: whether results are stored along another axis than the lanes'.
+    """
+
+    lane: int
+    lanes: int
+    order: tuple[int, ...]
+    chunked: int | None
+    packed: tuple[tuple[int, int], ...] = ()
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TileProgram:
+    """One program.
+
+    Attributes:
+        problem: what it computes.
+        form: its lanes, loop order and packing.
+        sizes: per level of `LEVELS` and axis.
+    """
+
+    problem: Problem
+    form: Form
+    sizes: tuple[tuple[int, ...], ...]
+
+    @property
+    def array(self) -> Sizes:
+        """The sizes as an array [level, axis]."""
+        return np.array(self.sizes, np.int64)
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for k, axis in enumerate(self.problem.axes):
+            chain = " > ".join(str(level[k]) for level in reversed(self.sizes))
+            marks = "|" * (k == self.form.lane) + "+" * axis.reduce
+            parts.append(f"{axis.name}{marks} {axis.extent}: {chain}")
+        packed = ", ".join(self.problem.operands[o].buffer for o, _ in self.form.packed)
+        order = " ".join(self.problem.axes[k].name for k in self.form.order)
+        return f"{'; '.join(parts)}; order {order}" + (f"; packed {packed}" if packed else "")
+
+
+def register_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
+    """How many register tiles cover each axis, the last one maybe not whole; sizes [..., level, axis]."""
+    extents = np.array([a.extent for a in problem.axes], np.int64)
+    return -(-extents // np.maximum(sizes[..., REGISTER, :], 1))
+
+
+def whole_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
+    """Like `register_tiles`, but rows beyond the last whole tile do not count: they are a part of their own."""
+    extents = np.array([a.extent for a in problem.axes], np.int64)
+    counts = extents // np.maximum(sizes[..., REGISTER, :], 1)
+    counts[..., form.lane] = register_tiles(problem, form, sizes)[..., form.lane]
+    return counts
+
+
+def remainders(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
+    """Rows beyond the last whole register tile, per axis; 0 for the lane axis, whose tail is masked."""
+    extents = np.array([a.extent for a in problem.axes], np.int64)
+    rest = extents % np.maximum(sizes[..., REGISTER, :], 1)
+    rest[..., form.lane] = 0
+    return rest
+
+
+def nested(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+    """Whether every size is a multiple of the one below, and the tiles of a level fill those of the next.
+
+    Axes of unknown size have no tiles between register tiles and the whole.
+    """
+    below, above = sizes[..., :-1, :], sizes[..., 1:, :]
+    divides = ((sizes[..., 0, :] >= 1) & (above % np.maximum(below, 1) == 0).all(axis=-2)).all(axis=-1)
+    counts = whole_tiles(problem, form, sizes)
+    top = sizes[..., L2, :]
+    cover = counts * sizes[..., REGISTER, :]
+    fills = (top <= cover) & (cover % np.maximum(top, 1) == 0)
+    literal = np.array([a.literal or a.reduce for a in problem.axes])
+    apart = literal | (sizes[..., L2, :] == sizes[..., REGISTER, :])
+    return divides & (fills & apart).all(axis=-1)
+
+
+def lanes_filled(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+    """Whether the lane axis of a register tile consists of whole vectors."""
+    return sizes[..., REGISTER, form.lane] % form.lanes == 0
+
+
+def one_remainder(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+    """Whether at most one axis has rows beyond its last whole register tile, and no reduction axis."""
+    rest = remainders(problem, form, sizes)
+    reduce = np.array([a.reduce for a in problem.axes])
+    return ((rest > 0).sum(axis=-1) <= 1) & ~(rest[..., reduce] > 0).any(axis=-1)
+
+
+def one_chunked(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+    """Whether no reduction axis but the one of the form is cut below the L2 tile, and none above it."""
+    result = np.ones(sizes.shape[:-2], np.bool_)
+    for k in problem.reduce:
+        result &= sizes[..., L2, k] == problem.axes[k].extent
+        if k != form.chunked:
+            result &= sizes[..., L1, k] == problem.axes[k].extent
+    return result
+
+
+CHECKS = {
+    "sizes are multiples of those below and fill those above": nested,
+    "the register tile has whole vectors": lanes_filled,
+    "one axis has a remainder at most": one_remainder,
+    "one reduction axis is cut at most": one_chunked,
+}
+"""What every program fulfils, by name."""
+
+
+def legal(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+    """Which candidates [candidate, level, axis] are programs."""
+    result = np.ones(sizes.shape[:-2], np.bool_)
+    for check in CHECKS.values():
+        result &= check(problem, form, sizes)
+    return result
+
+
+def check_program(program: TileProgram) -> None:
+    """Raises ScheduleError where a program is none; says which condition it breaks."""
+    for what, check in CHECKS.items():
+        if not check(program.problem, program.form, program.array[None]).all():
+            raise ScheduleError(f"expected that {what}, got {program}", where="tile program")

@@ -1,0 +1,101 @@
+"""Register tiles under masks: where lanes without work may hold anything, and that no selection is written there."""
+
+import numpy as np
+import pytest
+from tests.codegen.native import TARGETS, check
+
+from tilewright.codegen import emit_llvm
+from tilewright.codegen.spare import spare_lanes
+from tilewright.loops.ir import Func
+from tilewright.loops.parser import parse
+from tilewright.machine import Target
+
+TILE = """
+func tile(X: float32[8, N], W: float32[4, 8], Y: float32[4, N]; N: 1..1000):
+    alloc T: float32[4, 32] in register
+    for o in serial((N + 31) // 32):
+        for a in unrolled(4):
+            for b in vectorized(32):
+                block first(v: 4 = a, w: N = o * 32 + b) where o * 32 + b < N:
+                    T[v, w - o * 32] = 0.0
+        for k in serial(8):
+            for c in unrolled(4):
+                for d in vectorized(32):
+                    block T(v2: 4 = c, w2: N = o * 32 + d, reduce r: 8 = k) where o * 32 + d < N:
+                        T[v2, w2 - o * 32] = T[v2, w2 - o * 32] + X[r, w2] * W[v2, r]
+        for e in unrolled(4):
+            for f in vectorized(32):
+                block Y(v3: 4 = e, w3: N = o * 32 + f) where o * 32 + f < N:
+                    Y[v3, w3] = T[v3, w3 - o * 32]
+"""
+
+
+def tile(*changes: tuple[str, str]) -> Func:
+    """The tile with parts of its text replaced."""
+    text = TILE
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text)
+
+
+def test_a_masked_tile_is_spare() -> None:
+    assert spare_lanes(tile()) == {"T"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("where o * 32 + f < N", "where o * 32 + f + 1 < N")],
+        [("block first(v: 4 = a, w: N = o * 32 + b) where o * 32 + b < N", "block first(v: 4 = a, w: N = o * 32 + b)")],
+        [("for a in unrolled(4)", "for a in unrolled(3)"), ("v: 4 = a", "v: 3 = a")],
+        [("T: float32[4, 32]", "T: float32[4, 40]")],
+        [("T: float32[4, 32]", "T: float32[4, 31]")],
+        [("in register", "in stack")],
+        [("T[v3, w3 - o * 32]", "T[v3, 31 + o * 32 - w3]")],
+    ],
+    ids=["other mask", "no mask", "rows left over", "lanes left over", "lanes outside", "stack", "read backwards"],
+)
+def test_lanes_that_may_be_read_are_kept(changes: list[tuple[str, str]]) -> None:
+    assert spare_lanes(tile(*changes)) == frozenset()
+
+
+def test_a_mask_over_the_reduction_keeps_the_lanes() -> None:
+    func = parse("""
+func sums(X: float32[N], Y: float32[32]; N: 1..1000):
+    alloc T: float32[32] in register
+    for a in vectorized(32):
+        block first(v: 32 = a):
+            T[v] = 0.0
+    for o in serial((N + 31) // 32):
+        for b in vectorized(32):
+            block T(w: 32 = b, reduce r: (N + 31) // 32 = o) where o * 32 + b < N:
+                T[w] = T[w] + exp(X[r * 32 + w])
+    for c in vectorized(32):
+        block Y(u: 32 = c):
+            Y[u] = T[u]
+""")
+    assert spare_lanes(func) == frozenset()
+    rng = np.random.default_rng(7)
+    for target in TARGETS:
+        for n in (1, 32, 45, 100):
+            check(
+                func, {"X": rng.standard_normal(n).astype(np.float32), "Y": np.zeros(32, np.float32)}, {"N": n}, target
+            )
+
+
+def test_nothing_is_selected_in_a_spare_tile() -> None:
+    """A selection would keep the tile before alive, and twice the registers."""
+    spare, kept = (
+        emit_llvm([f], [], Target.parse("x86-64-v4")).count("= select ")
+        for f in (tile(), tile(("in register", "in stack")))
+    )
+    assert spare == 0 < kept
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 100])
+def test_a_spare_tile_computes_what_it_says(target: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x, w = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((8, n), (4, 8)))
+    check(tile(), {"X": x, "W": w, "Y": np.full((4, n), 99, np.float32)}, {"N": n}, target)

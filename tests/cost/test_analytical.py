@@ -1,0 +1,76 @@
+"""The analytical model: what must make a program slower does, and what can't matter does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.tile.test_features import matrix_product
+
+from tilewright.cost.analytical import nanoseconds, times
+from tilewright.machine.shipped import machine_named
+from tilewright.tile.program import Form, TileProgram
+
+MACHINE = machine_named("zen5").with_cores(2)
+FORM = Form(1, 16, (1, 0), 2, ((1, 1),))
+GOOD = ((14, 32, 1), (14, 32, 256), (56, 256, 512))
+
+
+def time_of(sizes: tuple[tuple[int, ...], ...], form: Form = FORM, m: int = 504, n: int = 512, k: int = 512) -> float:
+    return nanoseconds(TileProgram(matrix_product(m, n, k), form, sizes), MACHINE)
+
+
+def test_no_program_is_faster_than_the_peak() -> None:
+    peak = 2.0 * 504 * 512 * 512 / MACHINE.gflops(2)
+    assert peak < time_of(GOOD) < 1.4 * peak
+
+
+@pytest.mark.parametrize(
+    ("worse", "reason"),
+    [
+        (((1, 32, 1), (14, 32, 256), (56, 256, 512)), "too few accumulators to hide the latency"),
+        (((2, 16, 1), (14, 32, 256), (56, 256, 512)), "a load for every multiply-add"),
+        (((28, 32, 1), (28, 32, 256), (56, 256, 512)), "more accumulators than registers"),
+        (((14, 32, 1), (14, 32, 8), (56, 256, 512)), "totals that are loaded and stored again and again"),
+        (((14, 32, 1), (14, 32, 256), (504, 512, 512)), "one task for two threads"),
+    ],
+    ids=lambda x: x.replace(" ", "_") if isinstance(x, str) else "",
+)
+def test_what_makes_a_program_slower(worse: tuple[tuple[int, ...], ...], reason: str) -> None:
+    assert time_of(worse) > 1.1 * time_of(GOOD), reason
+
+
+def test_lanes_that_are_not_asked_for_cost_as_much_as_others() -> None:
+    tile = ((14, 32, 1), (14, 32, 256), (56, 32, 512))
+    assert time_of(tile, n=17) == pytest.approx(time_of(tile, n=32), rel=0.1)
+
+
+def test_results_across_lanes_cost_more() -> None:
+    assert time_of(GOOD, replace(FORM, transposed=True)) > time_of(GOOD)
+
+
+def test_packing_at_run_time_costs_and_packing_before_does_not() -> None:
+    packed = replace(FORM, packed=((0, 0), (1, 1)))
+    assert time_of(GOOD, packed) > time_of(GOOD) + 1000
+
+
+def test_more_cores_are_never_slower_and_slower_memory_is_never_faster() -> None:
+    problem = matrix_product(504, 512, 512)
+    program = TileProgram(problem, FORM, GOOD)
+    assert nanoseconds(program, MACHINE.with_cores(2)) <= nanoseconds(program, MACHINE.with_cores(1))
+    slow = tuple(replace(x, core_gbs=x.core_gbs / 8, total_gbs=x.total_gbs / 8) for x in MACHINE.levels)
+    assert nanoseconds(program, replace(MACHINE, levels=slow)) > nanoseconds(program, MACHINE)
+
+
+def test_small_programs_are_not_worth_a_second_thread() -> None:
+    problem = matrix_product(14, 64, 8)
+    found = times(problem, FORM, np.array([[[14, 32, 1], [14, 32, 8], [14, 32, 8]]]), replace(MACHINE, sync_us=50.0))
+    assert found.parallel[0] == 0.0
+
+
+def test_a_batch_has_the_times_of_its_programs() -> None:
+    problem = matrix_product(504, 512, 512)
+    other = ((12, 64, 2), (12, 64, 128), (504, 64, 512))
+    both = times(problem, FORM, np.array([GOOD, other]), MACHINE)
+    assert both.total[0] == nanoseconds(TileProgram(problem, FORM, GOOD), MACHINE)
+    assert both.total[1] == nanoseconds(TileProgram(problem, FORM, other), MACHINE)
+    assert len(both.memory) == 3

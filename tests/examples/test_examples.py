@@ -1,0 +1,53 @@
+"""The examples run at a small size, are right, and show what they say they do."""
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name: str) -> ModuleType:
+    """An example as a module."""
+    spec = spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_overlapped_tiling(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example("alt_overlapped_tiling").main(size=8, channels=32, batch=2, threads=2) < 1e-5
+    shown = capsys.readouterr().out
+    assert "Inp: [N, 32, 10, 10] -> unfold(3, 4, 2) -> unfold(2, 6, 4) -> reorder((0, 2, 4, 1, 3, 5)) -> " in shown
+    assert "Inp[v_n, v_h_o, v_w_o, v_i, v_h_i + v_rh, v_rw + v_w_i] * Ker[v_o_o, v_i, v_rh, v_rw, v_o_i]" in shown
+    assert "in tiles:   error " in shown
+
+
+def test_propagation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example("alt_propagation").main(channels=4, size=8, batch=2, threads=2) < 1e-5
+    before, _, rest = capsys.readouterr().out.partition("fusing them is refused: ")
+    refused, _, after = rest.partition("Fig. 7: ")
+    assert "alloc Conv: float32[N, 2, 8, 4, 4]" in before
+    assert "index h % 4 is not monotonic in loop 'h'" in refused
+    assert "alloc Conv: float32[4] in register" in after
+    assert after.count("in parallel(N)") == 1
+    assert after.count(" in serial(N)") == 0
+
+
+@pytest.mark.parametrize(("queries", "keys", "depth"), [(20, 33, 16), (1, 1, 32), (64, 70, 16)])
+def test_flash_attention(capsys: pytest.CaptureFixture[str], queries: int, keys: int, depth: int) -> None:
+    assert example("flash_attention").main(queries, keys + 1, depth, threads=2) < 1e-5
+    shown = capsys.readouterr().out
+    assert "s.rolling_update('O', 'c_o')" in shown
+    assert "queries  keys  error of ours" in shown
+
+
+def test_flash_attention_for_other_registers() -> None:
+    flash = example("flash_attention")
+    for lanes in (4, 8):
+        flash.scheduled(flash.attention(16), lanes).check({"N": 13, "T": 40}, threads=2)

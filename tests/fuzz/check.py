@@ -1,0 +1,262 @@
+"""Whether a case is right: verified, and equal to the untransformed program in the interpreter and in native code."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tests.codegen.native import TARGETS, Native
+from tests.fuzz.case import Case, Program
+
+from tilewright.errors import ScheduleError, VerifyError
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import Const, const
+from tilewright.expr.simplify import substitute
+from tilewright.layout.layout import Layout
+from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
+from tilewright.loops.verify import verify
+from tilewright.measure.functions import with_workspace
+from tilewright.schedule.trace import Step, apply, replay
+from tilewright.schedule.trace_json import decode, encode
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+class Failure(Exception):
+    """A case that is wrong: the stage at which that showed, and what showed."""
+
+    def __init__(self, stage: str, what: str) -> None:
+        super().__init__(f"{stage}: {what}")
+        self.stage, self.what = stage, what
+
+
+def failure_of(stage: str, error: BaseException) -> Failure:
+    """An exception as a failure; where it came from is part of the stage, so that two faults are told apart."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if "tilewright" in file:
+            place = f"{file.rsplit('/', 1)[-1]}:{trace.tb_frame.f_code.co_name}"
+        trace = trace.tb_next
+    return Failure(f"{stage} {type(error).__name__} {place}".strip(), str(error))
+
+
+def guarded(stage: str, action: Callable[[], Any]) -> Any:
+    """What an action returns; an exception becomes a failure."""
+    try:
+        return action()
+    except Failure:
+        raise
+    except Exception as error:
+        raise failure_of(stage, error) from error
+
+
+def scheduled(case: Case, lenient: bool = False) -> tuple[Program, Func, Case]:
+    """The program, its loops after the schedule, and the case with the steps that apply.
+
+    Args:
+        case: the case.
+        lenient: whether steps that are not legal are left out.
+
+    Raises:
+        Failure: a step raises something else than `ScheduleError`.
+    """
+    program = guarded("computation", case.program)
+    func: Func = guarded("layouts", lambda: program.stored(case.layouts))
+    kept = []
+    for step in case.trace:
+        try:
+            func = apply(func, step)
+        except ScheduleError:
+            if not lenient:
+                raise
+            continue
+        except Exception as error:
+            raise failure_of(f"apply {step.primitive}", error) from error
+        kept.append(step)
+    return program, func, replace(case, trace=tuple(kept))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The right answer: arrays as they are stored, and how far values may be off."""
+
+    inputs: Arrays
+    results: Arrays
+    errors: Mapping[str, Any]
+
+
+def expected(case: Case, program: Program, sizes: Mapping[str, int]) -> Expected:
+    """Runs the untransformed program."""
+    logical = random_arrays(case, program.func, sizes)
+    results = ran(program.func, logical, sizes)
+    written = outputs(program.func)
+    errors: dict[str, Any] = {}
+    for p in program.func.params:
+        if p.name in written and p.dtype.is_float and not exact(case, program):
+            wide, limit = with_error(case, logical, sizes, p.name)
+            results[p.name], errors[p.name] = wide, limit
+    laid = {p.name: case.layouts[p.name] for p in program.func.params if p.name in case.layouts}
+    known = {v: sizes[v.name] for v in program.func.symbols}
+
+    def stored(arrays: Mapping[str, Any]) -> Arrays:
+        return {n: np.ascontiguousarray(laid[n].transform(a, sizes=known)) if n in laid else a
+                for n, a in arrays.items()}  # fmt: skip
+
+    return Expected(stored(logical), stored({n: results[n] for n in written}), stored(errors))
+
+
+def exact(case: Case, program: Program) -> bool:
+    """Whether no rounding happens: sums and products of small whole numbers."""
+    return bool(case.record.get("whole")) and case.kind != "softmax"
+
+
+def with_error(
+    case: Case, arrays: Arrays, sizes: Mapping[str, int], name: str
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The result in double precision and a bound of what rounding in the program's own type may change."""
+    wide = case.program("float64")
+    inputs = {p.name: arrays[p.name].astype(p.dtype.numpy) for p in wide.func.params}
+    result = ran(wide.func, inputs, sizes)[name]
+    size = ran(wide.func, {n: abs(a) for n, a in inputs.items()}, sizes)[name] if wide.linear else result
+    steps = 1
+    for stage in wide.stages:
+        for axis in stage.reduce_axes:
+            steps *= at(axis.extent, wide.func, sizes)
+    unit = float(np.finfo(arrays[name].dtype).eps)
+    largest = np.maximum(np.abs(size), np.abs(size).max(initial=0) if not wide.linear else 0)
+    return result, (4 * unit * (steps + 16)) * largest + 1e-30
+
+
+def ran(func: Func, arrays: Arrays, sizes: Mapping[str, int], seed: int | None = None) -> Arrays:
+    """All arrays after a run of the interpreter on copies."""
+    copies = {n: np.array(a) for n, a in arrays.items()}
+    with np.errstate(all="ignore"):
+        interpret(func, copies, sizes, seed=seed)
+    return copies
+
+
+def at(size: Any, func: Func, sizes: Mapping[str, int]) -> int:
+    """A size as a number."""
+    value = substitute(size, {s: const(sizes[s.name]) for s in func.symbols})
+    assert isinstance(value, Const), value
+    return int(value.value)
+
+
+def outputs(func: Func) -> list[str]:
+    """Names of the parameters that are written."""
+    written = {b.body.buffer.name for b in blocks(func.body)}
+    return [p.name for p in func.params if p.name in written]
+
+
+def random_arrays(case: Case, func: Func, sizes: Mapping[str, int]) -> Arrays:
+    """Data for all parameters; outputs hold garbage."""
+    rng = np.random.default_rng(case.seed)
+    written = outputs(func)
+    arrays: Arrays = {}
+    for p in func.params:
+        shape = tuple(at(n, func, sizes) for n in p.shape)
+        if p.name in written:
+            arrays[p.name] = np.full(shape, 99, p.dtype.numpy)
+        elif case.record.get("whole") or p.dtype.is_int:
+            low = 0 if p.dtype.kind == "u" else -3
+            arrays[p.name] = rng.integers(low, 4, shape).astype(p.dtype.numpy)
+        else:
+            arrays[p.name] = rng.standard_normal(shape).astype(p.dtype.numpy)
+    return arrays
+
+
+def compare(stage: str, want: Expected, found: Arrays) -> None:
+    """Raises a failure where a result differs, or an input was changed."""
+    for name, right in want.results.items():
+        got = found[name]
+        limit = want.errors.get(name)
+        wrong = got != right if limit is None else (got != right) & ~(np.abs(got.astype(np.float64) - right) <= limit)
+        if np.any(wrong):
+            place = tuple(int(k[0]) for k in np.nonzero(wrong)) if got.ndim else ()
+            count = f"{int(wrong.sum())} of {got.size} wrong"
+            what = f"{name}{list(place)}: expected {right[place]}, got {got[place]}; {count}"
+            raise Failure(stage, what)
+    for name, before in want.inputs.items():
+        if name not in want.results and not np.array_equal(found[name], before, equal_nan=True):
+            raise Failure(stage, f"input {name} was changed")
+
+
+def runnable(func: Func) -> Func:
+    """The function with register buffers that are not in their final form on the stack, or else in memory."""
+    for scope in (None, Scope.STACK, Scope.MEMORY):
+        try:
+            verify(func)
+            return func
+        except VerifyError:
+            if scope is Scope.MEMORY:
+                break
+        func = without_registers(func)
+    return func
+
+
+def without_registers(func: Func) -> Func:
+    """The function with its register buffers on the stack, or in memory where that is not legal."""
+    for b in func.allocs:
+        if b.scope is Scope.REGISTER:
+            for scope in (Scope.STACK, Scope.MEMORY):
+                try:
+                    func = apply_scope(func, b, scope)
+                    break
+                except ScheduleError:
+                    continue
+    return func
+
+
+def apply_scope(func: Func, buffer: Buffer, scope: Scope) -> Func:
+    """`set_scope`."""
+    return apply(func, Step.of("set_scope", buffer.name, scope))
+
+
+def other_sizes(program: Program, layouts: Mapping[str, Layout]) -> list[Mapping[str, int]]:
+    """The sizes that a case runs with: those drawn, and the least ones."""
+    if not program.sizes:
+        return [{}]
+    return [program.sizes, program.least] if program.sizes != program.least else [program.sizes]
+
+
+def check(case: Case, native: bool = True, deep: bool = False) -> None:
+    """Raises a `Failure` where the case is wrong.
+
+    Args:
+        case: the case, whose steps are legal.
+        native: whether code is made and run.
+        deep: whether the trace is also replayed from its JSON form.
+    """
+    program, func, case = scheduled(case)
+    guarded("verify", lambda: verify(func, registers=False))
+    if deep:
+        again = guarded("replay", lambda: replay(program.stored(case.layouts), decode(encode(case.trace))))
+        if again != func:
+            raise Failure("replay", "the trace from JSON makes another function")
+    wanted = [(sizes, guarded("oracle", lambda s=sizes: expected(case, program, s)))
+              for sizes in other_sizes(program, case.layouts)]  # fmt: skip
+    for sizes, want in wanted:
+        for seed in (None, case.seed):
+            stage = "interpreter" if seed is None else "interpreter, shuffled"
+            found = guarded(stage, lambda s=sizes, w=want, k=seed: ran(func, w.inputs, s, k))
+            compare(stage, want, found)
+    if native and not any(isinstance(s, For) and s.kind in GPU_AXES for s, _ in walk(func.body)):
+        check_native(func, case, wanted)
+
+
+def check_native(func: Func, case: Case, wanted: list[tuple[Mapping[str, int], Expected]]) -> None:
+    """Runs the function on every instruction set, its arrays before and behind pages that trap."""
+    final = runnable(func)
+    guarded("verify, registers", lambda: verify(final))
+    open_func = with_workspace(final)  # internal buffers in memory are the caller's then, so that they are guarded too
+    for target in TARGETS:
+        code: Native = guarded(f"compile {target}", lambda t=target: Native(open_func, target=t))
+        for sizes, want in wanted:
+            room = {b.name: np.full([at(n, func, sizes) for n in b.shape], 77, b.dtype.numpy)
+                    for b in open_func.params[len(func.params) :]}  # fmt: skip
+            for at_end in (True, False):
+                threads = 1 + (case.seed + at_end) % 3
+                found = code({**want.inputs, **room}, sizes, threads, at_end=at_end)
+                compare(f"native {target}", want, found)

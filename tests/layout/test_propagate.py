@@ -1,0 +1,389 @@
+"""Where layouts go in a program, where conversions are, and that the program computes what it did."""
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests.driver.models import array, model, value
+from tests.graph.running import program_of
+from tests.layout.networks import (
+    Net,
+    blocked,
+    feeds,
+    kernels_of,
+    placed,
+    rows,
+    shape_of,
+    step_of,
+    weight,
+)
+
+from tilewright.errors import LayoutError
+from tilewright.layout.dataflow import Reason
+from tilewright.layout.layout import Layout
+from tilewright.layout.plan import Choice, Variant, complex_operators
+from tilewright.layout.primitives import Fuse, Pad, Reorder, Split, StoreAt, Unfold
+from tilewright.layout.propagate import propagate
+
+EIGHT = blocked(16, 8)
+FOUR = blocked(16, 4)
+
+
+def conv_relu_pool():
+    net = Net()
+    relu = net.op("Relu", net.conv("x", "conv", 16), name="relu")
+    return net.model(net.op("MaxPool", relu, name="pool", kernel_shape=[3, 3], strides=[2, 2]))
+
+
+def two_convs(relu: bool = True, kernel: int = 1, bias: bool = True):
+    net = Net()
+    y = net.conv("x", "first", 16, bias=bias)
+    y = net.op("Relu", y, name="relu") if relu else y
+    return net.model(net.op("GlobalAveragePool", net.conv(y, "second", 16, kernel), name="mean"))
+
+
+# Constraint 1: element-wise operators take a layout over
+
+
+def test_a_propagated_activation_stays_in_the_loop_nest_of_its_convolution(golden):
+    made = placed(conv_relu_pool(), {"conv": Choice(rows(12))})
+    assert made.runtime_conversions == ()
+    (kernel,) = [k for k in kernels_of(made) if "relu" in k.label]
+    assert kernel.label == "conv (Conv) + relu (Relu)"
+    conv, relu = kernel.stages
+    assert [a.extent for a in conv.axes] == [a.extent for a in relu.axes]
+    golden("\n".join(map(str, (*made.program.steps, *kernel.stages))) + f"\n\n{made}")
+
+
+def test_without_propagation_activation_and_convolution_are_two_kernels():
+    made = placed(conv_relu_pool(), {"conv": Choice(rows(12))}, Variant.ADJACENT)
+    assert [p.buffer.name for p in made.placements] == ["conv_y_1"]
+    assert not any("conv" in k.label and "relu" in k.label for k in kernels_of(made))
+
+
+def test_a_bias_is_read_where_its_channel_is():
+    made = placed(conv_relu_pool(), {"conv": Choice(EIGHT)})
+    assert str(step_of(made, "conv_y_2").body) == "conv_y_1[i0, i1_o, i2, i3, i1_i] + b_conv[i1_i + i1_o * 8]"
+
+
+def test_a_residual_block_has_one_layout():
+    net = Net(16)
+    a = net.op("Relu", net.conv("x", "first", 16), name="relu1")
+    b = net.conv(a, "second", 16)
+    y = net.op("Relu", net.op("Add", b, "x", name="add"), name="relu2")
+    last = net.op("MaxPool", y, name="pool", kernel_shape=[3, 3], strides=[2, 2])
+    operands = (EIGHT, weight(16, 16, 8))
+    choices = {"first": Choice(EIGHT, operands), "second": Choice(EIGHT, operands)}
+    made = placed(net.model(last), choices, x=feeds(2, 16))
+    assert made.runtime_conversions == ()
+    assert shape_of(made, "add_y") == shape_of(made, "relu2_y") == "n, 2, 12, 12, 8"
+    assert [k.label for k in kernels_of(made) if "relu2" in k.label] == ["second (Conv) + relu2 (Relu)"]
+
+
+def test_of_two_producers_the_first_tuned_one_wins():
+    net = Net()
+    a, b = net.conv("x", "left", 16), net.conv("x", "right", 16)
+    source = net.model(net.op("GlobalAveragePool", net.op("Add", a, b, name="add"), name="mean"))
+    left, right = ("left", Choice(EIGHT)), ("right", Choice(FOUR))
+    assert shape_of(placed(source, dict((left, right))), "add_y") == "n, 2, 12, 12, 8"
+    assert shape_of(placed(source, dict((right, left))), "add_y") == "n, 4, 12, 12, 4"
+    assert placed(source, dict((left, right))).runtime_conversions == ()
+
+
+def test_all_consumers_receive_a_layout():
+    net = Net()
+    a = net.conv("x", "conv", 16)
+    r, s = net.op("Relu", a, name="relu"), net.op("Sigmoid", a, name="sigmoid")
+    pools = [net.op("GlobalAveragePool", x, name=f"mean{k}") for k, x in enumerate((r, s))]
+    made = placed(net.model(*pools), {"conv": Choice(EIGHT)})
+    assert shape_of(made, "relu_y") == shape_of(made, "sigmoid_y") == shape_of(made, "conv_y")
+    assert made.runtime_conversions == ()
+
+
+def test_an_operand_of_an_addition_follows_the_sum():
+    net = Net()
+    skip = net.op("MaxPool", net.conv("x", "stem", 16), name="pool", kernel_shape=[1, 1])
+    y = net.op("Add", net.conv(skip, "conv", 16), skip, name="add")
+    made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": Choice(EIGHT)})
+    assert shape_of(made, "pool_y") == "n, 2, 12, 12, 8"
+
+
+def test_a_constant_of_the_full_shape_is_transformed():
+    net = Net()
+    net.constants["map"] = array(5, 1, 16, 12, 12)
+    net.input.type.tensor_type.shape.dim[0].dim_value = 1
+    y = net.op("Mul", net.conv("x", "conv", 16), "map", name="mul")
+    made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": Choice(EIGHT)}, x=feeds(1))
+    (data,) = [d for d in made.program.constants.values() if d.ndim == 5]
+    np.testing.assert_array_equal(data, Layout.of((1, 16, 12, 12)).then(*EIGHT).transform(net.constants["map"]))
+
+
+# Constraint 2: layouts that expand the data
+
+TILES = (Unfold(2, 6, 4), Unfold(4, 6, 4), Reorder((0, 2, 4, 1, 3, 5)))
+
+
+def test_a_padding_writes_overlapping_tiles():
+    net = Net(16)
+    source = net.model(net.op("Relu", net.conv("x", "conv", 16)))
+    made = placed(source, {"conv": Choice(None, (TILES,))}, x=feeds(2, 16))
+    assert made.runtime_conversions == ()
+    assert str(step_of(made, "conv_y").output).endswith("[n, 3, 3, 16, 6, 6]")
+
+
+def test_tiles_that_overlap_are_not_propagated():
+    net = Net(16)
+    y = net.op("Tanh", net.op("Exp", "x", name="exp"), name="tanh")
+    source = net.model(net.conv(y, "conv", 16, 1))
+    made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
+    assert made.runtime_conversions == ()
+    assert [p.buffer.name for p in made.placements] == ["tanh_y"]
+
+
+def test_tiles_that_overlap_are_converted_where_others_read_the_tensor():
+    net = Net(16)
+    e = net.op("Exp", "x", name="exp")
+    source = net.model(net.conv(e, "conv", 16, 1), net.op("Tanh", e, name="tanh"))
+    made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
+    (conversion,) = made.runtime_conversions
+    assert conversion.reason is Reason.EXPANDS
+    assert shape_of(made, "exp_y") == "n, 16, 12, 12"
+    # Tiles that do not overlap only split the dimension: nothing expands, and all readers receive it.
+    made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 4),),))}, x=feeds(2, 16))
+    assert made.runtime_conversions == ()
+
+
+def test_padded_channels_are_read_but_not_copied():
+    net = Net()
+    y = net.op("Relu", net.conv("x", "conv", 10), name="relu")
+    choice = Choice((Pad(1, 0, 6), *EIGHT))
+    made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": choice})
+    assert [p.buffer.name for p in made.placements] == ["conv_y_1"]
+    assert made.runtime_conversions == ()
+
+
+# Constraint 3: complex operators are independent
+
+
+@pytest.mark.parametrize(
+    ("second", "conversions"), [(EIGHT, 0), (FOUR, 1), ((), 1), ((Split(1, (2, 4, 2)), Fuse(2, 2), *EIGHT[1:]), 0)]
+)
+def test_between_two_convolutions_there_is_a_conversion_only_where_layouts_differ(second, conversions):
+    made = placed(two_convs(), {"first": Choice(EIGHT), "second": Choice(EIGHT, (second,))})
+    assert [c.reason for c in made.runtime_conversions] == [Reason.OPERATORS] * conversions
+    # The activation stays with its convolution, and the conversion is a kernel of its own.
+    assert [k.label for k in kernels_of(made) if "relu" in k.label] == ["first (Conv) + relu (Relu)"]
+    assert len([k for k in kernels_of(made) if "Layout" in k.label]) == conversions
+
+
+def test_simple_operators_between_two_convolutions_convert():
+    for source in (two_convs(kernel=3), two_convs(relu=False, kernel=3)):
+        made = placed(source, {"first": Choice(EIGHT), "second": Choice(EIGHT, (FOUR,))})
+        assert made.runtime_conversions == ()
+    net = Net()
+    y = net.op("MaxPool", net.conv("x", "first", 16), name="pool", kernel_shape=[3, 3], strides=[2, 2])
+    source = net.model(net.op("GlobalAveragePool", net.conv(y, "second", 16, 1), name="mean"))
+    made = placed(source, {"first": Choice(EIGHT), "second": Choice(EIGHT, (FOUR,))})
+    assert made.runtime_conversions == ()
+    assert shape_of(made, "pool_y") == "n, 4, 5, 5, 4"
+
+
+def test_two_readers_that_want_the_same_share_one_conversion():
+    net = Net()
+    y = net.op("Relu", net.conv("x", "first", 16), name="relu")
+    ends = [net.op("GlobalAveragePool", net.conv(y, n, 16, 1), name=f"mean_{n}") for n in ("a", "b", "c")]
+    choices = {"first": Choice(EIGHT)} | {n: Choice(None, (w,)) for n, w in (("a", FOUR), ("b", FOUR), ("c", EIGHT))}
+    (conversion,) = placed(net.model(*ends), choices).runtime_conversions
+    assert conversion.readers == ("a (Conv)", "b (Conv)")
+
+
+def test_an_operator_without_a_choice_reads_what_it_is_given_and_writes_row_by_row():
+    made = placed(two_convs(), {"first": Choice(EIGHT)})
+    assert made.runtime_conversions == ()
+    made = placed(two_convs(relu=False, bias=False), {"second": Choice(None, (EIGHT,))})
+    assert [c.reason for c in made.runtime_conversions] == [Reason.OPERATORS]
+
+
+# What the user sees
+
+
+def test_inputs_and_outputs_keep_the_users_layout():
+    net = Net(16)
+    source = net.model(net.conv("x", "conv", 16, 1, bias=False))
+    made = placed(source, {"conv": Choice(EIGHT, (EIGHT,))}, x=feeds(2, 16))
+    assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT, Reason.INPUT]
+    assert [str(b) for b in made.program.inputs] == ["x: float32[n, 16, 12, 12]"]
+    assert [str(b) for _, b in made.program.outputs] == ["conv_y: float32[n, 16, 12, 12]"]
+
+
+def test_simple_operators_at_the_border_convert():
+    net = Net(16)
+    y = net.op("Relu", net.conv(net.op("Tanh", "x"), "conv", 16, 1), name="relu")
+    made = placed(net.model(y), {"conv": Choice(EIGHT, (EIGHT,))}, x=feeds(2, 16))
+    assert made.runtime_conversions == ()
+
+
+def test_readers_of_an_output_read_the_operators_own_result():
+    net = Net(16)
+    y = net.conv("x", "first", 16, 1, bias=False)
+    z = net.conv(y, "second", 16, 1, bias=False)
+    choices = {"first": Choice(EIGHT), "second": Choice(None, (EIGHT,))}
+    source = net.model(y, net.op("Relu", z))
+    made = placed(source, choices, x=feeds(2, 16))
+    assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT]
+    # What the user gets is row by row already for one who wants that.
+    made = placed(source, {"first": Choice(EIGHT), "second": Choice(None, ((),))}, x=feeds(2, 16))
+    assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT]
+
+
+def test_views_see_their_source_row_by_row():
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="matmul"),
+        helper.make_node("Reshape", ["m", "s"], ["v"], name="reshape"),
+        helper.make_node("MatMul", ["v", "u"], ["y0"], name="second"),
+        helper.make_node("Relu", ["y0"], ["y"], name="relu"),
+    ]
+    constants = {"w": array(1, 6, 16), "s": np.array([0, -1, 4], np.int64), "u": array(2, 4, 8)}
+    source = model(nodes, [value("x", ["n", 6])], [value("y", ["n", 4, 8])], constants)
+    halves = (Split(1, (2, 8)), Reorder((1, 0, 2)))
+    x = {"x": array(3, 5, 6)}
+    made = placed(source, {"matmul": Choice(halves)}, x=x)
+    assert [c.reason for c in made.runtime_conversions] == [Reason.VIEW]
+    # A view that has to convert becomes a copy itself.
+    made = placed(source, {"second": Choice(None, ((Reorder((1, 0, 2)),),))}, x=x)
+    assert made.runtime_conversions == ()
+
+
+# Constants
+
+
+def test_weights_are_transformed_offline():
+    net = Net(16)
+    source = net.model(net.op("Relu", net.conv("x", "conv", 16)))
+    made = placed(source, {"conv": Choice(EIGHT, (None, weight(16, 16, 8)))}, x=feeds(2, 16))
+    assert [c for c in made.conversions if c.reason is not Reason.OUTPUT] == []
+    data = made.program.constants["w_conv"]
+    assert data.shape == (2, 2, 3, 3, 8, 8)
+    original = net.constants["w_conv"].reshape(2, 8, 2, 8, 3, 3)
+    np.testing.assert_array_equal(data, original.transpose(0, 2, 4, 5, 3, 1))
+
+
+def shared_weights():
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["a"], name="first", transB=1),
+        helper.make_node("Gemm", ["a", "w"], ["b"], name="second"),
+        helper.make_node("Relu", ["b"], ["y"], name="relu"),
+    ]
+    return model(nodes, [value("x", ["n", 8])], [value("y", ["n", 8])], {"w": array(1, 8, 8)})
+
+
+def test_weights_that_two_operators_want_differently_are_stored_twice():
+    program = program_of(shared_weights())
+    first, second = complex_operators(program)
+    wanted = (Split(0, (2, 4)),)
+    choices = {c.output.name: Choice(None, (None, w)) for c, w in ((first, wanted), (second, (Reorder((1, 0)),)))}
+    made = placed(program, choices, x={"x": array(2, 3, 8)})
+    assert made.runtime_conversions == ()
+    assert [c.reason for c in made.conversions] == [Reason.CONSTANT] * 2
+    assert sorted(d.shape for d in made.program.constants.values()) == [(2, 4, 8), (8, 8)]
+
+
+def test_weights_that_are_computed_from_constants_are_transformed_offline():
+    nodes = [
+        helper.make_node("Exp", ["w"], ["e"], name="exp"),
+        helper.make_node("MatMul", ["x", "e"], ["m"], name="matmul"),
+        helper.make_node("Relu", ["m"], ["y"], name="relu"),
+    ]
+    source = model(nodes, [value("x", ["n", 8])], [value("y", ["n", 8])], {"w": array(1, 8, 8)})
+    made = placed(program_of(source, simplify=False), {"matmul": Choice(None, (None, (Split(0, (2, 4)),)))},
+                  x={"x": array(2, 3, 8)})  # fmt: skip
+    assert made.runtime_conversions == ()
+    assert [d.shape for d in made.program.constants.values()] == [(2, 4, 8)]
+
+
+def test_a_bias_is_stored_beside_its_weights():
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="matmul"),
+        helper.make_node("Add", ["m", "bias"], ["y"], name="add"),
+    ]
+    constants = {"w": array(1, 8, 4), "bias": array(2, 4)}
+    source = model(nodes, [value("x", ["n", 8])], [value("y", ["n", 4])], constants)
+    made = placed(source, {"matmul": Choice(None, (None, (StoreAt("bias", (4,), 0),)))}, x={"x": array(2, 3, 8)})
+    (data,) = made.program.constants.values()
+    np.testing.assert_array_equal(data, np.vstack([constants["w"], constants["bias"]]))
+
+
+# Variants
+
+
+@pytest.mark.parametrize("second", [EIGHT, FOUR])
+def test_forward_and_backward_propagation_share_one_layout(second):
+    choices = {"first": Choice(EIGHT), "second": Choice(EIGHT, (second,))}
+    for relu in (True, False):
+        source = two_convs(relu)
+        forward = placed(source, choices, Variant.FORWARD)
+        backward = placed(source, choices, Variant.BACKWARD)
+        assert forward.runtime_conversions == backward.runtime_conversions == ()
+        assert shape_of(forward, "first_y") == "n, 2, 12, 12, 8"
+        assert shape_of(backward, "first_y") == ("n, 2, 12, 12, 8" if second is EIGHT else "n, 4, 12, 12, 4")
+        assert [s.operator for s in forward.shared] == ([] if second is EIGHT else ["second (Conv)"])
+        assert [s.operator for s in backward.shared] == ([] if second is EIGHT else ["first (Conv)"])
+
+
+def test_a_layout_that_expands_is_not_shared():
+    choices = {"first": Choice(EIGHT), "second": Choice(None, ((Unfold(2, 4, 2),),))}
+    for variant in (Variant.FULL, Variant.ADJACENT, Variant.BACKWARD):
+        made = placed(two_convs(relu=False, bias=False), choices, variant)
+        assert [c.reason for c in made.runtime_conversions] == [Reason.OPERATORS], variant
+        assert shape_of(made, "first_y") == "n, 2, 12, 12, 8"
+
+
+# Explanations and errors
+
+
+def test_an_explanation_names_tensors_operators_and_conversions(golden):
+    choices = {"first": Choice(EIGHT, (None, None)), "second": Choice(EIGHT, (FOUR, weight(16, 16, 8)))}
+    made = placed(two_convs(), choices)
+    golden(str(made))
+
+
+def test_no_choice_changes_nothing():
+    program = program_of(two_convs())
+    assert propagate(program, {}).program.steps == program.steps
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        (
+            {"third": Choice()},
+            r"layouts\['third'\]: there is no convolution or matrix product of this name; those of this model are"
+            r" first \(Conv\), second \(Conv\)",
+        ),
+        (
+            {"first": Choice((Split(1, (3, 5)),))},
+            r"node first \(Conv\), output, primitive 0, split of dimension 1: expected factors whose product is 16,"
+            r" got \(3, 5\) with product 15",
+        ),
+        (
+            {"first": Choice(Layout.of((1, 16, 12, 12)))},
+            r"node first \(Conv\), output: expected a layout of shape \[n, 16, 12, 12\], got one of \[1, 16, 12, 12\]",
+        ),
+        (
+            {"first": Choice(None, (None, None, EIGHT))},
+            r"node first \(Conv\): expected layouts of at most 2 operands \(first_y, w_first\), got 3",
+        ),
+        (
+            {"second": Choice(None, (Layout.of((16, 16)),))},
+            r"node second \(Conv\), operand 0 \(relu_y\): expected a layout of shape \[n, 16, 12, 12\]",
+        ),
+        (
+            {"first": Choice(), "first_y": Choice()},
+            r"layouts\['first_y'\]: first \(Conv\) has a choice already",
+        ),
+        ({"first": "NCHWc"}, r"layouts\['first'\]: expected a Choice, got str"),
+        ({"first": Choice(Split(1, (2, 8)))}, r"output: expected a Layout or a tuple of primitives, got Split"),
+    ],
+)
+def test_errors_name_the_node_the_tensor_and_what_was_expected(choices, message):
+    with pytest.raises(LayoutError, match=message):
+        propagate(program_of(two_convs()), choices)

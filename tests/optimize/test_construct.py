@@ -1,0 +1,199 @@
+"""Programs that `roller` and `gensor` construct: meaning, well-formedness, determinism, what they say of themselves."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimize import programs
+from tests.optimize.programs import Program, check, scheduled
+from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
+
+from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Const, Var
+from tilewright.loops.ir import LoopKind
+from tilewright.loops.printer import show
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, keeping, walks
+from tilewright.optimize.construct.optimizer import Constructed, Gensor, Roller, spaces
+from tilewright.optimize.interface import Optimizer, Task, optimizer_named
+from tilewright.tile.problem import problem_of
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, legal
+
+MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}
+QUICK = Annealing(walks=3)
+
+
+def optimizers(target: str, seed: int = 0) -> list[Optimizer]:
+    """Both, for a machine of that target."""
+    machine = machine_named(MACHINES[target])
+    return [Roller(machine), Gensor(machine, QUICK, seed)]
+
+
+def task_of(program: Program, target: str = "x86-64-v4") -> Task:
+    """The task of a program."""
+    kernel, func, _ = scheduled(program, target)
+    pairs = zip(kernel.params, kernel.arguments, strict=True)
+    return Task(func, frozenset(p.name for p, a in pairs if a.name in program.constants), Target.parse(target))
+
+
+@pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool"])
+def test_meaning_is_kept(kind: str) -> None:
+    @settings(max_examples=25)
+    @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 99))
+    def run(program: Program, target: str, seed: int) -> None:
+        for optimizer in optimizers(target, seed):
+            check(program, target, optimizer)
+
+    run()
+
+
+@pytest.mark.parametrize("target", programs.TARGETS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_typical_kernels_keep_their_meaning(name: str, target: str) -> None:
+    for optimizer in optimizers(target):
+        check(KERNELS[name], target, optimizer)
+
+
+@pytest.mark.parametrize("size", [(37, 53, 61), (14, 32, 300), (1, 97, 8), (97, 1, 8), (64, 64, 512)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_products_of_any_size(size: tuple[int, int, int], constant: bool) -> None:
+    m, n, k = size
+    program = Program([product(m, n, k), relu(product(m, n, k))], {}, frozenset({"w"} if constant else ()))
+    for optimizer in optimizers("x86-64-v4"):
+        check(program, "x86-64-v4", optimizer)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 29])
+def test_symbolic_rows(rows: int) -> None:
+    program = Program([product(M, 40, 5), relu(product(M, 40, 5))], {M: rows}, frozenset({"w"}))
+    for optimizer in optimizers("x86-64-v4"):
+        check(program, "x86-64-v4", optimizer)
+    for optimizer in optimizers("x86-64-v3"):
+        check(Program([product(N, 40, 5)], {N: min(rows, 4)}, frozenset({"w"})), "x86-64-v3", optimizer)
+
+
+@pytest.mark.parametrize("size", [16, 17, 31])
+def test_every_size_symbolic(size: int) -> None:
+    for optimizer in optimizers("x86-64-v4"):
+        check(Program([product(S, S, S), relu(product(S, S, S))], {S: size}), "x86-64-v4", optimizer)
+
+
+@pytest.mark.parametrize("name", ["matmul", "convolution"])
+def test_equal_tasks_and_seeds_give_equal_traces(name: str) -> None:
+    for optimizer in (*optimizers("x86-64-v4"), *optimizers("x86-64-v4", 1)):
+        first, second = (scheduled(KERNELS[name], "x86-64-v4", optimizer)[2] for _ in range(2))
+        assert first.trace == second.trace
+        assert show(first.func) == show(second.func)
+
+
+def test_accumulators_fit_the_registers() -> None:
+    for m, n, k in ((512, 512, 512), (28, 64, 40), (50, 50, 50), (3, 48, 64)):
+        for optimizer in optimizers("x86-64-v4"):
+            _, _, s = scheduled(Program([product(m, n, k)], {}, frozenset({"w"})), "x86-64-v4", optimizer)
+            kept = [b for b in s.func.allocs if b.scope is Scope.REGISTER]
+            assert kept
+            for b in kept:
+                size = np.prod([int(x.value) for x in b.shape if isinstance(x, Const)])
+                assert size * 32 <= 512 * 31
+
+
+def constructed(program: Program, optimizer: Roller | Gensor) -> Constructed:
+    found = optimizer.construct(task_of(program))
+    assert found is not None
+    return found
+
+
+def large() -> Program:
+    return Program([product(512, 512, 512)], {}, frozenset({"w"}))
+
+
+def test_a_large_product_gets_a_tile_of_many_rows_and_vectors_that_threads_share() -> None:
+    best = constructed(large(), Gensor(machine_named("zen5"))).programs[0]
+    rows, lanes = best.sizes[REGISTER][0], best.sizes[REGISTER][1]
+    assert 20 <= rows * lanes / 16 <= 30
+    assert best.form.packed
+    assert np.prod(best.sizes[L2][:2]) < 512 * 512
+    _, _, s = scheduled(large(), "x86-64-v4", Gensor(machine_named("zen5")))
+    assert any(step.primitive == "parallel" for step in s.trace)
+
+
+def test_the_walk_is_no_worse_than_greedy_growth() -> None:
+    for program in (large(), Program([image(1, 64, 64, 30, 3)], {}, frozenset({"w"})), KERNELS["column_maxima"]):
+        machine = machine_named("zen5")
+        walked, grown = constructed(program, Gensor(machine)), constructed(program, Roller(machine))
+        assert walked.nanoseconds[0] <= grown.nanoseconds[0] * 1.05
+
+
+def test_kernels_that_are_not_affine_are_left_to_others() -> None:
+    from tilewright.expr.computation import Computation, Reducer
+
+    x, a, i = programs.buffer("x", (40,)), Var("a"), Var("i")
+    halves = Computation(
+        programs.buffer("t", (10,)), programs.axes("a", (10,)), programs.axes("i", (6,)), x[a // 2 + i], Reducer.SUM
+    )
+    for optimizer in optimizers("x86-64-v4"):
+        assert optimizer.optimize(task_of(Program([halves]))) is None
+        assert optimizer.optimize(task_of(KERNELS["elementwise"])) is None
+
+
+def test_small_kernels_start_no_threads() -> None:
+    for optimizer in optimizers("x86-64-v4"):
+        _, _, s = scheduled(Program([product(4, 16, 5)]), "x86-64-v4", optimizer)
+        assert str(LoopKind.PARALLEL) not in show(s.func)
+
+
+@pytest.mark.parametrize("reading", Reading)
+def test_every_state_of_a_walk_is_a_program(reading: Reading) -> None:
+    task = task_of(Program([image(1, 24, 40, 21, 3)], {}, frozenset({"w"})))
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    for space in spaces(problem, task, machine_named("zen5")):
+        history = walks(space, Annealing(walks=4, reading=reading), 7)
+        sizes = space.sizes(history.states.reshape(-1, len(problem.axes)))
+        assert legal(problem, space.form, sizes).all()
+        assert space.possible(sizes).all()
+        assert (history.levels[0] == L2).all()
+        assert (history.levels[-1] == REGISTER).all()
+        assert np.allclose(history.probabilities.sum(axis=2), 1.0)
+        assert len(history.found()) > 4
+
+
+def test_a_walk_tells_what_it_did() -> None:
+    found = constructed(large(), Gensor(machine_named("zen5"), QUICK))
+    walk = found.walk()
+    assert walk is not None
+    assert len(walk.moves) == 100
+    assert {m.level for m in walk.moves} == set(LEVELS)
+    assert walk.moves[0].sizes[L1] == walk.moves[0].sizes[REGISTER][:2] + walk.moves[0].sizes[L1][2:]
+    for m in walk.moves:
+        assert m.action in [name for name, _ in m.probabilities]
+    text = str(walk)
+    assert "cache" in text
+    assert "tile(v_" in text
+    assert len(text.splitlines()) == 102
+
+
+def test_without_virtual_threads_no_action_sets_them() -> None:
+    found = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2, vthreads=False)))
+    assert not any("vthread" in a.label(found.programs[0].problem) for h in found.histories for a in h.actions)
+
+
+def test_roller_tells_its_path() -> None:
+    found = constructed(large(), Roller(machine_named("zen5")))
+    assert "tile(v_" in str(found.paths[0])
+    assert found.walk() is None
+
+
+def test_the_formulas_of_annealing() -> None:
+    a = Annealing()
+    assert a.iterations == 100
+    assert keeping(a.temperature(0)) > 0.999
+    assert keeping(a.temperature(99)) < 0.01
+    assert cache_weight(0) == pytest.approx(0.5)
+    assert cache_weight(10) == pytest.approx(1.5)
+    assert cache_weight(20) == pytest.approx(2.5)
+
+
+def test_both_are_in_the_registry() -> None:
+    assert [optimizer_named(n).name for n in ("roller", "gensor")] == ["roller", "gensor"]

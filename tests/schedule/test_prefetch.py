@@ -1,0 +1,287 @@
+"""prefetch: hints in the loops, in the text and in native code, their company through other primitives, refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.codegen.native import TARGETS, check
+from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, check_same, refuses
+
+from tilewright.codegen import assembly, emit_llvm
+from tilewright.errors import ParseError, VerifyError
+from tilewright.expr.buffer import Scope
+from tilewright.loops.canonical import canonicalized, structural_key
+from tilewright.loops.ir import Func
+from tilewright.loops.parser import parse
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+from tilewright.machine import Target
+from tilewright.schedule.cache import cache_read
+from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.inline import inline
+from tilewright.schedule.kinds import parallel, unroll, vectorize
+from tilewright.schedule.loops import fuse, peel, reorder, split
+from tilewright.schedule.prefetch import prefetch
+from tilewright.schedule.reverse_compute_at import reverse_compute_at
+from tilewright.schedule.reverse_inline import reverse_inline
+from tilewright.schedule.staging import pad_storage, set_scope
+
+ROWS = parse("""
+func rows(A: float32[N, 40], Y: float32[N]; N: 1..64):
+    for i in serial(N):
+        for k in serial(40):
+            block Y(v: N = i, reduce w: 40 = k):
+                init Y[v] = 0.0
+                Y[v] = Y[v] + A[v, w]
+""")
+"""A row is two and a half lines."""
+
+GATHER = parse("""
+func gather(X: int64[N], T: float32[8], Y: float32[N]; N: 1..64):
+    for i in serial(N):
+        block Y(v: N = i):
+            Y[v] = select(0 <= X[v] and X[v] < 8, T[X[v]], 0.0)
+""")
+
+
+def header(func: Func, loop: str) -> str:
+    return next(line.strip() for line in show(func).splitlines() if line.strip().startswith(f"for {loop} "))
+
+
+def test_prefetch(golden) -> None:
+    golden(show(applied(ROWS, "prefetch", "i", "A", 4)))
+
+
+@pytest.mark.parametrize(
+    ("func", "loop", "buffer"),
+    [(MATMUL, "k", "B"), (MATMUL, "i", "A"), (MATMUL, "i", "C"), (CHAIN, "i_1", "T"), (STENCIL, "j", "T"),
+     (SCALE, "j", "A")],
+)  # fmt: skip
+def test_prefetch_keeps_meaning(func: Func, loop: str, buffer: str) -> None:
+    applied(func, "prefetch", loop, buffer, 3)
+
+
+def test_one_hint_per_line() -> None:
+    assert header(prefetch(ROWS, "i", "A", 2), "i") == (
+        "for i in serial(N) prefetching A[i + 2, 0], A[i + 2, 16], A[i + 2, 32]:"
+    )
+    assert header(prefetch(split(ROWS, "i", 2), "i_o", "A", 1), "i_o") == (
+        # two whole rows are one run of 80 elements
+        "for i_o in serial((N + 1) // 2) prefetching A[i_o * 2 + 2, 0], A[i_o * 2 + 2, 16], A[i_o * 2 + 2, 32], "
+        "A[i_o * 2 + 3, 8], A[i_o * 2 + 3, 24]:"
+    )
+
+
+def test_at_most_sixteen_lines() -> None:
+    large = parse(show(ROWS).replace("40", "4096"))
+    assert header(prefetch(large, "i", "A", 1), "i").count("A[") == 16
+    tall = prefetch(split(large, "k", 8), "k_o", "A", 1)
+    assert header(tall, "k_o") == "for k_o in serial(512) prefetching A[i, k_o * 8 + 8]:"
+
+
+def test_a_size_that_is_not_known_counts_with_its_least_value() -> None:
+    func = parse(show(ROWS).replace("40", "M").replace("; N", "; M: 20..99, N"))
+    assert header(prefetch(func, "i", "A", 1), "i") == "for i in serial(N) prefetching A[i + 1, 0], A[i + 1, 16]:"
+
+
+def test_several_buffers() -> None:
+    func = prefetch(prefetch(MATMUL, "k", "B", 1), "k", "A", 2)
+    assert header(func, "k") == "for k in serial(5) prefetching B[k + 1, j], A[i, k + 2]:"
+    assert prefetch(func, "k", "B", 1) == func
+
+
+# With other primitives
+
+
+@pytest.mark.parametrize(
+    ("change", "loop", "expected"),
+    [
+        (lambda f: split(f, "i", 4), "i_i", "4) prefetching A[i_i + i_o * 4 + 1, 0]"),
+        (lambda f: fuse(split(f, "i", 4), "i_o", "i_i", "f"), "f", "(N + 3) // 4 * 4) prefetching A[f + 1, 0]"),
+        (lambda f: peel(f, "i", 1), "i_2", "N - 1) prefetching A[i_2 + 2, 0]"),
+        (lambda f: parallel(f, "i"), "i", "N) prefetching A[i + 1, 0]"),
+        (lambda f: reorder(f, ("k", "i")), "i", "N) prefetching A[i + 1, 0]"),
+        (lambda f: pad_storage(cache_read(f, "Y", "A"), "A_copy", 1, 64), "i", "N) prefetching A[i + 1, 0]"),
+    ],
+)
+def test_hints_stay_with_their_loop(change, loop: str, expected: str) -> None:
+    func = change(prefetch(ROWS, "i", "A", 1))
+    assert header(func, loop).partition("(")[2].startswith(expected)
+    check_same(ROWS, func)
+
+
+def test_hints_that_mean_nothing_any_more_are_dropped() -> None:
+    inner = prefetch(ROWS, "k", "A", 16)
+    assert header(inner, "k") == "for k in serial(40) prefetching A[i, k + 16]:"
+    outside = reorder(inner, ("k", "i"))
+    assert header(outside, "k") == "for k in serial(40):"
+    moved = compute_at(prefetch(CHAIN, "i_1", "T", 1), "T", "i_1")
+    assert "prefetching" not in show(moved)
+    lanes = vectorize(prefetch(split(SCALE, "j", 2), "j_i", "A", 1), "j_i")
+    assert "prefetching" not in show(lanes)
+    near = parse(show(CHAIN).replace("; M: 1..64", "").replace("M", "7"))
+    assert "prefetching" not in show(set_scope(prefetch(near, "i_1", "T", 1), "T", Scope.STACK))
+    for func, origin in ((outside, ROWS), (moved, CHAIN), (lanes, SCALE)):
+        check_same(origin, func)
+
+
+@given(st.integers(1, 5), st.sampled_from("ik"), st.integers(1, 9))
+def test_hints_keep_meaning_through_splits(factor: int, loop: str, distance: int) -> None:
+    func = split(prefetch(ROWS, loop, "A", distance), loop, factor)
+    check_same(ROWS, prefetch(func, f"{loop}_o", "A", distance))
+
+
+def test_canonical_names_reach_hints() -> None:
+    func = prefetch(ROWS, "i", "A", 4)
+    other = show(func).replace("A", "Z")
+    for old in ("i in", "i + 4", "= i"):
+        other = other.replace(old, old.replace("i ", "row ").replace("= i", "= row"))
+    other = parse(other)
+    assert structural_key(func) == structural_key(other) != structural_key(ROWS)
+    assert "for i0 in serial(s0) prefetching p0[i0 + 4, 0]" in show(canonicalized(func).func)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda f: inline(f, "T"), lambda f: reverse_inline(f, "Y"), lambda f: reverse_compute_at(f, "Y", "i")],
+    ids=["inline", "reverse_inline", "reverse_compute_at"],
+)
+def test_hints_of_a_buffer_that_is_gone_are_dropped(change) -> None:
+    hinted = prefetch(prefetch(COPIES, "i_1", "T", 1), "i", "A", 2)
+    check_same(COPIES, change(hinted))
+
+
+COPIES = parse("""
+func copies(A: float32[N, 4], Y: float32[N, 4]; N: 1..64):
+    alloc T: float32[N, 4]
+    for i in serial(N):
+        for k in serial(4):
+            block T(v: N = i, w: 4 = k):
+                T[v, w] = A[v, w] * 2.0
+    for i_1 in serial(N):
+        for k_1 in serial(4):
+            block Y(v_1: N = i_1, w_1: 4 = k_1):
+                Y[v_1, w_1] = T[v_1, w_1] + 1.0
+""")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: prefetch(ROWS, "i", "X", 1), "prefetch of 'X' in loop 'i': there is no buffer 'X'"),
+        (lambda: prefetch(ROWS, "i", "A", 0), "prefetch of 'A' in loop 'i': expected a distance in 1..256, got 0"),
+        (lambda: prefetch(ROWS, "i", "A", 257), "prefetch of 'A' in loop 'i': expected a distance in 1..256, got 257"),
+        (
+            lambda: prefetch(CHAIN, "i_1", "A", 1),
+            "prefetch of 'A' in loop 'i_1': no block inside touches 'A'",
+        ),
+        (
+            lambda: prefetch(MATMUL, "j", "A", 1),
+            "prefetch of 'A' in loop 'j': which elements of 'A' an iteration touches does not follow from 'j'",
+        ),
+        (
+            lambda: prefetch(GATHER, "i", "T", 1),
+            "prefetch of 'T' in loop 'i': T[X[i + 1]]: index X[i + 1] depends on data",
+        ),
+        (
+            lambda: prefetch(vectorize(SCALE, "j"), "j", "A", 1),
+            "prefetch of 'A' in loop 'j': the loop is vectorized: its iterations run at once",
+        ),
+        (
+            lambda: prefetch(set_scope(compute_at(ROWS_TWICE, "T", "i_1"), "T", Scope.REGISTER), "i_1", "T", 1),
+            "prefetch of 'T' in loop 'i_1': it is in scope register, near the processor already",
+        ),
+    ],
+)  # fmt: skip
+def test_prefetch_refuses(make, message: str) -> None:
+    refuses(make, message)
+
+
+ROWS_TWICE = parse("""
+func rows_twice(A: float32[N, 4], Y: float32[N]; N: 1..64):
+    alloc T: float32[N, 4]
+    for i in serial(N):
+        for k in serial(4):
+            block T(v: N = i, w: 4 = k):
+                T[v, w] = A[v, w] * 2.0
+    for i_1 in serial(N):
+        for k_1 in serial(4):
+            block Y(v_1: N = i_1, reduce w_1: 4 = k_1):
+                init Y[v_1] = 0.0
+                Y[v_1] = Y[v_1] + T[v_1, w_1]
+""")
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        ("A[k, 0]", "variable 'k' is not defined here"),
+        ("A[i * 9999999, 0]", "prefetch of A[i * 9999999, 0]: index i * 9999999 is not proved to be within 1024 times"),
+        ("A[i // (N - 1), 0]", "prefetch of A[i // (N - 1), 0]: index i // (N - 1) may divide by 0"),
+        ("Y[X[i]]", "prefetch of Y[X[i]]: index X[i] depends on data"),
+        ("A[i, 1.0]", "indices must be int64"),
+    ],
+)
+def test_the_verifier_refuses_hints(hint: str, message: str) -> None:
+    text = """
+func refused(X: int64[N], A: float32[N, 40], Y: float32[N]; N: 1..64):
+    for k in serial(N):
+        block Z(u: N = k):
+            Y[u] = 0.0
+    for i in serial(N) prefetching HINT:
+        block Y(v: N = i):
+            Y[v] = A[v, 0]
+"""
+    with pytest.raises(VerifyError) as error:
+        verify(parse(text.replace("HINT", hint)))
+    assert message in str(error.value)
+
+
+def test_the_parser_wants_elements() -> None:
+    with pytest.raises(ParseError, match=r"expected an element to prefetch, got ':'"):
+        parse(show(ROWS).replace("serial(N):", "serial(N) prefetching :"))
+    with pytest.raises(ParseError, match=r"buffer 'A' has 2 dimensions, got 1 indices"):
+        parse(show(ROWS).replace("serial(N):", "serial(N) prefetching A[i]:"))
+
+
+# Native code
+
+
+def scheduled(kind: str) -> Func:
+    func = prefetch(split(split(ROWS, "i", 4), "k", 8), "i_i", "A", 1)
+    func = prefetch(func, "k_o", "A", 2)
+    func = prefetch(func, "i_o", "A", 3)
+    match kind:
+        case "parallel":
+            return parallel(func, "i_o")
+        case "unrolled":
+            return unroll(unroll(func, "i_i"), "k_o")
+        case _:
+            return func
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel", "unrolled"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_native_code(kind: str, target: str) -> None:
+    func = scheduled(kind)
+    for n in (1, 7, 64):
+        a = np.random.default_rng(n).standard_normal((n, 40)).astype(np.float32)
+        check(func, {"A": a, "Y": np.zeros(n, np.float32)}, {"N": n}, target)
+
+
+def test_native_code_beside_lanes() -> None:
+    func = vectorize(prefetch(prefetch(split(SCALE, "i", 2), "i_i", "A", 5), "i_o", "Y", 5), "j")
+    a = np.random.default_rng(1).standard_normal((9, 6)).astype(np.float32)
+    check(func, {"A": a, "Y": np.zeros_like(a)}, {"N": 9})
+
+
+@pytest.mark.parametrize(("target", "instruction"), [("x86-64-v3", "prefetcht0"), ("aarch64", "prfm\tpldl1keep")])
+def test_instructions(target: str, instruction: str) -> None:
+    machine = Target.parse(target)
+    functions = (ROWS, prefetch(ROWS, "i", "A", 4))
+    plain, hinted = (assembly(emit_llvm([f], [], machine), machine) for f in functions)
+    assert instruction not in plain
+    assert hinted.count(instruction) >= 3

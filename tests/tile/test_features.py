@@ -1,0 +1,173 @@
+"""Closed formulas against counting, point by point, on small problems."""
+
+from itertools import product as pairs
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.forms import forms
+from tilewright.optimize.construct.gensor import Annealing, walks
+from tilewright.optimize.construct.space import Space
+from tilewright.tile.features import Columns, cache_traffic, features, footprint, traffic
+from tilewright.tile.footprint import elements, moved_bytes
+from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, legal
+
+
+def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:
+    """A batch of one box."""
+    return [np.array([float(v)]) for v in values]
+
+
+def touched(operand: Operand, box: tuple[int, ...], first: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """The elements that the points of a box touch."""
+    found: set[tuple[int, ...]] = set()
+    for point in pairs(*(range(f, f + n) for f, n in zip(first, box, strict=True))):
+        found.add(tuple(sum(c * x for c, x in zip(row, point, strict=True)) for row in operand.index))
+    return found
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[Operand, tuple[int, ...]]:
+    """An operand of one to three dimensions, each moved by an axis and maybe by a window of it, and a box."""
+    count = draw(st.integers(1, 4))
+    box = tuple(draw(st.integers(1, 4)) for _ in range(count))
+    index: list[tuple[int, ...]] = []
+    free = list(range(count))
+    for _ in range(draw(st.integers(1, 3))):
+        row = [0] * count
+        if free:
+            row[free.pop()] = draw(st.sampled_from([1, 1, -1]))
+        if free and draw(st.booleans()):
+            row[free.pop()] = draw(st.integers(1, 3))
+        index.append(tuple(row))
+    return Operand("x", 4, False, (100,) * len(index), tuple(index), False), box
+
+
+def dense(operand: Operand, box: tuple[int, ...]) -> bool:
+    """Whether runs that overlap have no gaps: a step is no longer than what the steps before it fill."""
+    for row in operand.index:
+        reach = 1
+        for c, n in sorted((abs(c), n) for c, n in zip(row, box, strict=True) if c):
+            if 1 < reach < c:
+                return False
+            reach += c * (n - 1)
+    return True
+
+
+@given(windows())
+def test_elements_are_counted_right(case: tuple[Operand, tuple[int, ...]]) -> None:
+    operand, box = case
+    counted = len(touched(operand, box, (0,) * len(box)))
+    formula = elements(operand, numbers(box))[0]
+    assert formula >= counted or np.isclose(formula, counted)
+    if dense(operand, box):
+        assert formula == counted
+    assert moved_bytes(operand, numbers(box), 4)[0] >= 4 * counted
+    assert moved_bytes(operand, numbers(box), 64)[0] >= 4 * counted
+    assert moved_bytes(operand, numbers(box), 64, packed=True)[0] == 4 * formula
+
+
+def matrix_product(m: int, n: int, k: int) -> Problem:
+    """C[m, n] = A[m, k] * B[k, n]"""
+    axes = (Axis("i", m, True, False), Axis("j", n, True, False), Axis("k", k, True, True))
+    A = Operand("A", 4, False, (m, k), ((1, 0, 0), (0, 0, 1)), False)
+    B = Operand("B", 4, True, (k, n), ((0, 0, 1), (0, 1, 0)), False)
+    C = Operand("C", 4, False, (m, n), ((1, 0, 0), (0, 1, 0)), True)
+    return Problem("C", "C", axes, (A, B), (C,), 1, 32)
+
+
+FORM = Form(1, 2, (0, 1), 2)
+"""Vectors of two lanes along j."""
+
+
+@st.composite
+def tiles(draw: st.DrawFn) -> tuple[Problem, Sizes]:
+    """A small product and sizes that fill it without remainders."""
+
+    def chain(most: int) -> tuple[int, int, int, int]:
+        register = draw(st.integers(1, 2))
+        near = register * draw(st.integers(1, most))
+        far = near * draw(st.integers(1, 2))
+        return register, near, far, far * draw(st.integers(1, 2))
+
+    rows, columns = chain(2), tuple(2 * x for x in chain(2))
+    register, near, far, _ = chain(2)
+    problem = matrix_product(rows[3], columns[3], far)
+    sizes = np.array([[rows[level], columns[level], (register, near, far)[level]] for level in range(3)])
+    return problem, sizes[None].astype(np.int64)
+
+
+@given(tiles())
+def test_footprint_and_traffic_by_counting(case: tuple[Problem, Sizes]) -> None:
+    problem, sizes = case
+    assert legal(problem, FORM, sizes).all()
+    columns = Columns.of(problem, FORM, sizes)
+    extents = [a.extent for a in problem.axes]
+    for level in (REGISTER, L1, L2):
+        box = tuple(int(x) for x in sizes[0, level])
+        everything = (*problem.operands, *problem.results)
+        counted = sum(4 * len(touched(o, box, (0, 0, 0))) for o in everything)
+        assert footprint(problem, FORM, columns, level, 4)[0] == counted
+        full = (*box[:2], extents[2])
+        firsts = [(x, y, 0) for x in range(0, extents[0], box[0]) for y in range(0, extents[1], box[1])]
+        moved = sum(4 * len(touched(o, full, f)) for f in firsts for o in everything)
+        assert traffic(problem, FORM, columns, level, 4)[0] == moved
+
+
+@given(tiles())
+def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
+    problem, sizes = case
+    found = features(problem, FORM, Columns.of(problem, FORM, sizes), threads=3)
+    (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
+    tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
+    assert found.tasks[0] == tasks
+    shares = [tasks // 3 + (t < tasks % 3) for t in range(3)]
+    assert np.isclose(found.balance[0], max(shares) / (tasks / 3))
+    micro = (extents[0] // register[0]) * (extents[1] // register[1]) * (extents[2] // near[2])
+    assert found.micro_tiles[0] == micro
+    assert found.accumulators[0] == register[0] * register[1] / 2
+    assert found.steps[0] * register[2] * found.micro_tiles[0] == (
+        extents[0] // register[0] * (extents[1] // register[1]) * extents[2]
+    )
+    assert found.multiply_adds[0] * found.steps[0] * found.micro_tiles[0] * 2 == problem.points
+    assert found.vector_loads[0] == register[2] * register[1] / 2
+    assert found.element_loads[0] == register[2] * register[0]
+    assert found.useful[0] == 1.0
+
+
+@given(tiles(), st.integers(0, 4))
+def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[Problem, Sizes], size: int) -> None:
+    problem, sizes = case
+    columns = Columns.of(problem, FORM, sizes)
+    everything = (*problem.operands, *problem.results)
+    once = sum(4 * len(touched(o, tuple(a.extent for a in problem.axes), (0, 0, 0))) * (1 + o.written)
+               for o in everything)  # fmt: skip
+    none, small, large = (
+        cache_traffic(problem, FORM, columns, [capacity, 1e12], 4) for capacity in (0.0, 4.0 * 2**size, 1e9)
+    )
+    assert large[0][0] == once
+    assert none[0][0] >= small[0][0] >= once
+    # what fits the farthest cache is there already
+    assert large[1][0] == 0.0
+
+
+def test_a_tail_of_lanes_is_waste() -> None:
+    problem = matrix_product(4, 5, 3)
+    sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
+    found = features(problem, FORM, Columns.of(problem, FORM, sizes), 1)
+    assert found.useful[0] == 5 / 8
+
+
+def test_all_candidates_of_a_batch_are_scored_alike() -> None:
+    problem = matrix_product(48, 80, 60)
+    for form in forms(problem, Target.parse("x86-64-v3")):
+        space = Space.of(problem, form, machine_named("zen3"))
+        sizes = walks(space, Annealing(walks=2), 3).found()
+        many = features(problem, form, Columns.of(problem, form, sizes), 2)
+        for k in range(0, len(sizes), 7):
+            one = features(problem, form, Columns.of(problem, form, sizes[k : k + 1]), 2)
+            assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

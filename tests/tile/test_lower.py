@@ -1,0 +1,99 @@
+"""Lowering of tile programs: states of random walks keep the meaning of random kernels; others are refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimize import programs
+from tests.optimize.programs import Program, data_for, shape_of
+from tests.optimize.test_construct import MACHINES, task_of
+from tests.optimize.test_rule import product
+
+from tilewright.errors import ScheduleError
+from tilewright.loops.interpret import interpret
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.gensor import Annealing, walks
+from tilewright.optimize.construct.optimizer import spaces
+from tilewright.schedule.trace import replay
+from tilewright.tile.lower import lower
+from tilewright.tile.problem import problem_of
+from tilewright.tile.program import Form, TileProgram, check_program, legal
+
+
+@pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool"])
+def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
+    @settings(max_examples=12)
+    @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
+    def run(program: Program, target: str, seed: int) -> None:
+        task = task_of(program, target)
+        problem = problem_of(task.func, task.constants)
+        if problem is None or not problem.reduce or not problem.spatial:
+            return
+        rng = np.random.default_rng(seed)
+        choices = list(spaces(problem, task, machine_named(MACHINES[target])).items())
+        if not choices:
+            return
+        space, forms = choices[rng.integers(len(choices))]
+        found = walks(space, Annealing(walks=1), seed).found()
+        chain = found[rng.integers(len(found))]
+        sizes = tuple(tuple(int(x) for x in level) for level in chain)
+        form = forms[rng.integers(len(forms))]
+        made = lower(TileProgram(problem, form, sizes), task.func, bool(rng.integers(2)))
+        verify(made.func)
+        assert replay(task.func, made.trace) == made.func
+        feeds = {p.name: data_for(p, program.sizes, rng) for p in task.func.params[:-1]}
+        out = task.func.params[-1]
+        results: list[np.ndarray] = []
+        for f in (task.func, made.func):
+            result = np.full(shape_of(out, program.sizes), 99, out.dtype.numpy)
+            interpret(f, {**feeds, out.name: result}, program.sizes, seed=3)
+            results.append(result)
+        np.testing.assert_array_equal(results[1], results[0])
+
+    run()
+
+
+def a_product(sizes: tuple[tuple[int, ...], ...]) -> tuple[TileProgram, Program]:
+    """A program for a product of 28 x 64 x 48."""
+    program = Program([product(28, 64, 48)], {}, frozenset({"w"}))
+    task = task_of(program)
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    return TileProgram(problem, Form(1, 16, (0, 1), 2, ((1, 1),)), sizes), program
+
+
+def test_every_level_becomes_loops(golden) -> None:
+    tiled, program = a_product(((2, 16, 2), (4, 32, 24), (28, 64, 48)))
+    golden(show(lower(tiled, task_of(program).func).func))
+
+
+def test_rows_that_are_left_become_a_part_of_their_own(golden) -> None:
+    tiled, program = a_product(((6, 32, 1), (12, 32, 48), (24, 64, 48)))
+    golden(show(lower(tiled, task_of(program).func, parallel=False).func))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (((2, 16, 1), (3, 32, 24), (6, 64, 48)), "sizes are multiples of those below"),
+        (((2, 16, 1), (4, 32, 24), (12, 64, 48)), "fill those above"),
+        (((2, 24, 1), (4, 24, 24), (4, 24, 48)), "the register tile has whole vectors"),
+        (((2, 16, 1), (4, 32, 24), (4, 64, 24)), "one reduction axis is cut at most"),
+        (((2, 16, 5), (4, 32, 5), (4, 64, 48)), "sizes are multiples of those below"),
+    ],
+)
+def test_what_is_no_program_is_refused(sizes: tuple[tuple[int, ...], ...], message: str) -> None:
+    tiled, program = a_product(sizes)
+    with pytest.raises(ScheduleError, match=message):
+        lower(tiled, task_of(program).func)
+    assert not legal(tiled.problem, tiled.form, tiled.array[None]).all()
+
+
+def test_a_program_prints_its_chains() -> None:
+    tiled, _ = a_product(((6, 32, 1), (12, 32, 48), (24, 64, 48)))
+    check_program(tiled)
+    assert str(tiled) == (
+        "v_i0 28: 24 > 12 > 6; v_i1| 64: 64 > 32 > 32; v_r0+ 48: 48 > 48 > 1; order v_i0 v_i1; packed a1"
+    )

@@ -1,0 +1,103 @@
+"""Problems: what is read off a kernel's loops."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from tests.optimize.programs import axes, buffer
+from tests.optimize.test_rule import M, image, product, relu, row_sums
+
+from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.dtype import float16, int64
+from tilewright.expr.nodes import Var, const, select
+from tilewright.loops.lower import lower
+from tilewright.tile.problem import Problem, problem_of, representative
+
+a, b, i = Var("a"), Var("b"), Var("i")
+
+
+def problem(stages: Sequence[Computation], symbols: Mapping[Var, int] | None = None, constants: str = "") -> Problem:
+    """The problem of stages, which must have one."""
+    found = problem_or_none(stages, symbols, constants)
+    assert found is not None
+    return found
+
+
+def problem_or_none(
+    stages: Sequence[Computation], symbols: Mapping[Var, int] | None = None, constants: str = ""
+) -> Problem | None:
+    made = {s.output for s in stages}
+    inputs = dict.fromkeys(x for s in stages for x in s.inputs if x not in made)
+    func = lower("f", stages, (*inputs, stages[-1].output), tuple(symbols or {}))
+    return problem_of(func, frozenset(constants.split()))
+
+
+def test_a_product() -> None:
+    p = problem([product(28, 64, 5)], constants="w")
+    assert [(x.name, x.extent, x.literal, x.reduce) for x in p.axes] == [
+        ("v_a", 28, True, False), ("v_b", 64, True, False), ("v_i", 5, True, True)
+    ]  # fmt: skip
+    x, w = p.operands
+    assert (x.index, x.strides, x.constant) == (((1, 0, 0), (0, 0, 1)), (5, 0, 1), False)
+    assert (w.index, w.strides, w.constant) == (((0, 0, 1), (0, 1, 0)), (0, 1, 64), True)
+    (out,) = p.results
+    assert (out.strides, out.written) == ((64, 1, 0), True)
+    assert (p.operations, p.bits, p.points) == (1, 32, 28 * 64 * 5)
+    assert (p.spatial, p.reduce) == ((0, 1), (2,))
+
+
+def test_an_epilogue_is_read_and_written_once_per_result() -> None:
+    p = problem([product(28, 64, 5), relu(product(28, 64, 5))])
+    assert (p.block, p.final) == ("t", "y")
+    assert [(o.buffer, o.strides, o.written) for o in p.results] == [
+        ("bias", (0, 1, 0), False), ("y", (64, 1, 0), True)
+    ]  # fmt: skip
+
+
+def test_windows_overlap() -> None:
+    p = problem([image(1, 3, 20, 9, 3)])
+    x, w = p.operands
+    assert x.index[2] == (0, 0, 1, 0, 0, 1, 0)
+    assert w.strides == (0, 27, 0, 0, 9, 3, 1)
+
+
+def test_element_wise_work_has_its_store_among_the_operands() -> None:
+    x = buffer("x", (4, 7), float16)
+    p = problem([Computation(buffer("y", (7, 4), float16), axes("ab", (7, 4)), (), x[b, a] + x[b, a])])
+    assert [(o.buffer, o.strides, o.bytes, o.written) for o in p.operands] == [
+        ("x", (1, 7), 2, False), ("y", (4, 1), 2, True)
+    ]  # fmt: skip
+    assert (p.results, p.reduce) == ((), ())
+
+
+def test_scalars_are_rows_of_one() -> None:
+    p = problem([Computation(buffer("y", (7,)), axes("a", (7,)), (), buffer("s", ())[()] + buffer("x", (7,))[a])])
+    assert p.operands[0].strides == (0,)
+
+
+def test_symbols_have_a_representative_size() -> None:
+    p = problem([row_sums(M, 100)], {M: 7})
+    assert (p.axes[0].extent, p.axes[0].literal) == (22, False)
+    assert representative(Var("n", 1, 4)) == 2
+    assert representative(Var("n", 512, 512)) == 512
+    assert representative(Var("n", 0, None)) == 16
+    assert representative(Var("n", 1000, 1 << 62)) == 1000
+
+
+@pytest.mark.parametrize("index", [a // 2, a % 3, a * a])
+def test_accesses_that_are_not_affine_have_no_problem(index: object) -> None:
+    x = buffer("x", (200,))
+    assert problem_or_none([Computation(buffer("y", (7,)), axes("a", (7,)), (), x[index])]) is None
+    total = Computation(buffer("y", (7,)), axes("a", (7,)), axes("i", (5,)), x[index + i], Reducer.SUM)
+    assert problem_or_none([total]) is None
+
+
+def test_gathers_and_symbolic_strides_have_no_problem() -> None:
+    x, index = buffer("x", (200,)), buffer("index", (7,), int64)
+    assert problem_or_none([Computation(buffer("y", (7,)), axes("a", (7,)), (), x[index[a]])]) is None
+    assert problem_or_none([Computation(buffer("y", (7,)), axes("a", (7,)), (), x[a * M])], {M: 7}) is None
+
+
+def test_selected_loads_count() -> None:
+    x = buffer("x", (7,))
+    body = select(a >= 1, x[a - 1], const(0, x.dtype))
+    assert problem([Computation(buffer("y", (7,)), axes("a", (7,)), (), body)]).operands[0].strides == (1,)
