@@ -4,8 +4,9 @@
     python examples/gemm.py --size 512 --threads 1
     python examples/gemm.py --show packed              # the loops of a step
 
-docs/gemm.md tells the story of the steps. The peak is measured in turns with them, by a loop of multiply-adds that the
-project's own code generator made.
+docs/gemm.md tells the story of the steps. Two limits are measured in turns with them: the peak of a loop of
+multiply-adds that reads nothing, and the speed of the register tile alone, over operands that never leave the first-level
+cache.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import tilewright as tw
 from tilewright.driver.workbench import Workbench
 from tilewright.machine import Target
 from tilewright.measure import kernels
+from tilewright.measure.calibrate import aligned
 from tilewright.measure.functions import NativeFunctions
 from tilewright.measure.timing import Repeat, in_turns
 
@@ -93,6 +95,28 @@ def rows() -> int:
     return (Target.host().vector_registers - 4) // 2
 
 
+def resident(steps: int, times: int) -> Workbench:
+    """The register tile over and over the same operands: what is left when memory costs nothing."""
+    A, B = tw.placeholder((steps, rows()), "float32", "A"), tw.placeholder((steps, columns()), "float32", "B")
+    r, k = tw.reduce_axis(times, "r"), tw.reduce_axis(steps, "k")
+    C = tw.compute((rows(), columns()), lambda i, j: tw.sum(A[k, i] * B[k, j], r, k), "C")
+    s = tw.create_schedule(C, name="resident")
+    s.cache_write("C", "R")
+    once, row = s.split(s.loops("C_write")[0], rows())
+    s.compute_at("C", once)
+    s.set_scope("R", "register")
+    i, j, r_, k_ = s.loops("C")[1:]
+    s.reorder((r_, k_, i, j))
+    start = s.decompose_reduction("C", r_)
+    for block in ("C", start):
+        inner, lanes = s.loops(block)[-2:]
+        s.unroll(inner)
+        s.vectorize(lanes)
+    s.unroll(row)
+    s.vectorize(s.loops("C_write")[-1])
+    return s
+
+
 def tile(s: Workbench) -> None:
     """Cuts C into tiles whose results stay in registers."""
     s.cache_write("C", "R")
@@ -144,6 +168,21 @@ def peak() -> tuple[Repeat, float]:
     return run, 2.0 * kernels.ROWS * width * steps
 
 
+def tile_alone() -> tuple[Repeat, float]:
+    """The register tile over operands in the first-level cache, and the operations of one repetition."""
+    steps, times = 128, 250
+    native = NativeFunctions([resident(steps, times).func], Target.host())
+    A, B, C = aligned((steps, rows())), aligned((steps, columns())), aligned((rows(), columns()))
+    rng = np.random.default_rng()
+    A[...], B[...] = rng.random(A.shape, dtype=np.float32), rng.random(B.shape, dtype=np.float32)
+
+    def run(repetitions: int) -> None:
+        for _ in range(repetitions):
+            native.call("resident", [A, B, C])
+
+    return run, 2.0 * C.size * steps * times
+
+
 def prepared(step: Callable[[int], Workbench], n: int, threads: int) -> Repeat:
     """A step's kernel on random matrices, checked against NumPy in double precision.
 
@@ -177,17 +216,19 @@ def main() -> None:
     if options.show:
         print(STEPS[options.show](options.size))
         return
-    print(f"{'step':<12}{'size':>6}{'threads':>9}{'GFLOP/s':>10}{'peak':>8}{'of peak':>9}")
+    print(f"{'step':<12}{'size':>6}{'threads':>9}{'GFLOP/s':>10}{'of peak':>9}{'of tile':>9}{'peak':>8}{'tile':>8}")
     for threads in options.threads:
         for name, step in STEPS.items():
             if threads > 1 and step is not parallel:
                 continue  # the steps before it use one thread
             n = min(options.size, SLOWEST) if step in (product, vectors) else options.size
-            limit, operations = peak()
-            runs = {"peak": limit, "step": prepared(step, n, threads)}
+            (most, most_work), (near, near_work) = peak(), tile_alone()
+            runs = {"peak": most, "tile": near, "step": prepared(step, n, threads)}
             seconds = in_turns(runs, options.seconds, pause=0.05)
-            speed, most = 2e-9 * n**3 / seconds["step"], 1e-9 * threads * operations / seconds["peak"]
-            print(f"{name:<12}{n:>6}{threads:>9}{speed:>10.1f}{most:>8.1f}{speed / most:>9.1%}", flush=True)
+            speed = 2e-9 * n**3 / seconds["step"]
+            limits = [1e-9 * threads * w / seconds[k] for k, w in (("peak", most_work), ("tile", near_work))]
+            shares = "".join(f"{speed / x:>9.1%}" for x in limits)
+            print(f"{name:<12}{n:>6}{threads:>9}{speed:>10.1f}{shares}{limits[0]:>8.1f}{limits[1]:>8.1f}", flush=True)
 
 
 if __name__ == "__main__":

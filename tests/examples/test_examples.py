@@ -51,3 +51,25 @@ def test_flash_attention_for_other_registers() -> None:
     flash = example("flash_attention")
     for lanes in (4, 8):
         flash.scheduled(flash.attention(16), lanes).check({"N": 13, "T": 40}, threads=2)
+
+
+@pytest.mark.parametrize("step", ["product", "vectors", "registers", "packed", "prefetched", "parallel"])
+def test_every_step_of_the_matrix_product_is_right(step: str) -> None:
+    s = example("gemm").STEPS[step](61)
+    assert s.check(threads=2).error < 1e-5
+    assert ("in parallel(" in s.show()) == (step == "parallel")
+
+
+def test_matrix_product(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    gemm = example("gemm")
+    arguments = ["gemm.py", "--size", "150", "--threads", "1", "2", "--seconds", "0.001"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    gemm.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["step", *gemm.STEPS, "parallel"]
+    assert all(len(line.split()) == 8 and float(line.split()[6]) > 0 for line in lines[1:])
+
+
+def test_the_tile_alone_adds_up_the_same_product_again_and_again() -> None:
+    checked = example("gemm").resident(steps=5, times=3).check()
+    assert checked.error < 1e-5

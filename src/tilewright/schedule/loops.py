@@ -11,7 +11,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var, as_expr, ceildiv, const, free_vars
 from tilewright.expr.prover import non_negative
 from tilewright.expr.simplify import substitute
-from tilewright.loops.ir import CONCURRENT, For, Func, LoopKind, Stmt, blocks, seq
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, LoopKind, Stmt, blocks, seq, walk
 from tilewright.schedule.cut import copy_of, part_of
 from tilewright.schedule.legality import (
     check_axes,
@@ -27,7 +27,6 @@ from tilewright.schedule.tree import (
     check_new_names,
     find_loop,
     fresh,
-    loops_inside,
     substituted,
     used_names,
     with_replaced,
@@ -165,7 +164,9 @@ def reorder(func: Func, order: Sequence[str]) -> Func:
     check_extents(placed)
     check_order(func, chain, placed, place)
     body: Stmt = chain[-1].body
-    check_nesting([*placed, *loops_inside(body)], place)
+    for inner, around in walk(body):
+        if isinstance(inner, Block):
+            check_nesting([*placed, *around], place)
     for loop in reversed(placed):
         body = replace(loop, body=body)
     result = with_replaced(func, chain[0], body)
