@@ -14,12 +14,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tilewright.driver.workbench import create_schedule
 from tilewright.expr.define import Reduction, compute, placeholder, reduce_axis, sum, symbol
 from tilewright.expr.nodes import Expr, maximum, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.verify import verify
-from tilewright.driver.workbench import create_schedule
 from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, apply
 
 STEP_LIMIT, VERIFY_LIMIT = 1.0, 5.0
@@ -35,7 +35,7 @@ def convolution(batch: Expr | int = 1, channels: int = 64, filters: int = 64, si
 
     def element(n: Expr, o: Expr, h: Expr, w: Expr) -> Reduction:
         y, z = h + kh - 1, w + kw - 1
-        inside = (0 <= y) & (y < size) & (0 <= z) & (z < size)
+        inside = (y >= 0) & (y < size) & (z >= 0) & (z < size)
         return sum(select(inside, x[n, i, y, z], 0.0) * weights[o, i, kh, kw], i, kh, kw)
 
     c = compute((batch, filters, size, size), element, "C")
@@ -69,7 +69,8 @@ def rows() -> Mapping[str, Callable[[], object]]:
     for name, args in STEPS.items():
         primitive = name.split()[0]
         func = plain if primitive in ON_PLAIN or name.endswith("plain") else before.func
-        found[name] = lambda f=func, step=Step.of(primitive, *args): apply(f, step)
+        step = Step.of(primitive, *args)
+        found[name] = lambda func=func, step=step: apply(func, step)
     found["verify untransformed"] = lambda: verify(plain)
     found["verify dynamic batch"] = lambda: verify(dynamic)
     found["verify reordered"] = lambda: verify(before.func)

@@ -13,7 +13,7 @@ from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, conjuncts, const, free_vars, loads
-from tilewright.expr.prover import below, non_negative, prove
+from tilewright.expr.prover import at_most, below, non_negative, prove
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import CONCURRENT, THREADED, For, Func, IterKind, LoopKind, walk
@@ -41,11 +41,9 @@ class Key:
     source: _Linear
 
 
-_PRIVATE = {
-    **dict.fromkeys(THREADED, (Scope.REGISTER, Scope.STACK)),
-    LoopKind.VECTORIZED: (Scope.REGISTER,),
-}
-"""The scopes of which every iteration of a loop has its own; iterations of a vthread loop share one thread's."""
+_PRIVATE = (Scope.REGISTER, Scope.STACK)
+"""The scopes of which every thread has its own. Lanes of a vector and iterations of a vthread loop share a thread's:
+what they keep apart must be at different indices."""
 
 
 def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
@@ -53,6 +51,8 @@ def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
     for s, _ in walk(func.body):
         if isinstance(s, For) and s.kind in CONCURRENT and not (isinstance(s.extent, Const) and s.extent.value <= 1):
             inside = [n for n in nests if any(loop is s for loop in n.loops)]
+            if all(at_most(s.var, const(0), n.known) for n in inside):  # predicates leave one iteration
+                continue
             yield from _reductions(s, inside)
             for buffer in dict.fromkeys(n.block.body.buffer for n in inside):
                 yield from _shared(s, buffer, inside, nests)
@@ -107,8 +107,8 @@ def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Seque
 
 
 def _lives_inside(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> bool:
-    """Whether every iteration has the buffer for itself: threads have stacks, threads and lanes have registers."""
-    if buffer.scope not in _PRIVATE.get(loop.kind, ()):
+    """Whether every iteration has the buffer for itself, as threads have their stacks and registers."""
+    if loop.kind not in THREADED or buffer.scope not in _PRIVATE:
         return False
     outside = [n for n in everywhere if not any(n is m for m in inside)]
     return not any(a.buffer == buffer for n in outside for a in accesses(n.block))

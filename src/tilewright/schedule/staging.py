@@ -31,8 +31,7 @@ def set_scope(func: Func, buffer: str, scope: Scope) -> Func:
     """Moves an internal buffer to another memory scope.
 
     Legality: the buffer is internal; register and stack need a literal shape; iterations of the parallel and
-    vectorized loops around it stay independent (each has its own registers, each thread its own stack; memory is
-    shared).
+    vectorized loops around it stay independent (each thread has its own registers and stack; memory is shared).
     """
     old = find_alloc(func, buffer)
     check_scope(old, scope)
