@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types verify-zoo bench-models bench-ops clean distclean
+.PHONY: help demo test lint types fuzz-schedules verify-zoo bench-models bench-ops clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ lint: $(VENV)/stamp-test ## style, and which layer imports which
 
 types: $(VENV)/stamp-test ## types, strictly
 	$(VENV)/bin/pyright
+
+fuzz-schedules: $(VENV)/stamp-test ## 20,000 random schedules of random computations, down to native code
+	$(PYTHON) -m tests.fuzz --count 20000 --jobs 2 $(FUZZ_ARGS)
 
 verify-zoo: $(VENV)/stamp-bench ## the zoo's outputs against float64 and ONNX Runtime
 	$(PYTHON) -m benchmarks.zoo verify

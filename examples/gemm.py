@@ -5,8 +5,8 @@
     python examples/gemm.py --show packed              # the loops of a step
 
 docs/gemm.md tells the story of the steps. Two limits are measured in turns with them: the peak of a loop of
-multiply-adds that reads nothing, and the speed of the register tile alone, over operands that never leave the first-level
-cache.
+multiply-adds that reads nothing, and the speed of the register tile alone, over operands that never leave the cache
+nearest to the core.
 """
 
 import argparse

@@ -249,9 +249,10 @@ def test_divisor_of_unknown_sign_says_nothing_about_the_remainder() -> None:
     assert not prove(X % Y >= 0)
 
 
-def test_a_select_arm_uses_its_condition_and_only_that_arm() -> None:
+def test_an_arm_of_a_select_uses_whether_its_condition_holds() -> None:
     e = Select(X < 4, maximum(X, const(4)), maximum(X, const(4)) + 1)
-    assert str(simplify(e, Bounds())) == "select(x < 4, 4, max(4, x) + 1)"
+    assert str(simplify(e, Bounds())) == "select(x < 4, 4, x + 1)"
+    assert str(simplify(Select(X < 4, Y, maximum(X, const(5))), Bounds())) == "select(x < 4, y, max(5, x))"
 
 
 def test_folding_of_conditions() -> None:

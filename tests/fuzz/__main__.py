@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.fuzz.campaign import Campaign, Worker, smallest
 from tests.fuzz.case import Case
 from tests.fuzz.check import scheduled
+
 from tilewright.errors import ScheduleError
 from tilewright.loops.printer import show
 from tilewright.schedule.trace import to_python
@@ -20,18 +21,35 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which programs (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"), help="for failing cases and the state")
+    parser.add_argument("--only", type=int, metavar="INDEX", help="this program alone, shrunk if it fails")
     parser.add_argument("--resume", action="store_true", help="go on where a campaign of this seed was stopped")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="check a failing case again and show it")
     parser.add_argument("--shrink", action="store_true", help="with --replay: try to make it smaller first")
     given = parser.parse_args()
     if given.replay is not None:
         return again(given.replay, given.shrink)
+    if given.only is not None:
+        return only(given.folder, given.seed, given.only)
     campaign = Campaign(given.folder, given.seed, given.count)
     if given.resume:
         campaign.resume()
     failures = campaign.run(given.jobs)
     print(campaign.summary())
     return 1 if failures else 0
+
+
+def only(folder: Path, seed: int, index: int) -> int:
+    """Checks one program of a campaign; where it fails, it is written to a file as small as it gets."""
+    worker = Worker()
+    outcome = worker.ask({"seed": seed, "index": index})
+    worker.close()
+    if outcome.case is None:
+        print(outcome.failure)
+        return 1
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"program-{seed}-{index}.json"
+    path.write_text(json.dumps({"failure": outcome.failure, "case": outcome.case}, indent=1))
+    return again(path, smaller=True)
 
 
 def again(path: Path, smaller: bool) -> int:

@@ -1,23 +1,29 @@
 """Campaigns: thousands of cases in worker processes, with progress, resume, and failing cases shrunk to files."""
 
 import json
+import os
 import queue
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from tests.fuzz.case import Case
 from tests.fuzz.shrink import shrunk
 
 LONGEST = 120
 """Seconds that a case may take."""
+
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+"""OpenMP's threads sleep between parallel loops: there are more of them than processors."""
 
 JOBS_PER_WORKER = 400
 """Cases after which a worker is replaced, so that what it holds on to is returned."""
@@ -36,22 +42,26 @@ class Outcome:
 
 
 class Worker:
-    """A worker process, replaced when it dies."""
+    """A worker process, replaced when it dies.
 
-    def __init__(self) -> None:
+    Args:
+        command: what to start.
+    """
+
+    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "tests.fuzz.worker")) -> None:
+        self.command = command
         self.process: subprocess.Popen[str] | None = None
+        self.errors: IO[str] | None = None
         self.done = 0
-        self.errors = tempfile.TemporaryFile("w+")
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> "subprocess.Popen[str]":
         if self.process is None or self.process.poll() is not None or self.done >= JOBS_PER_WORKER:
             self.close()
             self.done = 0
-            self.errors.seek(0)
-            self.errors.truncate()
+            self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self.errors, text=True,
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+                env={**os.environ, **ENVIRONMENT},
             )  # fmt: skip
         return self.process
 
@@ -63,7 +73,8 @@ class Worker:
         timer = threading.Timer(LONGEST, process.kill)
         timer.start()
         try:
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write(json.dumps(job) + "\n")
             process.stdin.flush()
             for line in process.stdout:
@@ -83,19 +94,28 @@ class Worker:
         return outcome
 
     def _last_words(self) -> str:
+        assert self.errors is not None
         self.errors.seek(0)
         lines = [line.strip() for line in self.errors.read().splitlines() if line.strip()]
         return " / ".join(lines[:3])
 
     def close(self) -> None:
         """Ends the process."""
-        if self.process is not None:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+        process, errors = self.process, self.errors
+        self.process = self.errors = None
+        if process is None or errors is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        errors.close()
 
 
 def stage_of(failure: tuple[str, str]) -> str:
@@ -108,10 +128,13 @@ class Campaign:
 
     Args:
         folder: where failing cases and the state are kept.
+        worker: makes a worker.
     """
 
-    def __init__(self, folder: Path, seed: int, count: int, log: TextIO = sys.stdout) -> None:
-        self.folder, self.seed, self.count, self.log = folder, seed, count, log
+    def __init__(
+        self, folder: Path, seed: int, count: int, log: TextIO = sys.stdout, worker: Callable[[], Worker] = Worker
+    ) -> None:
+        self.folder, self.seed, self.count, self.log, self.worker = folder, seed, count, log, worker
         self.done: set[int] = set()
         self.tally: dict[str, list[int]] = {}
         self.failed: dict[str, int] = {}
@@ -162,7 +185,7 @@ class Campaign:
         return sum(self.failed.values())
 
     def _serve(self, left: "queue.SimpleQueue[int]") -> None:
-        worker = Worker()
+        worker = self.worker()
         while True:
             try:
                 index = left.get_nowait()
@@ -192,22 +215,35 @@ class Campaign:
         case = outcome.case
         if case is not None and number <= SHRUNK_PER_KIND:
             case, outcome.failure = smallest(case, outcome.failure, worker.ask)
-        path.write_text(json.dumps({"failure": outcome.failure, "index": index, "seed": self.seed, "case": case}, indent=1))
+        data = {"failure": outcome.failure, "index": index, "seed": self.seed, "case": case}
+        path.write_text(json.dumps(data, indent=1))
         with self.lock:
-            print(f"\r\033[K{path}: {outcome.failure[0]}: {outcome.failure[1].splitlines()[0]}", file=self.log, flush=True)
+            first = outcome.failure[1].splitlines()[0] if outcome.failure[1] else ""
+            self._line(f"{path}: {outcome.failure[0]}: {first}", "\n")
 
     def _progress(self, end: str = "") -> None:
         now, fresh = time.monotonic() - self.begin, len(self.done) - self.before
         rate = fresh / now if now else 0.0
         rest = (self.count - len(self.done)) / rate / 60 if rate else float("nan")
-        text = f"{len(self.done)} of {self.count}, {sum(self.failed.values())} failed, {rate:.1f}/s, {rest:.0f} min left"
+        done, failed = f"{len(self.done)} of {self.count}", sum(self.failed.values())
+        text = f"{done}, {failed} failed, {rate:.1f}/s, {rest:.0f} min left"
         if self.log.isatty() or end:
-            print(f"\r\033[K{text}" if self.log.isatty() else text, end=end, file=self.log, flush=True)
+            self._line(text, end)
+
+    def _line(self, text: str, end: str) -> None:
+        """Replaces the line of progress, where there is one."""
+        print(f"\r\033[K{text}" if self.log.isatty() else text, end=end, file=self.log, flush=True)
 
     def summary(self) -> str:
         """How often every primitive was applied and rejected, and what failed."""
         steps = sum(a for a, _ in self.tally.values())
-        lines = [f"{len(self.done)} programs, {steps / max(1, len(self.done)):.1f} steps each, {self.spent:.0f} s"]
+        programs = max(1, len(self.done))
+        cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = (cpu.ru_utime + cpu.ru_stime) / max(1, len(self.done) - self.before)
+        lines = [
+            f"{len(self.done)} programs, {steps / programs:.1f} steps each, {self.spent:.0f} s; "
+            f"{used * 1e3:.0f} ms of processor time each"
+        ]
         lines.append(f"{'primitive':24}{'applied':>9}{'rejected':>9}")
         lines += [f"{name:24}{a:9}{r:9}" for name, (a, r) in sorted(self.tally.items())]
         lines += [f"{n} failures: {stage}" for stage, n in sorted(self.failed.items())] or ["no failures"]

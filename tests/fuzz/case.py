@@ -1,8 +1,9 @@
-"""A case: a computation, the layouts of its parameters, a schedule and sizes; as data, so that it travels and shrinks."""
+"""A case: a computation, the layouts of its parameters and a schedule, as data, so that it travels and shrinks."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,20 +12,25 @@ from tests.fuzz.computations import KINDS, Made
 from tests.fuzz.draw import random_step
 from tests.fuzz.layouts import random_layout
 from tests.fuzz.options import Choice, Options
+
 from tilewright.errors import LayoutError, ScheduleError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import stages_of
-from tilewright.expr.nodes import Var, free_vars
+from tilewright.expr.nodes import Const, Expr, Var, const, free_vars
+from tilewright.expr.simplify import substitute
 from tilewright.layout.layout import Layout
 from tilewright.layout.rewrite import with_layouts
-from tilewright.loops.ir import Func
+from tilewright.loops.ir import EXPANDED, Block, Func, walk
 from tilewright.loops.lower import lower
 from tilewright.schedule.trace import Trace, apply
 from tilewright.schedule.trace_json import decode, encode
 
 ATTEMPTS = 14
 """Steps that are tried for one program."""
+
+MOST_POINTS, MOST_COPIES = 12_000, 200
+"""Iterations of all blocks, and copies of them in the code, beyond which a step is not taken: they only cost time."""
 
 Tally = dict[str, list[int]]
 """How often every primitive was applied and rejected."""
@@ -83,6 +89,7 @@ class Program:
         sizes: the symbols' values.
         least: the symbols' least values.
         linear: see `Made`.
+        record: the choices as they were understood: within their ranges.
     """
 
     func: Func
@@ -90,6 +97,7 @@ class Program:
     sizes: Mapping[str, int]
     least: Mapping[str, int]
     linear: bool
+    record: Mapping[str, Choice]
 
     @classmethod
     def of(cls, made: Made, options: Options) -> "Program":
@@ -97,7 +105,7 @@ class Program:
         inputs, stages = stages_of([made.output])
         params = (*(t.plain for t in inputs), made.output.plain)
         func = lower("program", stages, params, symbols_of(params, stages))
-        return cls(func, stages, dict(options.sizes), dict(options.least), made.linear)
+        return cls(func, stages, dict(options.sizes), dict(options.least), made.linear, options.record)
 
     def stored(self, layouts: Mapping[str, Layout]) -> Func:
         """The untransformed loops over parameters in layouts.
@@ -144,13 +152,30 @@ def random_case(rng: Random, tally: Tally, gpu: bool) -> Iterator[Case]:
         counts = tally.setdefault(step.primitive, [0, 0])
         yield replace(case, trace=(*case.trace, step))
         try:
-            func = apply(func, step)
+            after = apply(func, step)
         except ScheduleError:
             counts[1] += 1
-            yield case
         else:
             counts[0] += 1
-            case = replace(case, trace=(*case.trace, step))
+            if not too_large(after, program.sizes):
+                func, case = after, replace(case, trace=(*case.trace, step))
+        yield case
+
+
+def too_large(func: Func, sizes: Mapping[str, int]) -> bool:
+    """Whether it would take long to run or to compile the function."""
+    points = copies = 0
+    for s, around in walk(func.body):
+        if isinstance(s, Block):
+            points += prod(largest(x.extent, func, sizes) for x in around)
+            copies += prod(largest(x.extent, func, sizes) for x in around if x.kind in EXPANDED)
+    return points > MOST_POINTS or copies > MOST_COPIES
+
+
+def largest(extent: Expr, func: Func, sizes: Mapping[str, int]) -> int:
+    """An extent as a number; of one that depends on loops, the most it may be."""
+    here = substitute(extent, {s: const(sizes[s.name]) for s in func.symbols})
+    return int(here.value) if isinstance(here, Const) else MOST_POINTS
 
 
 def random_layouts(rng: Random, program: Program) -> dict[str, Layout]:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.fuzz.options import Options
+
 from tilewright.expr import define as tw
 from tilewright.expr.define import Size, Tensor
-from tilewright.expr.nodes import Expr, as_expr, binary, both, cast, maximum, minimum, select, unary
 from tilewright.expr.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
+from tilewright.expr.nodes import Expr, as_expr, binary, both, cast, maximum, minimum, select, unary
 
 TYPES: Mapping[str, DType] = {
     t.name: t for t in (float32, float64, float16, int32, int8, uint8, int16, int64)
@@ -168,7 +169,8 @@ def convolution(o: Options) -> Made:
         b, f, *place = i
         channel = c if groups == 1 else f // cout * cin + c
         at = [a[2](p, k) for a, p, k in zip(axes, place, over, strict=True)]
-        value = padded(lambda *s: x[(b, channel, *s)], at, [a[0] for a in axes], [a[4] for a in axes], as_expr(0, x.dtype))
+        zero = as_expr(0, x.dtype)
+        value = padded(lambda *s: x[(b, channel, *s)], at, [a[0] for a in axes], [a[4] for a in axes], zero)
         return tw.sum(accumulated(o, value) * accumulated(o, w[(f, c, *over)]), c, *over)
 
     return Made(tw.compute([n, groups * cout, *(a[3] for a in axes)], body, "Y"))  # type: ignore[arg-type]
@@ -219,6 +221,21 @@ def softmax(o: Options) -> Made:
     return Made(tw.compute([m, n], lambda i, j: e[i, j] / total[i], "Y"), linear=False)
 
 
+def attention(o: Options) -> Made:
+    """The average of V's rows, weighted by the softmax of A's rows."""
+    t = dtype(o, FLOATS[:2])
+    m, n, d = o.size("m", 8), o.size("n", 32), o.size("d", 8)
+    a, v = tw.placeholder([m, n], t, "A"), tw.placeholder([n, d], t, "V")
+    k, l, p = (tw.reduce_axis(n, name) for name in "klp")  # noqa: E741
+    top = tw.compute([m], lambda i: tw.max(a[i, k], k), "top")
+    total = tw.compute([m], lambda i: tw.sum(unary("exp", a[i, l] - top[i]), l), "total")
+
+    def body(i: Expr, j: Expr) -> object:
+        return tw.sum(unary("exp", a[i, p] - top[i]) / total[i] * v[p, j], p)
+
+    return Made(tw.compute([m, d], body, "Y"), linear=False)  # type: ignore[arg-type]
+
+
 def neighbours(o: Options) -> Made:
     """T = A + A, then Y = T at other places: shifted, clamped, mirrored, every other one."""
     t = dtype(o)
@@ -258,8 +275,8 @@ def row_scaled(o: Options) -> Made:
 KINDS: Mapping[str, Callable[[Options], Made]] = {
     f.__name__: f
     for f in (
-        gemm, elementwise, reduction, with_epilogue, two_gemms, convolution, depthwise, pooling, softmax, neighbours,
-        row_scaled,
+        gemm, elementwise, reduction, with_epilogue, two_gemms, convolution, depthwise, pooling, softmax, attention,
+        neighbours, row_scaled,
     )
 }  # fmt: skip
 """Every kind of computation by name; the first is the simplest to read."""

@@ -9,11 +9,23 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.layouts import random_layout
+
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import Const, as_expr
+from tilewright.expr.nodes import Const, as_expr, free_vars
 from tilewright.loops.access import reads
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, walk
-from tilewright.schedule.arguments import Choice, Flag, Integer, Kind, LayoutKind, Name, Optional, Several, Size, parameters
+from tilewright.schedule.arguments import (
+    Choice,
+    Flag,
+    Integer,
+    Kind,
+    LayoutKind,
+    Name,
+    Optional,
+    Several,
+    Size,
+    parameters,
+)
 from tilewright.schedule.trace import PRIMITIVES, Step
 
 FACTORS = (2, 2, 3, 4, 4, 5, 7, 8, 8, 9, 10, 16, 16, 1, 32)
@@ -81,8 +93,13 @@ class Draw:
             return [b for b in blocks if b.body.buffer in internal]
         if primitive in CONSUMERS:
             return [b for b in blocks if internal.intersection(reads(b)) - {b.body.buffer}]
+        if primitive == "rolling_update":
+            sums = {b.body.buffer for b in blocks if b.init is not None}
+            return [b for b in blocks if b.init is not None and sums.intersection(reads(b)) - {b.body.buffer}]
         if primitive in REDUCTIONS:
             return [b for b in blocks if b.init is not None]
+        if primitive == "store_at":
+            return blocks if any(self._common(b) for b in internal) else []
         return blocks if internal or primitive not in INTERNAL else []
 
     # By the names of parameters
@@ -92,6 +109,11 @@ class Draw:
         where it is to be moved there."""
         block = self._block()
         around = [x for b, loops in self.blocks if self._near(block, b) for x in loops]
+        if self.primitive == "rolling_update":
+            around = [x for x in around if any(x.var in free_vars(i.binding) for b, _ in self.blocks
+                      for i in b.iters if i.kind is IterKind.REDUCE)]  # fmt: skip
+        if self.primitive == "store_at":
+            around = self._common(self._buffer())
         if around and self.rng.random() < 0.85:
             return self.rng.choice(around).var.name
         return self.rng.choice(self.loops).var.name if self.loops else "none"
@@ -101,7 +123,7 @@ class Draw:
             return False
         if self.primitive in PRODUCERS:
             return other is not block and block.body.buffer in reads(other)
-        if self.primitive in CONSUMERS:
+        if self.primitive in CONSUMERS or self.primitive == "rolling_update":
             return other is not block and other.body.buffer in reads(block)
         return other is block
 
@@ -144,6 +166,8 @@ class Draw:
         """A buffer: one that the chosen block reads, else an internal one, else any."""
         block = self._block()
         near = [b.name for b in reads(block)] if block is not None else [b.name for b in self.func.allocs]
+        if self.primitive == "store_at":
+            near = [b.name for b in self.func.allocs if self._common(b)]
         every = [b.name for b in (*self.func.params, *self.func.allocs)]
         return self.rng.choice(near if near and self.rng.random() < 0.9 else every)
 
@@ -238,6 +262,11 @@ class Draw:
     def _buffer(self) -> Buffer | None:
         every = (*self.func.params, *self.func.allocs)
         return next((b for b in every if b.name == self.given.get("buffer")), None)
+
+    def _common(self, buffer: Buffer | None) -> list[For]:
+        """The loops around all blocks that use a buffer."""
+        users = [loops for b, loops in self.blocks if buffer in (b.body.buffer, *reads(b))]
+        return [x for x in users[0] if all(x in loops for loops in users)] if users else []
 
     def _extent(self) -> int | None:
         """The extent that a factor is for, where it is a literal."""

@@ -17,7 +17,7 @@ SYMBOLIC_UP_TO = 4
 
 
 class Options:
-    """Answers from the record, or from `rng` where the record is silent; a value that does not fit becomes the first."""
+    """Answers from the record, or from `rng` where the record is silent; one that does not fit becomes the first."""
 
     def __init__(self, record: dict[str, Choice], rng: Random | None = None) -> None:
         self.record, self.rng = record, rng

@@ -63,4 +63,4 @@ def _smaller(value: int | str | bool) -> tuple[int | bool, ...]:
         return (False,) if value else ()
     if isinstance(value, str):
         return ()
-    return tuple(dict.fromkeys(v for v in (0, 1, value // 2, value - 1) if v < value))
+    return tuple(dict.fromkeys(v for v in (0, 1, value // 2, value - 1) if 0 <= v < value))

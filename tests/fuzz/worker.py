@@ -14,7 +14,8 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.case import Case, Tally, random_case
-from tests.fuzz.check import Failure, check, failure_of, scheduled
+from tests.fuzz.check import WrongError, check, failure_of, scheduled
+
 from tilewright.errors import ScheduleError
 
 GPU_EVERY = 8
@@ -27,7 +28,7 @@ def drawn(seed: int, index: int, tally: Tally) -> Case:
     """The case of a number.
 
     Raises:
-        Failure: drawing it failed; the case that did so was sent.
+        WrongError: drawing it failed; the case that did so was sent.
     """
     case = None
     try:
@@ -52,7 +53,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
             case = drawn(job["seed"], job["index"], tally)
         send({"case": case.to_json()})
         check(case, deep=job.get("index", 0) % DEEP_EVERY == 0)
-    except Failure as failure:
+    except WrongError as failure:
         result["failure"] = [failure.stage, failure.what]
     except ScheduleError as error:
         result["failure"] = ["illegal", str(error)]

@@ -84,6 +84,42 @@ func rows(A: float32[8, 6], Y: float32[8]):
             Y[w_i] = T[w_i] * T[w_i]
 """)
 
+TWO_STEPS = parse("""
+func two_steps(A: float32[M, 6], B: float32[6], Y: float32[M, 6]; M: 1..64):
+    alloc R: float32[M]
+    alloc S: float32[M, 6]
+    for i in serial(M):
+        for k in serial(6):
+            block R(v_i: M = i, reduce v_k: 6 = k):
+                init R[v_i] = 0.0
+                R[v_i] = R[v_i] + A[v_i, v_k]
+    for i_1 in serial(M):
+        for j_1 in serial(6):
+            block S(w_i: M = i_1, w_j: 6 = j_1):
+                S[w_i, w_j] = A[w_i, w_j] * R[w_i]
+    for i_2 in serial(M):
+        for j_2 in serial(6):
+            block Y(x_i: M = i_2, x_j: 6 = j_2):
+                Y[x_i, x_j] = S[x_i, x_j] + B[x_j] * R[x_i]
+""")
+
+MATRICES = parse("""
+func matrices(A: float32[M, 5], B: float32[5, 9], D: float32[9, 4], C: float32[M, 4]; M: 1..64):
+    alloc T: float32[M, 9]
+    for i in serial(M):
+        for j in serial(9):
+            for k in serial(5):
+                block T(v_i: M = i, v_j: 9 = j, reduce v_k: 5 = k):
+                    init T[v_i, v_j] = 0.0
+                    T[v_i, v_j] = T[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+    for i_1 in serial(M):
+        for j_1 in serial(4):
+            for k_1 in serial(9):
+                block C(w_i: M = i_1, w_j: 4 = j_1, reduce w_k: 9 = k_1):
+                    init C[w_i, w_j] = 0.0
+                    C[w_i, w_j] = C[w_i, w_j] + T[w_i, w_k] * D[w_k, w_j]
+""")
+
 
 def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
     """All parameters after a run on small whole numbers, which are summed without rounding."""

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, ROWS, SCALE, STENCIL, SUMS, applied, check_same, refuses, run
+from tests.schedule.functions import CHAIN, ROWS, SCALE, STENCIL, SUMS, TWO_STEPS, applied, check_same, refuses, run
 from tests.schedule.test_compute_at import BLUR, GATHER, PARTIAL
-from tests.schedule.test_random_schedules import TWO_STEPS
 from tests.schedule.test_reverse_compute_at import TRANSPOSED
 from tests.schedule.test_staging import OVERWRITTEN
 

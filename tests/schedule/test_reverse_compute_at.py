@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, ROWS, SCALE, STENCIL, applied, check_same, refuses, run
-from tests.schedule.test_random_schedules import MATRICES, TWO_STEPS
+from tests.schedule.functions import CHAIN, MATRICES, ROWS, SCALE, STENCIL, TWO_STEPS, applied, check_same, refuses, run
 
 from tilewright.expr.buffer import Scope
 from tilewright.loops.ir import Func

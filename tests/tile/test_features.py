@@ -11,10 +11,12 @@ from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, walks
 from tilewright.optimize.construct.space import Space
-from tilewright.tile.features import Columns, cache_traffic, features, footprint, traffic
+from tilewright.tile.columns import Columns
+from tilewright.tile.features import features
 from tilewright.tile.footprint import elements, moved_bytes
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, legal
+from tilewright.tile.traffic import cache_traffic, footprint, traffic
 
 
 def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.machine.model import Machine
-from tilewright.tile.features import Columns, Features, cache_traffic, chunks, features, sum_of
+from tilewright.tile.columns import Columns, chunks, sum_of
+from tilewright.tile.features import Features, features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Form, Sizes, TileProgram, remainders
+from tilewright.tile.traffic import cache_traffic
 
 OVERLAP = 0.25
 """The part of the time of all but the slowest kind of work that is not hidden behind it."""
@@ -27,11 +29,26 @@ LOAD_CYCLES = 1.25
 STEP_CYCLES = 0.5
 """What the loop around a step costs beyond its instructions."""
 
+LOOP_CYCLES = 4.0
+"""Of starting and leaving a loop around steps."""
+
 TILE_CYCLES = 12.0
 """Of starting and ending a register tile, beyond its loads and stores: a full pipeline, a mispredicted branch."""
 
-GATHER_CYCLES = 1.5
-"""Of collecting or spreading one element of a vector."""
+SPREAD_CYCLES = 1.5
+"""Of storing one element of a vector of results across the direction of the vector."""
+
+GATHER_CYCLES = 2.0
+"""Of putting one vector together from every second to fourth element of vectors that were loaded."""
+
+TRANSLATIONS = 96.0
+"""Pages whose addresses a core translates without delay."""
+
+TRANSLATION_CYCLES = 3.0
+"""Of looking up one more, as far as it is not hidden."""
+
+CODE = 4e-4
+"""What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""
 
 FOLLOWED = 12.0
 """Streams that hardware fetches ahead for."""
@@ -75,9 +92,12 @@ def cycles(problem: Problem, form: Form, columns: Columns, found: Features, mach
     ends = np.where(cut, results * (1.0 / machine.load_ports + 1.0 / machine.store_ports), 0.0)
     last = results * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
     if form.transposed:
-        last = last + results * form.lanes * GATHER_CYCLES
+        last = last + results * form.lanes * SPREAD_CYCLES
     last = last / chunks(form, columns)
-    return found.micro_tiles * (found.steps * step + ends + last + TILE_CYCLES)
+    # more pages than translations are kept at hand: each is looked up again
+    pages = np.where(found.pages > TRANSLATIONS, found.pages * TRANSLATION_CYCLES, 0.0)
+    loops = found.entries * LOOP_CYCLES
+    return found.micro_tiles * (found.steps * step + loops + ends + last + pages + TILE_CYCLES)
 
 
 def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
@@ -93,7 +113,7 @@ def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     issue = (found.multiply_adds + found.vector_loads + found.element_loads + 2) / ISSUE
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     spilled = np.maximum(found.registers - machine.vector_registers, 0.0) * SPILLED
-    masked = _masked(problem, form, columns) * (MASK_PENALTY * found.vector_loads + GATHER_CYCLES * found.gathers)
+    masked = _masked(problem, form, columns) * (MASK_PENALTY * found.vector_loads + 2.0 * GATHER_CYCLES * found.gathers)
     return longest + spilled + masked + STEP_CYCLES
 
 
@@ -145,10 +165,9 @@ def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
     fixed = packing(problem, form, machine)
     better = (together < alone.total) & (found.tasks > 1)
     memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
-    return Time(
-        np.where(better, shared.compute, alone.compute), memory, np.where(better, wake, 0.0),
-        np.where(better, together, alone.total) + fixed,
-    )  # fmt: skip
+    total = np.where(better, together, alone.total) * (1.0 + CODE * found.multiply_adds) + fixed
+    compute = np.where(better, shared.compute, alone.compute)
+    return Time(compute, memory, np.where(better, wake, 0.0), total)
 
 
 def _capacity(size: int, shared_by: int) -> float:

@@ -5,6 +5,7 @@ What follows from them is proved in `prover.py`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import lru_cache
 from math import lcm
 from weakref import WeakKeyDictionary
@@ -15,19 +16,27 @@ from tilewright.expr.polynomial import Polynomial, polynomial
 Interval = tuple[int | None, int | None]
 
 
+class Answer(Enum):
+    """What the prover found out about an expression >= 0: it holds; quick means do not show it; it is not proved."""
+
+    PROVED = auto()
+    NOT_EVIDENT = auto()
+    OPEN = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Ranges of variables (inclusive, as expressions; later entries are inner) and facts (polynomials >= 0).
 
-    `multiples` follows from the facts: what an atom is a multiple of, where `atom % n == 0` was assumed. `proved` remembers
-    answers of the prover.
+    `multiples` follows from the facts: what an atom is a multiple of, where `atom % n == 0` was assumed. `proved`
+    remembers answers of the prover.
     """
 
     ranges: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict[Var, tuple[Expr, Expr]])
     facts: tuple[Expr, ...] = ()
     multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], compare=False, repr=False)
-    proved: "WeakKeyDictionary[Expr, bool]" = field(
-        default_factory=WeakKeyDictionary["Expr", bool], compare=False, repr=False
+    proved: "WeakKeyDictionary[Expr, Answer]" = field(
+        default_factory=WeakKeyDictionary["Expr", Answer], compare=False, repr=False
     )
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
@@ -57,8 +66,8 @@ class Bounds:
 
 @lru_cache(maxsize=1 << 10)
 def _bounds(ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...]) -> Bounds:
-    """One object for what is equal, as it remembers what was proved: every block of a nest, every step of a schedule and
-    every verification ask the same questions."""
+    """One object for what is equal, as it remembers what was proved: every block of a nest, every step of a schedule
+    and every verification ask the same questions."""
     return Bounds(dict(ranges), facts, _multiples(facts))
 
 

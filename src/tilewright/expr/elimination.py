@@ -28,10 +28,11 @@ from tilewright.expr.polynomial import (
     without_one,
 )
 
-_MOST_MONOMIALS = 40
-_MOST_INEQUALITIES = 250
+_MOST_MONOMIALS = 30
+_MOST_KNOWN = 100
+_MOST_INEQUALITIES = 200
 _MOST_DEGREE = 3
-_MOST_CASES = 3
+_MOST_CASES = 2
 _MOST_FACTS = 16
 
 
@@ -96,11 +97,12 @@ def _without_remainders(p: Polynomial, bounds: Bounds) -> Polynomial:
 
 
 def _times_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
-    """`p` times each divisor d of its quotients a // d that is no number, as a // d <= n says something about a only so."""
+    """`p` times each divisor d of its quotients a // d that is no number: so a // d <= n says something about a."""
     for atom in _atoms([p]):
-        if isinstance(atom, Binary) and atom.op == "floordiv" and not isinstance(atom.b, Const):
-            if _is_size(atom.b, bounds):
-                yield _without_remainders(multiplied(p, polynomial(atom.b)), bounds)
+        if not isinstance(atom, Binary) or atom.op != "floordiv" or isinstance(atom.b, Const):
+            continue
+        if _is_size(atom.b, bounds):
+            yield _without_remainders(multiplied(p, polynomial(atom.b)), bounds)
 
 
 def quotient_of(remainder: Binary) -> Expr:
@@ -127,7 +129,7 @@ def _known(system: list[Polynomial], bounds: Bounds) -> list[Polynomial]:
         if m in seen:
             continue
         seen.add(m)
-        if len(seen) > _MOST_MONOMIALS:
+        if len(seen) > _MOST_MONOMIALS or len(found) > _MOST_KNOWN:
             break
         for p in _about(m, bounds, system):
             clean = _without_remainders(p, bounds)

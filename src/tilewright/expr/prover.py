@@ -9,6 +9,7 @@ from math import gcd
 
 from tilewright.expr.bounds import (
     NOTHING_KNOWN,
+    Answer,
     Bounds,
     atom_interval,
     facts_of,
@@ -269,16 +270,23 @@ def _hopeless(p: Polynomial, bounds: Bounds) -> bool:
     return False
 
 
+def evident(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
+    """Whether an int64 expression is proved to be >= 0 by quick means, those that simplification uses."""
+    answer = bounds.proved.get(e)
+    if answer is None:
+        p = polynomial(e)
+        proved = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
+        answer = bounds.proved[e] = Answer.PROVED if proved else Answer.NOT_EVIDENT
+    return answer is Answer.PROVED
+
+
 def non_negative(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether an int64 expression is proved to be >= 0."""
-    known = bounds.proved.get(e)
-    if known is None:
+    if not evident(e, bounds) and bounds.proved[e] is Answer.NOT_EVIDENT:
         p = polynomial(e)
-        known = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
-        if not known and bounds is not NOTHING_KNOWN:  # of symbols alone little follows: it would cost time for nothing
-            known = follows(p, bounds)
-        bounds.proved[e] = known
-    return known
+        proved = not _hopeless(p, bounds) and follows(p, bounds)
+        bounds.proved[e] = Answer.PROVED if proved else Answer.OPEN
+    return bounds.proved[e] is Answer.PROVED
 
 
 def _with_facts(p: Polynomial, bounds: Bounds, work: list[int], depth: int) -> bool:

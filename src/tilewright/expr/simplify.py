@@ -36,7 +36,7 @@ from tilewright.expr.nodes import (
     const,
     loads,
 )
-from tilewright.expr.prover import non_negative
+from tilewright.expr.prover import evident
 from tilewright.expr.scalar import fold_binary, fold_cast, fold_unary
 
 
@@ -119,9 +119,9 @@ def _index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
         case "mod":
             return _mod(a, b, bounds)
         case "min" | "max":
-            if a is b or non_negative(b - a, bounds):
+            if a is b or evident(b - a, bounds):
                 return a if op == "min" else b
-            if non_negative(a - b, bounds):
+            if evident(a - b, bounds):
                 return b if op == "min" else a
             return Binary(op, *sorted((a, b), key=poly.sort_key))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
@@ -158,7 +158,9 @@ def _recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
     return poly.expression(p)
 
 
-def _as_whole(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary, bounds: Bounds) -> poly.Polynomial | None:
+def _as_whole(
+    p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary, bounds: Bounds
+) -> poly.Polynomial | None:
     """`p` with s*d*(x // d) replaced by s*x, where x is known to be a multiple of d; else None."""
     d = int(atom.b.value) if isinstance(atom.b, Const) else 0
     x = poly.polynomial(atom.a)
@@ -192,10 +194,17 @@ def _joined(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -
         if not (isinstance(q, Binary) and q.op == "floordiv" and q.b is d):
             continue
         whole = poly.multiplied(poly.multiplied({(high,): 1}, poly.polynomial(d)), scale)
-        if all(p.get(m) == n for m, n in whole.items()) and _mod(q.a, d, NOTHING_KNOWN) is atom:
+        if all(p.get(m) == n for m, n in whole.items()) and _is_remainder(q.a, atom):
             y = q.a if c is None else _mod(q.a, make_binary("mul", d, c), NOTHING_KNOWN)
             return _replace_remainder(p, monomial, k, whole, poly.polynomial(y), scale)
     return None
+
+
+def _is_remainder(x: Expr, atom: Binary) -> bool:
+    """Whether x % d is `atom`, which is y % d: x and y are equal, or differ by a multiple of d."""
+    if _mod(x, atom.b, NOTHING_KNOWN) is atom:
+        return True
+    return _mod(make_binary("sub", x, atom.a), atom.b, NOTHING_KNOWN) is const(0)
 
 
 def _as_quotient(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
@@ -286,7 +295,7 @@ def _coarser(p: poly.Polynomial, d: poly.Polynomial, bounds: Bounds) -> tuple[Ex
 
 
 def _within(r: Expr, d: Expr, bounds: Bounds) -> bool:
-    return non_negative(r, bounds) and non_negative(d - r - 1, bounds)
+    return evident(r, bounds) and evident(d - r - 1, bounds)
 
 
 def _reduced_quotient(rest: poly.Polynomial, divisor: int, bounds: Bounds) -> Expr:
@@ -368,16 +377,16 @@ def _comparison(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
         case "ge":
             return _comparison("le", b, a, bounds)
         case "lt":
-            if non_negative(b - a - 1, bounds):
+            if evident(b - a - 1, bounds):
                 return TRUE
-            return FALSE if non_negative(a - b, bounds) else Binary("lt", a, b)
+            return FALSE if evident(a - b, bounds) else Binary("lt", a, b)
         case "le":
-            if non_negative(b - a, bounds):
+            if evident(b - a, bounds):
                 return TRUE
-            return FALSE if non_negative(a - b - 1, bounds) else Binary("le", a, b)
+            return FALSE if evident(a - b - 1, bounds) else Binary("le", a, b)
         case _:
             equal = a is b or (poly.constant_value(poly.polynomial(a - b)) == 0)
-            apart = not equal and (non_negative(a - b - 1, bounds) or non_negative(b - a - 1, bounds))
+            apart = not equal and (evident(a - b - 1, bounds) or evident(b - a - 1, bounds))
             if equal or apart:
                 return TRUE if equal == (op == "eq") else FALSE
             return Binary(op, *sorted((a, b), key=poly.sort_key))
@@ -444,7 +453,7 @@ def _integer_of_float(a: Expr) -> Expr | None:
     inverse = 1.0 / scale
     if inverse != int(inverse) or inverse < 0 or rounding == "round":
         return None
-    if rounding == "trunc" and not non_negative(x):
+    if rounding == "trunc" and not evident(x):
         return None
     return (x + (int(inverse) - 1)) // int(inverse) if rounding == "ceil" else x // int(inverse)
 

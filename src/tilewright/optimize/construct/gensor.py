@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.space import NONE, VTHREADS, Indices, Kind, Space
+from tilewright.optimize.construct.ladder import NONE, VTHREADS, Indices, Kind
+from tilewright.optimize.construct.space import Space
+from tilewright.optimize.construct.walk import Move, Walk
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Form, Sizes
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes
 
 
 class Reading(StrEnum):
@@ -46,7 +48,7 @@ class Annealing:
         vthreads: whether `set_vthread` is among the actions.
     """
 
-    walks: int = 12
+    walks: int = 32
     start: int = 70
     end: int = -30
     reading: Reading = Reading.INTENDED
@@ -70,55 +72,6 @@ def keeping(temperature: float) -> float:
 def cache_weight(iteration: int) -> float:
     """What the benefit of `cache` is multiplied by, so that walks come to the innermost level in the end."""
     return 3.0 / (1.0 + exp(-(log(5.0) / 10.0) * (iteration - 10)))
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One step of a walk.
-
-    Attributes:
-        level: that was being scheduled.
-        sizes: the state before the step, per level and axis.
-        action: what was done.
-        probabilities: of the actions that could be done, in the order of the axes.
-        recorded: whether the state after it was recorded.
-    """
-
-    level: str
-    sizes: tuple[tuple[int, ...], ...]
-    action: str
-    probabilities: tuple[tuple[str, float], ...]
-    recorded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """A walk as it went.
-
-    Attributes:
-        problem, form: what was constructed.
-        moves: its steps.
-        final: the last state's sizes.
-    """
-
-    problem: Problem
-    form: Form
-    moves: tuple[Move, ...]
-    final: tuple[tuple[int, ...], ...]
-
-    def __str__(self) -> str:
-        names = [a.name for a in self.problem.axes]
-        lines = [f"axes {' '.join(names)}; sizes per level {', '.join(LEVELS)}"]
-        for k, m in enumerate(self.moves):
-            likely = sorted(m.probabilities, key=lambda p: -p[1])[:4]
-            shown = ", ".join(f"{name} {p:.2f}" for name, p in likely)
-            mark = "*" if m.recorded else " "
-            lines.append(f"{k:3d}{mark} {m.level:8s} {_sizes_text(m.sizes)}  {m.action}  ({shown})")
-        return "\n".join([*lines, f"end  {_sizes_text(self.final)}"])
-
-
-def _sizes_text(sizes: tuple[tuple[int, ...], ...]) -> str:
-    return " | ".join(" ".join(map(str, level)) for level in sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

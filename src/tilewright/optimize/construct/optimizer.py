@@ -9,9 +9,10 @@ from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
 from tilewright.optimize.construct.forms import forms
-from tilewright.optimize.construct.gensor import Annealing, History, Walk, walks
+from tilewright.optimize.construct.gensor import Annealing, History, walks
 from tilewright.optimize.construct.roller import Path, grow
 from tilewright.optimize.construct.space import Space
+from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import PARALLEL_POINTS
 from tilewright.schedule.trace import Schedule

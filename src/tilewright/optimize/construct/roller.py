@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.optimize.construct.space import NONE, Indices, Kind, Space
+from tilewright.optimize.construct.ladder import NONE, Indices, Kind
+from tilewright.optimize.construct.space import Space
 from tilewright.tile.program import L1, L2, REGISTER, Sizes
 
 

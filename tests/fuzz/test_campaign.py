@@ -1,0 +1,139 @@
+"""The campaign itself: that it finds faults, survives crashes, shrinks, resumes and replays."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fuzz.__main__ import again
+from tests.fuzz.campaign import Campaign, Outcome, Worker, smallest, stage_of
+from tests.fuzz.case import Case
+from tests.fuzz.check import WrongError, check, scheduled
+from tests.fuzz.shrink import shrunk
+from tests.fuzz.worker import drawn
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import TRUE
+from tilewright.loops.ir import Func
+from tilewright.schedule import loops, trace
+from tilewright.schedule.trace import Step
+from tilewright.schedule.tree import map_blocks
+
+SPLIT = Step.of("split", "i0", 4)
+CASE = Case(
+    "elementwise",
+    {"dtype": "float32", "rank": 1, "n0": 7, "n0 symbolic": True, "broadcast 0": False, "op": "mul", "whole": True},
+    trace=(Step.of("reorder", ("i0",)), SPLIT, Step.of("unroll", "i0_i")),
+)
+
+
+def test_a_case_travels_as_json() -> None:
+    case = drawn(5, 3, {})
+    again = Case.from_json(json.loads(json.dumps(case.to_json())))
+    assert again == case
+    assert scheduled(again)[1] == scheduled(case)[1]
+
+
+def test_the_same_seed_draws_the_same_cases() -> None:
+    assert [drawn(5, k, {}) for k in range(6)] == [drawn(5, k, {}) for k in range(6)]
+
+
+def test_a_wrong_primitive_is_found_and_the_case_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(func: Func, loop: str, factor: int) -> Func:
+        """A split that forgets the guard."""
+        after = loops.split(func, loop, factor)
+        return after.with_body(map_blocks(after.body, lambda b: replace(b, predicate=TRUE)))
+
+    monkeypatch.setattr(trace, "PRIMITIVES", {**trace.PRIMITIVES, "split": careless})
+    with pytest.raises(WrongError, match="verify"):
+        check(CASE)
+
+    def ask(job: dict[str, object]) -> Outcome:
+        case = scheduled(Case.from_json(job["case"]), lenient=True)[2]  # type: ignore[arg-type]
+        try:
+            check(case)
+        except WrongError as failure:
+            return Outcome(case.to_json(), (failure.stage, failure.what))
+        return Outcome(case.to_json())
+
+    small, _ = smallest(CASE.to_json(), ("verify VerifyError verify.py:verify", ""), ask)
+    assert Case.from_json(small).trace == (SPLIT,)
+    assert small["record"]["n0"] == 1
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    def fails(case: Case) -> Case | None:
+        needed = SPLIT in case.trace and int(case.record["n0"]) >= 3
+        return case if needed else None
+
+    small = shrunk(CASE, fails)
+    assert small.trace == (SPLIT,)
+    assert small.record["n0"] == 3
+    assert small.record["n0 symbolic"] is False
+
+
+FAKE = """
+import json, os, sys
+for line in sys.stdin:
+    job = json.loads(line)
+    print(json.dumps({"case": %s}), flush=True)
+    if job["index"] == 2:
+        sys.stderr.write("Fatal Python error: Segmentation fault"); sys.stderr.flush()
+        os.kill(os.getpid(), 11)
+    failure = ["native", "wrong"] if job["index"] == 4 else None
+    print(json.dumps({"result": {"tally": {"split": [1, 2]}, "failure": failure}}), flush=True)
+"""
+
+
+def fake_worker() -> Worker:
+    case = json.dumps(CASE.to_json()).replace("true", "True").replace("false", "False").replace("null", "None")
+    return Worker((sys.executable, "-c", FAKE % case))
+
+
+def test_a_crash_is_a_failure_of_its_case_and_the_campaign_goes_on() -> None:
+    worker = fake_worker()
+    crashed = worker.ask({"index": 2})
+    assert crashed.case == CASE.to_json()
+    assert crashed.failure == ("crash", "exit status -11: Fatal Python error: Segmentation fault")
+    assert worker.ask({"index": 3}).failure is None
+    worker.close()
+
+
+def test_a_campaign_counts_writes_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep(case: object, failure: object, ask: Callable[..., object]) -> object:
+        return case, failure
+
+    monkeypatch.setattr("tests.fuzz.campaign.smallest", keep)
+    first = Campaign(tmp_path, 1, 3, io.StringIO(), fake_worker)
+    assert first.run(jobs=2) == 1
+    second = Campaign(tmp_path, 1, 6, io.StringIO(), fake_worker)
+    second.resume()
+    assert second.done == {0, 1, 2}
+    assert second.run(jobs=1) == 2
+    assert second.failed == {"crash": 1, "native": 1}
+    assert second.tally == {"split": [5, 10]}
+    assert "split" in second.summary()
+    assert json.loads((tmp_path / "failure-1-4.json").read_text())["failure"] == ["native", "wrong"]
+
+
+def test_a_file_is_replayed_in_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "case.json"
+    file.write_text(json.dumps({"case": CASE.to_json()}))
+    assert again(file, smaller=False) == 0
+    shown = capsys.readouterr().out
+    assert "s.split('i0', 4)" in shown
+    assert "passed" in shown
+
+
+def test_stages_without_numbers_are_one() -> None:
+    assert stage_of(("apply split IndexError tree.py:f12", "x")) == stage_of(("apply split IndexError tree.py:f3", "y"))
+
+
+def test_an_illegal_step_is_refused_or_left_out() -> None:
+    wrong = replace(CASE, trace=(Step.of("split", "nothing", 4), *CASE.trace))
+    with pytest.raises(ScheduleError, match="there is no loop 'nothing'"):
+        scheduled(wrong)
+    assert scheduled(wrong, lenient=True)[2] == CASE
