@@ -20,7 +20,7 @@ from tilewright.expr.define import stages_of
 from tilewright.expr.nodes import Const, Expr, Var, const, free_vars
 from tilewright.expr.simplify import substitute
 from tilewright.layout.layout import Layout
-from tilewright.layout.rewrite import with_layouts
+from tilewright.layout.rewrite import stored, with_layouts
 from tilewright.loops.ir import EXPANDED, Block, Func, walk
 from tilewright.loops.lower import lower
 from tilewright.schedule.trace import Trace, apply
@@ -29,7 +29,7 @@ from tilewright.schedule.trace_json import decode, encode
 ATTEMPTS = 14
 """Steps that are tried for one program."""
 
-MOST_POINTS, MOST_COPIES = 12_000, 200
+MOST_POINTS, MOST_COPIES = 12_000, 48
 """Iterations of all blocks, and copies of them in the code, beyond which a step is not taken: they only cost time."""
 
 Tally = dict[str, list[int]]
@@ -118,8 +118,7 @@ class Program:
             return self.func
         stages = [with_layouts(s, used) for s in self.stages]
         changed = [s for s in stages if isinstance(s, Computation)]
-        buffers = {b.name: b for s in changed for b in (*s.inputs, s.output)}
-        params = tuple(buffers.get(p.name, p) for p in self.func.params)
+        params = tuple(stored(p, used) for p in self.func.params)
         return lower("program", changed, params, self.func.symbols)
 
 

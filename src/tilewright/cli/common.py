@@ -51,7 +51,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64"
     )
-    group.add_argument("--optimizer", default=None, metavar="NAME", help="how loops are chosen")
+    group.add_argument(
+        "--optimizer", default=None, metavar="NAME", help="how loops are chosen: rule (default), roller, gensor"
+    )
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:

@@ -41,13 +41,12 @@ class Bounds:
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
         """Adds 0 <= var < extent."""
-        return self.with_range(var, const(0), extent - 1)
+        return self.with_range(var, *_counted(extent))
 
     @classmethod
     def inside(cls, loops: "Iterable[tuple[Var, Expr]]") -> "Bounds":
         """What is known inside of loops, outermost first, of which each is a variable with its extent."""
-        zero = const(0)
-        return _bounds(tuple((var, (zero, extent - 1)) for var, extent in loops), ())
+        return _bounds(tuple((var, _counted(extent)) for var, extent in loops), ())
 
     def with_range(self, var: Var, lo: Expr, hi: Expr) -> "Bounds":
         """Adds lo <= var <= hi."""
@@ -62,6 +61,12 @@ class Bounds:
     def without_facts(self) -> "Bounds":
         """The ranges alone."""
         return _bounds(tuple(self.ranges.items()), ()) if self.facts else self
+
+
+@lru_cache(maxsize=1 << 12)
+def _counted(extent: Expr) -> tuple[Expr, Expr]:
+    """The range of a variable that counts from 0."""
+    return const(0), extent - 1
 
 
 @lru_cache(maxsize=1 << 10)

@@ -1,7 +1,8 @@
-"""Proofs over polynomials from what `bounds.py` knows about variables.
+"""Proofs over polynomials from what `bounds.py` knows about variables: the quick means, tried first.
 
 The prover eliminates one variable after the other, the innermost first, replacing it by the end of its range
-that makes the goal hardest. It is sound, not complete: False means "not proved".
+that makes the goal hardest. What it leaves open `elimination.py` tries to decide, but not for simplification, which
+asks too often. All of this is sound, not complete: False means "not proved".
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,24 +1,20 @@
 """Smart constructors of expressions: folding, index algebra, and simplification under known bounds.
 
-Index (int64) rules, for a divisor d > 0 (sizes are positive wherever an index is evaluated):
-    (q*d + r) // d = q + r // d          (q*d + r) % d = r % d
-    r // d = 0 and r % d = r             when 0 <= r < d is proved
-    (g*y + r) // (g*c) = y // c          (g*y + r) % (g*c) = g*(y % c) + r, when 0 <= r < g is proved
-    (g*y + k) // (g*c) = (y + k//g) // c (x // a) // c = x // (a*c)
-    (x // d)*d + x % d = x               x - x % d = (x // d)*d
-    (x // d % c)*d + x % d = x % (d*c)
-    min/max/comparisons with a decided difference fold
+Index (int64) rules: sums, products, quotients and remainders are those of `division.py`; minima, maxima and
+comparisons with a decided difference fold. Under known bounds each side of a conjunction or disjunction, and each arm
+of a select, is simplified with what holds wherever it decides the result.
+
 Float rules keep IEEE semantics: only x*1, x/1, x-0 and literals fold.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import gcd
 
 import numpy as np
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds, interval, opposite
+from tilewright.expr.division import floordiv, mod, recombined
 from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import (
     FALSE,
@@ -109,15 +105,15 @@ def _value(op: BinaryOp, a: Expr, b: Expr) -> Expr:
 def _index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
     match op:
         case "add":
-            return _recombined(poly.added(poly.polynomial(a), poly.polynomial(b)), bounds)
+            return recombined(poly.added(poly.polynomial(a), poly.polynomial(b)), bounds)
         case "sub":
-            return _recombined(poly.added(poly.polynomial(a), poly.polynomial(b), -1), bounds)
+            return recombined(poly.added(poly.polynomial(a), poly.polynomial(b), -1), bounds)
         case "mul":
-            return _recombined(poly.multiplied(poly.polynomial(a), poly.polynomial(b)), bounds)
+            return recombined(poly.multiplied(poly.polynomial(a), poly.polynomial(b)), bounds)
         case "floordiv":
-            return _floordiv(a, b, bounds)
+            return floordiv(a, b, bounds)
         case "mod":
-            return _mod(a, b, bounds)
+            return mod(a, b, bounds)
         case "min" | "max":
             if a is b or evident(b - a, bounds):
                 return a if op == "min" else b
@@ -128,246 +124,6 @@ def _index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
             return _comparison(op, a, b, bounds)
         case _:
             return Binary(op, a, b)
-
-
-def _recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
-    """The expression of `p` after (x // d)*d + x % d -> x and x - (x // d)*d -> x % d."""
-    for monomial, k in p.items():
-        for atom in monomial:
-            if isinstance(atom, Binary) and atom.op == "floordiv":
-                whole = _as_whole(p, monomial, k, atom, bounds) if bounds.multiples else None
-                if whole is not None:
-                    return _recombined(whole, bounds)
-                remainder = _as_remainder(p, monomial, k, atom)
-                if remainder is not None:
-                    return _recombined(remainder, bounds)
-            if not (isinstance(atom, Binary) and atom.op == "mod"):
-                continue
-            rest = poly.without_one(monomial, atom)
-            scale: poly.Polynomial = {rest: k}
-            quotient = poly.polynomial(_floordiv(atom.a, atom.b, bounds))
-            whole = poly.multiplied(poly.multiplied(quotient, poly.polynomial(atom.b)), scale)
-            if whole and all(p.get(m) == c for m, c in whole.items()):
-                return _recombined(_replace_remainder(p, monomial, k, whole, poly.polynomial(atom.a), scale), bounds)
-            joined = _joined(p, monomial, k, atom)
-            if joined is not None:
-                return _recombined(joined, bounds)
-            floor = _as_quotient(p, monomial, k, atom)
-            if floor is not None:
-                return _recombined(floor, bounds)
-    return poly.expression(p)
-
-
-def _as_whole(
-    p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary, bounds: Bounds
-) -> poly.Polynomial | None:
-    """`p` with s*d*(x // d) replaced by s*x, where x is known to be a multiple of d; else None."""
-    d = int(atom.b.value) if isinstance(atom.b, Const) else 0
-    x = poly.polynomial(atom.a)
-    if d <= 1 or k % d or not all(_is_multiple(m, c, d, bounds) for m, c in x.items()):
-        return None
-    scale: poly.Polynomial = {poly.without_one(monomial, atom): k // d}
-    return poly.added(poly.added(p, {monomial: k}, -1), poly.multiplied(x, scale))
-
-
-def _as_remainder(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
-    """`p` with s*x - s*d*(x // d) replaced by s*(x % d), where all those terms are in it; else None."""
-    d = atom.b.value if isinstance(atom.b, Const) else 0
-    if d <= 1 or k % int(d):
-        return None
-    rest = poly.without_one(monomial, atom)
-    scale: poly.Polynomial = {rest: -k // int(d)}
-    x = poly.multiplied(poly.polynomial(atom.a), scale)
-    if any(p.get(m) != c for m, c in x.items()):
-        return None
-    left = poly.added(poly.added(p, {monomial: k}, -1), x, -1)
-    return poly.added(left, poly.multiplied(poly.polynomial(_mod(atom.a, atom.b, NOTHING_KNOWN)), scale))
-
-
-def _joined(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
-    """`p` with s*(y // d)*d + s*(x % d) replaced by s*y and s*((y // d) % c)*d + s*(x % d) by s*(y % (d*c)), where
-    x % d is y % d, perhaps under another name; else None."""
-    d = atom.b
-    scale: poly.Polynomial = {poly.without_one(monomial, atom): k}
-    for high in dict.fromkeys(a for m in p for a in m):
-        c, q = (high.b, high.a) if isinstance(high, Binary) and high.op == "mod" else (None, high)
-        if not (isinstance(q, Binary) and q.op == "floordiv" and q.b is d):
-            continue
-        whole = poly.multiplied(poly.multiplied({(high,): 1}, poly.polynomial(d)), scale)
-        if all(p.get(m) == n for m, n in whole.items()) and _is_remainder(q.a, atom):
-            y = q.a if c is None else _mod(q.a, make_binary("mul", d, c), NOTHING_KNOWN)
-            return _replace_remainder(p, monomial, k, whole, poly.polynomial(y), scale)
-    return None
-
-
-def _is_remainder(x: Expr, atom: Binary) -> bool:
-    """Whether x % d is `atom`, which is y % d: x and y are equal, or differ by a multiple of d."""
-    if _mod(x, atom.b, NOTHING_KNOWN) is atom:
-        return True
-    return _mod(make_binary("sub", x, atom.a), atom.b, NOTHING_KNOWN) is const(0)
-
-
-def _as_quotient(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
-    """`p` with s*x - s*(x % d) replaced by s*d*(x // d), where it has at least those terms but x's constant; else None.
-
-    So sizes padded to a multiple of d look alike, whether they came as x + (d - x % d) or as ceil(x / d)*d.
-    """
-    scale: poly.Polynomial = {poly.without_one(monomial, atom): -k}
-    x = poly.multiplied(poly.polynomial(atom.a), scale)
-    if not any(x) or not all(0 < c <= p.get(m, 0) or p.get(m, 0) <= c < 0 for m, c in x.items() if m):
-        return None
-    left = poly.added(poly.added(p, {monomial: k}, -1), x, -1)
-    quotient = poly.polynomial(_floordiv(atom.a, atom.b, NOTHING_KNOWN))
-    return poly.added(left, poly.multiplied(poly.multiplied(quotient, poly.polynomial(atom.b)), scale))
-
-
-def _replace_remainder(
-    p: poly.Polynomial, monomial: poly.Monomial, k: int, whole: poly.Polynomial, x: poly.Polynomial, s: poly.Polynomial
-) -> poly.Polynomial:
-    """p - s*(x % d) - s*(x // d)*d + s*x."""
-    p = poly.added(p, {monomial: k}, -1)
-    p = poly.added(p, whole, -1)
-    return poly.added(p, poly.multiplied(x, s))
-
-
-def _floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
-    pa, pb = poly.polynomial(a), poly.polynomial(b)
-    divisor = poly.constant_value(pb)
-    if divisor == 0:
-        return Binary("floordiv", a, b)
-    if divisor == 1:
-        return a
-    if a is b:
-        return const(1)
-    quotient, rest = poly.divided(pa, pb)
-    if (divisor is None and (len(rest) > len(pa) or not quotient)) or (divisor is not None and divisor < 0):
-        quotient, rest = {}, pa
-    remainder = poly.expression(rest)
-    if not rest or _within(remainder, b, bounds):
-        return poly.expression(quotient)
-    positive = divisor > 0 if divisor is not None else _counts_as_positive(b, bounds)
-    coarse = _coarser(rest, pb, bounds) if positive else None
-    if coarse is not None:
-        y, _, d, _ = coarse
-        return _recombined(poly.added(quotient, poly.polynomial(_floordiv(y, d, bounds))))
-    if divisor is not None and positive:
-        whole = {m: c for m, c in rest.items() if m and _is_multiple(m, c, divisor, bounds)}
-        if whole and len(whole) < len(rest):
-            exact, left = (_floordiv(poly.expression(p), b, bounds) for p in (whole, poly.added(rest, whole, -1)))
-            return make_binary("add", poly.expression(quotient), make_binary("add", exact, left))
-        inner = _reduced_quotient(rest, divisor, bounds)
-    else:
-        nested = _nested_quotient(rest, b, bounds) if positive else None
-        inner = Binary("floordiv", remainder, b) if nested is None else nested
-    return _recombined(poly.added(quotient, poly.polynomial(inner))) if quotient else inner
-
-
-def _counts_as_positive(d: Expr, bounds: Bounds) -> bool:
-    """Whether a divisor is known not to be negative; nothing is divided by zero."""
-    low = interval(d, bounds)[0]
-    return low is not None and low >= 0
-
-
-def _is_multiple(m: poly.Monomial, c: int, divisor: int, bounds: Bounds) -> bool:
-    """Whether c*m is known to be a multiple of a number."""
-    for atom in m if bounds.multiples else ():
-        c *= bounds.multiples.get(atom, 1)
-    return c % divisor == 0
-
-
-def _coarser(p: poly.Polynomial, d: poly.Polynomial, bounds: Bounds) -> tuple[Expr, Expr, Expr, Expr] | None:
-    """y, g, c, r with p = g*y + r, d = g*c and 0 <= r < g, r not constant; None where there is no such factor g."""
-    if len(d) != 1:
-        return None
-    ((whole, size),) = d.items()
-    factors = dict.fromkeys((gcd(c, size), poly.common(m, whole)) for m, c in p.items() if m)
-    for factor, part in sorted(factors, key=lambda f: (len(f[1]), f[0]), reverse=True):
-        if (factor, part) in ((1, ()), (size, whole)):
-            continue
-        y, r = poly.divided_by_term(p, part, factor)
-        if not any(r) or not y:
-            continue
-        g = poly.expression({part: factor})
-        if _within(poly.expression(r), g, bounds):
-            (c, _) = poly.divided_by_term(d, part, factor)
-            return poly.expression(y), g, poly.expression(c), poly.expression(r)
-    return None
-
-
-def _within(r: Expr, d: Expr, bounds: Bounds) -> bool:
-    return evident(r, bounds) and evident(d - r - 1, bounds)
-
-
-def _reduced_quotient(rest: poly.Polynomial, divisor: int, bounds: Bounds) -> Expr:
-    """rest // divisor for a positive constant, after cancelling a common factor and nested quotients."""
-    factor = divisor
-    for m, c in rest.items():
-        if m:
-            factor = gcd(factor, c)
-    if factor > 1:
-        rest = {m: c // factor for m, c in rest.items()}
-        rest = {m: c for m, c in rest.items() if c}
-        return _floordiv(poly.expression(rest), const(divisor // factor), bounds)
-    nested = _nested_quotient(rest, const(divisor), bounds)
-    if nested is not None:
-        return nested
-    return Binary("floordiv", poly.expression(rest), const(divisor))
-
-
-def _nested_quotient(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | None:
-    """(x // a + k) // d as (x + k*a) // (a*d), where `p` has that form; else None."""
-    atom = next((m[0] for m, c in p.items() if len(m) == 1 and c == 1), None)
-    if not (isinstance(atom, Binary) and atom.op == "floordiv") or any(m and m != (atom,) for m in p):
-        return None
-    if not _counts_as_positive(atom.b, bounds):
-        return None
-    shifted = poly.added(poly.polynomial(atom.a), poly.multiplied(poly.polynomial(atom.b), poly.constant(p.get((), 0))))
-    return _floordiv(poly.expression(shifted), atom.b * d, bounds)
-
-
-def _mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
-    pa, pb = poly.polynomial(a), poly.polynomial(b)
-    divisor = poly.constant_value(pb)
-    if divisor is not None and divisor <= 0:
-        return Binary("mod", a, b)
-    if divisor == 1 or a is b:
-        return const(0)
-    quotient, rest = poly.divided(pa, pb)
-    if divisor is None and (len(rest) > len(pa) or not quotient):
-        rest = pa
-    if divisor is not None:
-        rest = {m: c for m, c in rest.items() if not _is_multiple(m, c, divisor, bounds)}
-        # Coefficients count modulo the divisor, but once changed they hide that x // d and x % d are digits of one x.
-        small = {m: c if abs(c) < divisor else c % divisor for m, c in rest.items()}
-        decided = _decided_remainder(small, b, bounds)
-        rest = small if len(rest) == 1 else rest
-    else:
-        decided = _decided_remainder(rest, b, bounds)
-    if decided is not None:
-        return decided
-    if divisor is not None:
-        factor = gcd(divisor, *rest.values())
-        if factor > 1:
-            smaller = poly.expression({m: c // factor for m, c in rest.items()})
-            return _mod(smaller, const(divisor // factor), bounds) * factor
-    remainder = poly.expression(rest)
-    if divisor is not None and isinstance(remainder, Binary) and remainder.op == "mod":
-        outer = int(remainder.b.value) if isinstance(remainder.b, Const) else 0
-        if outer > 0 and outer % divisor == 0:
-            return _mod(remainder.a, b, bounds)
-    return Binary("mod", remainder, b)
-
-
-def _decided_remainder(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | None:
-    """p % d where p is in 0..d-1, or where its lower digits are split off; else None."""
-    remainder = poly.expression(p)
-    if not p or _within(remainder, d, bounds):
-        return remainder
-    coarse = _coarser(p, poly.polynomial(d), bounds) if _counts_as_positive(d, bounds) else None
-    if coarse is None:
-        return None
-    y, g, high, r = coarse
-    return _mod(y, high, bounds) * g + r
 
 
 def _comparison(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:

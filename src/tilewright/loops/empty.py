@@ -48,7 +48,7 @@ def _init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] |
     for i in reduce:
         if not prove(i.extent >= 1):
             empty = i.extent < 1 if empty is FALSE else binary("or", empty, i.extent < 1)
-    reduced = {v for i in reduce for v in free_vars(i.binding)}
+    reduced = {v for i in reduce for v in free_vars(i.binding) if v.lo is None}  # symbols have a declared range
     first = next((k for k, x in enumerate(around) if x.var in reduced), None)
     if block.init is None or empty is FALSE or first is None:
         return None

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 
@@ -204,6 +203,8 @@ class _Reader:
         self._consistent(found, nested=gpu is None)
         if own["arch"] not in _ARCHITECTURES:
             self._wrong("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
+        if gpu is None and len(found) < 2:
+            self._wrong("levels", "expected at least one cache and main memory")
         if own["vector_bits"] % 64:
             self._wrong("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
         return None if self.problems else Machine(**own, levels=found, gpu=gpu, identify=identify)
@@ -246,7 +247,7 @@ class _Reader:
         return result
 
     def _typed(self, place: str, value: Any, kind: str) -> Any:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and -1e300 < value < 1e300
         if kind == "str":
             fits = isinstance(value, str) and bool(value)
         else:

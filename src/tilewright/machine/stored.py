@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.machine.host import Host, host
-from tilewright.machine.model import FORMAT, Machine, parse, to_json
+from tilewright.machine.model import FORMAT, Machine, read, to_json
 from tilewright.machine.shipped import described_host, generic
 from tilewright.machine.target import Target
 
@@ -69,15 +69,16 @@ def stored() -> Machine | None:
         MachineError: the file is damaged; says how to make it anew.
     """
     path = calibration_path()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
+    if not path.exists():
         return None
     try:
-        return parse(text, f"calibration '{path}'")
+        found = read(path)
+        if found.arch != host().arch:
+            raise MachineError(f"it describes {found.arch}, this machine is {host().arch}")
     except MachineError as error:
         hint = "run `tilewright doctor --calibrate` again, or remove the file"
-        raise MachineError(error.what, where=error.where, hint=hint) from error
+        raise MachineError(error.what, where=f"calibration '{path}'", hint=hint) from error
+    return found
 
 
 def machine_for(target: Target) -> Machine:

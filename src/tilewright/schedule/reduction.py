@@ -82,8 +82,9 @@ def decompose_reduction(func: Func, block: str, loop: str) -> Func:
 
 
 def _reduced(node: Block) -> set[Var]:
-    """The loop variables that drive the block's reductions."""
-    return {v for i in node.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
+    """The loop variables that drive the block's reductions (symbols, which have a declared range, are none)."""
+    bindings = (i.binding for i in node.iters if i.kind is IterKind.REDUCE)
+    return {v for e in bindings for v in free_vars(e) if v.lo is None}
 
 
 def check_decomposable(node: Block, around: Sequence[For], outer: For) -> Store:

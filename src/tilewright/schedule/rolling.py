@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Expr, Load, Var, binary, const, loads
+from tilewright.expr.prover import prove
 from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq, walk
 from tilewright.schedule.correction import Factors, rate, rescaled, separated
 from tilewright.schedule.legality import check_counted_once, check_independent
@@ -174,8 +176,21 @@ def _with_sum(
     added, loops, _ = over_region(replace(node, body=body, init=None), spans, inside, used)
     changed = replace(target, body=seq(target.body, *rescale, nested(loops, added)))
     finished: Expr = own
+    if factors.outer:
+        check_some_terms(node)
     for op, factor in factors.outer:
         finished = finished * factor if op == "mul" else finished / factor
     after = () if finished is own else (part("finish", finished, around),)
     result = with_replaced(func, target, seq(before, changed, *after))
     return result, blocks(after[0])[0].name if after else ""
+
+
+def check_some_terms(node: Block) -> None:
+    """A factor that is applied behind the sum must not be applied to a sum of nothing: 0 / 0 is no 0."""
+    for i in node.iters:
+        if i.kind is IterKind.REDUCE and not prove(i.extent >= 1):
+            raise ScheduleError(
+                f"{i.extent} may be 0, and a factor of the sum would be applied to no terms",
+                where=f"rolling_update of {node.name!r}",
+                hint="declare the size to be at least 1",
+            )

@@ -40,13 +40,25 @@ def set_scope(func: Func, buffer: str, scope: Scope) -> Func:
     return result
 
 
+MAX_STACK_BYTES = 256 << 10
+"""The largest buffer on a stack: threads of OpenMP runtimes have a few MiB in all."""
+
+
 def check_scope(buffer: Buffer, scope: Scope) -> None:
-    """Only memory may hold buffers whose size is not a literal."""
+    """Only memory may hold buffers whose size is not a literal; a stack holds small ones."""
     if scope is not Scope.MEMORY and not all(isinstance(n, Const) for n in buffer.shape):
         raise ScheduleError(
             f"its shape ({', '.join(map(str, buffer.shape))}) is not literal",
             where=f"set_scope of {buffer.name!r} to {scope}",
         )
+    if scope is Scope.STACK and isinstance(buffer.size, Const):
+        size = int(buffer.size.value) * buffer.dtype.bytes
+        if size > MAX_STACK_BYTES:
+            raise ScheduleError(
+                f"it takes {size} bytes, more than the {MAX_STACK_BYTES} that a stack holds",
+                where=f"set_scope of {buffer.name!r} to {scope}",
+                hint="leave it in memory, or compute less of it at a time",
+            )
 
 
 def clone_producer(func: Func, block: str, consumer: str) -> Func:

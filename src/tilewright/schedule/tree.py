@@ -12,7 +12,7 @@ from tilewright.expr.prover import prove
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
 from tilewright.loops.hints import without_stale_hints
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
+from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
 
 
 def find_loop(func: Func, name: str) -> tuple[For, tuple[For, ...]]:
@@ -194,25 +194,33 @@ def substituted(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
 
 def renamed(s: Stmt, used: set[str]) -> Stmt:
     """A copy of `s` whose loops, blocks and iteration variables have fresh names (added to `used`)."""
+    return _renamed(s, used, {})
+
+
+def _renamed(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -> Stmt:
+    """`renamed`, with the new variables of the loops around."""
     match s:
         case For():
             var = Var(claimed(s.var.name, used))
-            body = renamed(substituted(s.body, {s.var: var}), used)
-            return For(var, s.extent, s.kind, body, s.hints(lambda e: substitute(e, {s.var: var})))
+            inside = {**outer, s.var: var}
+            hints = s.hints(lambda e: substitute(e, inside))
+            return For(var, substitute(s.extent, outer), s.kind, _renamed(s.body, used, inside), hints)
         case Seq():
-            return Seq(tuple(renamed(c, used) for c in s.stmts))
+            return Seq(tuple(_renamed(c, used, outer) for c in s.stmts))
         case Block():
-            mapping = {i.var: Var(claimed(i.var.name, used)) for i in s.iters}
+            own = {i.var: Var(claimed(i.var.name, used)) for i in s.iters}
+            mapping: dict[Var, Expr] = {**outer, **own}
 
             def change(e: Expr) -> Expr:
                 return substitute(e, mapping)
 
-            return replace(
-                s,
-                name=claimed(s.name, used),
-                iters=tuple(BlockIter(mapping[i.var], i.extent, i.kind, i.binding) for i in s.iters),
-                init=None if s.init is None else map_store(s.init, change),
-                body=map_store(s.body, change),
+            bindings = (substitute(i.binding, outer) for i in s.iters)
+            return Block(
+                claimed(s.name, used),
+                tuple(replace(i, var=own[i.var], binding=b) for i, b in zip(s.iters, bindings, strict=True)),
+                map_store(s.body, change),
+                None if s.init is None else map_store(s.init, change),
+                substitute(s.predicate, outer),
             )
 
 

@@ -20,9 +20,6 @@ from tilewright.schedule.tree import find_block
 from tilewright.tile.program import L1, L2, REGISTER, TileProgram, check_program
 from tilewright.tile.steps import Names, axis_loops, buffer_of, loop_extent, loops_of, new_blocks
 
-STACK_BYTES = 128 << 10
-"""What the totals of a tile may take of a thread's stack."""
-
 
 def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
     """The schedule of a program for its kernel's untransformed loops.
