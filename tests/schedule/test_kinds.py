@@ -284,3 +284,47 @@ def test_registers_of_virtual_threads_are_indexed_by_them() -> None:
 )
 def test_virtual_thread_refuses(make, message: str) -> None:
     refuses(make, message)
+
+
+CARRIED = """
+func carried(A: float32[n], U: float32[n]; n: 8..64):
+    alloc T: float32[2]
+    for i in serial(n):
+        block P(vp: n = i):
+            T[0] = A[vp] * 2.0
+        block Q(vq: n = i):
+            U[vq] = select(vq >= 1, T[1], 0.0) + T[0]
+        block R(vr: n = i):
+            T[1] = U[vr] + 1.0
+"""
+"""One element is new in every iteration, the other is from the iteration before."""
+
+
+@pytest.mark.parametrize("scope", [Scope.STACK, Scope.REGISTER])
+def test_parallel_refuses_what_an_iteration_hands_to_the_next(scope: Scope) -> None:
+    func = set_scope(parse(CARRIED), "T", scope)
+    message = "block 'Q': reads private buffer 'T', which block 'R' writes later in this iteration of 'i'"
+    refuses(lambda: parallel(func, "i"), f"parallel of loop 'i': {message}")
+
+
+def test_shifted_tiles_refuse_what_an_iteration_hands_to_the_next() -> None:
+    message = "block 'Q': reads private buffer 'T', which block 'R' writes later in this iteration of 'i'"
+    refuses(lambda: split(parse(CARRIED), "i", 8, tail="shift_inwards"), f"split of loop 'i': {message}")
+
+
+LANES = """
+func lanes(A: float32[8, 3], Y: float32[8, 3]):
+    alloc T: float32[] in register
+    for i in serial(8):
+        block T(v: 8 = i):
+            T[] = A[v, 0]
+        for j in serial(3):
+            block Y(x: 8 = i, y: 3 = j):
+                Y[x, y] = T[] + A[x, y]
+"""
+
+
+def test_lanes_share_registers() -> None:
+    message = "block 'T': iterations of vectorized loop 'i' may write the same element: T[]"
+    refuses(lambda: vectorize(parse(LANES), "i"), f"vectorize of loop 'i': {message}")
+    check_same(parse(LANES), parallel(parse(LANES), "i"))
