@@ -81,7 +81,6 @@ def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Seque
             what = f"reads private buffer {buffer.name!r} before this iteration of {loop.var.name!r} wrote it"
             yield Finding(f"block {first[0].block.name!r}", what, first[0].shown)
         yield from _stale(loop, buffer, touching)
-        yield from _carried(loop, buffer, touching)
         return
     if loop.kind is LoopKind.VECTORIZED and all(_across_lanes(n, loop) for n, _ in touching):
         return
@@ -125,28 +124,6 @@ def _stale(loop: For, buffer: Buffer, touching: Sequence[tuple[Nest, Access]]) -
             if not a.write and not prove(c, n.known):
                 what = f"reads private buffer {buffer.name!r} in iterations of {loop.var.name!r} that do not write it"
                 yield Finding(f"block {n.block.name!r}", what, n.shown)
-
-
-def _carried(loop: For, buffer: Buffer, touching: Sequence[tuple[Nest, Access]]) -> Iterator[Finding]:
-    """A block that gives elements new values behind one that reads some: what is read may be from the last iteration.
-
-    Where all such blocks come before the reads, every iteration writes the same elements anew, as none of their indices
-    moves with the loop. Elements are not told apart.
-    """
-    reader: Nest | None = None
-    for n, a in touching:
-        fresh = a.write and (n.block.init is not None or accumulated(n.block.body) is None)
-        if reader is not None and fresh and n is not reader:
-            what = f"reads private buffer {buffer.name!r}, which block {n.block.name!r} writes later in this iteration"
-            yield Finding(f"block {reader.block.name!r}", f"{what} of {loop.var.name!r}", reader.shown)
-            return
-        if reader is None and not a.write and not _accumulates_into(n, a):
-            reader = n
-
-
-def _accumulates_into(nest: Nest, a: Access) -> bool:
-    """Whether a read is that of the element which the block combines its value with."""
-    return a.indices == nest.block.body.indices and accumulated(nest.block.body) is not None
 
 
 def _depends(nest: Nest, a: Access, loop: For) -> bool:
