@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.common import report
 from benchmarks.operators.cases import all_cases
-from benchmarks.zoo import report
 from tilewright.cost.analytical import times
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.offline import split_offline

@@ -15,11 +15,11 @@ from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.common import environment, report
+from benchmarks.common.isolation import Event, event_writer, run_isolated
 from benchmarks.operators.cases import Case, all_cases
 from benchmarks.operators.measure import OURS, Limit, measure_case
 from benchmarks.operators.peers import PEERS
-from benchmarks.zoo import environment, report
-from benchmarks.zoo.isolation import Event, event_writer, run_isolated
 
 MODULE = "benchmarks.operators"
 TIMEOUT_SECONDS = 300.0
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     arguments += ["--optimizer", options.optimizer] if options.optimizer else []
     events: dict[str, list[Event]] = {}
     for case in cases:
-        events[case.name] = run_isolated(["--cases", case.name, *arguments], TIMEOUT_SECONDS, MODULE)
+        events[case.name] = run_isolated(MODULE, ["--cases", case.name, *arguments], TIMEOUT_SECONDS)
         print(f"{case.name}: {' '.join(row(case, events[case.name])[1:])}", file=sys.stderr, flush=True)
     facts = environment.describe(f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip())
     tables = report.markdown_table(HEADER, [row(c, events[c.name]) for c in cases])

@@ -7,10 +7,10 @@ from statistics import median, quantiles
 
 import numpy as np
 
+from benchmarks.common.environment import Load
+from benchmarks.common.isolation import Emit, error_text
 from benchmarks.operators.cases import Case
 from benchmarks.operators.peers import PEERS, Run, tilewright
-from benchmarks.zoo.environment import Load
-from benchmarks.zoo.isolation import Emit, error_text
 from tilewright.machine import Target
 from tilewright.measure import kernels
 from tilewright.measure.functions import NativeFunctions

@@ -136,9 +136,7 @@ def _packed_convolution(package: Any, x: Any, w: Any, attributes: Mapping[str, A
     return lambda: onednn._convolution_pointwise(x, packed, None, pad, stride, dilation, groups, "none", [], "")
 
 
-def _packed_product(
-    package: Any, a: Any, b: Any, attributes: Mapping[str, Any], constant: bool
-) -> Callable[[], Any]:
+def _packed_product(package: Any, a: Any, b: Any, attributes: Mapping[str, Any], constant: bool) -> Callable[[], Any]:
     left = a.t() if attributes.get("transA") else a
     right = b.t() if attributes.get("transB") else b
     if not constant or left.shape[0] == 1 or right.shape[1] == 1:

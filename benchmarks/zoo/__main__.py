@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.zoo import bench, environment, report
-from benchmarks.zoo.isolation import Event, event_writer, run_isolated
+from benchmarks.common import environment, report
+from benchmarks.common.isolation import Event, event_writer, run_isolated
+from benchmarks.zoo import bench
 from benchmarks.zoo.models import CACHE, MODELS, Model, build_model, label
 
+MODULE = "benchmarks.zoo"
 TIMEOUT_SECONDS = 1200.0
 
 
@@ -91,7 +93,7 @@ def _build(models: Sequence[Model], rebuild: bool) -> dict[str, list[Event]]:
             continue
         start = time.monotonic()
         flags = ["--rebuild"] if rebuild else []
-        events = run_isolated(["build", "--models", model.name, *flags], TIMEOUT_SECONDS)
+        events = run_isolated(MODULE, ["build", "--models", model.name, *flags], TIMEOUT_SECONDS)
         errors = [event for event in events if "error" in event]
         state = errors[0]["error"] if errors else f"{time.monotonic() - start:.0f} s"
         print(f"build {model.name}: {state}", file=sys.stderr, flush=True)
@@ -121,7 +123,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     for model in models:
         start = time.monotonic()
         events[model.name] = failed.get(model.name) or run_isolated(
-            [options.verb, "--models", model.name, *arguments], options.timeout
+            MODULE, [options.verb, "--models", model.name, *arguments], options.timeout
         )
         lines, passed = rows(model.name, events[model.name])
         table += lines

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common.environment import Load
+from benchmarks.common.isolation import Emit, Event, error_text
 from benchmarks.zoo.engines import Arrays, Run, load_artifact, onnxruntime_engine, tilewright_engine
-from benchmarks.zoo.environment import Load
-from benchmarks.zoo.isolation import Emit, Event, error_text
 from benchmarks.zoo.models import MODELS, label
 
 BLOCKS = 4

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.isolation import Emit, Event, error_text
 from benchmarks.zoo.engines import onnxruntime_engine, tilewright_engine
-from benchmarks.zoo.isolation import Emit, Event, error_text
 from benchmarks.zoo.models import MODELS, label
 from benchmarks.zoo.reference import Reference
 

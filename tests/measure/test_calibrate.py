@@ -133,3 +133,5 @@ def test_calls_are_checked() -> None:
         native.call("starting", [np.zeros(3)], [3])
     with pytest.raises(OptionError, match=r"expected a contiguous array of float32"):
         native.call("starting", [np.zeros(6, np.float32)[::2]], [3])
+    with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected shape \[3\], got \[2\]"):
+        native.call("starting", [np.zeros(2, np.float32)], [3])

@@ -1,15 +1,14 @@
 """The rule's schedules as native code: bit for bit what the interpreter says, on one thread and on three."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.native import TARGETS, Native
+from tests.codegen.native import TARGETS
 from tests.optimize import programs
-from tests.optimize.programs import Program, data_for, scheduled, shape_of
+from tests.optimize.native import same
+from tests.optimize.programs import Program
 
-from tilewright.driver.offline import split_offline
-from tilewright.loops.interpret import interpret
+from tilewright.optimize.rule import Rule
 
 
 @pytest.mark.parametrize("kind", ["elementwise", "reduction", "gemm", "conv", "pool"])
@@ -17,20 +16,6 @@ def test_native_code_computes_what_the_schedule_says(kind: str) -> None:
     @settings(max_examples=8)
     @given(getattr(programs, kind)(), st.sampled_from(TARGETS))
     def run(program: Program, target: str) -> None:
-        kernel, _, schedule = scheduled(program, target)
-        func = split_offline(schedule.func, frozenset()).func
-        rng = np.random.default_rng(7)
-        inputs = set(kernel.params[:-1])
-        arrays: dict[str, np.ndarray] = {}
-        for b in func.params:
-            shape = shape_of(b, program.sizes)
-            arrays[b.name] = data_for(b, program.sizes, rng) if b in inputs else np.full(shape, 99, b.dtype.numpy)
-        expected = {name: a.copy() for name, a in arrays.items()}
-        interpret(func, expected, program.sizes)
-        native = Native(func, target=target)
-        out = kernel.params[-1].name
-        for threads in (1, 3):
-            found = native(arrays, {v.name: n for v, n in program.sizes.items()}, threads)
-            np.testing.assert_array_equal(found[out], expected[out])
+        same(program, target, Rule())
 
     run()

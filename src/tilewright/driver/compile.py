@@ -85,7 +85,7 @@ def make_compilation(
     if shapes is not None and not isinstance(shapes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         hint = 'pass for example {"batch": "1..64"}'
         raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
-    machine = _target(target)
+    machine = Target.of(target)
     tell("model", 0, 4)
     graph = load_onnx(model, shapes)
     tell("model", 1, 4)
@@ -140,16 +140,6 @@ def _with_probes(parts: Partition) -> Program:
 
 def _silent(what: str, done: int, total: int) -> None:
     """Tells nobody."""
-
-
-def _target(target: "Target | str | None") -> Target:
-    if target is None:
-        return Target.host()
-    if isinstance(target, Target):
-        return target
-    if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
-        raise OptionError(f"expected a name or a Target, got {type(target).__name__}", where="target")
-    return Target.parse(target)
 
 
 def _plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:

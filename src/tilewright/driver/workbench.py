@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.driver.interface import Interface
 from tilewright.driver.native_kernel import NativeKernel, shown
 from tilewright.driver.oracle import Checked, compare, interpreted
-from tilewright.errors import DefinitionError, OptionError
+from tilewright.errors import DefinitionError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import stages_of
@@ -52,7 +52,7 @@ class Workbench(Schedule):
             TargetError: there is no such target, or this machine can't run its code.
         """
         verify(self.func)
-        return NativeKernel(self.func, as_target(target), threads)
+        return NativeKernel(self.func, Target.of(target), threads)
 
     def interpret(self, *arrays: object, seed: int | None = None, **named: object) -> Any:
         """The outputs of the loops as they are now, computed in NumPy; slow, but needs no target.
@@ -109,7 +109,7 @@ class Workbench(Schedule):
 
     def inspect(self, level: str = "loops", target: Target | str | None = None) -> str:
         """The kernel as text: "loops", "llvm" or "assembly", the latter two for any target."""
-        return shown(self.func, level, as_target(target))
+        return shown(self.func, level, Target.of(target))
 
 
 def create_schedule(
@@ -144,17 +144,6 @@ def create_schedule(
         func = _lowered(outputs, inputs, layouts or {}, name)
     verify(func)
     return Workbench(func)
-
-
-def as_target(target: Target | str | None) -> Target:
-    """The target of an argument."""
-    if target is None:
-        return Target.host()
-    if isinstance(target, Target):
-        return target
-    if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
-        raise OptionError(f"expected a name or a Target, got {type(target).__name__}", where="target")
-    return Target.parse(target)
 
 
 def _lowered(

@@ -7,7 +7,7 @@ same host always gives the same target.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.errors import TargetError
+from tilewright.errors import OptionError, TargetError
 from tilewright.machine.features import (
     AARCH64_FEATURES,
     X86_LEVELS,
@@ -70,6 +70,22 @@ class Target:
             known = ", ".join(_OPTIONAL)
             raise TargetError(f"unknown feature {unknown[0]!r}, expected one of {known}", where=f"target {text!r}")
         return _x86(with_prerequisites(frozenset([*level_features(level), *extra])))
+
+    @staticmethod
+    def of(target: "Target | str | None") -> "Target":
+        """The target of an argument: itself, by name, or this machine's for None.
+
+        Raises:
+            OptionError: something else.
+            TargetError: unknown name or feature.
+        """
+        if target is None:
+            return Target.host()
+        if isinstance(target, Target):
+            return target
+        if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
+            raise OptionError(f"expected a name or a Target, got {type(target).__name__}", where="target")
+        return Target.parse(target)
 
     @property
     def triple(self) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.errors import OptionError
 from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.runtime.loader import Library, link_functions
@@ -45,16 +47,23 @@ class NativeFunctions:
             threads: for parallel loops.
 
         Raises:
-            OptionError: another number of arrays or sizes than the function takes, or an array that is not contiguous.
+            OptionError: another number of arrays or sizes than the function takes, or an array that is not contiguous,
+                or of another type or shape.
         """
         func = self.funcs[name]
         if len(arrays) != len(func.params) or len(sizes) != len(func.symbols):
             expected = f"{len(func.params)} arrays and {len(func.symbols)} sizes"
             raise OptionError(f"expected {expected}, got {len(arrays)} and {len(sizes)}", where=f"function {name!r}")
+        known: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
         for array, buffer in zip(arrays, func.params, strict=True):
+            shape = tuple(substitute(n, known) for n in buffer.shape)
             if array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
                 what = f"expected a contiguous array of {buffer.dtype}, got {array.dtype}"
-                raise OptionError(what, where=f"array {buffer.name!r} of function {name!r}")
+            elif tuple(map(const, array.shape)) != shape:
+                what = f"expected shape {list(shape)}, got {list(array.shape)}"
+            else:
+                continue
+            raise OptionError(what, where=f"array {buffer.name!r} of function {name!r}")
         self._calls[name](*map(address_of, arrays), *sizes, threads)
 
 

@@ -11,15 +11,15 @@ from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
 from tilewright.expr.prover import non_negative
-from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.chunk import ChunkLimits, chunk_of
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import Names, axis_loops, buffer_of, loop_extent, loops_of, new_blocks, parallelize
+from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
+from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks
 
 SYMBOLIC_ROWS = (8,)
 """Row tiles tried one after the other where the number of rows is not known; single rows finish."""
@@ -73,7 +73,7 @@ def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
     parts = _row_parts(s, block, final, plan)
     partials = [partial]
     for producer, _, _ in parts[1:]:
-        partials.append(None if partial is None else next(iter(new_blocks(s, "clone_producer", partial, producer))))
+        partials.append(None if partial is None else s.clone_producer(partial, producer))
     for (producer, consumer, rows), own in zip(parts, partials, strict=True):
         _schedule_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
     return True
@@ -225,10 +225,10 @@ def _row_parts(s: Schedule, block: str, final: str, plan: Plan) -> list[tuple[st
         if is_literal(cut, 0) or (parts and not (non_negative(cut) and non_negative(extent - cut))):
             # Fewer rows than a tile; or the prover does not see through remainders of remainders. Single rows do them.
             continue
-        if loops_of(s, final)[0] != loop:
-            s.do("reorder", (loop, *(x for x in loops_of(s, final) if x != loop)))
+        if s.loops(final)[0] != loop:
+            s.do("reorder", (loop, *(x for x in s.loops(final) if x != loop)))
         (rest,) = new_blocks(s, "peel", loop, cut)
-        (clone,) = new_blocks(s, "clone_producer", block, rest)
+        clone = s.clone_producer(block, rest)
         parts.append((block, final, rows))
         block, final = clone, rest
     return [*parts, (block, final, 1)]
@@ -278,10 +278,10 @@ def _chunked_tile(s: Schedule, producer: str, partial: str, at: str, plan: Plan)
     """The tile's totals on the stack; per chunk, partial sums in registers that are added to them."""
     s.do("compute_at", producer, at)
     s.do("set_scope", buffer_of(s, producer), Scope.STACK)
-    _lanes_contiguous(s, producer, plan)
+    lanes_contiguous(s, producer, plan.lane)
     names = Names.of(s, producer)
     s.do("reorder", (*names.reduce, *names.spatial))
-    (init,) = new_blocks(s, "decompose_reduction", producer, names.reduce[0])
+    init = s.decompose_reduction(producer, names.reduce[0])
     _lanes_inside(s, producer, plan)
     _lanes_inside(s, init, plan)
     s.do("compute_at", partial, names.reduce[0])
@@ -292,30 +292,19 @@ def _compute_tile(s: Schedule, producer: str, copy: str, at: str, plan: Plan) ->
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
     s.do("set_scope", buffer_of(s, copy), Scope.STACK)
-    _lanes_contiguous(s, copy, plan)
+    lanes_contiguous(s, copy, plan.lane)
     s.do("compute_at", producer, at)
     _register_tile(s, producer, plan)
     _lanes_inside(s, copy, plan)
 
 
-def _lanes_contiguous(s: Schedule, block: str, plan: Plan) -> None:
-    """Stores the block's buffer with the lane axis innermost."""
-    node = find_block(s.func, block)[0]
-    lane = node.iters[plan.lane].var
-    dims = list(range(node.body.buffer.rank))
-    last = [k for k in dims if lane in free_vars(node.body.indices[k])]
-    order = (*(k for k in dims if k not in last), *last)
-    if order != tuple(dims):
-        s.do("transform_layout", node.body.buffer.name, Layout.of(node.body.buffer.shape).reorder(order))
-
-
 def _register_tile(s: Schedule, producer: str, plan: Plan) -> None:
     """The producer's tile: reduction loops outside, rows unrolled, lanes vectorized, accumulators in registers."""
     s.do("set_scope", buffer_of(s, producer), Scope.REGISTER)
-    _lanes_contiguous(s, producer, plan)
+    lanes_contiguous(s, producer, plan.lane)
     names = Names.of(s, producer)
     s.do("reorder", (*names.reduce, *names.spatial))
-    (init,) = new_blocks(s, "decompose_reduction", producer, names.reduce[0])
+    init = s.decompose_reduction(producer, names.reduce[0])
     _lanes_inside(s, producer, plan)
     _lanes_inside(s, init, plan)
 

@@ -1,15 +1,9 @@
-"""Small steps that rules share; those of `tile.steps`, and making outer loops parallel."""
+"""Making the outer loops of a kernel parallel."""
 
 from tilewright.expr.nodes import Const
 from tilewright.loops.ir import blocks
 from tilewright.schedule.trace import Schedule
-from tilewright.tile.steps import Names as Names
-from tilewright.tile.steps import axis_loops as axis_loops
-from tilewright.tile.steps import buffer_of as buffer_of
-from tilewright.tile.steps import loop_extent as loop_extent
-from tilewright.tile.steps import loops_of as loops_of
-from tilewright.tile.steps import new_blocks as new_blocks
-from tilewright.tile.steps import split_for_lanes as split_for_lanes
+from tilewright.tile.steps import loop_extent
 
 ENOUGH = 64
 """Iterations that keep many threads evenly busy."""

@@ -11,17 +11,10 @@ from tilewright.optimize.access import factors, is_literal, load_stride, store_s
 from tilewright.optimize.chunk import ChunkLimits, chunk_of
 from tilewright.optimize.contraction import contract
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import (
-    Names,
-    buffer_of,
-    loop_extent,
-    loops_of,
-    new_blocks,
-    parallelize,
-    split_for_lanes,
-)
+from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
+from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, split_for_lanes
 
 CHUNKS = ChunkLimits(longest=64, roots=1, least=1, most=1 << 40, slack=4)
 """Chunks of sums that are no tiled contractions; the additions wait for memory, so more of them cost little."""
@@ -56,7 +49,7 @@ class Rule:
 def elementwise(s: Schedule, block: str, task: Task) -> None:
     """Lanes along the axis that most accesses walk contiguously; the other loops fused and parallel."""
     node = find_block(s.func, block)[0]
-    loops = loops_of(s, block)
+    loops = s.loops(block)
     if not loops:
         return
     lane = _best_lane(node, task)
@@ -117,7 +110,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     node = find_block(s.func, block)[0]
     spatial = spatial_vars(node)
     lane = _reduction_lane(node, task.target.lanes(32))
-    outer = loops_of(s, final)
+    outer = s.loops(final)
     if not outer:
         _reduce_to_scalar(s, block, task)
         return
@@ -157,7 +150,7 @@ def _lanes_of_results(s: Schedule, block: str) -> Names:
     names = Names.of(s, block)
     if names.reduce and names.spatial:
         s.do("reorder", (*names.reduce, *names.spatial))
-    (init,) = new_blocks(s, "decompose_reduction", block, names.reduce[0])
+    init = s.decompose_reduction(block, names.reduce[0])
     for x in (*names.spatial, *Names.of(s, init).spatial):
         s.do("vectorize", x)
     return names

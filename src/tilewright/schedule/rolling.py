@@ -86,11 +86,12 @@ def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -
     extremes = check_extremes(func, factors.core, sources, target, place)
     rates = [rate(factors.core, e, place) for e in extremes]
     spans = check_agreement(sources, place)
-    func = with_replaced(func, nest, None)
     for source in sources:
         if source.block.init is not None:
             func = decompose_reduction(func, source.block.name, loop)
     func, old = _with_saved(func, loop, [s for s in sources if s.load in loads(factors.core)], name, place)
+    # only now, so that the names of what moves stay taken
+    func = with_replaced(func, nest, None)
     own = Load(node.body.buffer, node.body.indices)
     correction: Expr = own
     for extreme, a in zip(extremes, rates, strict=True):

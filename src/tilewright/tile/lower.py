@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.expr.prover import non_negative
-from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
 from tilewright.tile.program import L1, L2, REGISTER, TileProgram, check_program
-from tilewright.tile.steps import Names, axis_loops, buffer_of, loop_extent, loops_of, new_blocks
+from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks
 
 
 def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
@@ -81,7 +80,7 @@ def _reduction(s: Schedule, program: TileProgram, parallel: bool) -> Schedule:
 
 def _packed_by_threads(s: Schedule, copy: str, parallel: bool) -> None:
     """The nest that packs an operand: tiles in parallel, lanes as vectors."""
-    loops = loops_of(s, copy)
+    loops = s.loops(copy)
     s.do("vectorize", loops[-1])
     if parallel and len(loops) > 1:
         s.do("parallel", loops[0])
@@ -101,11 +100,11 @@ def _parts(s: Schedule, main: _Part, program: TileProgram) -> list[_Part]:
         cut = extent // rows * rows
         if not (non_negative(cut) and non_negative(extent - cut)):
             continue
-        if loops_of(s, main.consumer)[0] != loop:
-            s.do("reorder", (loop, *(x for x in loops_of(s, main.consumer) if x != loop)))
+        if s.loops(main.consumer)[0] != loop:
+            s.do("reorder", (loop, *(x for x in s.loops(main.consumer) if x != loop)))
         (rest,) = new_blocks(s, "peel", loop, cut)
-        (clone,) = new_blocks(s, "clone_producer", main.producer, rest)
-        partial = None if main.partial is None else next(iter(new_blocks(s, "clone_producer", main.partial, clone)))
+        clone = s.clone_producer(main.producer, rest)
+        partial = None if main.partial is None else s.clone_producer(main.partial, clone)
         own = int(left.value) if isinstance(left, Const) else 1
         sizes = tuple(tuple(own if k == axis else x for k, x in enumerate(level)) for level in main.sizes)
         return [main, _Part(clone, partial, rest, sizes)]
@@ -180,7 +179,7 @@ def _chunked(s: Schedule, part: _Part, program: TileProgram, at: str) -> None:
     producer = part.producer
     s.do("compute_at", producer, at)
     s.do("set_scope", buffer_of(s, producer), Scope.STACK)
-    _lanes_contiguous(s, producer, program)
+    lanes_contiguous(s, producer, program.form.lane)
     names = Names.of(s, producer)
     micro: dict[int, str] = {}
     points: dict[int, str] = {}
@@ -195,7 +194,7 @@ def _chunked(s: Schedule, part: _Part, program: TileProgram, at: str) -> None:
     inside = [points[a] for a in order if a in points and a != program.form.lane]
     inside += [points[program.form.lane]] if program.form.lane in points else []
     s.do("reorder", (*names.reduce, *outside, *inside))
-    (init,) = new_blocks(s, "decompose_reduction", producer, names.reduce[0])
+    init = s.decompose_reduction(producer, names.reduce[0])
     s.do("compute_at", part.partial, (*names.reduce, *outside)[-1])
     _register_tile(s, part.partial, program)
     for block in (producer, init):
@@ -218,33 +217,22 @@ def _across(s: Schedule, producer: str, copy: str, at: str, program: TileProgram
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
     s.do("set_scope", buffer_of(s, copy), Scope.STACK)
-    _lanes_contiguous(s, copy, program)
+    lanes_contiguous(s, copy, program.form.lane)
     s.do("compute_at", producer, at)
     _register_tile(s, producer, program)
     _lanes_inside(s, copy, program)
-
-
-def _lanes_contiguous(s: Schedule, block: str, program: TileProgram) -> None:
-    """Stores the block's buffer with the lane axis innermost."""
-    node = find_block(s.func, block)[0]
-    lane = node.iters[program.form.lane].var
-    dims = list(range(node.body.buffer.rank))
-    last = [k for k in dims if lane in free_vars(node.body.indices[k])]
-    order = (*(k for k in dims if k not in last), *last)
-    if order != tuple(dims):
-        s.do("transform_layout", node.body.buffer.name, Layout.of(node.body.buffer.shape).reorder(order))
 
 
 def _register_tile(s: Schedule, block: str, program: TileProgram) -> None:
     """The reduction's loops outside, its unrolled part and rows written out inside, lanes innermost; accumulators in
     registers."""
     s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
-    _lanes_contiguous(s, block, program)
+    lanes_contiguous(s, block, program.form.lane)
     names = Names.of(s, block)
     outside, unrolled = _unrolled_reduction(s, block, names.reduce, program)
     if (*outside, *unrolled, *names.spatial) != (*names.spatial, *names.reduce) or not names.spatial:
         s.do("reorder", (*outside, *unrolled, *names.spatial))
-    (init,) = new_blocks(s, "decompose_reduction", block, (*outside, *unrolled)[0])
+    init = s.decompose_reduction(block, (*outside, *unrolled)[0])
     for x in unrolled:
         s.do("unroll", x)
     _lanes_inside(s, block, program)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.expr.nodes import Const, Expr, free_vars
+from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, IterKind, blocks
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, find_loop
@@ -43,11 +44,6 @@ def new_blocks(s: Schedule, primitive: str, *args: Any) -> tuple[str, ...]:
     return tuple(b.name for b in blocks(s.func.body) if b.name not in before)
 
 
-def loops_of(s: Schedule, block: str) -> tuple[str, ...]:
-    """Names of all loops around a block, outermost first."""
-    return tuple(x.var.name for x in find_block(s.func, block)[1])
-
-
 def loop_extent(s: Schedule, name: str) -> Expr:
     """The extent of a loop."""
     return find_loop(s.func, name)[0].extent
@@ -67,3 +63,13 @@ def axis_loops(s: Schedule, block: str) -> list[str]:
     """The loop that drives each iteration variable of a block whose loops have not been split."""
     node, around = find_block(s.func, block)
     return [next(x.var.name for x in around if x.var in free_vars(i.binding)) for i in node.iters]
+
+
+def lanes_contiguous(s: Schedule, block: str, axis: int) -> None:
+    """Stores the block's buffer so that an axis, the one along lanes, is innermost."""
+    node = find_block(s.func, block)[0]
+    buffer, lane = node.body.buffer, node.iters[axis].var
+    last = [k for k in range(buffer.rank) if lane in free_vars(node.body.indices[k])]
+    order = (*(k for k in range(buffer.rank) if k not in last), *last)
+    if order != tuple(range(buffer.rank)):
+        s.transform_layout(buffer.name, Layout.of(buffer.shape).reorder(order))

@@ -18,7 +18,7 @@ Emit = Callable[[Event], None]
 LONGEST_MESSAGE = 240
 
 
-def run_isolated(arguments: list[str], timeout: float, module: str = "benchmarks.zoo") -> list[Event]:
+def run_isolated(module: str, arguments: list[str], timeout: float) -> list[Event]:
     """Run `python -m <module> <arguments> --events FILE` and return its events.
 
     A child that fails, is killed by a signal or takes more than `timeout` seconds adds an event {"error": text}.

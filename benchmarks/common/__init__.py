@@ -1,0 +1,1 @@
+"""What all benchmarks share: isolated processes, circumstances of a measurement, tables."""

@@ -1,0 +1,28 @@
+"""Scheduled programs as native code."""
+
+import numpy as np
+from tests.codegen.native import Native
+from tests.optimize.programs import Program, data_for, scheduled, shape_of
+
+from tilewright.driver.offline import split_offline
+from tilewright.loops.interpret import interpret
+from tilewright.optimize.interface import Optimizer
+
+
+def same(program: Program, target: str, optimizer: Optimizer) -> None:
+    """Native code against the interpreter, on the same schedule."""
+    kernel, _, schedule = scheduled(program, target, optimizer)
+    func = split_offline(schedule.func, frozenset()).func
+    rng = np.random.default_rng(7)
+    inputs = set(kernel.params[:-1])
+    arrays: dict[str, np.ndarray] = {}
+    for b in func.params:
+        shape = shape_of(b, program.sizes)
+        arrays[b.name] = data_for(b, program.sizes, rng) if b in inputs else np.full(shape, 99, b.dtype.numpy)
+    expected = {name: a.copy() for name, a in arrays.items()}
+    interpret(func, expected, program.sizes)
+    native = Native(func, target=target)
+    out = kernel.params[-1].name
+    for threads in (1, 3):
+        found = native(arrays, {v.name: n for v, n in program.sizes.items()}, threads)
+        np.testing.assert_array_equal(found[out], expected[out])
