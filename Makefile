@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules verify-zoo bench-models bench-ops clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct verify-zoo bench-models bench-ops bench-paper-gensor clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ types: $(VENV)/stamp-test ## types, strictly
 fuzz-schedules: $(VENV)/stamp-test ## 20,000 random schedules of random computations, down to native code
 	$(PYTHON) -m tests.fuzz --count 20000 --jobs 2 $(FUZZ_ARGS)
 
+fuzz-construct: $(VENV)/stamp-test ## 2,000 random operators through gensor and roller, down to native code
+	$(PYTHON) -m tests.fuzz_construct --count 2000 --jobs 2 $(FUZZ_ARGS)
+
 verify-zoo: $(VENV)/stamp-bench ## the zoo's outputs against float64 and ONNX Runtime
 	$(PYTHON) -m benchmarks.zoo verify
 
@@ -54,6 +57,9 @@ bench-models: $(VENV)/stamp-bench ## the zoo's times against ONNX Runtime
 
 bench-ops: $(VENV)/stamp-bench ## single operators against NumPy, torch, ONNX Runtime and OpenVINO
 	$(PYTHON) -m benchmarks.operators
+
+bench-paper-gensor: $(VENV)/stamp-bench ## the experiments of Gensor's paper on this machine (hours; stops and goes on)
+	$(PYTHON) -m benchmarks.paper_gensor $(PAPER_ARGS)
 
 clean: ## remove what was built, but neither the models of the zoo nor the virtual environment
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name zoo -exec rm -rf {} +; fi

@@ -1,6 +1,6 @@
 """How well the cost model orders programs: predicted and measured times of programs drawn from walks.
 
-    python -m benchmarks.cost_model [--cases NAME,...] [--programs 20] [--verbose]
+    python -m benchmarks.cost_model [--cases NAME,...] [--programs 20] [--verbose] [--plot FILE]
 
 Programs of one kernel run in turns on one thread; the fastest run of each counts, as a shared machine only ever adds
 time. The table has the rank correlation of prediction and measurement, the median of measured over predicted, and how
@@ -8,21 +8,20 @@ the program that the model likes best compares with the best of those drawn.
 """
 
 import argparse
-import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 
-from benchmarks.common import report
-from benchmarks.operators.cases import all_cases
+from benchmarks.common import plots, report
+from benchmarks.common.statistics import rank_correlation
+from benchmarks.paper_gensor.clock import Clock
+from benchmarks.paper_gensor.operators import names, operator
 from tilewright.cost.analytical import times
-from tilewright.driver.compile import make_compilation
 from tilewright.driver.offline import split_offline
-from tilewright.loops.ir import Func
-from tilewright.machine import Target
 from tilewright.machine.stored import machine_for
-from tilewright.measure.functions import NativeFunctions, with_workspace
 from tilewright.optimize.construct.gensor import Annealing, walks
 from tilewright.optimize.construct.optimizer import spaces
 from tilewright.optimize.interface import Task
@@ -30,35 +29,53 @@ from tilewright.tile.lower import lower
 from tilewright.tile.problem import problem_of
 from tilewright.tile.program import TileProgram
 
-CASES = ("gemm_m512_k512_n512,gemm_m37_k768_n2304,gemm_m128_k768_n768,conv_1x64x56x56_o64_k3_s1,"
-         "conv_1x256x14x14_o256_k3_s1,conv_1x64x56x56_o256_k1_s1,dw_1x144x56x56_o144_k3_s1,dw_1x192x28x28_o192_k3_s2,"
-         "maxpool_1x64x112x112_k3_s2,averagepool_1x512x28x28_k3_s1")  # fmt: skip
 WORST = 4.0
 """Programs that the model takes to be this many times slower than the best are not drawn."""
 
-ROUNDS = 8
-SECONDS = 0.003
+ROUNDS, ROUND_SECONDS = 8, 0.003
 
-Array = np.ndarray
+HEADER = ("kernel", "programs", "rank correlation", "measured / predicted", "chosen / best")
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=CASES)
+    parser.add_argument("--cases", default=",".join(names()))
     parser.add_argument("--programs", type=int, default=20)
     parser.add_argument("--verbose", action="store_true", help="print every program")
+    parser.add_argument("--plot", type=Path, help="write a picture of all programs into this SVG file")
     options = parser.parse_args()
-    rows: list[list[str]] = []
-    for case in (c for c in all_cases() if c.name in options.cases.split(",")):
-        for kernel in make_compilation(case.model()).kernels:
-            task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
-            drawn = draw(task, options.programs)
-            if len(drawn) > 2:
-                rows.append(row(f"{case.name}", drawn, task, options.verbose))
-                print(" ".join(rows[-1]), flush=True)
-    header = ["kernel", "programs", "rank correlation", "measured / predicted", "chosen / best"]
-    print(report.markdown_table(header, rows))
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in options.cases.split(","):
+        found[name] = compared(operator(name).task, options.programs)
+        print(" ".join(row(name, found[name])), flush=True)
+        if options.verbose:
+            each = sorted(zip(found[name]["measured"], found[name]["predicted"], found[name]["names"], strict=True))
+            print("\n".join(f"{m / 1e3:10.1f} us, predicted {p / 1e3:10.1f}: {text}" for m, p, text in each))
+    print(report.markdown_table(HEADER, [row(name, result) for name, result in found.items()]))
+    if options.plot is not None:
+        kinds = {operator(n).kind for n in found}
+        options.plot.write_text(picture({k: [x for n, x in found.items() if operator(n).kind == k] for k in kinds}))
+
+
+def compared(task: Task, count: int) -> dict[str, Any]:
+    """Predicted and measured nanoseconds of programs of one kernel, the one first that the model likes best.
+
+    Returns:
+        "predicted", "measured" and "names" by program; "correlation" of ranks, "ratio" of measured to predicted (its
+        median), "chosen": the time of the first over that of the fastest.
+    """
+    drawn = draw(task, count)
+    funcs = {f"p{k}": split_offline(lower(p, task.func, parallel=False).func, task.constants).func
+             for k, (_, p) in enumerate(drawn)}  # fmt: skip
+    best = Clock(funcs).fastest(ROUNDS, ROUND_SECONDS)
+    measured, predicted = [best[n] for n in funcs], [t for t, _ in drawn]
+    return {
+        "predicted": predicted, "measured": measured, "names": [str(p) for _, p in drawn],
+        "correlation": rank_correlation(measured, predicted),
+        "ratio": median(m / p for m, p in zip(measured, predicted, strict=True)),
+        "chosen": measured[0] / min(measured),
+    }  # fmt: skip
 
 
 def draw(task: Task, count: int) -> list[tuple[float, TileProgram]]:
@@ -82,41 +99,19 @@ def draw(task: Task, count: int) -> list[tuple[float, TileProgram]]:
     return [near[k] for k in sorted({0, *(int(k) for k in picked)})]
 
 
-def row(name: str, drawn: list[tuple[float, TileProgram]], task: Task, verbose: bool) -> list[str]:
+def row(name: str, found: Mapping[str, Any]) -> list[str]:
     """One line of the table."""
-    funcs = {f"p{k}": split_offline(lower(p, task.func).func, task.constants).func for k, (_, p) in enumerate(drawn)}
-    measured = measure(funcs)
-    predicted = np.array([t for t, _ in drawn])
-    found = np.array([measured[n] for n in funcs])
-    if verbose:
-        for k in np.argsort(found):
-            print(f"{found[k] / 1e3:10.1f} us, predicted {predicted[k] / 1e3:10.1f}: {drawn[k][1]}")
-    correlation = np.corrcoef(found.argsort().argsort(), predicted.argsort().argsort())[0, 1]
-    middle, chosen = np.median(found / predicted), found[0] / found.min()
-    return [name, str(len(drawn)), f"{correlation:.2f}", f"{middle:.2f}", f"{chosen:.2f}"]
+    return [name, str(len(found["measured"])), f"{found['correlation']:.2f}", f"{found['ratio']:.2f}",
+            f"{found['chosen']:.2f}"]  # fmt: skip
 
 
-def measure(funcs: Mapping[str, Func]) -> dict[str, float]:
-    """Nanoseconds of the fastest run of each function, on one thread."""
-    named = {n: replace(f, name=n) for n, f in funcs.items()}
-    native = NativeFunctions(list(named.values()), Target.host())
-    rng = np.random.default_rng(0)
-    arrays: dict[str, list[Array]] = {}
-    for n, f in named.items():
-        shapes = [[int(str(x)) for x in b.shape] for b in with_workspace(f).params]
-        arrays[n] = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
-    best = dict.fromkeys(named, float("inf"))
-    for _ in range(ROUNDS):
-        for n in named:
-            end = time.perf_counter() + SECONDS
-            while True:
-                start = time.perf_counter()
-                native.call(n, arrays[n])
-                now = time.perf_counter()
-                best[n] = min(best[n], (now - start) * 1e9)
-                if now > end:
-                    break
-    return best
+def picture(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Predicted against measured microseconds of all programs, one colour per kind of operator."""
+    groups = {
+        kind: [(p / 1e3, m / 1e3) for x in found for p, m in zip(x["predicted"], x["measured"], strict=True)]
+        for kind, found in kinds.items()
+    }
+    return plots.scatter("The cost model", "predicted microseconds", "measured microseconds", groups)
 
 
 if __name__ == "__main__":

@@ -130,8 +130,12 @@ def main(size: int = 56, channels: int = 64, batch: int = 1, threads: int | None
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--size", type=int, default=56, help="rows and columns of the output, a multiple of 4")
-    parser.add_argument("--channels", type=int, default=64)
+    rows = "rows and columns of the output, a multiple of 4 from 8 on"
+    parser.add_argument("--size", type=int, default=56, help=rows)
+    parser.add_argument("--channels", type=int, default=64, help="a multiple of 16")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int)
-    main(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    if options.size < 8 or options.size % 4 or options.channels < 16 or options.channels % 16 or options.batch < 1:
+        parser.error("--size must be a multiple of 4 from 8 on, --channels one of 16, --batch at least 1")
+    main(**vars(options))

@@ -74,4 +74,7 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, default=16, help="rows and columns, a multiple of 4")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--threads", type=int)
-    main(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    if options.size < 4 or options.size % 4 or min(options.channels, options.batch) < 1:
+        parser.error("--size must be a positive multiple of 4, --channels and --batch at least 1")
+    main(**vars(options))

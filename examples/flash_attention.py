@@ -21,13 +21,16 @@ from tilewright.expr.nodes import Expr
 KEYS = 32
 """Keys of one chunk."""
 
+LONGEST = 1 << 16
+"""The most queries and the most keys that the kernel takes."""
+
 COLUMNS = 16
 """Columns of the result that are accumulated at once."""
 
 
 def attention(depth: int) -> tw.Tensor:
     """softmax(Q K^T / sqrt(depth)) V."""
-    n, t = tw.symbol("N", 1, 1 << 16), tw.symbol("T", 1, 1 << 16)
+    n, t = tw.symbol("N", 1, LONGEST), tw.symbol("T", 1, LONGEST)
     q, k = tw.placeholder((n, depth), name="Q"), tw.placeholder((t, depth), name="K")
     v = tw.placeholder((t, depth), name="V")
     e, c = tw.reduce_axis(depth, "e"), tw.reduce_axis(t, "c")
@@ -135,7 +138,7 @@ def main(queries: int = 512, keys: int = 512, depth: int = 64, threads: int | No
     rng = np.random.default_rng(0)
     print("queries  keys  error of ours  of NumPy's float32  ours, ms  NumPy, ms")
     worst = 0.0
-    for n, t in ((queries, keys), (queries // 2 + 1, keys), (1, keys - 1)):
+    for n, t in ((queries, keys), (queries // 2 + 1, keys), (1, max(1, keys - 1))):
         q, k, v = (rng.standard_normal((size, depth)).astype(np.float32) for size in (n, t, t))
         exact = textbook(*(x.astype(np.float64) for x in (q, k, v)))
         errors = [float(np.abs(found - exact).max()) for found in (kernel(q, k, v), textbook(q, k, v))]
@@ -149,6 +152,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--queries", type=int, default=512)
     parser.add_argument("--keys", type=int, default=512)
-    parser.add_argument("--depth", type=int, default=64, help="a multiple of 16")
+    shapes = f"length of a query, a key and a value; multiples of {COLUMNS} run fastest"
+    parser.add_argument("--depth", type=int, default=64, help=shapes)
     parser.add_argument("--threads", type=int)
-    main(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    if not (1 <= options.queries <= LONGEST and 1 <= options.keys <= LONGEST and options.depth >= 1):
+        parser.error(f"--queries and --keys must lie in 1..{LONGEST}, --depth must be at least 1")
+    main(**vars(options))

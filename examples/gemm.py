@@ -213,6 +213,8 @@ def main() -> None:
     parser.add_argument("--show", choices=list(STEPS), help="print the loops of a step instead")
     parser.add_argument("--seconds", type=float, default=0.2, help="of each of seven measurements per step")
     options = parser.parse_args()
+    if min(options.size, *options.threads) < 1 or options.seconds <= 0:
+        parser.error("--size and --threads must be at least 1, --seconds more than 0")
     if options.show:
         print(STEPS[options.show](options.size))
         return

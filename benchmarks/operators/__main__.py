@@ -11,12 +11,11 @@ into benchmarks/README.md and the complete results into benchmarks/results.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from math import exp, log
 from pathlib import Path
-from statistics import fmean
 
-from benchmarks.common import environment, report
+from benchmarks.common import environment, plots, report
 from benchmarks.common.isolation import Event, event_writer, run_isolated
+from benchmarks.common.statistics import geometric_mean
 from benchmarks.operators.cases import Case, all_cases
 from benchmarks.operators.measure import OURS, Limit, measure_case
 from benchmarks.operators.peers import PEERS
@@ -77,10 +76,13 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     if options.write:
         report.write_section("operators", text)
         report.write_json(report.RESULTS / "operators.json", facts, events)
+        rows = [(c.name, c.group, r) for c in cases if (r := ratio(events[c.name])) is not None]
+        plots.save("operators", plots.bars("Speed over that of the best peer", rows))
     return 0 if all(times(e).get(OURS) for e in events.values()) else 1
 
 
-HEADER = ["case", "tilewright us", "spread", *(f"{p} us" for p in PEERS), "ratio", "of limit", "others", "notes"]
+HEADER = ["case", "tilewright us", "spread", "noise", *(f"{p} us" for p in PEERS), "ratio", "of limit", "kernel us",
+          "torch's kernel us", "kernels' ratio", "copies", "others", "notes"]  # fmt: skip
 SUMMARY = ["class", "cases", "ratio to the best peer", "lowest", "of the machine's limit"]
 
 
@@ -94,6 +96,20 @@ def ratio(events: Sequence[Event]) -> float | None:
     found = times(events)
     peers = [found[p] for p in PEERS if p in found]
     return min(peers) / found[OURS] if OURS in found and peers else None
+
+
+def kernel_times(events: Sequence[Event]) -> tuple[float | None, float | None]:
+    """Median seconds of Tilewright's and of torch's kernels without conversions; an engine that has none to leave out
+    is taken as it is."""
+    found = times(events)
+    ours, torch = found.get(f"{OURS} alone", found.get(OURS)), found.get("torch alone")
+    return (None, None) if torch is None else (ours, min(torch, found.get("torch", torch)))
+
+
+def noise(events: Sequence[Event]) -> float | None:
+    """How far the slowest block of Tilewright's calls lies above the fastest, as a part of the median."""
+    own = next((e for e in events if e.get("engine") == OURS and e.get("blocks_s")), None)
+    return None if own is None else (max(own["blocks_s"]) - min(own["blocks_s"])) / own["median_s"]
 
 
 def of_limit(case: Case, events: Sequence[Event]) -> float | None:
@@ -112,9 +128,13 @@ def row(case: Case, events: Sequence[Event]) -> list[str]:
     cells = [_microseconds(found.get(p), bold=found.get(p) == fastest) for p in PEERS]
     speed, part = ratio(events), of_limit(case, events)
     others = next((f"{e['others']:.0%}" for e in events if "others" in e), "")
+    kernel, rival = kernel_times(events)
+    between, copies = noise(events), max((e.get("copies", 1) for e in events), default=1)
     notes = "; ".join(f"{e.get('engine', 'process')}: {e['error']}" for e in events if "error" in e)
-    return [case.name, _microseconds(found.get(OURS)), spread, *cells, "" if speed is None else f"{speed:.2f}",
-            "" if part is None else f"{part:.0%}", others, notes]  # fmt: skip
+    return [case.name, _microseconds(found.get(OURS)), spread, "" if between is None else f"{between:.0%}", *cells,
+            "" if speed is None else f"{speed:.2f}", "" if part is None else f"{part:.0%}", _microseconds(kernel),
+            _microseconds(rival), "" if kernel is None or rival is None else f"{rival / kernel:.2f}",
+            "" if copies == 1 else str(copies), others, notes]  # fmt: skip
 
 
 def _microseconds(seconds: float | None, bold: bool = False) -> str:
@@ -138,7 +158,7 @@ def summaries(cases: Sequence[Case], events: Mapping[str, Sequence[Event]]) -> l
 
 def _mean(values: Sequence[float]) -> str:
     positive = [v for v in values if v > 0]
-    return f"{exp(fmean(map(log, positive))):.2f}" if positive else ""
+    return f"{geometric_mean(positive):.2f}" if positive else ""
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 DATA = Path(__file__).parent / "data"
 OPSET = 20
 LARGEST_BYTES = 8 << 30
+LARGE_BYTES, COLD_BYTES, MOST_COPIES = 8 << 20, 512 << 20, 8
+"""An operand from which on calls rotate over copies; how much they have in all, but no more than so many copies."""
+
+BOUND_BY_MEMORY = 8.0
+"""Operations per byte up to which memory is the limit."""
+
 
 Array = np.ndarray
 
@@ -32,6 +38,7 @@ class Case:
         shapes: of the inputs that are fed.
         flops: floating-point operations, padded zeros included.
         bytes: that must be moved at least: inputs, weights and outputs once.
+        large: bytes of the largest operand.
     """
 
     name: str
@@ -40,6 +47,15 @@ class Case:
     shapes: Mapping[str, tuple[int, ...]]
     flops: float
     bytes: float
+    large: float = 0.0
+
+    @property
+    def copies(self) -> int:
+        """Over how many copies of the operands calls rotate: where memory is the limit and an operand is large, a model
+        would have used much else before it comes to it again."""
+        if self.large < LARGE_BYTES or self.flops > BOUND_BY_MEMORY * self.bytes:
+            return 1
+        return min(MOST_COPIES, 1 + int(COLD_BYTES // self.large))
 
     def feeds(self, seed: int) -> dict[str, Array]:
         """Fresh random inputs."""
@@ -80,7 +96,8 @@ def gemm(group: str, m: int, k: int, n: int, transposed: str = "", constant: boo
 
     shapes = {"a": a} if constant else {"a": a, "b": b}
     suffix = f"_t{transposed}" if transposed else ""
-    return Case(f"gemm_m{m}_k{k}_n{n}{suffix}", group, build, shapes, 2.0 * m * k * n, 4.0 * (m * k + k * n + m * n))
+    moved, large = 4.0 * (m * k + k * n + m * n), 4.0 * max(m * k, k * n)
+    return Case(f"gemm_m{m}_k{k}_n{n}{suffix}", group, build, shapes, 2.0 * m * k * n, moved, large)
 
 
 def conv(

@@ -1,8 +1,9 @@
 """Times of all engines on one case, in alternating blocks with pauses, and what the machine could do at most."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import median, quantiles
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from benchmarks.common.environment import Load
 from benchmarks.common.isolation import Emit, error_text
 from benchmarks.operators.cases import Case
-from benchmarks.operators.peers import PEERS, Run, tilewright
+from benchmarks.operators.peers import ALONE, PEERS, Engine, Run, kernel_alone, tilewright
 from tilewright.machine import Target
 from tilewright.measure import kernels
 from tilewright.measure.functions import NativeFunctions
@@ -36,22 +37,28 @@ class Limit:
 
 
 def measure_case(case: Case, threads: int, optimizer: str | None, emit: Emit) -> None:
-    """Measures one case, emitting an event per engine and one for the limit."""
-    model, feeds = case.model(), case.feeds(int(time.time()))
+    """Measures one case, emitting an event per engine, one per engine's kernel alone, and one for the limit."""
+    seed = int(time.time())
+    copies = [(case.model(), case.feeds(seed + k)) for k in range(case.copies)]
+    engines: dict[str, Engine] = {
+        OURS: lambda model, feeds, count: tilewright(model, feeds, count, optimizer), **PEERS,
+        **{f"{name} alone": engine for name, engine in ALONE.items()},
+        f"{OURS} alone": lambda model, feeds, count: kernel_alone(model, feeds, count, optimizer),
+    }  # fmt: skip
     runs: dict[str, Run] = {}
     results: dict[str, np.ndarray] = {}
-    for name, engine in {OURS: None, **PEERS}.items():
+    for name, engine in engines.items():
         try:
             start = time.perf_counter()
-            if engine is None:
-                run: Run | None = tilewright(model, feeds, threads, optimizer)
-            else:
-                run = engine(model, feeds, threads)
+            built = [engine(model, feeds, threads) for model, feeds in copies]
             seconds = time.perf_counter() - start
-            if run is not None:
-                results[name] = np.array(run())
-                runs[name] = run
-                emit({"engine": name, "build_s": seconds})
+            found = [run for run in built if run is not None]
+            if found:
+                output = found[0]()
+                if name != f"{OURS} alone":
+                    results[name] = np.array(output)
+                runs[name] = in_rotation(found)
+                emit({"engine": name, "build_s": seconds / len(found), "copies": len(found)})
         except Exception as error:
             emit({"engine": name, "error": error_text(error)})
     for name, problem in _wrong(results).items():
@@ -59,12 +66,22 @@ def measure_case(case: Case, threads: int, optimizer: str | None, emit: Emit) ->
         runs.pop(name, None)
     results.clear()
     load = Load.now()
-    for name, seconds in alternate(runs).items():
+    for name, blocks in alternate(runs).items():
+        seconds = [s for block in blocks for s in block]
         low, _, high = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
-        emit({"engine": name, "median_s": median(seconds), "low_s": low, "high_s": high, "calls": len(seconds)})
+        emit({"engine": name, "median_s": median(seconds), "low_s": low, "high_s": high, "calls": len(seconds),
+              "blocks_s": [median(block) for block in blocks]})  # fmt: skip
     emit({"others": load.others_since()})
     limit = measured_limit(threads)
     emit({"gflops": limit.gflops, "gbs": limit.gbs})
+
+
+def in_rotation(runs: Sequence[Run]) -> Run:
+    """Runs copies in turns, one per call."""
+    if len(runs) == 1:
+        return runs[0]
+    following = cycle(runs)
+    return lambda: next(following)()
 
 
 def _wrong(results: Mapping[str, np.ndarray]) -> dict[str, str]:
@@ -81,15 +98,15 @@ def _wrong(results: Mapping[str, np.ndarray]) -> dict[str, str]:
     return {name: f"result differs by {e:.1e}" for name, e in errors.items() if not e <= TOLERANCE}
 
 
-def alternate(runs: Mapping[str, Run]) -> dict[str, list[float]]:
-    """Seconds of all calls of every engine; engines take turns in blocks, as threads spin on after a call."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
+def alternate(runs: Mapping[str, Run]) -> dict[str, list[list[float]]]:
+    """Seconds of all calls of every engine, by block; engines take turns, as threads spin on after a call."""
+    found: dict[str, list[list[float]]] = {name: [] for name in runs}
     for block in range(BLOCKS):
         for name, run in runs.items():
             time.sleep(PAUSE_SECONDS)
             seconds = _block(run)
             # what the first block warms up does not count where there are more
-            found[name] += seconds[1:] if block == 0 and len(seconds) > 1 else seconds
+            found[name].append(seconds[1:] if block == 0 and len(seconds) > 1 else seconds)
     return found
 
 

@@ -5,11 +5,17 @@ An engine that does not know an operator, or is not installed, answers None.
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import ModelProto, numpy_helper
+
+from tilewright.driver.compile import make_compilation
+from tilewright.driver.kernels import BoundKernel
+from tilewright.loops.ir import Func, blocks
+from tilewright.measure.functions import NativeFunctions
 
 Array = np.ndarray
 Feeds = Mapping[str, Array]
@@ -23,6 +29,51 @@ def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | N
     executable = package.compile(model, threads=threads, optimizer=optimizer)
     fed = dict(feeds)
     return lambda: executable.run(fed)["y"]
+
+
+def kernel_alone(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> Run | None:
+    """This compiler's kernel that does most of the work, without those that pad or convert what it reads; None where
+    there is only one. What it reads is random, so that its results are not compared."""
+    made = make_compilation(model, optimizer=optimizer)
+    kernels = [u for u in made.units if isinstance(u, BoundKernel)]
+    if len(kernels) < 2:
+        return None
+    main = max((u.compiled for u in kernels), key=lambda k: points(k.origin))
+    func = main.func
+    native = NativeFunctions([func], made.target)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32)
+              for b in native.funcs[func.name].params]  # fmt: skip
+    out = next(k for k, b in enumerate(native.funcs[func.name].params) if b.name == main.origin.params[-1].name)
+
+    def run() -> Array:
+        native.call(func.name, arrays, (), threads)
+        return arrays[out]
+
+    return run
+
+
+def points(func: Func) -> int:
+    """Iterations of all blocks, where sizes are literal."""
+    return sum(prod(int(str(i.extent)) for i in b.iters) for b in blocks(func.body))
+
+
+def torch_alone(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+    """oneDNN's convolution on a picture that lies in channels-last order already, and a result in that order."""
+    package: Any = import_module("torch")
+    node = model.graph.node[0]
+    if node.op_type != "Conv":
+        return None
+    package.set_num_threads(threads)
+    attributes = {x.name: onnx.helper.get_attribute_value(x) for x in node.attribute}
+    x, w = (package.from_numpy(np.array(a)) for a in _operands(model, feeds))
+    call = _packed_convolution(package, x.contiguous(memory_format=package.channels_last), w, attributes)
+
+    def run() -> Array:
+        with package.inference_mode():
+            return call().numpy()
+
+    return run
 
 
 def onnxruntime(model: ModelProto, feeds: Feeds, threads: int) -> Run:
@@ -144,6 +195,9 @@ def _packed_product(package: Any, a: Any, b: Any, attributes: Mapping[str, Any],
     packed = package.ops.mkldnn._reorder_linear_weight(right.t().contiguous(), left.shape[0])
     return lambda: package.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
 
+
+ALONE: Mapping[str, Engine] = {"torch": torch_alone}
+"""Kernels without the conversions that row-major inputs and outputs ask for, of the engines that let one call them."""
 
 PEERS: Mapping[str, Engine] = {
     "numpy": numpy, "torch": torch, "onnxruntime": onnxruntime, "openvino": openvino,

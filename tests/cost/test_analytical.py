@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.tile.test_features import matrix_product
 
-from tilewright.cost.analytical import nanoseconds, times
+from tilewright.cost.analytical import nanoseconds, times, worth_threads
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.program import Form, TileProgram
 
@@ -74,3 +74,26 @@ def test_a_batch_has_the_times_of_its_programs() -> None:
     assert both.total[0] == nanoseconds(TileProgram(problem, FORM, GOOD), MACHINE)
     assert both.total[1] == nanoseconds(TileProgram(problem, FORM, other), MACHINE)
     assert len(both.memory) == 3
+
+
+def test_rows_that_are_left_are_no_task_of_their_own() -> None:
+    every = ((14, 32, 1), (504, 512, 512), (504, 512, 512))
+    apart = ((14, 32, 1), (504, 32, 512), (504, 32, 512))
+    found = times(matrix_product(512, 512, 512), FORM, np.array([every, apart]), MACHINE)
+    assert list(found.parallel > 0) == [False, True]
+    assert found.total[1] < 0.65 * found.total[0]
+
+
+def test_rows_that_are_left_cost_what_they_compute() -> None:
+    tile = ((14, 32, 1), (14, 32, 256), (14, 32, 512))
+    few, none = time_of(tile, m=511), time_of(tile)
+    assert 1.01 * none < few < 1.1 * none
+
+
+def test_threads_are_worth_their_start_for_large_programs_and_for_unknown_sizes() -> None:
+    small = TileProgram(matrix_product(14, 64, 8), FORM, ((14, 32, 1), (14, 32, 8), (14, 32, 8)))
+    assert not worth_threads(small, MACHINE)
+    assert worth_threads(TileProgram(matrix_product(504, 512, 512), FORM, GOOD), MACHINE)
+    axes = tuple(replace(a, literal=a.reduce) for a in small.problem.axes)
+    unknown = TileProgram(replace(small.problem, axes=axes), FORM, ((14, 32, 1), (14, 32, 8), (14, 32, 8)))
+    assert worth_threads(unknown, MACHINE)

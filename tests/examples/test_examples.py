@@ -1,5 +1,6 @@
 """The examples run at a small size, are right, and show what they say they do."""
 
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -39,12 +40,28 @@ def test_propagation(capsys: pytest.CaptureFixture[str]) -> None:
     assert after.count(" in serial(N)") == 0
 
 
-@pytest.mark.parametrize(("queries", "keys", "depth"), [(20, 33, 16), (1, 1, 32), (64, 70, 16)])
+@pytest.mark.parametrize(("queries", "keys", "depth"), [(20, 33, 16), (1, 1, 32), (1, 0, 5), (64, 70, 16)])
 def test_flash_attention(capsys: pytest.CaptureFixture[str], queries: int, keys: int, depth: int) -> None:
     assert example("flash_attention").main(queries, keys + 1, depth, threads=2) < 1e-5
     shown = capsys.readouterr().out
     assert "s.rolling_update('O', 'c_o')" in shown
     assert "queries  keys  error of ours" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("flash_attention", ["--keys", "0"], "--queries and --keys must lie in 1..65536, --depth must be at least 1"),
+        ("gemm", ["--size", "0"], "--size and --threads must be at least 1, --seconds more than 0"),
+        ("alt_propagation", ["--size", "6"], "--size must be a positive multiple of 4, --channels and --batch at"),
+        ("alt_overlapped_tiling", ["--size", "4"], "--size must be a multiple of 4 from 8 on, --channels one of 16"),
+    ],
+)
+def test_impossible_sizes_are_one_line(name: str, arguments: list[str], message: str) -> None:
+    run = subprocess.run([sys.executable, EXAMPLES / f"{name}.py", *arguments], capture_output=True, text=True)
+    assert run.returncode == 2
+    assert f"{name}.py: error: {message}" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_flash_attention_for_other_registers() -> None:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fuzz.campaign import Campaign, Worker, smallest
@@ -14,33 +16,52 @@ from tilewright.loops.printer import show
 from tilewright.schedule.trace import to_python
 
 
-def main() -> int:
-    """Runs the command line; the status is 1 where something failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+@dataclass(frozen=True)
+class Kind:
+    """A kind of campaign.
+
+    Attributes:
+        module: its name, as in `python -m tests.fuzz`.
+        folder: for failing cases and the state, unless another is given.
+        describe: shows a case.
+        worker: makes a process that checks cases.
+        counted: what the summary counts, and the two ways in which it went.
+    """
+
+    module: str
+    folder: Path
+    describe: Callable[[Case], None]
+    worker: Callable[[], Worker] = Worker
+    counted: tuple[str, str, str] = ("primitive", "applied", "rejected")
+
+
+def main(kind: Kind) -> int:
+    """Runs the command line of a kind of campaign; the status is 1 where something failed."""
+    parser = argparse.ArgumentParser(prog=f"python -m {kind.module}", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="programs (default 500)")
     parser.add_argument("--seed", type=int, default=1, help="which programs (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
-    parser.add_argument("--folder", type=Path, default=Path("build/fuzz"), help="for failing cases and the state")
+    parser.add_argument("--folder", type=Path, default=kind.folder, help="for failing cases and the state")
     parser.add_argument("--only", type=int, metavar="INDEX", help="this program alone, shrunk if it fails")
     parser.add_argument("--resume", action="store_true", help="go on where a campaign of this seed was stopped")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="check a failing case again and show it")
     parser.add_argument("--shrink", action="store_true", help="with --replay: try to make it smaller first")
     given = parser.parse_args()
     if given.replay is not None:
-        return again(given.replay, given.shrink)
+        return again(given.replay, given.shrink, kind)
     if given.only is not None:
-        return only(given.folder, given.seed, given.only)
-    campaign = Campaign(given.folder, given.seed, given.count)
+        return only(given.folder, given.seed, given.only, kind)
+    campaign = Campaign(given.folder, given.seed, given.count, worker=kind.worker)
     if given.resume:
         campaign.resume()
     failures = campaign.run(given.jobs)
-    print(campaign.summary())
+    print(campaign.summary(*kind.counted))
     return 1 if failures else 0
 
 
-def only(folder: Path, seed: int, index: int) -> int:
+def only(folder: Path, seed: int, index: int, kind: Kind) -> int:
     """Checks one program of a campaign; where it fails, it is written to a file as small as it gets."""
-    worker = Worker()
+    worker = kind.worker()
     outcome = worker.ask({"seed": seed, "index": index})
     worker.close()
     if outcome.case is None:
@@ -49,19 +70,19 @@ def only(folder: Path, seed: int, index: int) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"program-{seed}-{index}.json"
     path.write_text(json.dumps({"failure": outcome.failure, "case": outcome.case}, indent=1))
-    return again(path, smaller=True)
+    return again(path, smaller=True, kind=kind)
 
 
-def again(path: Path, smaller: bool) -> int:
+def again(path: Path, smaller: bool, kind: Kind) -> int:
     """Checks the case of a file in a worker, and shows it."""
-    worker = Worker()
+    worker = kind.worker()
     case = json.loads(path.read_text())["case"]
     outcome = worker.ask({"case": case})
     if smaller and outcome.failure is not None:
         case, outcome.failure = smallest(case, outcome.failure, worker.ask)
         path.write_text(json.dumps({"failure": outcome.failure, "case": case}, indent=1))
     worker.close()
-    describe(Case.from_json(case))
+    kind.describe(Case.from_json(case))
     print("passed" if outcome.failure is None else f"{outcome.failure[0]}: {outcome.failure[1]}")
     return 0 if outcome.failure is None else 1
 
@@ -84,5 +105,7 @@ def describe(case: Case) -> None:
             print(f"{type(error).__name__}: {error}")
 
 
+SCHEDULES = Kind("tests.fuzz", Path("build/fuzz"), describe)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(SCHEDULES))

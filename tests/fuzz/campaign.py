@@ -234,18 +234,18 @@ class Campaign:
         """Replaces the line of progress, where there is one."""
         print(f"\r\033[K{text}" if self.log.isatty() else text, end=end, file=self.log, flush=True)
 
-    def summary(self) -> str:
-        """How often every primitive was applied and rejected, and what failed."""
+    def summary(self, what: str = "primitive", accepted: str = "applied", refused: str = "rejected") -> str:
+        """How often every primitive, or what else is counted, was applied and rejected, and what failed."""
         steps = sum(a for a, _ in self.tally.values())
         programs = max(1, len(self.done))
         cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = (cpu.ru_utime + cpu.ru_stime) / max(1, len(self.done) - self.before)
         lines = [
-            f"{len(self.done)} programs, {steps / programs:.1f} steps each, {self.spent:.0f} s; "
+            f"{len(self.done)} programs, {steps / programs:.1f} {accepted} each, {self.spent:.0f} s; "
             f"{used * 1e3:.0f} ms of processor time each"
         ]
-        lines.append(f"{'primitive':24}{'applied':>9}{'rejected':>9}")
-        lines += [f"{name:24}{a:9}{r:9}" for name, (a, r) in sorted(self.tally.items())]
+        lines.append(f"{what:24}{accepted:>13}{refused:>13}")
+        lines += [f"{name:24}{a:13}{r:13}" for name, (a, r) in sorted(self.tally.items())]
         lines += [f"{n} failures: {stage}" for stage, n in sorted(self.failed.items())] or ["no failures"]
         return "\n".join(lines)
 

@@ -164,6 +164,11 @@ BAD: dict[str, tuple[str, str]] = {
         one("B[v] = A[v]").replace("v: 8 = i)", "v: 8 = i) where i"),
         "func 'f', block 'B': the predicate must be bool, got int64: i",
     ),
+    "predicate that reads": (
+        one("B[v] = A[v]").replace("v: 8 = i)", "v: 8 = i) where A[i] < 0.0"),
+        "func 'f', block 'B': the predicate A[i] < 0.0 reads 'A': it may depend on loops and sizes only; "
+        "use select in the value",
+    ),
     "read before written": (
         one("B[v] = T[v]").replace("    for", "    alloc T: float32[8]\n    for", 1),
         "func 'f', block 'B': buffer 'T' is read before it is written",

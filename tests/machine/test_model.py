@@ -1,13 +1,14 @@
 """Descriptions of machines: reading, checking, choosing."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from tilewright.errors import MachineError
 from tilewright.machine import Target
-from tilewright.machine.model import Machine, parse, read, to_json
+from tilewright.machine.model import Level, Machine, parse, read, to_json
 from tilewright.machine.shipped import generic, machine_named, microarchitecture, shipped, signature, with_caches
 
 
@@ -113,10 +114,70 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
         assert line in text
 
 
+def test_impossible_values_do_not_hide_other_problems() -> None:
+    data = json.loads(with_level(0, bytes=1 << 40, line=48, core_gbs=-3.0))
+    data["arch"], data["cores"], data["levels"][2]["name"] = "vax", 0, "L2"
+    del data["levels"][3]["ways"]
+    with pytest.raises(MachineError) as caught:
+        parse(json.dumps(data), "machine file 'x'")
+    # levels that could not be read are compared with no other
+    assert str(caught.value).splitlines() == [
+        "[machine] machine file 'x': 6 problems",
+        "  field 'levels[0].line': expected a power of two, got 48",
+        "  field 'levels[0].core_gbs': must be more than 0, got -3.0",
+        "  field 'levels[3].ways': is missing",
+        "  field 'cores': must be more than 0, got 0",
+        "  field 'levels': 2 levels are called 'L2'",
+        "  field 'arch': expected one of x86_64, aarch64, nvptx64, got 'vax'"
+        "; see docs/how-to/add-a-machine.md for every field",
+    ]
+
+
+def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
+    text = to_json(machine_named("zen5"))
+    for length in (0, 1, len(text) // 2, len(text) - 3):
+        (tmp_path / "cut.json").write_text(text[:length])
+        with pytest.raises(MachineError, match=r"machine file '.*cut\.json': is not JSON"):
+            read(tmp_path / "cut.json")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(MachineError, match=r"machine file '.*binary\.json': cannot be read"):
+        read(tmp_path / "binary.json")
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(Machine) if f.name not in ("gpu", "identify")])
+def test_every_field_must_be_there(field: str) -> None:
+    data = json.loads(described())
+    del data[field]
+    with pytest.raises(MachineError, match=f"field '{field}': (is missing|expected a list)"):
+        parse(json.dumps(data), "here")
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(Level)])
+def test_every_field_of_a_level_must_be_there(field: str) -> None:
+    data = json.loads(described())
+    del data["levels"][1][field]
+    with pytest.raises(MachineError, match=f"1 problem\n.*field 'levels\\[1\\].{field}': is missing"):
+        parse(json.dumps(data), "here")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "is not JSON"),
+        (with_level(1, line=48), "field 'levels\\[1\\].line': expected a power of two, got 48"),
+        (with_level(2, name="L1"), "field 'levels': 2 levels are called 'L1'"),
+        (with_level(3, total_gbs=-4), "field 'levels\\[3\\].total_gbs': must be more than 0, got -4"),
+        (with_level(0, colour="red"), "field 'levels\\[0\\].colour': is not known; fields are name, bytes"),
+        (with_level(0, bytes=1 << 60), "field 'levels\\[0\\].bytes': must be at most 9007199254740992"),
+        (with_level(0, bytes="32K"), "field 'levels\\[0\\].bytes': expected a whole number, got '32K'"),
+        (with_level(0, bytes=64 << 20), "levels \\(L1, L2\\)': the farther level holds less"),
+        (described(cores=0), "field 'cores': must be more than 0, got 0"),
+        (described(ghz=-1), "field 'ghz': must be more than 0, got -1.0"),
+        (described(name=""), "field 'name': expected a text, got ''"),
+        (described(gpu=False), "field 'gpu': expected an object, got False"),
         ("[]", "expected an object, got list"),
         (described(format=2), "field 'format': expected 1, got 2"),
         (described(levels=[]), "field 'levels': expected a list of at least one memory level"),

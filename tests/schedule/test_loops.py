@@ -138,7 +138,8 @@ def test_reorder(golden) -> None:
         (lambda: reorder(TRIANGLE, ("j", "i")), "reorder: the extent of 'j' depends on 'i'"),
         (
             lambda: reorder(parse(SHARED), ("j", "i")),
-            "reorder of j, i: block 'Y': may read an element that another iteration of loop 'j' writes: T[4 - y]",
+            "reorder of j, i: block 'Y': reads T[4 - y] of private buffer 'T', which this iteration of 'i' is not "
+            "proved to have written: block 'T' before it writes T[j]",
         ),
         (
             lambda: reorder(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), ("k", "j_o")),

@@ -282,7 +282,11 @@ func changed(X: float32[8], Y: float32[]):
 
 OTHER_AXIS = parse(show(SOFTMAX).replace("exp(X[l_i, l_k] - m[l_i])", "exp(X[l_i, l_k] - m[0])"))
 PRODUCT = parse(show(variant(f"exp({X} - {M})")).replace(f"{'L[l_i]'} + exp", "L[l_i] * exp"))
+LARGEST = parse(show(variant(f"exp({X} - {M})")).replace("L[l_i] + exp(X[l_i, l_k] - m[l_i])",
+                                                         "max(L[l_i], exp(X[l_i, l_k] - m[l_i]))"))  # fmt: skip
+NARROW = parse(show(variant(f"exp({X} - {M})")).replace("float32", "float16").replace("= 0.0", "= float16(0.0)"))
 STARTED = parse(show(variant(f"exp({X} - {M})")).replace("init L[l_i] = 0.0", "init L[l_i] = 2.0"))
+ONLY_SUMS = ", and only sums are corrected"
 OVERFLOW = "it may overflow on the way"
 ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the reduction"
 
@@ -318,7 +322,14 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
             "the exponent X[l_i, l_k] - m[l_i] is not c*(m - x) for c > 0 and x = X[l_i, l_k], of which "
             f"m[l_i] is the min: {OVERFLOW}",
         ),
-        (lambda: rolling_update(PRODUCT, "L", "k"), "'L' in loop 'k'", "it is no sum"),
+        (lambda: rolling_update(PRODUCT, "L", "k"), "'L' in loop 'k'", f"it is an accumulation with `mul`{ONLY_SUMS}"),
+        (lambda: rolling_update(LARGEST, "L", "k"), "'L' in loop 'k'", f"it is an accumulation with `max`{ONLY_SUMS}"),
+        (
+            lambda: rolling_update(NARROW, "L", "k"),
+            "'L' in loop 'k'",
+            "'L' is float16, and a sum on the way may exceed what it is in the end; "
+            "sum up in float32: cast what is summed, and cast the finished sum back",
+        ),
         (lambda: rolling_update(STARTED, "L", "k"), "'L' in loop 'k'", "its init is not 0, or was taken out"),
         (
             lambda: rolling_update(decompose_reduction(SOFTMAX, "L", "k_1"), "L", "k"),

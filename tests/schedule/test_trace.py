@@ -197,19 +197,22 @@ def test_a_trace_with_a_symbolic_size_finds_the_symbol_of_that_name() -> None:
     s = Schedule(gemm(symbol("M", 8, 64), 6, 5))
     s.peel("i", Var("M", 8, 64) // 8 * 8 - 7)
     s.peel("j", "6 - 2")
-    assert s.trace[0] == Step.of("peel", "i", "M // 8 * 8 - 7")
+    assert s.trace[0] == Step.of("peel", "i", "M // 8 * 8 - 7", "i_2")
     other = gemm(symbol("M", 16, 128), 6, 5)
     after = replay(other, s.trace)
     verify(after)
     assert after == replay(parse(show(other)), s.trace)
 
 
+PEEL = "step 7, peel('k', 256, name='k_2'): peel of loop 'k'"
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((512, 512, 64), "step 7, peel('k', 256): peel of loop 'k': cut 256 is not proved to lie in 0..64"),
-        ((512, 512, 256), "step 7, peel('k', 256): peel of loop 'k': cut 256 of 0..256 leaves one part empty"),
-        ((512, 512, symbol("K", 1, 512)), "step 7, peel('k', 256): peel of loop 'k': cut 256 is not proved to "),
+        ((512, 512, 64), f"{PEEL}: cut 256 is not proved to lie in 0..64"),
+        ((512, 512, 256), f"{PEEL}: cut 256 of 0..256 leaves one part empty"),
+        ((512, 512, symbol("K", 1, 512)), f"{PEEL}: cut 256 is not proved to "),
     ],
 )
 def test_a_step_that_is_not_legal_for_other_sizes_is_named(sizes: tuple[Size, Size, Size], message: str) -> None:

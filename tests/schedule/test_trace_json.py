@@ -112,7 +112,7 @@ def head(steps: str) -> str:
         ("", "[trace] trace: it is no JSON: Expecting value: line 1 column 1 (char 0)"),
         ("[" * 100_000, "[trace] trace: it is no JSON: it is nested too deeply"),
         ("[1, 2]", "[trace] trace: expected an object, got list"),
-        ('{"format": "x"}', "[trace] trace, format: expected 'tilewright-trace', got 'x'"),
+        ('{"format": "x"}', "[trace] format: expected 'tilewright-trace', got 'x'"),
         ('{"format": "tilewright-trace", "version": 2, "steps": []}',
          "[trace] trace, version: expected 1, got 2; it was written by a newer version"),
         ('{"format": "tilewright-trace", "version": true, "steps": []}', "trace, version: expected 1, got True"),
@@ -167,6 +167,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
+
+
+def test_all_problems_of_a_trace_come_at_once() -> None:
+    text = '{"format": "x", "version": 2, "more": 1, "steps": [{"primitive": "splt"}, {"primitive": "parallel"}]}'
+    with pytest.raises(TraceError) as error:
+        trace_json.loads(text)
+    for part in ("format: expected", "version: expected 1", "'more': there is no", "step 1: ", "step 2 (parallel)"):
+        assert part in str(error.value)
 
 
 @st.composite

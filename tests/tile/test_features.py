@@ -166,7 +166,7 @@ def test_a_tail_of_lanes_is_waste() -> None:
 
 def test_all_candidates_of_a_batch_are_scored_alike() -> None:
     problem = matrix_product(48, 80, 60)
-    for form in forms(problem, Target.parse("x86-64-v3")):
+    for form in forms(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
         space = Space.of(problem, form, machine_named("zen3"))
         sizes = walks(space, Annealing(walks=2), 3).found()
         many = features(problem, form, Columns.of(problem, form, sizes), 2)

@@ -1,5 +1,7 @@
 """Lowering of tile programs: states of random walks keep the meaning of random kernels; others are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from tests.optimize.test_rule import product
 
 from tilewright.errors import ScheduleError
 from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
@@ -43,16 +46,21 @@ def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
         made = lower(TileProgram(problem, form, sizes), task.func, bool(rng.integers(2)))
         verify(made.func)
         assert replay(task.func, made.trace) == made.func
-        feeds = {p.name: data_for(p, program.sizes, rng) for p in task.func.params[:-1]}
-        out = task.func.params[-1]
-        results: list[np.ndarray] = []
-        for f in (task.func, made.func):
-            result = np.full(shape_of(out, program.sizes), 99, out.dtype.numpy)
-            interpret(f, {**feeds, out.name: result}, program.sizes, seed=3)
-            results.append(result)
-        np.testing.assert_array_equal(results[1], results[0])
+        check_same_results(task.func, made.func, program, rng)
 
     run()
+
+
+def check_same_results(naive: Func, made: Func, program: Program, rng: np.random.Generator) -> None:
+    """Both functions give equal results on random data."""
+    feeds = {p.name: data_for(p, program.sizes, rng) for p in naive.params[:-1]}
+    out = naive.params[-1]
+    results: list[np.ndarray] = []
+    for f in (naive, made):
+        result = np.full(shape_of(out, program.sizes), 99, out.dtype.numpy)
+        interpret(f, {**feeds, out.name: result}, program.sizes, seed=3)
+        results.append(result)
+    np.testing.assert_array_equal(results[1], results[0])
 
 
 def a_product(sizes: tuple[tuple[int, ...], ...]) -> tuple[TileProgram, Program]:
@@ -72,6 +80,32 @@ def test_every_level_becomes_loops(golden) -> None:
 def test_rows_that_are_left_become_a_part_of_their_own(golden) -> None:
     tiled, program = a_product(((6, 32, 1), (12, 32, 48), (24, 64, 48)))
     golden(show(lower(tiled, task_of(program).func, parallel=False).func))
+
+
+def test_rows_that_are_left_run_in_the_tasks_of_the_others_where_these_have_all_rows(golden) -> None:
+    tiled, program = a_product(((6, 32, 1), (24, 32, 48), (24, 32, 48)))
+    golden(show(lower(tiled, task_of(program).func).func))
+
+
+@pytest.mark.parametrize("near", [48, 16])
+@pytest.mark.parametrize("rows", [1, 6, 7])
+def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, near: int) -> None:
+    sizes = ((rows, 32, 2), (28 // rows * rows, 32, near), (28 // rows * rows, 32, 48))
+    tiled, program = a_product(sizes)
+    tiled = replace(tiled, form=replace(tiled.form, packed=((1, 1), (0, 0)), ahead=(0, 1)))
+    made = lower(tiled, task_of(program).func)
+    verify(made.func)
+    steps = [step.primitive for step in made.trace]
+    assert steps.count("pack") == 2
+    assert steps.count("prefetch") == (4 if rows == 6 else 2)
+    check_same_results(task_of(program).func, made.func, program, np.random.default_rng(7))
+
+
+def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:
+    tiled, program = a_product(((2, 16, 2), (4, 32, 24), (28, 64, 48)))
+    tiled = replace(tiled, form=replace(tiled.form, packed=((0, 1),)))
+    with pytest.raises(ScheduleError, match="'a0' can't be packed along v_i1"):
+        lower(tiled, task_of(program).func)
 
 
 @pytest.mark.parametrize(

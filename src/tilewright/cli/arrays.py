@@ -154,9 +154,19 @@ def _random(
     if spec.dtype in ("string", "any"):
         raise OptionError(f"there are no random values of type {spec.dtype}", where=f"input '{spec.name}'")
     dtype = numpy_dtype(spec.dtype)
-    if spec.dtype == "bool":
+    try:
+        return _values(spec.dtype, dtype, shape, ints, generator)
+    except (MemoryError, ValueError) as error:
+        what = f"there is no memory for random values of shape {list(shape)}"
+        raise OptionError(what, where=f"input '{spec.name}'", hint="give smaller sizes by --size") from error
+
+
+def _values(
+    name: str, dtype: Any, shape: tuple[int, ...], ints: tuple[int, int], generator: np.random.Generator
+) -> np.ndarray[Any, Any]:
+    if name == "bool":
         return generator.random(shape) < 0.5
-    if spec.dtype.startswith(("int", "uint")):
+    if name.startswith(("int", "uint")):
         limits = np.iinfo(dtype)
         return generator.integers(max(ints[0], limits.min), min(ints[1], limits.max), shape, endpoint=True).astype(
             dtype

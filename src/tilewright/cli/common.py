@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load, load_artifact
+from tilewright.runtime.manifest import BuildSpec
+
+if TYPE_CHECKING:
+    from tilewright.layout.plan import Plan
 
 T = TypeVar("T")
 
@@ -37,8 +41,13 @@ class Result:
     optional: bool = True
 
 
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every verb that compiles."""
+def add_compile_options(parser: argparse.ArgumentParser, layouts: str = "--layouts") -> None:
+    """Options of every verb that compiles.
+
+    Args:
+        parser: of the verb.
+        layouts: name of the option for a plan of layouts.
+    """
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
         "--shape",
@@ -54,6 +63,31 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--optimizer", default=None, metavar="NAME", help="how loops are chosen: rule (default), roller, gensor"
     )
+    group.add_argument(
+        "--machine",
+        default=None,
+        metavar="NAME|FILE",
+        help="what roller and gensor construct programs for: a machine of the package (zen5, haswell, ...) or a JSON"
+        " file as `doctor --machine --save` writes it; by default this machine's calibration or description",
+    )
+    group.add_argument(
+        layouts,
+        dest="plan",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="layouts of tensors, a JSON file (docs/layouts.md); `inspect --layouts --json` prints one to start from",
+    )
+    group.add_argument(
+        "--exact", action="store_true", help="compute convolutions as they are defined, never by minimal filtering"
+    )
+    group.add_argument(
+        "--winograd",
+        default=None,
+        choices=("safe", "fast"),
+        help="minimal filtering where roller or gensor estimate that it is faster: tiles that round about as much as"
+        " the direct sum (safe, default), or larger ones with some times the error (fast)",
+    )
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +99,29 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads per call; by default TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, or what the system grants",
     )
+
+
+_COMPILING = ("shape", "target", "optimizer", "machine", "exact", "winograd", "plan")
+"""Options that only count where a model is compiled."""
+
+
+def compile_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """What the options of `add_compile_options` say, as arguments of `compile_model` and `make_compilation`."""
+    return {
+        "shapes": shapes_of(options),
+        "target": options.target,
+        "optimizer": options.optimizer,
+        "machine": options.machine,
+        "layouts": None if options.plan is None else _read_plan(options.plan),
+        "exact": options.exact,
+        "winograd": options.winograd,
+    }
+
+
+def _read_plan(path: Path) -> "Plan":
+    from tilewright.layout.plan_json import read_plan  # here because only compiling verbs need it
+
+    return read_plan(path)
 
 
 def shapes_of(options: argparse.Namespace) -> Mapping[str, Any] | None:
@@ -145,18 +202,40 @@ def count_text(count: int, noun: str) -> str:
 def executable_of(options: argparse.Namespace) -> Executable:
     """The executable of the verb's file, compiled now where it is a model."""
     if is_compiled(options.file):
-        if options.shape or options.target or options.optimizer:
-            what = "--shape, --target and --optimizer have no effect on a model that is compiled already"
-            raise OptionError(what, where=f"file '{options.file}'", hint="leave them out or give the ONNX model")
+        given = [name for name in _COMPILING if getattr(options, name)]
+        if given:
+            listed = ", ".join("--layouts" if name == "plan" else f"--{name}" for name in given)
+            what = f"{listed} {'has' if len(given) == 1 else 'have'} no effect on a model that is compiled already"
+            raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
         return load(options.file, options.threads)
     from tilewright.driver.compile import compile_model  # here because it imports the compiler
 
     return with_progress(
         options,
         lambda tell: compile_model(
-            options.file, shapes_of(options), options.target, options.threads, options.optimizer, tell
+            options.file, threads=options.threads, progress=tell, **compile_arguments(options)
         ),
     )
+
+
+def write_text(path: Path, text: str, option: str) -> None:
+    """Writes a file that an option asks for.
+
+    Raises:
+        OptionError: it can't be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"cannot be written: {error.strerror}", where=f"{option} {path}") from error
+
+
+def build_text(build: BuildSpec) -> str:
+    """How code was made, in a line: "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef)"."""
+    seed = "" if build.seed is None else f" (seed {build.seed})"
+    m = build.machine
+    machine = "" if m is None else f", machine {m.name} ({m.origin}, sha256 {m.sha256[:16]})"
+    return f"optimizer {build.optimizer}{seed}{machine}"
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -1,6 +1,7 @@
 """`tilewright compile`: a model into one file that `run`, `tilewright.load` and `InferenceSession` take."""
 
 import argparse
+import dataclasses
 import os
 import time
 from pathlib import Path
@@ -12,8 +13,9 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
+    build_text,
+    compile_arguments,
     refuse_compiled,
-    shapes_of,
     size_text,
     with_progress,
 )
@@ -46,7 +48,7 @@ def execute(options: argparse.Namespace) -> Result:
     start = time.monotonic()
 
     def work(tell: Progress) -> "tuple[Compilation, Artifact]":
-        made = make_compilation(options.file, shapes_of(options), options.target, options.optimizer, tell)
+        made = make_compilation(options.file, progress=tell, **compile_arguments(options))
         tell("machine code", 0, 1)
         return made, made.artifact()
 
@@ -62,9 +64,12 @@ def execute(options: argparse.Namespace) -> Result:
         "seconds": round(seconds, 3),
         "functions": len(made.kernels),
         "target": str(made.target),
+        "build": dataclasses.asdict(made.build.spec()),
         "inputs": {s.name: str(s) for s in artifact.manifest.inputs},
         "outputs": {s.name: str(s) for s in artifact.manifest.outputs},
         "fallbacks": [list(nodes) for nodes in fallbacks],
     }
     text = f"{output}: {size_text(size)}, {len(made.kernels)} functions, for {made.target}, in {seconds:.1f} s"
+    if made.build.machine is not None:
+        text += f"\n{build_text(made.build.spec())}"
     return Result(data, text)

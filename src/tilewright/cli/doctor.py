@@ -11,8 +11,9 @@ from typing import Any
 from tilewright import __version__
 from tilewright.cli.common import Result, Verbs, add_threads_option, size_text
 from tilewright.cli.machine import machine_model
-from tilewright.errors import OptionError
+from tilewright.errors import MachineError, OptionError
 from tilewright.machine import Target, host, thread_count
+from tilewright.machine.choice import choose_machine
 from tilewright.machine.threads import VARIABLES
 from tilewright.runtime.openmp import openmp
 
@@ -29,6 +30,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument(
         "--calibrate", action="store_true", help="measure peak, bandwidths and latencies (some seconds) and keep them"
     )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the description for `compile --machine FILE`")
     parser.add_argument("--target", default="host", metavar="NAME", help="describe the machine of another target")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the machine's roofline")
     add_threads_option(parser)
@@ -37,7 +39,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 
 def execute(options: argparse.Namespace) -> Result:
     """Collects the facts."""
-    if options.machine or options.calibrate or options.svg is not None:
+    if options.machine or options.calibrate or (options.svg or options.save) is not None:
         return machine_model(options)
     data = facts()
     return Result(data, _text(data), optional=False)
@@ -69,10 +71,20 @@ def facts() -> dict[str, Any]:
             "vector_bits": target.vector_bits,
             "vector_registers": target.vector_registers,
         },
+        "description": _description(target),
         "threads": _threads(),
         "openmp": _openmp(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _description(target: Target) -> dict[str, Any]:
+    """The description that programs are constructed for by default."""
+    try:
+        found = choose_machine(None, target)
+    except MachineError as error:
+        return {"name": None, "problem": str(error)}
+    return {"name": found.machine.name, "origin": str(found.origin), "sha256": found.sha256}
 
 
 def _threads() -> dict[str, Any]:
@@ -103,6 +115,10 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _described(found: dict[str, Any]) -> str:
+    return found.get("problem") or f"{found['name']} ({found['origin']}, sha256 {found['sha256'][:16]})"
+
+
 def _text(data: dict[str, Any]) -> str:
     machine, target, threads = data["machine"], data["target"], data["threads"]
     caches = ", ".join(f"L{c['level']} {c['kind'].lower()} {size_text(c['bytes'])}" for c in machine["caches"])
@@ -118,6 +134,7 @@ def _text(data: dict[str, Any]) -> str:
         f"caches      {caches or 'unknown'}",
         f"target      {target['name']}, {target['vector_registers']} vectors of {target['vector_bits']} bits",
         f"features    {' '.join(target['features'])}",
+        f"description {_described(data['description'])}",
         f"threads     {threads['count']} ({threads['reason']})",
         f"openmp      {omp.get('problem') or (omp['path'] if omp['parallel'] else 'none: models run on one thread')}",
         f"packages    {packages}",

@@ -5,18 +5,21 @@ Without a level it prints a summary. For a compiled file the manifest is shown.
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli.common import (
     Result,
     Verbs,
     add_compile_options,
+    build_text,
+    compile_arguments,
     count_text,
     is_compiled,
     refuse_compiled,
-    shapes_of,
     size_text,
     with_progress,
+    write_text,
 )
 from tilewright.errors import OptionError
 from tilewright.runtime.manifest import NativeStep
@@ -24,7 +27,7 @@ from tilewright.runtime.manifest import NativeStep
 if TYPE_CHECKING:
     from tilewright.driver.compilation import Compilation
 
-LEVELS = ("graph", "layouts", "expressions", "loops", "schedule", "llvm", "asm", "memory")
+LEVELS = ("graph", "layouts", "expressions", "loops", "schedule", "construction", "llvm", "asm", "memory")
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -40,38 +43,52 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--expressions", action="store_true", help="tensor expressions")
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
     levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
+    levels.add_argument(
+        "--construction", action="store_true", help="how gensor or roller came to its programs: forms, walk, ranking"
+    )
     levels.add_argument("--llvm", action="store_true", help="LLVM IR")
     levels.add_argument("--asm", action="store_true", help="machine code as assembly")
     levels.add_argument("--memory", action="store_true", help="the memory plan")
-    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops and schedule)")
-    add_compile_options(parser)
+    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops, schedule, construction)")
+    levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction)")
+    levels.add_argument("--svg", type=Path, metavar="FILE", help="draw the states of one kernel's construction")
+    add_compile_options(parser, layouts="--plan")
     return parser
 
 
 def execute(options: argparse.Namespace) -> Result:
     """Prints the chosen levels."""
     chosen = [level for level in LEVELS if getattr(options, level)]
+    if (options.node is not None or options.svg is not None) and not options.construction:
+        flag = "--node" if options.svg is None else "--svg"
+        raise OptionError("it belongs to --construction", where=flag, hint="add --construction")
     if is_compiled(options.file):
         if chosen:
             refuse_compiled(options.file, f"a compiled file has no --{chosen[0]} any more")
         return _artifact(options.file)
     from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation
+    from tilewright.layout.plan_json import to_data
+    from tilewright.report import construction
 
     made = with_progress(
         options,
-        lambda tell: make_compilation(options.file, shapes_of(options), options.target, options.optimizer, tell),
+        lambda tell: make_compilation(options.file, progress=tell, **compile_arguments(options)),
     )
     known = [k.name for k in made.kernels]
     if options.kernel is not None and options.kernel not in known:
         what = f"there is no function {options.kernel!r}; there are {', '.join(known) or 'none'}"
         raise OptionError(what, where="--kernel")
+    built = construction.constructions(made, options.node, options.kernel) if options.construction else ()
+    if options.svg is not None:
+        write_text(options.svg, construction.picture(built), "--svg")
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: show.graph(made),
         "layouts": lambda: show.layouts(made),
         "expressions": lambda: show.expressions(made),
         "loops": lambda: show.loops(made, options.kernel),
         "schedule": lambda: show.schedules(made, options.kernel),
+        "construction": lambda: construction.text(built),
         "llvm": made.llvm,
         "asm": made.assembly,
         "memory": lambda: show.memory(made),
@@ -80,6 +97,10 @@ def execute(options: argparse.Namespace) -> Result:
     texts = {level: printers[level]() for level in chosen or ["summary"]}
     parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
     data = {level: _parts(made, level, text, options.kernel) for level, text in texts.items()}
+    if options.layouts:
+        data["layouts"] = {"text": texts["layouts"].splitlines(), "plan": to_data(made.plan, made.lowered)}
+    if options.construction:
+        data["construction"] = [construction.data(c) for c in built]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
 
 
@@ -120,6 +141,8 @@ def _artifact(path: str) -> Result:
         f"model    {manifest.meta.graph_name}",
         f"target   {manifest.target.cpu} {' '.join(manifest.target.required)}",
     ]
+    if manifest.build is not None:
+        lines.append(f"build    tilewright {manifest.build.version}, {build_text(manifest.build)}")
     lines += [f"input    {s.name}: {s}" for s in manifest.inputs]
     lines += [f"output   {s.name}: {s}" for s in manifest.outputs]
     lines += [f"symbol   {s.name}: {s.lo}..{'' if s.hi is None else s.hi}" for s in manifest.symbols]

@@ -3,9 +3,8 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from tilewright.cli.common import Result, size_text
+from tilewright.cli.common import Result, size_text, write_text
 from tilewright.errors import OptionError
 from tilewright.machine import Target, thread_count
 from tilewright.machine.model import Machine, to_json
@@ -30,7 +29,9 @@ def machine_model(options: argparse.Namespace) -> Result:
         place = str(calibration_path()) if machine.name.endswith("(calibrated)") else ""
     cores = min(threads, machine.cores)
     if options.svg is not None:
-        _write(options.svg, roofline(machine, cores))
+        write_text(options.svg, roofline(machine, cores), "--svg")
+    if options.save is not None:
+        write_text(options.save, to_json(machine), "--save")
     data = {**json.loads(to_json(machine)), "file": place or None}
     return Result(data, _text(machine, cores, place), optional=False)
 
@@ -43,13 +44,6 @@ def _calibrated(target: Target, threads: int) -> tuple[Machine, str]:
 
     machine = calibrate(threads, lambda line: print(line, file=sys.stderr))
     return machine, str(store(machine))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot be written: {error.strerror}", where=f"--svg {path}") from error
 
 
 def _text(machine: Machine, cores: int, place: str) -> str:

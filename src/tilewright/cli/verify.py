@@ -14,8 +14,8 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
+    compile_arguments,
     refuse_compiled,
-    shapes_of,
     table,
     with_progress,
 )
@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace) -> Result:
         return with_progress(
             options,
             lambda tell: make_compilation(
-                options.file, shapes_of(options), options.target, options.optimizer, tell, probes
+                options.file, progress=tell, probes=probes, **compile_arguments(options)
             ),
         )
 

@@ -19,6 +19,7 @@ from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Inner
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import FALSE, TRUE, Expr, Load, Var, both, walk
+from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.loops.ir import Block, Store
 from tilewright.machine import Target
 
@@ -141,10 +142,13 @@ class BlockWriter:
             self._put(r.target.buffer, address, result, active)
 
     def _put(self, buffer: Buffer, address: Address, value: ir.Value, active: Active) -> None:
-        """Stores a value; a buffer of our own is written whole, so that it stays in registers under a mask."""
+        """Stores a value; a buffer of our own is written whole, so that it stays in registers under a mask.
+
+        One that registers can't hold is not: what is read back in between would wait for the store before.
+        """
         memory = self.values.memory
         whole = self.values.reachable(buffer, address, active)
-        if active.mask is not None and whole.mask is None:
+        if active.mask is not None and whole.mask is None and self._fits_registers(buffer):
             if buffer.name in self.spare:
                 memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), whole)
                 return
@@ -152,6 +156,12 @@ class BlockWriter:
             value = self.values.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
             active = whole
         memory.store(buffer.dtype, address, value, active)
+
+    def _fits_registers(self, buffer: Buffer) -> bool:
+        """Whether all vector registers together hold a buffer."""
+        size = constant_value(polynomial(buffer.size))
+        room = self.target.vector_registers * self.target.vector_bits
+        return buffer.scope is Scope.REGISTER or (size is not None and size * buffer.dtype.bits <= room)
 
     def _init_apart(self, r: Resolved, active: Active) -> None:
         """The init of a block whose body is no accumulation: stored under its own condition."""

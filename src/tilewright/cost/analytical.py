@@ -8,13 +8,14 @@ are those of the machine's description; nothing is fitted to single programs.
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.machine.model import Machine
 from tilewright.tile.columns import Columns, chunks, sum_of
 from tilewright.tile.features import Features, features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import REGISTER, Form, Sizes, TileProgram, remainders
+from tilewright.tile.program import L2, REGISTER, Form, Sizes, TileProgram, remainders
 from tilewright.tile.traffic import cache_traffic
 
 OVERLAP = 0.25
@@ -34,6 +35,9 @@ LOOP_CYCLES = 4.0
 
 TILE_CYCLES = 12.0
 """Of starting and ending a register tile, beyond its loads and stores: a full pipeline, a mispredicted branch."""
+
+START = 0.5
+"""Of the latency of the second cache, what each place costs at which a register tile begins to read."""
 
 SPREAD_CYCLES = 1.5
 """Of storing one element of a vector of results across the direction of the vector."""
@@ -96,7 +100,9 @@ def cycles(problem: Problem, form: Form, columns: Columns, found: Features, mach
     last = last / chunks(form, columns)
     # more pages than translations are kept at hand: each is looked up again
     pages = np.where(found.pages > TRANSLATIONS, found.pages * TRANSLATION_CYCLES, 0.0)
-    loops = found.entries * LOOP_CYCLES
+    # what a register tile reads first comes from the second cache before anything is fetched ahead
+    first = START * found.starts * machine.levels[min(1, len(machine.levels) - 1)].latency_ns * machine.ghz
+    loops = found.entries * LOOP_CYCLES + first
     return found.micro_tiles * (found.steps * step + loops + ends + last + pages + TILE_CYCLES)
 
 
@@ -142,7 +148,40 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
 
 def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis]."""
-    columns = Columns.of(problem, form, sizes)
+    found = _part(problem, form, Columns.of(problem, form, sizes), machine)
+    left = remainders(problem, form, sizes)
+    some = np.flatnonzero((left > 0).any(axis=1))
+    if len(some):
+        # the rows that are left run behind the others, in the same tasks where these have all whole tiles of rows
+        rest = _part(problem, form, Columns.of_rest(problem, form, sizes[some]), machine)
+        apart = ((sizes[some, L2] < _whole_rows(problem, sizes[some])) & (left[some] > 0)).any(axis=1)
+        joined = rest.parallel * np.where(apart, 1.0, 0.0)
+        rest = Time(rest.compute, rest.memory, joined, rest.total - rest.parallel + joined)
+        found = _sum(found, rest, some)
+    return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine))
+
+
+def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
+    """Rows in whole register tiles [candidate, axis]."""
+    extents = np.array([a.extent for a in problem.axes], np.int64)
+    return extents // sizes[:, REGISTER] * sizes[:, REGISTER]
+
+
+def _sum(whole: Time, rest: Time, some: npt.NDArray[np.int64]) -> Time:
+    """Times of two parts that follow each other; only some candidates have the second one."""
+
+    def added(a: Numbers, b: Numbers) -> Numbers:
+        result = a.copy()
+        result[some] += b
+        return result
+
+    memory = tuple(added(a, b) for a, b in zip(whole.memory, rest.memory, strict=True))
+    return Time(added(whole.compute, rest.compute), memory, added(whole.parallel, rest.parallel),
+                added(whole.total, rest.total))  # fmt: skip
+
+
+def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> Time:
+    """The times of one part: all whole register tiles, or the rows that are left."""
     found = features(problem, form, columns, machine.cores)
     work = cycles(problem, form, columns, found, machine) / machine.ghz
     caches = [x for x in machine.levels[:-1] if x.ways]
@@ -159,13 +198,11 @@ def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
         [m * uneven / np.minimum(far.core_gbs * threads, far.total_gbs)
          for m, far in zip(moved, machine.levels[1:], strict=False)],
     )  # fmt: skip
-    parts = 1.0 + (remainders(problem, form, sizes) > 0).any(axis=-1)
-    wake = np.where(found.tasks > 1, machine.sync_us * 1e3 * parts, 0.0)
+    wake = np.where(found.tasks > 1, machine.sync_us * 1e3, 0.0)
     together = shared.total + wake
-    fixed = packing(problem, form, machine)
     better = (together < alone.total) & (found.tasks > 1)
     memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
-    total = np.where(better, together, alone.total) * (1.0 + CODE * found.multiply_adds) + fixed
+    total = np.where(better, together, alone.total) * (1.0 + CODE * found.multiply_adds)
     compute = np.where(better, shared.compute, alone.compute)
     return Time(compute, memory, np.where(better, wake, 0.0), total)
 
@@ -186,3 +223,10 @@ def _time(compute: Numbers, memory: list[Numbers]) -> Time:
 def nanoseconds(program: TileProgram, machine: Machine) -> float:
     """The time of one program."""
     return float(times(program.problem, program.form, program.array[None], machine).total[0])
+
+
+def worth_threads(program: TileProgram, machine: Machine) -> bool:
+    """Whether a program should run on several threads; always where a size is known only later."""
+    if not all(a.literal for a in program.problem.axes):
+        return True
+    return bool(times(program.problem, program.form, program.array[None], machine).parallel[0] > 0)

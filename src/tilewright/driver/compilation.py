@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen import assembly, compile_object, emit_llvm
+from tilewright.driver.build import Build
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.ir import Graph
 from tilewright.graph.partition import Partition
 from tilewright.graph.program import Program
+from tilewright.layout.plan import Plan
 from tilewright.layout.propagate import Propagation
 from tilewright.machine import Target
 from tilewright.runtime import Artifact
@@ -27,10 +29,12 @@ class Compilation:
     Attributes:
         graph: after the graph passes.
         lowered: tensor expressions as the operators define them.
+        plan: the layouts that were chosen.
         placed: tensor expressions over stored tensors, where layouts were chosen; otherwise None.
         program: tensor expressions after inlining, as they were partitioned.
         partition: grouped into kernels.
-        target: the machine.
+        target: what code is generated for.
+        build: the optimizer and the machine that it constructs for.
         units: kernels bound to functions, views and fallbacks, in order of execution.
         segments: native entries with their memory plans.
         manifest: what the artifact says about itself.
@@ -39,10 +43,12 @@ class Compilation:
 
     graph: Graph
     lowered: Program
+    plan: Plan
     placed: Propagation | None
     program: Program
     partition: Partition
     target: Target
+    build: Build
     units: tuple[BoundUnit, ...]
     segments: tuple[PlannedSegment, ...]
     manifest: Manifest

@@ -5,9 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilewright.driver.build import Build, MachineOption, make_build
 from tilewright.driver.compilation import Compilation
+from tilewright.driver.convolutions import limit_of, with_fast_convolutions
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.kernels import compile_kernels
+from tilewright.driver.limits import check_sizes
 from tilewright.driver.naming import Names, dims, make_names
 from tilewright.driver.segments import PlannedSegment, Run, make_runs, plan_segment
 from tilewright.driver.weights import WeightPool
@@ -40,17 +43,28 @@ def compile_model(
     optimizer: str | None = None,
     progress: Progress | None = None,
     layouts: Plan | Mapping[str, Choice] | None = None,
+    machine: MachineOption | None = None,
+    exact: bool = False,
+    winograd: str | None = None,
 ) -> Executable:
     """Compiles a model.
 
     Args:
         model: a path, the bytes of a file, or a ModelProto.
         shapes: ranges or sizes of dynamic dimensions, such as {"batch": "1..64"}.
-        target: the machine, this one by default; a name such as "x86-64-v3", or a `Target`.
+        target: what code is generated for, this machine by default; a name such as "x86-64-v3", or a `Target`.
         threads: threads per call; None asks the environment and the system. Does not change the code.
         optimizer: name of the preferred optimizer.
         progress: told how far the compilation is.
         layouts: how tensors of convolutions and matrix products are stored, by node or value (`layout.plan`).
+        machine: what the optimizers `gensor` and `roller` construct programs for: a `Machine`, the name of one that
+            comes with the package ("zen5"), or a JSON file. By default this machine's calibration or description,
+            for another target a typical machine of its instruction set. The artifact records it.
+        exact: convolutions are computed as they are defined. Otherwise, where the optimizer constructs for a machine
+            and the estimate is that it is faster, by minimal filtering (Winograd): rounding errors are larger, and
+            what is computed near infinite elements may be NaN.
+        winograd: "safe" (default) uses tiles whose errors are about those of the direct sum, "fast" also larger ones
+            with some times the error.
 
     Returns:
         An executable; calling it needs a machine with the target's features.
@@ -61,8 +75,11 @@ def compile_model(
         OptionError: an argument does not fit the model, or names something that does not exist.
         TargetError: there is no such target.
         LayoutError: a layout is for no operator of the model, or does not fit its tensor.
+        ShapeError: a tensor is larger than any memory.
+        MachineError: the machine does not exist, is not possible, or is of another architecture than the target.
     """
-    made = make_compilation(model, shapes, target, optimizer, progress, layouts=layouts)
+    made = make_compilation(model, shapes, target, optimizer, progress, layouts=layouts, machine=machine, exact=exact,
+                            winograd=winograd)  # fmt: skip
     if progress is not None:
         progress("machine code", 0, 1)
     return Executable(made.artifact(), threads)
@@ -76,6 +93,9 @@ def make_compilation(
     progress: Progress | None = None,
     probes: bool = False,
     layouts: Plan | Mapping[str, Choice] | None = None,
+    machine: MachineOption | None = None,
+    exact: bool = False,
+    winograd: str | None = None,
 ) -> Compilation:
     """A model on every level down to scheduled loops and memory plans; arguments and errors as for `compile_model`.
 
@@ -85,24 +105,27 @@ def make_compilation(
     if shapes is not None and not isinstance(shapes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         hint = 'pass for example {"batch": "1..64"}'
         raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
-    machine = Target.of(target)
+    made_for = Target.of(target)
+    build = make_build(optimizer, machine, made_for)
+    limit = limit_of(exact, winograd, build)
     tell("model", 0, 4)
     graph = load_onnx(model, shapes)
     tell("model", 1, 4)
     graph = simplify_graph(graph)
     tell("model", 2, 4)
     lowered = lower(graph)
+    check_sizes(lowered)
     tell("model", 3, 4)
     plan = _plan(layouts)
     placed = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    parts = partition(placed.program if placed else lowered)
+    parts = partition(placed.program if placed else with_fast_convolutions(lowered, limit, build, made_for))
     program = _with_probes(parts) if probes else parts.program
     units = compile_kernels(
         parts.units,
         frozenset(program.constants),
         _all_symbols(program),
-        machine,
-        optimizer,
+        made_for,
+        build.optimizer,
         lambda done, total: tell("kernels", done, total),
     )
     names, pool = make_names(program), WeightPool()
@@ -116,8 +139,10 @@ def make_compilation(
             steps.append(segments[-1].step)
         else:
             steps.append(fallback_step(run, k, names, pool))
-    manifest = _manifest(program, names, tuple(steps), machine)
-    return Compilation(graph, lowered, placed, program, parts, machine, units, tuple(segments), manifest, pool.arrays)
+    manifest = _manifest(program, names, tuple(steps), made_for, build)
+    return Compilation(
+        graph, lowered, plan, placed, program, parts, made_for, build, units, tuple(segments), manifest, pool.arrays
+    )
 
 
 def _with_probes(parts: Partition) -> Program:
@@ -157,11 +182,12 @@ def _all_symbols(program: Program) -> tuple[Var, ...]:
     return tuple(dict.fromkeys((*program.symbols, *fresh)))
 
 
-def _manifest(program: Program, names: Names, steps: tuple[Step, ...], target: Target) -> Manifest:
+def _manifest(program: Program, names: Names, steps: tuple[Step, ...], target: Target, build: Build) -> Manifest:
     inputs = [TensorSpec(names.of(b), b.dtype.name, dims(b.shape, names, printed=False)) for b in program.inputs]
     outputs = [TensorSpec(name, b.dtype.name, dims(b.shape, names, printed=True)) for name, b in program.outputs]
     symbols = [Symbol(names.symbol(v), v.lo or 0, v.hi) for v in _all_symbols(program)]
-    return Manifest(tuple(inputs), tuple(outputs), tuple(symbols), steps, TargetSpec.of(target), _meta(program))
+    made_for = TargetSpec.of(target)
+    return Manifest(tuple(inputs), tuple(outputs), tuple(symbols), steps, made_for, _meta(program), build.spec())
 
 
 def _meta(program: Program) -> ModelMeta:

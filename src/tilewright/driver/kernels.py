@@ -43,6 +43,7 @@ class CompiledKernel:
         func: the loops that become native code.
         packed: what is computed at compile time; outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
+        constants: parameters of `origin` whose data is known at compile time.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CompiledKernel:
     func: Func
     packed: tuple[Computation, ...]
     scratch: tuple[Buffer, ...]
+    constants: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +108,7 @@ def compile_kernels(
     constants: frozenset[str],
     symbols: Sequence[Var],
     target: Target,
-    optimizer: str | None = None,
+    optimizer: Optimizer,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[BoundUnit, ...]:
     """Binds every kernel to a function; equal ones (same loops, same parameters constant) to the same.
@@ -116,15 +118,13 @@ def compile_kernels(
         constants: names of the program's buffers whose data is known.
         symbols: the program's, with those of fallbacks.
         target: the machine.
-        optimizer: name of the preferred optimizer; where it does not apply the default one answers.
+        optimizer: the preferred one; where it does not apply the default one answers.
         progress: told (done, total) before every kernel.
 
     Raises:
         InternalError: an optimizer made a program that is not legal.
-        OptionError: there is no optimizer of that name.
     """
-    names = dict.fromkeys((optimizer or DEFAULT, DEFAULT))
-    optimizers = [optimizer_named(name) for name in names]
+    optimizers = [optimizer] if optimizer.name == DEFAULT else [optimizer, optimizer_named(DEFAULT)]
     done: dict[tuple[str, frozenset[str]], CompiledKernel] = {}
     bound: list[BoundUnit] = []
     total = sum(isinstance(u, Kernel) for u in units)
@@ -187,7 +187,15 @@ def _compiled(
                 f"optimizer {optimizer.name!r} made an illegal program: {error}", where=where
             ) from error
         return CompiledKernel(
-            origin.name, origin, schedule.trace, optimizer.name, schedule.func, split.func, split.packed, split.scratch
+            origin.name,
+            origin,
+            schedule.trace,
+            optimizer.name,
+            schedule.func,
+            split.func,
+            split.packed,
+            split.scratch,
+            constants,
         )
     raise InternalError("no optimizer applies", where=where)
 

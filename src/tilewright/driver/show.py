@@ -96,12 +96,18 @@ def _place(place: Place) -> str:
             return f"slot {slot}"
 
 
+def _build(made: Compilation) -> str:
+    machine = made.build.machine
+    of = "" if machine is None else f" for {machine.machine.name} ({machine.origin})"
+    return f"optimizer {made.build.optimizer.name}{of}"
+
+
 def summary(made: Compilation) -> str:
     """Counts, sizes, and the units in order of execution with the functions that compute them."""
     program = made.program
     kernels = [u for u in made.units if isinstance(u, BoundKernel)]
     weights = sum(int(w.nbytes) for w in made.weights.values())
-    lines = [f"model     {program.name}, {len(made.graph.nodes)} nodes", f"target    {made.target}"]
+    lines = [f"model     {program.name}, {len(made.graph.nodes)} nodes", f"target    {made.target}", _build(made)]
     lines += [f"input     {name}: {_type(b)}" for name, b in zip(program.input_names, program.inputs, strict=True)]
     lines += [f"output    {name}: {_type(b)}" for name, b in program.outputs]
     lines += [f"symbol    {show_symbol(v)}" for v in program.symbols]

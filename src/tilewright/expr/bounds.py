@@ -24,9 +24,11 @@ class Answer(Enum):
     OPEN = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
     """Ranges of variables (inclusive, as expressions; later entries are inner) and facts (polynomials >= 0).
+
+    What says the same is one object (see `_bounds`), so that results of pure functions are remembered by it.
 
     `multiples` follows from the facts: what an atom is a multiple of, where `atom % n == 0` was assumed. `proved`
     remembers answers of the prover.
@@ -34,9 +36,9 @@ class Bounds:
 
     ranges: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict[Var, tuple[Expr, Expr]])
     facts: tuple[Expr, ...] = ()
-    multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], compare=False, repr=False)
+    multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], repr=False)
     proved: "WeakKeyDictionary[Expr, Answer]" = field(
-        default_factory=WeakKeyDictionary["Expr", Answer], compare=False, repr=False
+        default_factory=WeakKeyDictionary["Expr", Answer], repr=False
     )
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":

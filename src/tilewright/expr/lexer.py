@@ -31,9 +31,13 @@ class Token:
             "indent": "deeper indentation", "dedent": "the end of the indented lines"}[self.kind]  # fmt: skip
 
 
-def error(what: str, token: Token) -> ParseError:
+_WORDS = {"&": "a and b", "|": "a or b", "~": "not(a)", "!": "not(a)"}
+"""What to write in place of signs that other languages have for logic."""
+
+
+def error(what: str, token: Token, hint: str = "") -> ParseError:
     """A ParseError at the place of `token`."""
-    return ParseError(what, where=f"line {token.line}, column {token.column}")
+    return ParseError(what, where=f"line {token.line}, column {token.column}", hint=hint)
 
 
 def tokens(text: str) -> list[Token]:
@@ -51,7 +55,9 @@ def tokens(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         column = position - start + 1
         if match is None:
-            raise error(f"unexpected character {text[position]!r}", Token("op", text[position], line, column))
+            sign = text[position]
+            hint = f"write `{_WORDS[sign]}`" if sign in _WORDS else ""
+            raise error(f"unexpected character {sign!r}", Token("op", sign, line, column), hint)
         kind = str(match.lastgroup)
         if kind == "newline":
             if not fresh and depth == 0:

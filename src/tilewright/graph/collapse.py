@@ -6,14 +6,17 @@ same memory under merged shapes, so only their pointers are passed. All stages o
 buffers and axes get canonical names, so that equal kernels of different layers become equal values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads, walk
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
+
+Pair = tuple[Axis, Axis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Kernel:
 
 
 def make_kernel(stages: Sequence[Computation]) -> Kernel:
-    """The canonical kernel of a chain of computations; every stage but the last is read by the next only."""
+    """The canonical kernel of a chain of computations; every stage but the last is read by later ones only."""
     names = _canonical_names(stages)
     merged = _merged(_without_units(_renamed(stages, names)))
     final = {b.name: b for s in merged for b in s.inputs}
@@ -98,46 +101,77 @@ def _without_units(stages: Sequence[Computation]) -> list[Computation]:
 
 def _merged(stages: list[Computation]) -> list[Computation]:
     """Pairs of adjacent axes merged until no pair can be."""
-    changed = True
-    while changed:
-        changed = False
-        rank = len(stages[-1].axes)
-        linked = all(len(s.axes) == rank for s in stages)
-        for p in range(rank - 1):
-            pairs = [(s.axes[p], s.axes[p + 1]) for s in stages] if linked else []
-            done = _merge_everywhere(stages, pairs, p) if pairs else None
-            if done is not None:
-                stages, changed = done, True
-                break
-        for k, s in enumerate(stages):
-            for q in range(len(s.reduce_axes) - 1):
-                pair: list[tuple[Axis, Axis] | None] = [None] * len(stages)
-                pair[k] = (s.reduce_axes[q], s.reduce_axes[q + 1])
-                done = _merge_everywhere(stages, pair, None)
-                if done is not None:
-                    stages, changed = done, True
-                    break
-    return stages
+    while True:
+        done = next((m for k, pair in _adjacent(stages) if (m := _merge_with(stages, k, pair)) is not None), None)
+        if done is None:
+            return stages
+        stages = done
+
+
+def _adjacent(stages: Sequence[Computation]) -> Iterator[tuple[int, Pair]]:
+    """All pairs of neighbouring axes of one kind, with their stage; those of results first."""
+    for k, s in enumerate(stages):
+        yield from ((k, pair) for pair in pairwise(s.axes))
+    for k, s in enumerate(stages):
+        yield from ((k, pair) for pair in pairwise(s.reduce_axes))
+
+
+def _merge_with(stages: Sequence[Computation], seed: int, pair: Pair) -> list[Computation] | None:
+    """The stages with a pair merged, and with it the pairs of other stages that walk the same dimensions of a buffer;
+    None where an access does not walk its pair together."""
+    pairs: dict[int, Pair] = {seed: pair}
+    places: dict[str, int] = {}
+    open_ones = [seed]
+    while open_ones:
+        k = open_ones.pop()
+        found = _places(stages[k], pairs[k])
+        if found is None or any(places.setdefault(name, d) != d for name, d in found.items()):
+            return None
+        for j, s in enumerate(stages):
+            if j not in pairs and (walked := _walked(s, places)) is not None:
+                pairs[j] = walked
+                open_ones.append(j)
+    return _merge_everywhere(stages, [pairs.get(k) for k in range(len(stages))], places)
+
+
+def _places(s: Computation, pair: Pair) -> dict[str, int] | None:
+    """The first of the two dimensions that a pair walks, of every buffer; None where a buffer is walked otherwise."""
+    found: dict[str, int] = {}
+    if not _only_in_loads(s.body, pair):
+        return None
+    if pair[0] in s.axes:
+        found[s.output.name] = s.axes.index(pair[0])
+    for x in loads(s.body):
+        place = _place(x, pair)
+        if place is not None and found.setdefault(x.buffer.name, place) != place:
+            return None
+    return None if -1 in found.values() else found
+
+
+def _walked(s: Computation, places: Mapping[str, int]) -> Pair | None:
+    """The pair of a stage that walks the dimensions to be merged, as its first access tells."""
+    kinds = [list(pairwise(s.axes)), list(pairwise(s.reduce_axes))]
+    if s.output.name in places:
+        return kinds[0][places[s.output.name]]
+    for x in loads(s.body):
+        k = places.get(x.buffer.name)
+        if k is not None:
+            first, second = x.indices[k], x.indices[k + 1]
+            return next((p for p in (*kinds[0], *kinds[1]) if p[0].var is first and p[1].var is second), None)
+    return None
 
 
 def _merge_everywhere(
-    stages: Sequence[Computation], pairs: Sequence[tuple[Axis, Axis] | None], output_dim: int | None
+    stages: Sequence[Computation], pairs: Sequence[Pair | None], places: Mapping[str, int]
 ) -> list[Computation] | None:
-    """Every stage with its pair merged, or None where an access does not walk its pair together."""
-    places: dict[str, int | None] = {}
+    """Every stage with its pair merged; None where a stage walks one of the buffers without a pair, or otherwise."""
     for s, pair in zip(stages, pairs, strict=True):
-        if pair is not None and not _only_in_loads(s.body, pair):
+        found = {} if pair is None else _places(s, pair)
+        touched = {b.name for b in (*s.inputs, s.output)}
+        if found is None or any(found.get(n) != places.get(n) for n in touched):
             return None
-        for x in loads(s.body):
-            place = None if pair is None else _place(x, pair)
-            if place == -1 or places.setdefault(x.buffer.name, place) != place:
-                return None
-    if output_dim is not None:
-        for s in stages:
-            if places.setdefault(s.output.name, output_dim) != output_dim:
-                return None
-    else:
-        if any(places.get(s.output.name) is not None for s in stages):
+        # a pair in some loads of a buffer and not in others can't be told apart from its name
+        if pair is not None and any(_place(x, pair) != places.get(x.buffer.name) for x in loads(s.body)):
             return None
 
     def shrink(b: Buffer) -> Buffer:
@@ -148,13 +182,13 @@ def _merge_everywhere(
     for s, pair in zip(stages, pairs, strict=True):
         merged = None if pair is None else Axis(Var(pair[0].var.name), pair[0].extent * pair[1].extent)
 
-        def load(x: Load, pair: tuple[Axis, Axis] | None = pair, merged: Axis | None = merged) -> Expr:
+        def load(x: Load, merged: Axis | None = merged) -> Expr:
             k = places.get(x.buffer.name)
             if k is None or merged is None:
                 return Load(shrink(x.buffer), x.indices)
             return Load(shrink(x.buffer), (*x.indices[:k], merged.var, *x.indices[k + 2 :]))
 
-        def axes(old: tuple[Axis, ...], pair: tuple[Axis, Axis] | None = pair, merged: Axis | None = merged):
+        def axes(old: tuple[Axis, ...], pair: Pair | None = pair, merged: Axis | None = merged) -> tuple[Axis, ...]:
             if pair is None or merged is None:
                 return old
             return tuple(merged if a is pair[0] else a for a in old if a is not pair[1])
@@ -166,7 +200,7 @@ def _merge_everywhere(
     return result
 
 
-def _only_in_loads(body: Expr, pair: tuple[Axis, Axis]) -> bool:
+def _only_in_loads(body: Expr, pair: Pair) -> bool:
     """Whether the pair's variables occur as plain indices of loads only (a condition on them forbids merging)."""
     variables = {pair[0].var, pair[1].var}
     plain = {id(i) for x in loads(body) for i in x.indices}
@@ -178,7 +212,7 @@ def _only_in_loads(body: Expr, pair: tuple[Axis, Axis]) -> bool:
     return (body not in variables and bool(plain)) or not (free_vars(body) & variables)
 
 
-def _place(x: Load, pair: tuple[Axis, Axis]) -> int | None:
+def _place(x: Load, pair: Pair) -> int | None:
     """The dimension at which a load walks the pair; None when it uses neither, -1 when it uses them otherwise."""
     a, b = pair
     used = [k for k, i in enumerate(x.indices) if free_vars(i) & {a.var, b.var}]

@@ -1,5 +1,5 @@
-"""Partition of a program into kernels: a reduction with its element-wise epilogue, or an element-wise computation
-alone."""
+"""Partition of a program into kernels: a reduction with its element-wise epilogue, an element-wise computation alone,
+or a chain of them that works row by row (`rows.py`)."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from tilewright.expr.nodes import loads
 from tilewright.graph.collapse import Kernel, make_kernel
 from tilewright.graph.inline import inline_elementwise, inline_scalars, is_product, same_element
 from tilewright.graph.program import Fallback, Program
+from tilewright.graph.rows import share_rows
 
 Unit = Kernel | View | Fallback
 
@@ -34,13 +35,15 @@ def partition(program: Program) -> Partition:
             if first is not None:
                 absorbed[step.output] = first
     gone = {c.output for c in absorbed.values()}
+    left = [s for s in program.steps if isinstance(s, Computation) and s.output not in gone]
+    groups = share_rows([(absorbed[s.output], s) if s.output in absorbed else (s,) for s in left], program)
+    last = {group[-1].output: group for group in groups}
     units: list[Unit] = []
     for step in program.steps:
         if not isinstance(step, Computation):
             units.append(step)
-        elif step.output not in gone:
-            first = absorbed.get(step.output)
-            units.append(make_kernel([step] if first is None else [first, step]))
+        elif step.output in last:
+            units.append(make_kernel(last[step.output]))
     return Partition(program, tuple(units))
 
 

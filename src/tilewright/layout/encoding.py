@@ -44,13 +44,18 @@ def decoded(data: Any) -> tuple[Shape, tuple[Primitive, ...]]:
     unknown = sorted(map(str, given.keys() - {"shape", "symbols", "primitives"}))
     if unknown:
         raise LayoutError(f"expected shape, symbols and primitives, got {unknown[0]!r}", where="layout")
-    symbols = _symbols(given.get("symbols", {}))
+    symbols = decoded_symbols(given.get("symbols", {}))
     shape = _sizes(given.get("shape"), symbols, "shape")
     steps = _list(given.get("primitives"), "primitives")
-    return as_shape(shape), tuple(_primitive(s, symbols, f"primitive {k}") for k, s in enumerate(steps))
+    return as_shape(shape), tuple(decoded_primitive(s, symbols, f"primitive {k}") for k, s in enumerate(steps))
 
 
-def _symbols(data: Any) -> dict[str, Var]:
+def decoded_symbols(data: Any) -> dict[str, Var]:
+    """Symbols of their ranges, by name.
+
+    Raises:
+        LayoutError: the data has another form.
+    """
     if not isinstance(data, dict):
         raise _wrong("an object", data, "symbols")
     found: dict[str, Var] = {}
@@ -64,7 +69,12 @@ def _symbols(data: Any) -> dict[str, Var]:
     return found
 
 
-def _primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Primitive:
+def decoded_primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Primitive:
+    """A primitive of its name and arguments.
+
+    Raises:
+        LayoutError: the data has another form.
+    """
     values = _list(data, where)
     name = values[0] if values else None
     if not isinstance(name, str) or name not in PRIMITIVES:

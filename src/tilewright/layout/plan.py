@@ -117,6 +117,19 @@ def fitted(program: Program, choices: Mapping[str, Choice]) -> tuple[Wanted, ...
     return tuple(found.values())
 
 
+def chosen_names(program: Program, choices: Mapping[str, Choice]) -> tuple[tuple[str, int], ...]:
+    """The operators for which nothing was chosen: a name that means each alone, and its number of operands."""
+    names = _names(program)
+    taken = {_named(name, names, program).output.name for name in choices}
+    found: list[tuple[str, int]] = []
+    for c in complex_operators(program):
+        node, _, _ = c.label.rpartition(" (")
+        name = node if len(names.get(node, ())) == 1 else c.output.name
+        if c.output.name not in taken:
+            found.append((name, len(operands_of(c))))
+    return tuple(found)
+
+
 def _names(program: Program) -> dict[str, list[Computation]]:
     """Complex operators by everything that users may call them."""
     found: dict[str, list[Computation]] = {}

@@ -119,29 +119,31 @@ def regions(touched: Sequence[Access], block: Block, inner: Sequence[For], known
         Regions without duplicates. A dimension whose index is not monotonic in the loops is the whole dimension.
     """
     bindings = {i.var: i.binding for i in block.iters}
+    counted = tuple((loop.var, loop.extent) for loop in inner)
     inside = known
-    for loop in inner:
-        inside = inside.with_loop(loop.var, loop.extent)
+    for var, extent in counted:
+        inside = inside.with_loop(var, extent)
     found: dict[Region, None] = {}
     for a in touched:
         ranges = tuple(
-            _range(substitute(i, bindings, inside), n, inner, inside)
+            _range(substitute(i, bindings, inside), n, counted, inside)
             for i, n in zip(a.indices, a.buffer.shape, strict=True)
         )
         found[Region(a.buffer, ranges)] = None
     return tuple(found)
 
 
-def _range(index: Expr, size: Expr, inner: Sequence[For], inside: Bounds) -> tuple[Expr, Expr]:
+@lru_cache(maxsize=1 << 12)
+def _range(index: Expr, size: Expr, inner: tuple[tuple[Var, Expr], ...], inside: Bounds) -> tuple[Expr, Expr]:
     low = high = index
-    for loop in reversed(inner):
-        last = loop.extent - 1
+    for var, extent in reversed(inner):
+        last = extent - 1
         ends: list[Expr] = []
         for e, least in ((low, True), (high, False)):
-            direction = _direction(e, loop.var, inside)
+            direction = _direction(e, var, inside)
             if direction is None:
                 return const(0), size - 1
-            ends.append(substitute(e, {loop.var: const(0) if (direction > 0) == least else last}, inside))
+            ends.append(substitute(e, {var: const(0) if (direction > 0) == least else last}, inside))
         low, high = ends
     return low, high
 

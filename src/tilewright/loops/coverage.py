@@ -6,16 +6,19 @@ which may be less than the domain or some of it several times.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tilewright.expr.nodes import Const, Expr, Load, const, free_vars, loads
+from tilewright.expr.nodes import Const, Expr, const, free_vars
 from tilewright.expr.prover import at_most
+from tilewright.loops.enumerated import covered
+from tilewright.loops.history import counted
 from tilewright.loops.images import Image, Images, Placed, UnclearError
 from tilewright.loops.interpret import accumulated
-from tilewright.loops.ir import Func, IterKind, Store
+from tilewright.loops.ir import Func, IterKind
 from tilewright.loops.nest import Finding, Nest
+from tilewright.loops.parts import disturbance, elements_apart, gives, same_domain
 from tilewright.loops.races import keys, tells
-from tilewright.loops.siblings import Box, Reached, joined, kinship, reach
+from tilewright.loops.siblings import Box, Reached, joined, kinship, reach, shared_loops
 
 
 def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
@@ -24,12 +27,32 @@ def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
     others = [n for n in nests if n.block.body.buffer not in func.params]
     for some, all_variables in ((whole, True), (others, False)):
         reached = reach(some, all_variables)
-        for nest in some:
-            yield from _counted(nest, reached, nests)
+        found = [(nest, f) for nest in some for f in _counted(nest, reached, nests)]
         boxes = list(dict.fromkeys(reached.boxes.values()))
         first = _groups(_initialised(boxes) if all_variables else ())
         for key, group in _groups(boxes).items():
-            yield from _uncovered(group, first.get(key, ()))
+            found += _uncovered([_Joint(*box, reached.parts(box)) for box in group], first.get(key, ()), nests)
+        yield from _open(found, nests, all_variables)
+
+
+def _open(found: Sequence[tuple[Nest, Finding]], nests: Sequence[Nest], whole: bool) -> Iterator[Finding]:
+    """The findings about blocks that can't be enumerated, or are wrong."""
+    right: dict[object, bool] = {}
+    for nest, finding in found:
+        key = kinship(nest, nest.block.iters)
+        if key not in right:
+            right[key] = _enumerated(nest, nests, whole)
+        if not right[key]:
+            yield finding
+
+
+def _enumerated(nest: Nest, nests: Sequence[Nest], whole: bool) -> bool:
+    """Whether running through all iterations shows that a block and those like it are right."""
+    key = kinship(nest, nest.block.iters)
+    kin = [n for n in nests if kinship(n, n.block.iters) == key]
+    if accumulated(nest.block.body) is not None:
+        return counted(kin, nests, whole)
+    return covered(kin)
 
 
 def reached_once(nest: Nest) -> Iterator[Finding]:
@@ -52,8 +75,7 @@ def counted_once(nests: Sequence[Nest], names: Collection[str]) -> Iterator[Find
     """What some blocks count twice, by name; `nests` are all those of the function."""
     some = [n for n in nests if n.block.name in names]
     reached = reach(some, False)
-    for nest in some:
-        yield from _counted(nest, reached, nests)
+    yield from _open([(nest, f) for nest in some for f in _counted(nest, reached, nests)], nests, False)
 
 
 def _counted(nest: Nest, reached: Reached, nests: Sequence[Nest]) -> Iterator[Finding]:
@@ -77,39 +99,27 @@ def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest]) -
             yield Finding(where, what, nest.shown)
     positions = [k for k, loop in enumerate(nest.loops) if loop.var in reduced]
     first = min(positions, default=len(nest.loops))
-    free = first
-    if block.init is None:
-        free = _shared_with_init(nest, nests)
-        if free > first:
-            yield Finding(where, f"{block.body.buffer.name!r} is initialised again inside the reduction", nest.shown)
-            return
+    free = _shared_with_init(nest, nests) if block.init is None else first
+    if any(n is not nest and gives(n, block.body.buffer, True) and shared_loops(nest, n) > first for n in nests):
+        yield Finding(where, f"{block.body.buffer.name!r} is initialised again inside the reduction", nest.shown)
+        return
+    if block.init is None and not any(same_domain(n, nest) for n in nests if gives(n, block.body.buffer)):
+        what = f"adds to elements of {block.body.buffer.name!r} to which no block is proved to give a first value"
+        yield Finding(where, what, nest.shown)
     indices = tuple(nest.bound(i) for i in block.body.indices)
     for k, loop in enumerate(nest.loops):
         if k < free or loop.var in reduced or (isinstance(loop.extent, Const) and loop.extent.value == 1):
             continue
-        moving = {x.var for x in nest.loops[k:] if x.var not in reduced}
-        if not tells(keys(indices, loop, moving, nest.known)):
+        moving = frozenset(x.var for x in nest.loops[k:] if x.var not in reduced)
+        if not tells(keys(indices, loop.var, loop.extent, moving, nest.known)):
             what = f"iterations of loop {loop.var.name!r} count the same points into one element"
             yield Finding(where, f"{what} of {block.body.buffer.name!r}", nest.shown)
 
 
 def _shared_with_init(nest: Nest, nests: Sequence[Nest]) -> int:
     """How many loops the block shares with the one before it that gave its buffer a first value."""
-    buffer = nest.block.body.buffer
-    best = 0
-    for other in nests:
-        if other is nest:
-            break
-        gives = other.block.init is not None or not _updates(other.block.body)
-        if gives and other.block.body.buffer == buffer:
-            pairs = zip(nest.loops, other.loops, strict=False)
-            best = next((k for k, (a, b) in enumerate(pairs) if a is not b), min(len(nest.loops), len(other.loops)))
-    return best
-
-
-def _updates(store: Store) -> bool:
-    """Whether what a store leaves in its element depends on what was in it."""
-    return Load(store.buffer, store.indices) in loads(store.value)
+    givers = [n for n in nests[: nests.index(nest)] if gives(n, nest.block.body.buffer)]
+    return shared_loops(nest, givers[-1]) if givers else 0
 
 
 def _initialised(boxes: Iterable[Box]) -> Iterator[Box]:
@@ -131,26 +141,93 @@ def _groups(boxes: Iterable[Box]) -> dict[object, list[Box]]:
     return found
 
 
-def _uncovered(group: Sequence[Box], helpers: Sequence[Box]) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """A box that some blocks, its parts, reach together; `nest` stands for them."""
+
+    nest: Nest
+    images: tuple[Placed, ...]
+    parts: tuple[Nest, ...]
+
+
+def _uncovered(
+    group: Sequence[_Joint], helpers: Sequence[Box], nests: Sequence[Nest]
+) -> Iterator[tuple[Nest, Finding]]:
     """What the blocks of a group miss; `helpers` store there too."""
-    left = [(nest, images) for nest, images in group if not _covers(images)]
-    rest = [box for box in left if not _empty(box)]
+    for joint in group:
+        yield from _disturbed(joint, nests)
+    left = [x for x in group if not _covers(x.images)]
+    rest = [x for x in left if not _empty((x.nest, x.images))]
     left = rest if rest or len(left) < len(group) else left
-    left = left + list(helpers) if left else left
-    silent = {id(nest) for nest, _ in helpers}
-    while True:
-        pairs = ((a, b, joined(a[1], b[1])) for a in left for b in left if a is not b)
-        found = next(((a, b, joined) for a, b, joined in pairs if joined is not None), None)
-        if found is None:
-            break
-        name = min(found[0][0], found[1][0], key=lambda nest: id(nest) in silent)
-        left = [p for p in left if p is not found[0] and p is not found[1]] + [(name, found[2])]
-    for nest, images in (box for box in left if id(box[0]) not in silent):
-        for i, image in images:
-            if not _full(image, i.extent):
+    left = [*left, *(_Joint(nest, images, ()) for nest, images in helpers)] if left else left
+    while (found := _next_joint(left)) is not None:
+        a, b, together = found
+        left = [x for x in left if x is not a and x is not b] + [together]
+        if _adds_up(a.images, together.images):
+            yield from _disturbed(together, nests)
+    yield from _added_again([x for x in (*group, *left) if x.parts and _covers(x.images)], nests)
+    for x in left:
+        for i, image in x.images:
+            if x.parts and not _full(image, i.extent):
                 low, high = image.offset, image.offset + image.size - 1
                 what = f"binding {i.binding} of {i.var.name!r} covers {low}..{high}, expected 0..{i.extent - 1}"
-                yield Finding(f"block {nest.block.name!r}", what, nest.shown)
+                yield x.nest, Finding(f"block {x.nest.block.name!r}", what, x.nest.shown)
+
+
+def _next_joint(left: Sequence[_Joint]) -> tuple[_Joint, _Joint, _Joint] | None:
+    """Two boxes that are one, and that one; parts of a reduction first, as then they are of the same elements."""
+    best: tuple[_Joint, _Joint, _Joint] | None = None
+    for a in left:
+        for b in left:
+            images = None if a is b else joined(a.images, b.images)
+            if images is None:
+                continue
+            best = (a, b, _Joint(a.nest if a.parts else b.nest, images, a.parts + b.parts))
+            if _adds_up(a.images, images):
+                return best
+    return best
+
+
+def _adds_up(part: Sequence[Placed], whole: Sequence[Placed]) -> bool:
+    """Whether a part has less of a reduction than the whole."""
+    pairs = zip(part, whole, strict=True)
+    return any(x is not y and i.kind is IterKind.REDUCE for (i, x), (_, y) in pairs)
+
+
+def _disturbed(joint: _Joint, nests: Sequence[Nest]) -> Iterator[tuple[Nest, Finding]]:
+    """Why parts of a reduction do not add up, although together they reach all of it."""
+    parts = [n for n in nests if n in joint.parts]
+    if len(parts) > 1 and accumulated(parts[0].block.body) is not None and not all(_sums_alone(n) for n in parts):
+        twice = next((i for i, image in joint.images if i.kind is IterKind.REDUCE and not image.once), None)
+        reason = disturbance(parts, nests)
+        if twice is not None and reason is None:
+            reason = f"parts of a reduction overlap: some values of {twice.var.name!r} count twice"
+        if reason is not None:
+            yield parts[0], Finding(f"block {parts[0].block.name!r}", reason, parts[0].shown)
+
+
+def _added_again(sums: Sequence[_Joint], nests: Sequence[Nest]) -> Iterator[tuple[Nest, Finding]]:
+    """Reductions that are added to what holds the sum already."""
+    ordered = [[n for n in nests if n in x.parts] for x in dict.fromkeys(sums)]
+    for first in ordered:
+        for then in ordered:
+            buffer = then[0].block.body.buffer
+            if accumulated(then[0].block.body) is None or nests.index(first[0]) >= nests.index(then[0]):
+                continue
+            between = nests[nests.index(first[-1]) + 1 : nests.index(then[0]) + 1]
+            if any(gives(n, buffer) for n in between):
+                continue
+            if not all(elements_apart(a, b, _shared_with_init(b, nests)) for a in first for b in then):
+                what = f"adds the same points to elements of {buffer.name!r} as block {first[0].block.name!r}"
+                yield then[0], Finding(f"block {then[0].block.name!r}", what, then[0].shown)
+
+
+def _sums_alone(nest: Nest) -> bool:
+    """Whether a block reaches its whole reduction by itself."""
+    try:
+        return _covers(Images(nest, False).all())
+    except UnclearError:
+        return False
 
 
 def _empty(box: Box) -> bool:

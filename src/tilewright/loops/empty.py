@@ -17,7 +17,7 @@ from dataclasses import replace
 from tilewright.expr.nodes import FALSE, Expr, Var, binary, both, conjuncts, const, free_vars
 from tilewright.expr.prover import prove
 from tilewright.expr.simplify import substitute
-from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, seq, walk
+from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, seq, walk
 
 
 def with_empty_reductions(func: Func) -> Func:
@@ -25,7 +25,7 @@ def with_empty_reductions(func: Func) -> Func:
     inits: dict[int, list[Stmt]] = {}
     for s, around in walk(func.body):
         if isinstance(s, Block):
-            before = _init_where_empty(s, around)
+            before = init_where_empty(s, around)
             if before is not None:
                 inits.setdefault(id(before[0]), []).append(before[1])
     return func.with_body(_inserted(func.body, inits)) if inits else func
@@ -41,7 +41,7 @@ def _inserted(s: Stmt, inits: dict[int, list[Stmt]]) -> Stmt:
             return s
 
 
-def _init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] | None:
+def init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] | None:
     """(the outermost loop of the reduction, what is to stand before it); None where the reduction is not empty."""
     reduce = [i for i in block.iters if i.kind is IterKind.REDUCE]
     empty: Expr = FALSE
@@ -58,7 +58,9 @@ def _init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] |
     iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in block.iters if i.kind is IterKind.SPATIAL)
     # What limits the reduction does not limit the elements, but may keep their indices in bounds.
     guards = [substitute(without(block.predicate, reduced), mapping), *(i.binding < i.extent for i in iters)]
-    nest: Stmt = Block(f"{block.name}.empty", iters, block.init, None, both(empty, *guards))
+    at = tuple(substitute(i, mapping) for i in block.init.indices)  # staging buffers are indexed by loops, too
+    init = Store(block.init.buffer, at, substitute(block.init.value, mapping))
+    nest: Stmt = Block(f"{block.name}.empty", iters, init, None, both(empty, *guards))
     for x in reversed(kept):
         var = mapping[x.var]
         if isinstance(var, Var):

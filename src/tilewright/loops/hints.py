@@ -7,6 +7,7 @@ most `REACH` times as large as its dimension keeps the address far below 2^63.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Scope
@@ -63,6 +64,7 @@ def without_stale_hints(func: Func) -> Func:
     return func.with_body(visit(func.body, frozenset(func.symbols), Bounds()))
 
 
+@lru_cache(maxsize=1 << 12)
 def unsafe(hint: Load, known: Bounds) -> str | None:
     """What is wrong with the address of a hint, None where nothing is."""
     if hint.buffer.scope is not Scope.MEMORY:

@@ -186,10 +186,15 @@ def children(s: Stmt) -> tuple[Stmt, ...]:
 
 def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
     """Every statement with the loops around it, outermost first; in the order of execution."""
-    yield s, loops
-    inner = (*loops, s) if isinstance(s, For) else loops
-    for child in children(s):
-        yield from walk(child, inner)
+    left: list[tuple[Stmt, tuple[For, ...]]] = [(s, loops)]
+    while left:
+        here = left.pop()
+        yield here
+        inside, around = here
+        if isinstance(inside, For):
+            left.append((inside.body, (*around, inside)))
+        elif isinstance(inside, Seq):
+            left.extend((child, around) for child in reversed(inside.stmts))
 
 
 def blocks(s: Stmt) -> tuple[Block, ...]:

@@ -8,17 +8,19 @@ digits occur.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import Const, Expr, Load, Var, conjuncts, const, free_vars, loads
-from tilewright.expr.prover import at_most, below, non_negative, prove
+from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.prover import at_most, below, non_negative
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import CONCURRENT, THREADED, For, Func, IterKind, LoopKind, walk
 from tilewright.loops.nest import Digit, Finding, Nest, determines, digit
 from tilewright.loops.printer import show_loop
+from tilewright.loops.ready import Unready, unready
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,13 @@ def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
 def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> Iterator[Finding]:
     """Races on a buffer that is written inside `loop`."""
     touching = [(n, a) for n in inside for a in accesses(n.block) if a.buffer == buffer]
-    if _lives_inside(loop, buffer, inside, everywhere) and not any(_depends(n, a, loop) for n, a in touching):
-        first = touching[0]
-        if not first[1].write and first[0].block.init is None:
-            what = f"reads private buffer {buffer.name!r} before this iteration of {loop.var.name!r} wrote it"
-            yield Finding(f"block {first[0].block.name!r}", what, first[0].shown)
-        yield from _stale(loop, buffer, touching)
-        return
+    if _lives_inside(loop, buffer, inside, everywhere):
+        found = list(unready(loop, buffer, everywhere))
+        if not found:
+            return
+        if not any(_depends(n, a, loop) for n, a in touching if a.write):
+            yield from (Finding(f"block {f.nest.block.name!r}", _sentence(f, loop), f.nest.shown) for f in found)
+            return
     if loop.kind is LoopKind.VECTORIZED and all(_across_lanes(n, loop) for n, _ in touching):
         return
     # A block that accumulates reads and writes one element: one question.
@@ -114,16 +116,16 @@ def _lives_inside(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere:
     return not any(a.buffer == buffer for n in outside for a in accesses(n.block))
 
 
-def _stale(loop: For, buffer: Buffer, touching: Sequence[tuple[Nest, Access]]) -> Iterator[Finding]:
-    """Reads of a private buffer in iterations that do not write it, as a predicate on the loop says."""
-    for writer, c in ((n, c) for n, a in touching if a.write for c in conjuncts(n.block.predicate)):
-        inner = {x.var for x in writer.loops[next(k for k, x in enumerate(writer.loops) if x is loop) + 1 :]}
-        if loop.var not in free_vars(c) or free_vars(c) & inner:
-            continue
-        for n, a in touching:
-            if not a.write and not prove(c, n.known):
-                what = f"reads private buffer {buffer.name!r} in iterations of {loop.var.name!r} that do not write it"
-                yield Finding(f"block {n.block.name!r}", what, n.shown)
+def _sentence(found: Unready, loop: For) -> str:
+    """What is wrong with a read of a private buffer."""
+    buffer = f"private buffer {found.access.buffer.name!r}"
+    if found.why is None:
+        return f"reads {buffer} before this iteration of {loop.var.name!r} wrote it"
+    if found.skipped is not None:
+        return f"reads {buffer} in iterations of {loop.var.name!r} that do not write it: {found.why}"
+    element = Load(found.access.buffer, found.access.indices)
+    what = f"reads {element} of {buffer}, which this iteration of {loop.var.name!r} is not proved to have written"
+    return f"{what}: {found.why}"
 
 
 def _depends(nest: Nest, a: Access, loop: For) -> bool:
@@ -169,40 +171,37 @@ def _keys(nest: Nest, a: Access, loop: For) -> frozenset[Key]:
     # Parallel loops around a parallel loop run at the same time: their variables are not fixed either.
     while loop.kind is LoopKind.PARALLEL and position and nest.loops[position - 1].kind is LoopKind.PARALLEL:
         position -= 1
-    moving = {x.var for x in nest.loops[position:]}
+    moving = frozenset(x.var for x in nest.loops[position:])
     known = nest.known.assuming(nest.bound(a.condition))
-    return keys(tuple(nest.bound(i) for i in a.indices), loop, moving, known)
+    return keys(tuple(nest.bound(i) for i in a.indices), loop.var, loop.extent, moving, known)
 
 
-def keys(indices: Sequence[Expr], loop: For, moving: set[Var], known: Bounds) -> frozenset[Key]:
-    """The ways in which an element tells the iteration of `loop` where only the variables `moving` change."""
+@lru_cache(maxsize=1 << 12)
+def keys(indices: tuple[Expr, ...], var: Var, extent: Expr, moving: frozenset[Var], known: Bounds) -> frozenset[Key]:
+    """The ways in which an element tells the iteration of the loop of `var`, which runs `extent` times, where only the
+    variables `moving` change."""
     found: set[Key] = set()
     for axis, index in enumerate(indices):
-        atoms = {a: None for m in poly.polynomial(index) for a in m if loop.var in free_vars(a)}
+        atoms = {a: None for m in poly.polynomial(index) for a in m if var in free_vars(a)}
         if len(atoms) != 1:
             continue
         atom = next(iter(atoms))
         d = digit(atom)
         if d is None or not _steady(d, moving):
             continue
-        sources = tuple(_linears(d.source, loop.var, loop.extent, moving, known))
-        extent = _top(d, loop) if d.modulus is None else d.modulus
-        linears = _linears(index, atom, extent, moving, known) if sources else ()
+        sources = tuple(_linears(d.source, var, extent, moving, known))
+        whole = extent if d.source is var and d.lower is const(1) else None  # the values of a digit without modulus
+        linears = _linears(index, atom, whole if d.modulus is None else d.modulus, moving, known) if sources else ()
         found.update(Key(axis, x, d.lower, d.modulus, source) for x in linears for source in sources)
     return frozenset(found)
 
 
-def _top(d: Digit, loop: For) -> Expr | None:
-    """The number of values of a digit without modulus."""
-    return loop.extent if d.source is loop.var and d.lower is const(1) else None
-
-
-def _steady(d: Digit, moving: set[Var]) -> bool:
+def _steady(d: Digit, moving: frozenset[Var]) -> bool:
     used = free_vars(d.lower) | (frozenset[Var]() if d.modulus is None else free_vars(d.modulus))
     return not used & moving and not loads(d.lower)
 
 
-def _linears(index: Expr, atom: Expr, extent: Expr | None, moving: set[Var], known: Bounds) -> Iterator[_Linear]:
+def _linears(index: Expr, atom: Expr, extent: Expr | None, moving: frozenset[Var], known: Bounds) -> Iterator[_Linear]:
     """The ways to read `atom`, which takes `extent` values, from an index that is linear in it."""
     step: poly.Polynomial = {}
     still: poly.Polynomial = {}
@@ -230,7 +229,7 @@ def _linears(index: Expr, atom: Expr, extent: Expr | None, moving: set[Var], kno
                 yield _Linear(size, poly.expression(offset), period)
 
 
-def _stands(monomial: poly.Monomial, moving: set[Var]) -> bool:
+def _stands(monomial: poly.Monomial, moving: frozenset[Var]) -> bool:
     """Whether a product does not change inside the loop: it is made of symbols and variables of outer loops."""
     return all(not loads(a) and not free_vars(a) & moving for a in monomial)
 

@@ -34,6 +34,10 @@ class Reached:
     boxes: dict[Nest, Box]
     unclear: dict[Nest, str]
 
+    def parts(self, box: Box) -> tuple[Nest, ...]:
+        """The blocks that have a box."""
+        return tuple(nest for nest, found in self.boxes.items() if found[0] is box[0])
+
 
 def reach(nests: Sequence[Nest], whole: bool) -> Reached:
     """What blocks reach; `whole` as of `Images`."""
@@ -76,7 +80,7 @@ def _pairs(
     kin = [(x, kinship(x[0], [i for i in x[0].block.iters if whole or i.kind is IterKind.REDUCE])) for x in left]
     pairs = [(x, y) for k, (x, one) in enumerate(kin) for y, other in kin[k + 1 :] if one == other]
     pairs = [(x, y) for x, y in pairs if any(n in unclear for n in x[1] + y[1])]
-    for x, y in sorted(pairs, key=lambda p: -_shared(p[0][0], p[1][0])):
+    for x, y in sorted(pairs, key=lambda p: -shared_loops(p[0][0], p[1][0])):
         together = _together(x[0], y[0], whole)
         if together is not None:
             yield x, y, together
@@ -92,13 +96,13 @@ def kinship(nest: Nest, iters: Sequence[BlockIter]) -> object:
     return body.buffer, indices, tuple((i.kind, i.extent) for i in iters), accumulated(body) is None
 
 
-def _shared(a: Nest, b: Nest) -> int:
+def shared_loops(a: Nest, b: Nest) -> int:
     """How many loops, from the outermost on, both are in."""
     pairs = zip(a.loops, b.loops, strict=False)
     return next((k for k, (x, y) in enumerate(pairs) if x is not y), min(len(a.loops), len(b.loops)))
 
 
-def _seam(a: Nest, b: Nest, shared: int) -> Nest | None:
+def seam(a: Nest, b: Nest, shared: int) -> Nest | None:
     """The block before `peel` cut a loop in two of which `a` has the first iterations; None where it did not."""
     mine, other = a.loops[shared:], b.loops[shared:]
     if not mine or len(mine) != len(other):
@@ -126,10 +130,10 @@ def _seam(a: Nest, b: Nest, shared: int) -> Nest | None:
 
 def _together(a: Nest, b: Nest, whole: bool) -> Nest | None:
     """A block in the loops that both share that reaches there what they do; None where that is no box."""
-    shared = _shared(a, b)
-    seam = _seam(a, b, shared) or _seam(b, a, shared)
-    if seam is not None:
-        return seam
+    shared = shared_loops(a, b)
+    whole_again = seam(a, b, shared) or seam(b, a, shared)
+    if whole_again is not None:
+        return whole_again
     try:
         one, other = Images(a, whole, shared), Images(b, whole, shared)
         pair = one.all(), other.all()

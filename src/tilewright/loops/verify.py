@@ -6,6 +6,7 @@ Checked, in this order; the first group that fails ends the verification and lis
   * order: internal buffers are written before they are read;
   * scopes: register and stack buffers have literal shapes; register buffers are indexed by literals and by
     variables of unrolled, vectorized and vthread loops;
+  * stack (`stack.py`): the buffers on a thread's stack fit it together;
   * domains: bindings stay in the domains of their variables, and every access stays in its buffer;
   * hints (`hints.py`): addresses of prefetches are safe to compute;
   * axes (`axes.py`): loops on the axes of a GPU form grids of blocks of threads;
@@ -26,10 +27,23 @@ from tilewright.errors import VerifyError
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, walk
+from tilewright.expr.nodes import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    free_vars,
+    loads,
+    walk,
+)
 from tilewright.expr.prover import below, non_negative
 from tilewright.expr.simplify import substitute
-from tilewright.loops import axes, coverage, hints, races
+from tilewright.loops import axes, coverage, hints, races, stack
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.ir import EXPANDED, Block, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
@@ -54,6 +68,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: _types(func),
         lambda: _order(func),
         lambda: _scopes(func, nests, registers),
+        lambda: stack.findings(func),
         lambda: (f for nest in nests for f in domain_findings(nest)),
         lambda: hints.findings(func),
         lambda: axes.findings(func, nests),
@@ -117,8 +132,11 @@ def _scoped(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> Iterator[Fi
             yield from _scoped(s.body, known | {s.var}, buffers)
         case Block():
             where = f"block {s.name!r}"
-            outside = [s.predicate, *(i.binding for i in s.iters), *(i.extent for i in s.iters)]
-            yield from _defined(outside, known, set(), where, s)
+            for x in loads(s.predicate):
+                what = f"the predicate {s.predicate} reads {x.buffer.name!r}: it may depend on loops and sizes only"
+                yield Finding(where, f"{what}; use select in the value", show_stmt(s))
+            outside = [*(i.binding for i in s.iters), *(i.extent for i in s.iters)]
+            yield from _defined(outside if loads(s.predicate) else (s.predicate, *outside), known, set(), where, s)
             inside = known | {i.var for i in s.iters}
             for store in (s.body, s.init):
                 if store is not None:

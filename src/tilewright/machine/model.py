@@ -133,6 +133,9 @@ class Machine:
 _POSITIVE = ("bytes", "line", "core_gbs", "total_gbs", "latency_ns", "shared_by", "cores", "ghz", "vector_bits",
              "vector_registers", "fma_pipes", "fma_cycles", "load_ports", "store_ports", "multiprocessors", "registers",
              "shared_bytes", "warp", "max_threads", "banks", "bank_bytes")  # fmt: skip
+_LARGEST = 1 << 53
+"""The largest whole number: what floating point holds exactly."""
+
 _ARCHITECTURES = ("x86_64", "aarch64", "nvptx64")
 
 
@@ -197,17 +200,14 @@ class _Reader:
         apart = ("levels", "gpu", "identify")
         plain = {k: v for k, v in data.items() if k not in ("format", *apart)}
         own = self._values(Machine, plain, "", skip=apart)
+        self._levels(levels, processor=data.get("gpu") is None)
+        if own.get("arch") is not None and own["arch"] not in _ARCHITECTURES:
+            self._wrong("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
+        if (own.get("vector_bits") or 64) % 64:
+            self._wrong("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
         if self.problems:
             return None
-        found = tuple(x for x in levels if x is not None)
-        self._consistent(found, nested=gpu is None)
-        if own["arch"] not in _ARCHITECTURES:
-            self._wrong("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
-        if gpu is None and len(found) < 2:
-            self._wrong("levels", "expected at least one cache and main memory")
-        if own["vector_bits"] % 64:
-            self._wrong("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
-        return None if self.problems else Machine(**own, levels=found, gpu=gpu, identify=identify)
+        return Machine(**own, levels=tuple(x for x in levels if x is not None), gpu=gpu, identify=identify)
 
     def _wrong(self, field: str, what: str) -> None:
         self.problems.append(Problem("machine", f"field '{field}'", what))
@@ -243,6 +243,10 @@ class _Reader:
                 self._wrong(prefix + name, f"must be more than 0, got {value}")
             elif value is not None and not isinstance(value, str) and value < 0:
                 self._wrong(prefix + name, f"must not be negative, got {value}")
+            elif name == "line" and isinstance(value, int) and value & (value - 1):
+                self._wrong(prefix + name, f"expected a power of two, got {value}")
+            elif isinstance(value, int) and value > _LARGEST:
+                self._wrong(prefix + name, f"must be at most {_LARGEST}, got {value}")
             result[name] = value
         return result
 
@@ -258,16 +262,26 @@ class _Reader:
             return None
         return str(value) if kind == "str" else int(value) if kind == "int" else float(value)
 
-    def _consistent(self, levels: tuple[Level, ...], nested: bool) -> None:
-        # a graphics processor has more registers than shared memory
-        for near, far in pairwise(levels):
-            place = f"levels ({near.name}, {far.name})"
-            if nested and far.bytes < near.bytes:
-                self._wrong(place, f"the farther level holds less: {far.bytes} bytes against {near.bytes}")
-            if far.latency_ns < near.latency_ns:
-                self._wrong(place, f"the farther level is nearer: {far.latency_ns} ns against {near.latency_ns}")
-            if far.core_gbs > near.core_gbs:
-                self._wrong(place, f"the farther level is faster: {far.core_gbs} GB/s against {near.core_gbs}")
+    def _levels(self, levels: list[Level | None], processor: bool) -> None:
+        """What holds for each level, and between a level and the next where both could be read."""
+        if processor and len(levels) == 1:
+            self._wrong("levels", "expected at least one cache and main memory")
+        names = [x.name for x in levels if x is not None]
+        for name in sorted({n for n in names if names.count(n) > 1}):
+            self._wrong("levels", f"{names.count(name)} levels are called {name!r}")
         for x in levels:
-            if x.total_gbs < x.core_gbs:
+            if x is not None and x.total_gbs < x.core_gbs:
                 self._wrong(f"levels ({x.name})", f"all cores read less than one: {x.total_gbs} against {x.core_gbs}")
+        for near, far in pairwise(levels):
+            if near is not None and far is not None:
+                self._consistent(near, far, processor)
+
+    def _consistent(self, near: Level, far: Level, processor: bool) -> None:
+        place = f"levels ({near.name}, {far.name})"
+        # a graphics processor has more registers than shared memory
+        if processor and far.bytes < near.bytes:
+            self._wrong(place, f"the farther level holds less: {far.bytes} bytes against {near.bytes}")
+        if far.latency_ns < near.latency_ns:
+            self._wrong(place, f"the farther level is nearer: {far.latency_ns} ns against {near.latency_ns}")
+        if far.core_gbs > near.core_gbs:
+            self._wrong(place, f"the farther level is faster: {far.core_gbs} GB/s against {near.core_gbs}")

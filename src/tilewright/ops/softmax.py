@@ -19,13 +19,17 @@ def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
 
 @operator("Softmax")
 def softmax(d: Definition) -> Operand:
-    """exp(x - max) / sum(exp(x - max)); the largest exponential is 1, so nothing overflows."""
+    """exp(x - max) / sum(exp(x - max)); the largest exponential is 1, so nothing overflows.
+
+    The sum is divided once and multiplied with often.
+    """
     x = d.input(0)
     axes, wide = _axes(d, x), accumulator(x.dtype)
     top = reduced(d, x, axes, Reducer.MAX, lambda i: x[i])
     powers = d.compute(x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, spread(top, i, axes))))
     total = reduced(d, x, axes, Reducer.SUM, lambda i: powers[i])
-    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] / spread(total, i, axes)))
+    inverse = d.compute(total.shape, lambda *i: const(1, wide) / total[i])
+    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] * spread(inverse, i, axes)))
 
 
 @operator("LogSoftmax")

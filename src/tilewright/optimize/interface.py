@@ -3,11 +3,12 @@ apply."""
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilewright.errors import OptionError
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
+from tilewright.machine.model import Machine
 from tilewright.schedule.trace import Schedule
 
 
@@ -33,6 +34,25 @@ class Optimizer(Protocol):
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule for a task, or None where the optimizer does not apply to it."""
+        ...
+
+
+@runtime_checkable
+class Constructor(Optimizer, Protocol):
+    """An optimizer that reads the description of a machine, so that its programs depend on it."""
+
+    def on(self, machine: Machine) -> Optimizer:
+        """The same optimizer for a machine."""
+        ...
+
+
+@runtime_checkable
+class Seeded(Protocol):
+    """An optimizer that draws at random from a seed."""
+
+    @property
+    def seed(self) -> int:
+        """What the draws depend on."""
         ...
 
 

@@ -8,10 +8,12 @@ from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Expr, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
+from tilewright.optimize.cases import case_axes
 from tilewright.optimize.chunk import ChunkLimits, chunk_of
 from tilewright.optimize.contraction import contract
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import parallelize
+from tilewright.optimize.rows import is_chain, rowwise
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
 from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, split_for_lanes
@@ -32,6 +34,8 @@ class Rule:
         """A schedule by the plain rule; never None."""
         s = Schedule(task.func)
         found = blocks(task.func.body)
+        if is_chain(task.func):
+            return rowwise(task)
         reduction = next((b for b in found if b.init is not None), None)
         if reduction is None:
             elementwise(s, found[-1].name, task)
@@ -56,6 +60,10 @@ def elementwise(s: Schedule, block: str, task: Task) -> None:
     if lane is None:
         parallelize(s, list(loops))
         return
+    cases = [k for k in case_axes(node) if k != lane]
+    if cases:
+        _written_out(s, loops, lane, cases, task)
+        return
     across = _across(node, lane, task)
     outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
     order = [x for k, x in enumerate(loops) if k not in (lane, across)]
@@ -69,6 +77,18 @@ def elementwise(s: Schedule, block: str, task: Task) -> None:
         s.do("reorder", tuple(order))
     s.do("vectorize", inner)
     parallelize(s, order[:-1] if across is None else order[:-2])
+
+
+def _written_out(s: Schedule, loops: tuple[str, ...], lane: int, cases: list[int], task: Task) -> None:
+    """All cases of a vector next to each other, so that they share what they have in common."""
+    outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
+    order = [x for k, x in enumerate(loops) if k != lane and k not in cases]
+    order += [] if outer is None else [outer]
+    s.do("reorder", (*order, *(loops[k] for k in cases), inner))
+    for k in cases:
+        s.do("unroll", loops[k])
+    s.do("vectorize", inner)
+    parallelize(s, order)
 
 
 def _across(node: Block, lane: int, task: Task) -> int | None:

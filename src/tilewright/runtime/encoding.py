@@ -10,9 +10,11 @@ import json
 from tilewright.errors import ArtifactError
 from tilewright.runtime import schema
 from tilewright.runtime.manifest import (
+    BuildSpec,
     Constraint,
     Dim,
     FallbackStep,
+    MachineSpec,
     Manifest,
     ModelMeta,
     NativeStep,
@@ -56,6 +58,7 @@ def manifest_from_json(obj: Json, where: str) -> Manifest:
         steps=array(obj, "steps", where, _step),
         target=_target(schema.field(obj, "target", where), where),
         meta=_meta(schema.field(obj, "meta", where), where),
+        build=_build(obj.get("build"), where),
     )
     manifest.check(where)
     return manifest
@@ -129,6 +132,24 @@ def _meta(value: object, where: str) -> ModelMeta:
         description=text(obj, "description", where),
         custom=array(obj, "custom", where, _pair),
     )
+
+
+def _build(value: object, where: str) -> BuildSpec | None:
+    if value is None:
+        return None
+    obj = as_object(value, where, "manifest field 'build'")
+    seed, machine = schema.field(obj, "seed", where), schema.field(obj, "machine", where)
+    return BuildSpec(
+        version=text(obj, "version", where),
+        optimizer=text(obj, "optimizer", where),
+        seed=None if seed is None else schema.as_integer(seed, where, "manifest field 'seed'"),
+        machine=None if machine is None else _machine(machine, where),
+    )
+
+
+def _machine(value: object, where: str) -> MachineSpec:
+    obj = as_object(value, where, "manifest field 'machine'")
+    return MachineSpec(text(obj, "name", where), text(obj, "origin", where), text(obj, "sha256", where))
 
 
 def _pair(value: object, where: str, what: str) -> tuple[str, str]:

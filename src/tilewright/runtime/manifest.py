@@ -135,6 +135,33 @@ class ModelMeta:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """The machine's description that programs were constructed for: its name, where it came from ("stored", "shipped",
+    "generic", "file", "argument"), and the SHA-256 of its content."""
+
+    name: str
+    origin: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSpec:
+    """How the code was made: with the same model, options, version and this, the same bytes come out anywhere.
+
+    Attributes:
+        version: of tilewright.
+        optimizer: its name.
+        seed: of what the optimizer draws; None where it draws nothing.
+        machine: what the optimizer constructed for; None where it reads no description.
+    """
+
+    version: str
+    optimizer: str
+    seed: int | None = None
+    machine: MachineSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about a compiled model except its code and its weights.
 
@@ -145,6 +172,7 @@ class Manifest:
         steps: the steps of an inference, in order; values flow between them by name.
         target: what the code runs on.
         meta: what the user's model says about itself.
+        build: how the code was made; None where that is not known.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -153,6 +181,7 @@ class Manifest:
     steps: tuple[Step, ...]
     target: TargetSpec
     meta: ModelMeta = field(default_factory=ModelMeta)
+    build: BuildSpec | None = None
 
     def weight_names(self) -> frozenset[str]:
         """Names of all weights that the steps need."""

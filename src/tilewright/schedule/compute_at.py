@@ -28,7 +28,7 @@ from tilewright.schedule.tree import (
 )
 
 
-def compute_at(func: Func, block: str, loop: str) -> Func:
+def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None = None) -> Func:
     """Moves a producer into a loop of its consumers, computing there just what one iteration of the loop needs.
 
     The producer's spatial loops shrink to the region that the consumers inside `loop` read: the box around all their
@@ -36,6 +36,10 @@ def compute_at(func: Func, block: str, loop: str) -> Func:
     buffer shrinks to the region. Where the region may leave the producer's domain (a tail) the producer is guarded,
     unless all its reads are proved in bounds for the whole tile: then it computes a few values more that nobody reads.
     Where regions of iterations overlap (a stencil), the overlap is computed again.
+
+    Args:
+        names: of the block's new loops, outermost first: over the dimensions of which an iteration needs more than one
+            element, then over the reductions. Without it they are called `<variable>_t`.
 
     Legality: the producer's nest holds only that block; it alone writes an internal buffer, at plain iteration
     variables; every reader of the buffer lies inside `loop`; the box's first and last element are known without data,
@@ -55,14 +59,14 @@ def compute_at(func: Func, block: str, loop: str) -> Func:
     buffer = check_producer(func, node, (*outer, target), place)
     nest = own_nest(node, around, "compute_at")
     check_domain(node, around, place)
-    box = region(func, buffer, (*outer, target), place)
+    box = [s.within(n) for s, n in zip(region(func, buffer, (*outer, target), place), buffer.shape, strict=True)]
     compact = replace(buffer, shape=tuple(s.size for s in box if not s.single))
 
     def relative(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i - s.start for i, s in zip(indices, box, strict=True) if not s.single)
 
     spans = dict(zip(spatial_vars(node), box, strict=True))
-    moved, loops, inside = over_region(node, spans, bounds_of((*outer, target)), used_names(func))
+    moved, loops, inside = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
     moved = _relaxed(moved, box, inside) or moved
     body = with_buffer_inside(seq(nested(loops, moved), target.body), buffer, compact, relative)
     body = map_blocks(body, lambda b: _rebased(b, box) if b.name == block else b)

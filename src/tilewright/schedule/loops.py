@@ -216,10 +216,14 @@ def check_extents(placed: Sequence[For]) -> None:
             raise ScheduleError(f"the extent of {loop.var.name!r} depends on {name!r}", where="reorder")
 
 
-def peel(func: Func, loop: str, at: Expr | int) -> Func:
+def peel(func: Func, loop: str, at: Expr | int, name: str | None = None) -> Func:
     """Cuts a loop's range in two: the first `at` iterations stay, the others follow in a copy.
 
     Equation: [0, N) = [0, at) + [at, N); the copy's variable counts from 0, so its bindings are shifted by `at`.
+
+    Args:
+        at: where the second part begins.
+        name: of the loop over the second part; a fresh one after `loop` without it.
 
     Legality: `at` is made of symbols and variables of the loops around; 0 <= at <= N is proved, and neither part is
     known to be empty; the loop is serial.
@@ -234,7 +238,9 @@ def peel(func: Func, loop: str, at: Expr | int) -> Func:
     node, around = find_loop(func, loop)
     cut = as_expr(at)
     check_cut(func, node, around, cut)
-    func, rest = copy_of(func, node, cut, node.extent - cut, around)
+    if name is not None:
+        check_new_names((name,), used_names(func), f"peel of loop {loop!r}")
+    func, rest = copy_of(func, node, cut, node.extent - cut, around, name)
     return with_replaced(func, node, seq(part_of(node, cut, around), rest))
 
 

@@ -1,4 +1,5 @@
-"""The primitives as methods, with the arguments' names of the primitives; what each does is said there in full.
+"""The primitives as methods, with the arguments' names of the primitives; what each does is said there in full, and
+that text is appended to the method's (`trace.py`).
 
 Methods answer with the names of what is new: loops, blocks or buffers. Names that are not given are chosen and
 recorded, so that the later steps of a trace find them.
@@ -101,9 +102,9 @@ class Primitives(ABC):
         """Puts loops of one perfect nest into the given order. See `schedule.loops.reorder`."""
         self.do("reorder", order)
 
-    def peel(self, loop: str, at: Expr | int | str) -> str:
+    def peel(self, loop: str, at: Expr | int | str, name: str | None = None) -> str:
         """Cuts a loop's range in two. Answers with the loop over the second part. See `schedule.loops.peel`."""
-        return self._made("peel", loop, at).loops[0]
+        return self._named(lambda new: new.loops, "peel", loop, at, name)
 
     # How loops run
 
@@ -161,10 +162,10 @@ class Primitives(ABC):
         makes. See `schedule.cache.pack`."""
         return self._named(lambda new: new.buffers, "pack", block, buffer, dim, factor, name)
 
-    def transform_layout(self, buffer: str, layout: Layout) -> tuple[str, ...]:
+    def transform_layout(self, buffer: str, layout: Layout, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Stores an internal buffer in another layout. Answers with the new loops of the block that writes it. See
         `schedule.relayout.transform_layout`."""
-        return self._made("transform_layout", buffer, layout).loops
+        return self._made("transform_layout", buffer, layout, names).loops
 
     def store_at(self, buffer: str, loop: str) -> None:
         """Shrinks an internal buffer to what one iteration of a loop touches. See `schedule.store_at.store_at`."""
@@ -174,10 +175,11 @@ class Primitives(ABC):
         """Makes a dimension of an internal buffer longer than it needs to be. See `schedule.staging.pad_storage`."""
         self.do("pad_storage", buffer, dim, multiple, extra)
 
-    def clone_producer(self, block: str, consumer: str) -> str:
+    def clone_producer(self, block: str, consumer: str, names: Sequence[str] | None = None) -> str:
         """Gives one consumer a producer of its own. Answers with the new block. See
         `schedule.staging.clone_producer`."""
-        return self._made("clone_producer", block, consumer).blocks[0]
+        pair = self._naming(lambda new: (new.blocks[0], new.buffers[0]), "clone_producer", block, consumer, names)
+        return pair[0]
 
     def prefetch(self, loop: str, buffer: str, distance: int) -> None:
         """Asks for what a loop reads some iterations before it does. See `schedule.prefetch.prefetch`."""
@@ -185,15 +187,15 @@ class Primitives(ABC):
 
     # Where values are computed
 
-    def compute_at(self, block: str, loop: str) -> tuple[str, ...]:
+    def compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Computes what a loop's iteration needs of a block inside that iteration. Answers with the block's new loops.
         See `schedule.compute_at.compute_at`."""
-        return self._made("compute_at", block, loop).loops
+        return self._made("compute_at", block, loop, names).loops
 
-    def reverse_compute_at(self, block: str, loop: str) -> tuple[str, ...]:
+    def reverse_compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Moves a consumer to the end of a loop of its producers. Answers with the block's new loops. See
         `schedule.reverse_compute_at.reverse_compute_at`."""
-        return self._made("reverse_compute_at", block, loop).loops
+        return self._made("reverse_compute_at", block, loop, names).loops
 
     def inline(self, block: str) -> None:
         """Substitutes an element-wise producer into all its readers. See `schedule.inline.inline`."""
@@ -210,10 +212,10 @@ class Primitives(ABC):
 
     # Reductions
 
-    def decompose_reduction(self, block: str, loop: str) -> str:
+    def decompose_reduction(self, block: str, loop: str, name: str | None = None) -> str:
         """Moves the initialisation of a reduction before a loop. Answers with the block that initialises. See
         `schedule.reduction.decompose_reduction`."""
-        return self._made("decompose_reduction", block, loop).blocks[0]
+        return self._named(lambda new: new.blocks, "decompose_reduction", block, loop, name)
 
     def rfactor(self, block: str, axis: int, factor: int, name: str | None = None) -> str:
         """Reduces in two levels. Answers with the buffer of partial results. See `schedule.reduction.rfactor`."""
@@ -243,7 +245,8 @@ class Primitives(ABC):
         given = step.arguments.get("names")
         if given is not None:
             self._record(step, func)
-            return tuple(n for n in given if n in self.loops())
+            there = {*self.loops(), *self.blocks, *self.buffers}  # a remainder that was named may not exist
+            return tuple(n for n in given if n in there)
         chosen = pick(New.between(self.func, func))
         self._record(_with(step, "names", chosen), func)
         return chosen

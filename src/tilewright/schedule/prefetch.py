@@ -43,11 +43,19 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     check_loop(node, distance, place)
     known = bounds_of((*around, node))
     touched = touched_regions(node, check_buffer(func, buffer, place), known, place)
-    hints = list(dict.fromkeys(hint for r in touched for hint in lines(r, known)))[:MAX_LINES]
+    hints = distinct((hint for r in touched for hint in lines(r, known)), MAX_LINES)
     later = {node.var: node.var + distance}
     ahead = [Load(h.buffer, tuple(substitute(i, later) for i in h.indices)) for h in hints]
     check_addresses(ahead, known, place)
     return with_replaced(func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *ahead)))))
+
+
+def distinct(hints: Iterator[Load], most: int) -> tuple[Load, ...]:
+    """The first hints that differ; no more are made than that takes."""
+    found: dict[Load, None] = {}
+    while len(found) < most and (hint := next(hints, None)) is not None:
+        found[hint] = None
+    return tuple(found)
 
 
 def check_loop(node: For, distance: int, place: str) -> None:

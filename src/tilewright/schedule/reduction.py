@@ -43,11 +43,14 @@ NEUTRAL = {r.op: r for r in Reducer}
 BEFORE = "use rfactor before its loops are split, reordered or fused with others"
 
 
-def decompose_reduction(func: Func, block: str, loop: str) -> Func:
+def decompose_reduction(func: Func, block: str, loop: str, name: str | None = None) -> Func:
     """Moves the initialisation of a reduction block into a nest of its own before `loop`.
 
     Equation: C[s] = op over k of f(s, k) becomes C[s] = init for all s of the nest, then C[s] = op(C[s], f(s, k)) for
     all k, in the same order. Blocks without an init inside can be vectorized over k, and moved apart from it.
+
+    Args:
+        name: of the block that initialises; `<block>_init` without it.
 
     Legality: the block has an `init`; every loop that a reduction variable depends on is `loop` or lies inside it,
     drives no spatial variable, and starts at the reduction's first point; different iterations of the other loops
@@ -66,18 +69,20 @@ def decompose_reduction(func: Func, block: str, loop: str) -> Func:
     outer, _ = find_loop(func, loop)
     init = check_decomposable(node, around, outer)
     kept = check_initialised_once(node, around, outer)
-    used = used_names(func)
+    place, used = f"decompose_reduction of {block!r}", used_names(func)
+    if name is not None:
+        check_new_names((name,), used, place)
     start: dict[Var, Expr] = dict.fromkeys(_reduced(node), const(0))
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
     others = {x.var for x in around} - set(start)
     # What only limits the reduction does not limit the elements: they are initialised where it is empty too.
     limits = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & others)
-    nest: Stmt = Block(fresh(f"{block}_init", used), spatial, init, None, substitute(both(*limits), start))
+    nest: Stmt = Block(name or fresh(f"{block}_init", used), spatial, init, None, substitute(both(*limits), start))
     for x in reversed(kept):
         nest = replace(x, body=nest)
     bare = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
     result = with_replaced(func, outer, seq(renamed(nest, used), bare))
-    check_counted_once(result, (node,), f"decompose_reduction of {block!r}")
+    check_counted_once(result, (node,), place)
     return result
 
 

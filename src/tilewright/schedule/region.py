@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
@@ -11,7 +12,10 @@ from tilewright.expr.prover import at_most, prove
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, walk
-from tilewright.schedule.tree import bounds_of, claimed
+from tilewright.schedule.tree import bounds_of, loop_variables
+
+Counted = tuple[Var, Expr]
+"""What a loop says about its variable: 0 <= variable < extent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class Span:
     def single(self) -> bool:
         """Whether it is one element, so that the dimension disappears."""
         return isinstance(self.size, Const) and self.size.value == 1
+
+    def within(self, extent: Expr) -> "Span":
+        """The span without what lies beyond a buffer of that many elements: predicates keep accesses inside."""
+        is_all = prove(self.start.equals(0)) and at_most(extent, self.size)
+        return replace(self, size=extent) if is_all else self
 
 
 def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writes_only: bool = False) -> list[Span]:
@@ -83,11 +92,24 @@ def _extremes(index: Expr, inner: Sequence[For], outer: Sequence[For], place: st
     """The least and the largest value of `index` while the inner loops run."""
     if loads(index):
         raise ScheduleError(f"index {index} depends on data", where=place)
-    low, high = index, index
+    ends = _over(index, index, _counted(inner), _counted(outer))
+    if isinstance(ends, Var):
+        raise ScheduleError(f"index {index} is not monotonic in loop {ends.name!r}", where=place)
+    return ends
+
+
+def _counted(loops: Sequence[For]) -> tuple[Counted, ...]:
+    return tuple((x.var, x.extent) for x in loops)
+
+
+@lru_cache(maxsize=1 << 12)
+def _over(low: Expr, high: Expr, inner: tuple[Counted, ...], outer: tuple[Counted, ...]) -> tuple[Expr, Expr] | Var:
+    """The least value of `low` and the largest of `high` while the inner loops run, or the variable of the innermost
+    loop in which they are not monotonic."""
     for k in range(len(inner) - 1, -1, -1):
-        ends = _ends(low, high, inner[k], bounds_of((*outer, *inner[:k])))
+        ends = _ends(low, high, inner[k], (*outer, *inner[:k]))
         if ends is None:
-            raise ScheduleError(f"index {index} is not monotonic in loop {inner[k].var.name!r}", where=place)
+            return inner[k][0]
         low, high = ends
     return low, high
 
@@ -100,36 +122,37 @@ def _span(low: Expr, high: Expr, what: str, outer: Sequence[For], func: Func, pl
         raise ScheduleError(f"{what} {size} values, which depends on {min(v.name for v in moving)!r}", where=place)
     if not prove(size >= 0):
         raise ScheduleError(f"{what} {size} values, which may be less than 0", where=place)
-    first: Expr | None = low
-    last: Expr | None = high
-    for k in range(len(outer) - 1, -1, -1):
-        known = bounds_of(outer[:k])
-        first = None if first is None else (_ends(first, first, outer[k], known) or (None, None))[0]
-        last = None if last is None else (_ends(last, last, outer[k], known) or (None, None))[1]
-    return Span(low, size, first, None if last is None else last + 1)
+    first, last = (_over(e, e, _counted(outer), ()) for e in (low, high))
+    return Span(low, size, None if isinstance(first, Var) else first[0], None if isinstance(last, Var) else last[1] + 1)
 
 
-def _ends(low: Expr, high: Expr, loop: For, outside: Bounds) -> tuple[Expr, Expr] | None:
+def _ends(low: Expr, high: Expr, loop: Counted, outside: tuple[Counted, ...]) -> tuple[Expr, Expr] | None:
     """The least value of `low` and the largest of `high` while a loop runs; None where they are not monotonic in it."""
-    known = outside.with_loop(loop.var, loop.extent)
-    last = loop.extent - 1
+    var, extent = loop
+    known = Bounds.inside((*outside, loop))
+    last = extent - 1
     found: list[Expr] = []
     for e, at_first, at_last in ((low, const(0), last), (high, last, const(0))):
-        if loop.var not in free_vars(e):
+        if var not in free_vars(e):
             found.append(e)
             continue
-        step = substitute(e, {loop.var: loop.var + 1}) - e
+        step = substitute(e, {var: var + 1}) - e
         if prove(step >= 0, known):
-            found.append(substitute(e, {loop.var: at_first}))
+            found.append(substitute(e, {var: at_first}))
         elif prove(step <= 0, known):
-            found.append(substitute(e, {loop.var: at_last}))
+            found.append(substitute(e, {var: at_last}))
         else:
             return None
     return found[0], found[1]
 
 
 def over_region(
-    node: Block, spans: Mapping[Var, Span], known: Bounds, used: set[str]
+    node: Block,
+    spans: Mapping[Var, Span],
+    known: Bounds,
+    used: set[str],
+    names: Sequence[str] | None = None,
+    place: str = "",
 ) -> tuple[Block, tuple[For, ...], Bounds]:
     """A block over a part of its domain: with bindings to new loops over the sizes of the part, spatial ones outside.
 
@@ -138,27 +161,33 @@ def over_region(
         spans: the part, per iteration variable; variables that are not in it keep their whole domain.
         known: what the loops around say.
         used: names; those of the new loops are added.
+        names: of the new loops, outermost first; fresh ones without it.
+        place: for error messages about names.
 
     Returns:
         The block, guarded where the part may leave its domain; the loops, outermost first, whose bodies mean nothing
         yet; what is known inside of them.
+
+    Raises:
+        ScheduleError: the names are not as many as the new loops, or not new.
     """
-    spatial: list[For] = []
-    reduced: list[For] = []
+    driven = [i.var for kind in IterKind for i in node.iters
+              if i.kind is kind and not (i.var in spans and spans[i.var].single)]  # fmt: skip
+    variables = loop_variables([f"{v.name}_t" for v in driven], names, used, place)
+    loops: dict[Var, For] = {}
     iters: list[BlockIter] = []
     guards: list[Expr] = []
     for i in node.iters:
         span = spans.get(i.var) or Span(const(0), i.extent, None, None)
         binding = span.start
-        if not (i.var in spans and span.single):
-            loop = For(Var(claimed(f"{i.var.name}_t", used)), span.size, LoopKind.SERIAL, node)
-            (spatial if i.kind is IterKind.SPATIAL else reduced).append(loop)
+        if i.var in driven:
+            loops[i.var] = loop = For(variables[driven.index(i.var)], span.size, LoopKind.SERIAL, node)
             known = known.with_loop(loop.var, loop.extent)
             binding = binding + loop.var
         if i.var in spans:
             guards += [c for c in (binding >= 0, binding < i.extent) if not prove(c, known)]
         iters.append(replace(i, binding=binding))
-    return replace(node, iters=tuple(iters), predicate=both(*guards)), (*spatial, *reduced), known
+    return replace(node, iters=tuple(iters), predicate=both(*guards)), tuple(loops[v] for v in driven), known
 
 
 def nested(loops: Sequence[For], body: Stmt) -> Stmt:

@@ -22,6 +22,7 @@ from tilewright.schedule.tree import (
     bounds_of,
     claimed,
     find_alloc,
+    loop_variables,
     spatial_vars,
     used_names,
     with_buffer,
@@ -29,13 +30,17 @@ from tilewright.schedule.tree import (
 )
 
 
-def transform_layout(func: Func, buffer: str, layout: Layout) -> Func:
+def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, ...] | None = None) -> Func:
     """Stores an internal buffer in another layout; every access goes to where the layout puts its element.
 
     A nest that writes the whole buffer and was not scheduled yet is rebuilt over the physical dimensions, so that it
     walks the memory in order: loops L' over the physical shape, the logical indices S^-1(L'). What the layout pads is
     written with 0, or by a reduction not at all; what it repeats is computed for every copy. A nest that was scheduled
     keeps its loops.
+
+    Args:
+        names: of the rebuilt nest's loops over the physical dimensions, outermost first; without it they are called
+            after the loops that were there.
 
     Equation: B'[S(i_0, ..)] = B[i_0, ..], where S is the layout's map from logical to physical indices.
 
@@ -57,9 +62,10 @@ def transform_layout(func: Func, buffer: str, layout: Layout) -> Func:
     writer = whole_writer(func, old)
     if writer is None:
         check_single(func, old, layout, place)
+        loop_variables((), names, set(), place)
     else:
         nest = writer[1][0] if writer[1] else writer[0]
-        func = with_replaced(func, nest, _rebuilt(func, *writer, new, layout))
+        func = with_replaced(func, nest, _rebuilt(func, *writer, new, layout, names, place))
     rebuilt = None if writer is None else writer[0].name
     body = _relaid(func.body, (), Change(old, new, layout, rebuilt))
     allocs = tuple(new if a == old else a for a in func.allocs)
@@ -132,7 +138,15 @@ def is_as_lowered(node: Block, around: Sequence[For]) -> bool:
     )
 
 
-def _rebuilt(func: Func, node: Block, around: Sequence[For], new: Buffer, layout: Layout) -> Stmt:
+def _rebuilt(
+    func: Func,
+    node: Block,
+    around: Sequence[For],
+    new: Buffer,
+    layout: Layout,
+    chosen: Sequence[str] | None,
+    place: str,
+) -> Stmt:
     """The nest of a block over the physical dimensions of what it writes, then over its reductions."""
     used = used_names(func) - {x.var.name for x in around} - {i.var.name for i in node.iters}
     spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
@@ -140,37 +154,43 @@ def _rebuilt(func: Func, node: Block, around: Sequence[For], new: Buffer, layout
     kept = {x.var: x for x in around if any(i.binding is x.var for i in reduced)}
     used |= {x.name for x in kept} | {i.var.name for i in reduced}
     names = [i.binding.name for i in spatial if isinstance(i.binding, Var)]
-    loops, iters = physical_loops(layout, names, [i.var.name for i in spatial], used)
-    place = tuple(i.var for i in iters)
-    logical, exists = layout.backward(place, domain(iters))
+    loops, iters = physical_loops(layout, names, [i.var.name for i in spatial], used, chosen, place)
+    element = tuple(i.var for i in iters)
+    logical, exists = layout.backward(element, domain(iters))
     mapping: dict[Var, Expr] = {i.var: e for i, e in zip(spatial, logical, strict=True)}
     own_element = substitute(Load(node.body.buffer, node.body.indices), mapping)
 
     def moved(e: Expr) -> Expr:
-        return replace_loads(substitute(e, mapping), lambda x: Load(new, place) if x is own_element else x)
+        return replace_loads(substitute(e, mapping), lambda x: Load(new, element) if x is own_element else x)
 
     value, where = moved(node.body.value), TRUE
     if exists is not TRUE and (reduced or node.init is not None):
         where = substitute(exists, {i.var: i.binding for i in iters})
     elif exists is not TRUE:
         value = select(exists, value, const(0, new.dtype))
-    init = None if node.init is None else Store(new, place, moved(node.init.value))
-    body: Stmt = Block(node.name, (*iters, *reduced), Store(new, place, value), init, where)
+    init = None if node.init is None else Store(new, element, moved(node.init.value))
+    body: Stmt = Block(node.name, (*iters, *reduced), Store(new, element, value), init, where)
     for x in reversed((*loops, *(x for x in around if x.var in kept))):
         body = replace(x, body=body)
     return body
 
 
 def physical_loops(
-    layout: Layout, names: Sequence[str], variables: Sequence[str], used: set[str]
+    layout: Layout,
+    names: Sequence[str],
+    variables: Sequence[str],
+    used: set[str],
+    chosen: Sequence[str] | None = None,
+    place: str = "",
 ) -> tuple[list[For], list[BlockIter]]:
-    """A serial loop, without a body yet, and a spatial variable per physical dimension, named after the logical ones.
-    """
+    """A serial loop, without a body yet, and a spatial variable per physical dimension, named after the logical ones
+    where no names of loops are chosen."""
     loops: list[For] = []
     iters: list[BlockIter] = []
     nothing = Seq(())
-    for loop, var, extent in zip(layout.rename(names), layout.rename(variables), layout.physical_shape, strict=True):
-        loops.append(For(Var(claimed(loop, used)), extent, LoopKind.SERIAL, nothing))
+    counters = loop_variables(layout.rename(names), chosen, used, place)
+    for loop, var, extent in zip(counters, layout.rename(variables), layout.physical_shape, strict=True):
+        loops.append(For(loop, extent, LoopKind.SERIAL, nothing))
         iters.append(BlockIter(Var(claimed(var, used)), extent, IterKind.SPATIAL, loops[-1].var))
     return loops, iters
 

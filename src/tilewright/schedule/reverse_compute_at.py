@@ -21,12 +21,16 @@ from tilewright.schedule.tree import (
 )
 
 
-def reverse_compute_at(func: Func, block: str, loop: str) -> Func:
+def reverse_compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None = None) -> Func:
     """Moves a consumer to the end of a loop of its producers, computing there what one iteration makes possible.
 
     Equation: iteration x of the loop writes the box [start(x), start(x) + size) of each producer's buffer B; where the
     consumer reads B at its spatial variable v, it runs for start(x) <= v < start(x) + size. Its other spatial loops and
     its reductions stay whole; all are serial. Buffers keep their shapes; `store_at` shrinks them.
+
+    Args:
+        names: of the block's new loops, outermost first: the spatial ones, then the reductions. Without it they are
+            called `<variable>_t`.
 
     Legality: the consumer's nest holds only that block and comes after that of the loop; it alone writes its buffer,
     its spatial variables are indices of what it writes, and nobody else uses that before; it reads a buffer that the
@@ -48,7 +52,7 @@ def reverse_compute_at(func: Func, block: str, loop: str) -> Func:
     nest = own_nest(node, around, "reverse_compute_at")
     check_domain(node, around, place)
     spans = check_part(func, node, loops, place)
-    moved, own, _ = over_region(node, spans, bounds_of(loops), used_names(func))
+    moved, own, _ = over_region(node, spans, bounds_of(loops), used_names(func), names, place)
     body = seq(target.body, nested(own, moved))
     result = with_replaced(with_replaced(func, nest, None), target, replace(target, body=body))
     check_ready(result, block, [x.var.name for x in loops], (), place)

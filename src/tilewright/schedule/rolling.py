@@ -55,12 +55,12 @@ def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -
     Args:
         name: of the buffer that saves m; `<m>_old` without it.
 
-    Legality: the sum's nest holds only that block and comes after that of the loop; it alone writes its buffer, at
-    spatial variables, and its init is 0; inside the loop one block each reduces over the loop to the results that the
-    value uses, at plain iteration variables, over the same reduction axes, contiguous chunks in growing order; in the
-    rest of the value, without the factors that leave, such a result is the maximum (minimum) of x and occurs only in
-    factors exp(c*(x - m)) (exp(c*(m - x))), so that nothing overflows on the way; the other inputs are final where they
-    are used; every element of all these belongs to one iteration of the loops around.
+    Legality: the sum's nest holds only that block and comes after that of the loop; it alone writes its buffer, of
+    float32 or float64, at spatial variables, and its init is 0; inside the loop one block each reduces over the loop
+    to the results that the value uses, at plain iteration variables, over the same reduction axes, contiguous chunks
+    in growing order; in the rest of the value, without the factors that leave, such a result is the maximum (minimum)
+    of x and occurs only in factors exp(c*(x - m)) (exp(c*(m - x))), so that nothing overflows on the way; the other
+    inputs are final where they are used; every element of all these belongs to one iteration of the loops around.
 
         for i:                                           for i:
             for k: block m: m[i] = max(m[i], x[i, k])        block m_init: m[i] = -inf

@@ -187,10 +187,16 @@ def check_agreement(sources: Sequence[Source], place: str) -> Mapping[Var, Span]
 
 
 def check_sum(node: Block, place: str) -> Expr:
-    """What the block sums up, from 0."""
+    """What the block sums up, from 0, in a type with room for sums that use too small a maximum."""
     combined = accumulated(node.body)
     if combined is None or combined[0] != "add":
-        raise ScheduleError("it is no sum", where=place)
+        kind = "no accumulation" if combined is None else f"an accumulation with `{combined[0]}`"
+        raise ScheduleError(f"it is {kind}, and only sums are corrected", where=place)
+    own = node.body.buffer
+    if not own.dtype.is_float or own.dtype.bits < 32:
+        what = f"{own.name!r} is {own.dtype}, and a sum on the way may exceed what it is in the end"
+        hint = "sum up in float32: cast what is summed, and cast the finished sum back"
+        raise ScheduleError(what, where=place, hint=hint)
     if node.init is None or not (isinstance(node.init.value, Const) and node.init.value.value == 0):
         raise ScheduleError("its init is not 0, or was taken out", where=place)
     return combined[1]

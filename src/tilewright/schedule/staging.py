@@ -11,8 +11,10 @@ from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Const, ceildiv
 from tilewright.loops.access import reads
 from tilewright.loops.ir import Block, Func, seq
+from tilewright.loops.stack import excess
 from tilewright.schedule.legality import check_independent, check_inputs_final, check_only_writer
 from tilewright.schedule.tree import (
+    check_new_names,
     claimed,
     find_alloc,
     find_block,
@@ -30,39 +32,40 @@ from tilewright.schedule.tree import (
 def set_scope(func: Func, buffer: str, scope: Scope) -> Func:
     """Moves an internal buffer to another memory scope.
 
-    Legality: the buffer is internal; register and stack need a literal shape; iterations of the parallel and
-    vectorized loops around it stay independent (each thread has its own registers and stack; memory is shared).
+    Legality: the buffer is internal; register and stack need a literal shape; the buffers on the stack together fit it
+    (`loops/stack.py`); iterations of the parallel and vectorized loops around it stay independent (each thread has its
+    own registers and stack; memory is shared).
     """
     old = find_alloc(func, buffer)
     check_scope(old, scope)
     result = with_new_buffer(func, old, replace(old, scope=scope))
-    check_independent(result, None, f"set_scope of {buffer!r} to {scope}")
+    place = f"set_scope of {buffer!r} to {scope}"
+    check_stack(result, place)
+    check_independent(result, None, place)
     return result
 
 
-MAX_STACK_BYTES = 256 << 10
-"""The largest buffer on a stack: threads of OpenMP runtimes have a few MiB in all."""
-
-
 def check_scope(buffer: Buffer, scope: Scope) -> None:
-    """Only memory may hold buffers whose size is not a literal; a stack holds small ones."""
+    """Only memory may hold buffers whose size is not a literal."""
     if scope is not Scope.MEMORY and not all(isinstance(n, Const) for n in buffer.shape):
         raise ScheduleError(
             f"its shape ({', '.join(map(str, buffer.shape))}) is not literal",
             where=f"set_scope of {buffer.name!r} to {scope}",
         )
-    if scope is Scope.STACK and isinstance(buffer.size, Const):
-        size = int(buffer.size.value) * buffer.dtype.bytes
-        if size > MAX_STACK_BYTES:
-            raise ScheduleError(
-                f"it takes {size} bytes, more than the {MAX_STACK_BYTES} that a stack holds",
-                where=f"set_scope of {buffer.name!r} to {scope}",
-                hint="leave it in memory, or compute less of it at a time",
-            )
 
 
-def clone_producer(func: Func, block: str, consumer: str) -> Func:
+def check_stack(func: Func, place: str) -> None:
+    """The buffers on the stack fit it together."""
+    problem = excess(func)
+    if problem is not None:
+        raise ScheduleError(problem, where=place, hint="leave it in memory, or compute less of it at a time")
+
+
+def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str] | None = None) -> Func:
     """Gives one consumer a producer of its own: the nest and its buffer are copied, and the consumer reads the copy.
+
+    Args:
+        names: of the new block and of the new buffer, which may be the same; fresh ones without it.
 
     Legality: the producer's nest holds only that block, the only writer of an internal buffer that the consumer reads;
     nothing that the producer reads is written between the two.
@@ -78,8 +81,12 @@ def clone_producer(func: Func, block: str, consumer: str) -> Func:
     old = find_alloc(func, node.body.buffer.name)
     check_clone(func, node, reader)
     used = used_names(func)
-    new = replace(old, name=claimed(old.name, used))
+    for name in names or ():
+        check_new_names((name,), used, f"clone_producer of {block!r} for {consumer!r}")
+    used.update(names or ())
+    new = replace(old, name=names[1] if names else claimed(old.name, used))
     copy = map_blocks(renamed(nest, used), lambda b: with_buffer(b, old, new, lambda i: i))
+    copy = map_blocks(copy, lambda b: replace(b, name=names[0] if names else b.name))
     top = top_of(func, reader)
     changed = map_blocks(top, lambda b: with_buffer(b, old, new, lambda i: i) if b is reader else b)
     result = with_replaced(func, top, seq(copy, changed))

@@ -6,14 +6,13 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Expr
-from tilewright.expr.prover import at_most, prove
 from tilewright.loops import races
 from tilewright.loops.access import accesses
 from tilewright.loops.hints import without_stale_hints
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, blocks, walk
 from tilewright.loops.nest import Nest
 from tilewright.schedule.legality import check_independent
-from tilewright.schedule.region import Span, region
+from tilewright.schedule.region import region
 from tilewright.schedule.tree import find_alloc, find_loop, with_buffer_inside, with_replaced
 
 
@@ -41,7 +40,7 @@ def store_at(func: Func, buffer: str, loop: str) -> Func:
     check_used_inside(func, old, target, place)
     check_not_shared(old, (*outer, target), place)
     check_not_carried(func, old, (*outer, target), place)
-    box = [_within(s, n) for s, n in zip(region(func, old, (*outer, target), place), old.shape, strict=True)]
+    box = [s.within(n) for s, n in zip(region(func, old, (*outer, target), place), old.shape, strict=True)]
     new = replace(old, shape=tuple(s.size for s in box if not s.single))
 
     def relative(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -51,12 +50,6 @@ def store_at(func: Func, buffer: str, loop: str) -> Func:
     result = without_stale_hints(replace(result, allocs=tuple(new if a == old else a for a in func.allocs)))
     check_independent(result, None, place)
     return result
-
-
-def _within(span: Span, extent: Expr) -> Span:
-    """A span without what lies beyond the buffer: predicates keep accesses inside."""
-    is_all = prove(span.start.equals(0)) and at_most(extent, span.size)
-    return replace(span, size=extent) if is_all else span
 
 
 def check_used_inside(func: Func, buffer: Buffer, target: For, place: str) -> None:

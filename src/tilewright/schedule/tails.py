@@ -9,10 +9,11 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Binary, Expr, Var, both, ceildiv, free_vars, loads, minimum, walk
 from tilewright.expr.prover import prove
 from tilewright.expr.simplify import substitute
-from tilewright.loops.access import accesses, reads
+from tilewright.loops.access import accesses
 from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, blocks, seq
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.nest import Nest
+from tilewright.loops.ready import unready
 from tilewright.loops.verify import domain_findings
 from tilewright.schedule.cut import copy_of
 from tilewright.schedule.kinds import vectorize
@@ -155,26 +156,22 @@ def check_shift(t: Tiling) -> None:
     if not prove(t.loop.extent >= t.size, bounds_of(t.around)):
         what = f"it is not proved that {t.loop.extent} iterations fill a tile of {t.size}"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD, or declare the size to be at least that")
-    check_repeatable(t.loop, t.place)
+    check_repeatable(t.loop, t.around, t.place)
     check_iterations_apart(t.func, t.loop, t.place)
 
 
-def check_repeatable(node: For, place: str) -> None:
-    """An iteration of a loop that runs again gives what it gave: what it reads and writes it wrote before reading."""
-    inside = blocks(node)
-    loops = {x.var for x in loops_inside(node.body)}
-    written = {b.body.buffer for b in inside}
-    ready: set[Buffer] = set()
-    for b in inside:
-        reduced = {v for i in b.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
-        if node.var in reduced:
+def check_repeatable(node: For, around: Sequence[For], place: str) -> None:
+    """An iteration of a loop that runs again gives what it gave: every element that it reads of what the loop writes it
+    wrote before reading."""
+    nests = [Nest.of(s, loops) for s, loops in walk_stmt(node, tuple(around)) if isinstance(s, Block)]
+    for b in blocks(node):
+        if any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
             raise ScheduleError(f"block {b.name!r} reduces over it: points would count twice", where=place)
-        own = {b.body.buffer} if b.init is not None and reduced <= loops else set[Buffer]()
-        for buffer in reads(b):
-            if buffer in written - ready - own:
-                what = f"block {b.name!r} reads {buffer.name!r}, which an iteration that runs again has changed"
-                raise ScheduleError(what, where=place)
-        ready.add(b.body.buffer)
+    for buffer in dict.fromkeys(b.body.buffer for b in blocks(node)):
+        for found in unready(node, buffer, nests):
+            where = f"block {found.nest.block.name!r} reads {buffer.name!r}"
+            why = "" if found.why is None else f": {found.why}"
+            raise ScheduleError(f"{where}, which an iteration that runs again has changed{why}", where=place)
 
 
 def padded(t: Tiling) -> Func:

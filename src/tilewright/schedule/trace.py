@@ -6,6 +6,7 @@ is applied to. So a trace also replays on the same computation with other sizes,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any
 
 from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
@@ -52,6 +53,12 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""
+
+
+for _name, _primitive in PRIMITIVES.items():
+    # help() of a method tells all: what it answers with, and what the primitive's own text says.
+    _method = getattr(Primitives, _name)
+    _method.__doc__ = f"{cleandoc(_method.__doc__ or '')}\n\n{cleandoc(_primitive.__doc__ or '')}"
 
 
 @dataclass(frozen=True, slots=True)

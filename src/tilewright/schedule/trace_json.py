@@ -154,7 +154,7 @@ def _encoded(step: Step) -> dict[str, Any]:
 
 
 def _steps(data: object, problems: list[Problem]) -> list[Any]:
-    """The steps of a file whose head is right."""
+    """The steps of a file, as far as there are some, also where the head is wrong."""
 
     def wrong(where: str, what: str, hint: str = "") -> list[Any]:
         problems.append(Problem("trace", where, what, hint))
@@ -164,13 +164,13 @@ def _steps(data: object, problems: list[Problem]) -> list[Any]:
         return wrong("", f"expected an object, got {type(data).__name__}")
     found: dict[str, Any] = data
     if found.get("format") != FORMAT:
-        return wrong("format", f"expected {FORMAT!r}, got {_short(found.get('format'))}")
+        wrong("format", f"expected {FORMAT!r}, got {_short(found.get('format'))}")
     version = found.get("version")
     if type(version) is not int or version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "it was written by a newer version" if newer else ""
-        return wrong("version", f"expected {VERSION}, got {_short(version)}", hint)
-    for name in found.keys() - {"format", "version", "steps"}:
+        wrong("version", f"expected {VERSION}, got {_short(version)}", hint)
+    for name in sorted(found.keys() - {"format", "version", "steps"}):
         wrong(_short(name), "there is no such field; there are format, version, steps")
     steps = found.get("steps")
     if not isinstance(steps, list):

@@ -132,6 +132,24 @@ def check_new_names(names: Sequence[str], used: set[str], place: str) -> None:
             raise ScheduleError(f"name {name!r} is already used", where=place)
 
 
+def loop_variables(
+    defaults: Sequence[str], names: Sequence[str] | None, used: set[str], place: str
+) -> tuple[Var, ...]:
+    """Variables of new loops: of the names given, else fresh ones after `defaults`; their names are added to `used`.
+
+    Raises:
+        ScheduleError: the names are not as many as the loops, or not new.
+    """
+    if names is None:
+        return tuple(Var(claimed(d, used)) for d in defaults)
+    if len(names) != len(defaults):
+        loops = f"{len(defaults)} new loops" + (f" ({', '.join(defaults)})" if defaults else "")
+        raise ScheduleError(f"expected names for {loops}, got {', '.join(names) or 'none'}", where=place)
+    check_new_names(names, used, place)
+    used.update(names)
+    return tuple(Var(n) for n in names)
+
+
 def replaced(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
     """`s` with the statement `old` (that very object) replaced, or removed where `new` is None."""
     if s is old:

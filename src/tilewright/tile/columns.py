@@ -7,7 +7,7 @@ import numpy as np
 
 from tilewright.tile.footprint import Numbers, distinct
 from tilewright.tile.problem import Operand, Problem
-from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes
+from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, remainders
 
 PAGE = 4096
 """Bytes of a page of memory."""
@@ -27,7 +27,7 @@ class Columns:
 
     Attributes:
         tiles: [level][axis]
-        whole: per axis the extent, rounded up to whole lanes.
+        whole: per axis what is covered: the extent, rounded up to whole lanes, or the rows of whole register tiles.
     """
 
     tiles: tuple[tuple[Numbers, ...], ...]
@@ -35,13 +35,23 @@ class Columns:
 
     @staticmethod
     def of(problem: Problem, form: Form, sizes: Sizes) -> "Columns":
-        """The columns of candidates [candidate, level, axis]."""
+        """The columns of candidates [candidate, level, axis], without the rows beyond the last whole register tile."""
         turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
         whole: list[Numbers] = []
         for k, a in enumerate(problem.axes):
             size = turned[REGISTER, k]
-            whole.append(np.ceil(a.extent / size) * size if k == form.lane else np.full_like(size, a.extent))
+            count = a.extent / size if a.reduce else np.ceil(a.extent / size) if k == form.lane else a.extent // size
+            whole.append(count * size)
         return Columns(tuple(tuple(level) for level in turned), tuple(whole))
+
+    @staticmethod
+    def of_rest(problem: Problem, form: Form, sizes: Sizes) -> "Columns":
+        """The columns of the rows beyond the last whole register tile; candidates have some along one axis."""
+        left = remainders(problem, form, sizes)
+        few = np.where(left[:, None, :] > 0, left[:, None, :], sizes)
+        columns = Columns.of(problem, form, few)
+        whole = tuple(np.where(left[:, k] > 0, left[:, k], w) for k, w in enumerate(columns.whole))
+        return Columns(columns.tiles, whole)
 
     def count(self, loop: Loop) -> Numbers:
         """Iterations of a loop; not whole where the last tile is a remainder."""

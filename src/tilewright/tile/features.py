@@ -32,6 +32,7 @@ class Features:
         useful: the part of all computed lanes and rows that is asked for.
         streams: places far apart in memory that a register tile reads and writes.
         pages: pages that a register tile reads over one chunk of the reduction.
+        starts: places far apart at which a register tile begins to read, per chunk of the reduction.
     """
 
     tasks: Numbers
@@ -48,6 +49,7 @@ class Features:
     useful: Numbers
     streams: Numbers
     pages: Numbers
+    starts: Numbers
 
 
 def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Features:
@@ -73,7 +75,7 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
         if o.written:
             continue
         touched = elements(o, columns.tiles[REGISTER])
-        along = 1 if is_packed(form, k) else o.strides[form.lane]
+        along = 1 if (k, form.lane) in form.packed else o.strides[form.lane]
         kept = kept + _kept(problem, form, o, columns.tiles[REGISTER])
         if along == 0:
             broadcast = broadcast + touched
@@ -94,11 +96,12 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
     done = accumulators * window * problem.operations
     tile = columns.tiles[REGISTER]
     streams = sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in enumerate(accesses_of(problem)))
+    starts = sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in enumerate(problem.operands))
     swept = [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(problem.axes)]
     pages = sum_of(rows(o, swept, PAGE, is_packed(form, k)) for k, o in enumerate(problem.operands))
     return Features(
         tasks, balance, micro, accumulators, registers, steps, entries, vectors, broadcast, gathers, done, useful,
-        streams, pages,
+        streams, pages, starts,
     )  # fmt: skip
 
 

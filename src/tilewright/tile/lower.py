@@ -8,15 +8,17 @@
         register tiles: the epilogue
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Var, free_vars
-from tilewright.expr.prover import non_negative
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
-from tilewright.tile.program import L1, L2, REGISTER, TileProgram, check_program
+from tilewright.tile.packing import ask_ahead, pack
+from tilewright.tile.parts import Part, parts_of
+from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
 from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks
 
 
@@ -29,23 +31,6 @@ def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
     check_program(program)
     s = Schedule(func)
     return _reduction(s, program, parallel) if program.problem.reduce else s
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One nest: all whole tiles of the axis with a remainder, or the remainder.
-
-    Attributes:
-        producer: the block that reduces.
-        partial: the one that computes chunks, where the reduction is cut.
-        consumer: the block behind them.
-        sizes: tile sizes per level and axis.
-    """
-
-    producer: str
-    partial: str | None
-    consumer: str
-    sizes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,51 +53,18 @@ def _reduction(s: Schedule, program: TileProgram, parallel: bool) -> Schedule:
     if form.chunked is not None and program.sizes[L1][form.chunked] < problem.axes[form.chunked].extent:
         position = problem.reduce.index(form.chunked)
         (partial,) = new_blocks(s, "rfactor", block, position, program.sizes[L1][form.chunked])
-    for operand, dim in form.packed:
-        name = problem.operands[operand].buffer
-        (copy,) = new_blocks(s, "pack", partial or block, name, dim, program.sizes[REGISTER][form.lane])
-        if not problem.operands[operand].constant:
-            _packed_by_threads(s, copy, parallel)
-    for part in _parts(s, _Part(block, partial, final, program.sizes), program):
-        _schedule_part(s, part, program, parallel)
+    copies = pack(s, partial or block, program, parallel)
+    parts, shared = parts_of(s, Part(block, partial, final, program.sizes, copies), program)
+    for part in parts:
+        _schedule_part(s, part, program, shared, parallel)
+    if parallel:
+        for loop in shared.values():
+            s.do("parallel", loop)
     return s
 
 
-def _packed_by_threads(s: Schedule, copy: str, parallel: bool) -> None:
-    """The nest that packs an operand: tiles in parallel, lanes as vectors."""
-    loops = s.loops(copy)
-    s.do("vectorize", loops[-1])
-    if parallel and len(loops) > 1:
-        s.do("parallel", loops[0])
-
-
-def _parts(s: Schedule, main: _Part, program: TileProgram) -> list[_Part]:
-    """The nest of whole register tiles, and that of the rows that are left where their number does not divide."""
-    for axis in program.problem.spatial:
-        rows = main.sizes[REGISTER][axis]
-        if axis == program.form.lane or rows == 1:
-            continue
-        loop = axis_loops(s, main.consumer)[axis]
-        extent = loop_extent(s, loop)
-        left = extent % rows
-        if isinstance(left, Const) and left.value == 0:
-            continue
-        cut = extent // rows * rows
-        if not (non_negative(cut) and non_negative(extent - cut)):
-            continue
-        if s.loops(main.consumer)[0] != loop:
-            s.do("reorder", (loop, *(x for x in s.loops(main.consumer) if x != loop)))
-        (rest,) = new_blocks(s, "peel", loop, cut)
-        clone = s.clone_producer(main.producer, rest)
-        partial = None if main.partial is None else s.clone_producer(main.partial, clone)
-        own = int(left.value) if isinstance(left, Const) else 1
-        sizes = tuple(tuple(own if k == axis else x for k, x in enumerate(level)) for level in main.sizes)
-        return [main, _Part(clone, partial, rest, sizes)]
-    return [main]
-
-
-def _schedule_part(s: Schedule, part: _Part, program: TileProgram, parallel: bool) -> None:
-    tiles = _consumer_tiles(s, part, program)
+def _schedule_part(s: Schedule, part: Part, program: TileProgram, shared: Mapping[int, str], parallel: bool) -> None:
+    tiles = _consumer_tiles(s, part, program, shared)
     order = program.form.order
     outer = [tiles.outer[a] for a in order if a in tiles.outer]
     inner = [tiles.inner[a] for a in order if a in tiles.inner]
@@ -126,12 +78,12 @@ def _schedule_part(s: Schedule, part: _Part, program: TileProgram, parallel: boo
         _chunked(s, part, program, at)
     elif last != program.form.lane:
         (copy,) = new_blocks(s, "cache_write", part.producer)
-        _across(s, part.producer, copy, (*outer, *inner, *micro)[-1], program)
+        _across(s, part, copy, (*outer, *inner, *micro)[-1], program)
     else:
         s.do("compute_at", part.producer, (*outer, *inner, *micro)[-1])
-        _register_tile(s, part.producer, program)
+        _register_tile(s, part.producer, program, part.copies)
     _written_out(s, points, last in tiles.points)
-    if parallel:
+    if parallel and not shared:
         for loop in outer:
             s.do("parallel", loop)
 
@@ -146,24 +98,50 @@ def _written_out(s: Schedule, points: list[str], lanes: bool) -> None:
             s.do("unroll", loop)
 
 
-def _consumer_tiles(s: Schedule, part: _Part, program: TileProgram) -> _Tiles:
+def _consumer_tiles(s: Schedule, part: Part, program: TileProgram, shared: Mapping[int, str]) -> _Tiles:
     """Cuts the consumer's loops. At least one loop is left outside of a register tile."""
     tiles = _Tiles({}, {}, {}, {})
     loops = axis_loops(s, part.consumer)
     for axis in program.problem.spatial:
-        sizes = [level[axis] for level in part.sizes]
+        register, near, far = (level[axis] for level in part.sizes)
+        if axis in shared:
+            _cut(s, tiles, axis, _inside(s, part.consumer, shared[axis]), (register, near, far))
+            continue
         loop = loops[axis]
-        if sizes[REGISTER] > 1:
-            loop, tiles.points[axis] = s.split(loop, sizes[REGISTER])
-        if sizes[L1] > sizes[REGISTER]:
-            loop, tiles.micro[axis] = s.split(loop, sizes[L1] // sizes[REGISTER])
-        if sizes[L2] > sizes[L1]:
-            loop, tiles.inner[axis] = s.split(loop, sizes[L2] // sizes[L1])
+        if register > 1:
+            loop, tiles.points[axis] = s.split(loop, register)
+        if near > register:
+            loop, tiles.micro[axis] = s.split(loop, near // register)
+        if far > near:
+            loop, tiles.inner[axis] = s.split(loop, far // near)
         tiles.outer[axis] = loop
     return tiles
 
 
-def _last_axis(s: Schedule, part: _Part, program: TileProgram, tiles: _Tiles) -> int:
+def _cut(s: Schedule, tiles: _Tiles, axis: int, loop: str, sizes: tuple[int, int, int]) -> None:
+    """Cuts the loop over one L2 tile; no loop with a single iteration is left."""
+    register, near, far = sizes
+    if register > 1:
+        if register == far:
+            tiles.points[axis] = loop
+            return
+        loop, tiles.points[axis] = s.split(loop, register)
+    if near > register:
+        if near == far:
+            tiles.micro[axis] = loop
+            return
+        loop, tiles.micro[axis] = s.split(loop, near // register)
+    tiles.inner[axis] = loop
+
+
+def _inside(s: Schedule, block: str, outer: str) -> str:
+    """The loop inside a tile of an axis that has been cut once."""
+    node, around = find_block(s.func, block)
+    binding = next(i.binding for i in node.iters if Var(outer) in free_vars(i.binding))
+    return next(x.var.name for x in around if x.var in free_vars(binding) and x.var.name != outer)
+
+
+def _last_axis(s: Schedule, part: Part, program: TileProgram, tiles: _Tiles) -> int:
     """The axis along which results are stored as vectors: the lanes', unless they are stored across."""
     if not program.form.transposed:
         return program.form.lane
@@ -172,7 +150,7 @@ def _last_axis(s: Schedule, part: _Part, program: TileProgram, tiles: _Tiles) ->
     return next((a for a in rows if strides[a] == 1), program.form.lane)
 
 
-def _chunked(s: Schedule, part: _Part, program: TileProgram, at: str) -> None:
+def _chunked(s: Schedule, part: Part, program: TileProgram, at: str) -> None:
     """The tile's totals on the stack; per chunk and register tile, sums in registers that are added to them."""
     if part.partial is None:
         return
@@ -196,7 +174,7 @@ def _chunked(s: Schedule, part: _Part, program: TileProgram, at: str) -> None:
     s.do("reorder", (*names.reduce, *outside, *inside))
     init = s.decompose_reduction(producer, names.reduce[0])
     s.do("compute_at", part.partial, (*names.reduce, *outside)[-1])
-    _register_tile(s, part.partial, program)
+    _register_tile(s, part.partial, program, part.copies)
     for block in (producer, init):
         own = list(Names.of(s, block).spatial)
         _written_out(s, own[len(own) - len(inside) :], program.form.lane in points)
@@ -213,17 +191,17 @@ def _loops_by_axis(s: Schedule, block: str) -> dict[int, str]:
     return found
 
 
-def _across(s: Schedule, producer: str, copy: str, at: str, program: TileProgram) -> None:
+def _across(s: Schedule, part: Part, copy: str, at: str, program: TileProgram) -> None:
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
     s.do("set_scope", buffer_of(s, copy), Scope.STACK)
     lanes_contiguous(s, copy, program.form.lane)
-    s.do("compute_at", producer, at)
-    _register_tile(s, producer, program)
+    s.do("compute_at", part.producer, at)
+    _register_tile(s, part.producer, program, part.copies)
     _lanes_inside(s, copy, program)
 
 
-def _register_tile(s: Schedule, block: str, program: TileProgram) -> None:
+def _register_tile(s: Schedule, block: str, program: TileProgram, copies: Mapping[int, str]) -> None:
     """The reduction's loops outside, its unrolled part and rows written out inside, lanes innermost; accumulators in
     registers."""
     s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
@@ -235,6 +213,8 @@ def _register_tile(s: Schedule, block: str, program: TileProgram) -> None:
     init = s.decompose_reduction(block, (*outside, *unrolled)[0])
     for x in unrolled:
         s.do("unroll", x)
+    if outside:
+        ask_ahead(s, outside[-1], program, copies)
     _lanes_inside(s, block, program)
     _lanes_inside(s, init, program)
 

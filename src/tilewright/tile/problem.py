@@ -74,6 +74,14 @@ class Operand:
         """Whether another element is touched as the axis grows."""
         return any(row[axis] for row in self.index)
 
+    def dimension(self, axis: int) -> int | None:
+        """The one dimension that an axis alone indexes, plainly; None where there is none."""
+        moved = [d for d, row in enumerate(self.index) if row[axis]]
+        if len(moved) != 1:
+            return None
+        row = self.index[moved[0]]
+        return moved[0] if row[axis] == 1 and sum(map(abs, row)) == 1 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -43,8 +43,10 @@ class Form:
         lanes: elements of one vector.
         order: spatial axes, the outermost loop first; the same at every level.
         chunked: the reduction axis that may be cut, None without one.
-        packed: (operand, dimension) of the operands that are read from a copy in tiles of the lane axis.
+        packed: (operand, axis) of the operands that are read from a copy in panels, one per register tile along the
+            axis: the lanes', or one of rows.
         transposed: whether results are stored along another axis than the lanes'.
+        ahead: packed operands that are asked for before they are read, as they come from far memory.
     """
 
     lane: int
@@ -53,6 +55,7 @@ class Form:
     chunked: int | None
     packed: tuple[tuple[int, int], ...] = ()
     transposed: bool = False
+    ahead: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

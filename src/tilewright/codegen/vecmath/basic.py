@@ -39,16 +39,15 @@ def _mod(v: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
     return v.select(v.cmp("==", r, zero), v.intrinsic("copysign", zero, y), nonzero)
 
 
-def _extremum(op: str) -> Callable[[Lanes, ir.Value, ir.Value], ir.Value]:
-    """Minimum or maximum that is NaN when either operand is; of two zeros it returns either."""
+def _extremum(name: str) -> Callable[[Lanes, ir.Value, ir.Value], ir.Value]:
+    """Minimum or maximum that is NaN when either operand is; of two zeros it returns either.
+
+    AArch64 has an instruction for it. x86's returns its second operand when either is NaN, so a NaN in the first is
+    mended; that is what is combined, not what it is combined with, so that a chain of combinations need not wait.
+    """
 
     def function(v: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
-        if isinstance(b, ir.Constant):
-            a, b = b, a
-        # x86's instruction returns its second operand when either is NaN, so only a NaN in the first is left to mend;
-        # a constant first operand (relu's zero) needs no mending, and the optimizer drops the select.
-        chosen = v.select(v.cmp(op, a, b), a, b)
-        return v.select(v.is_nan(a), a, chosen)
+        return v.intrinsic(name, b, a, flags=("nsz",))
 
     return function
 
@@ -71,6 +70,6 @@ BINARY: dict[str, Callable[[Lanes, ir.Value, ir.Value], ir.Value]] = {
     "copysign": _intrinsic("copysign"),
     "fmod": lambda v, x, y: v.builder.frem(x, y),
     "mod": _mod,
-    "min": _extremum("<"),
-    "max": _extremum(">"),
+    "min": _extremum("minimum"),
+    "max": _extremum("maximum"),
 }

@@ -85,12 +85,12 @@ class Lanes:
         """An integer of the element's width in all lanes; taken modulo 2**bits."""
         return constant(self.int_kind, value)
 
-    def intrinsic(self, name: str, *args: ir.Value) -> ir.Value:
-        """Call `llvm.<name>` overloaded on `kind`, all arguments and the result of that type."""
+    def intrinsic(self, name: str, *args: ir.Value, flags: Sequence[str] = ()) -> ir.Value:
+        """Call `llvm.<name>` overloaded on `kind`, all arguments and the result of that type, with fast-math flags."""
         function = declare(
             self.builder.module, f"llvm.{name}.{type_suffix(self.kind)}", self.kind, [a.type for a in args]
         )
-        return self.builder.call(function, list(args))
+        return self.builder.call(function, list(args), fastmath=flags)
 
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """`a * b + c`, fused where the target fuses (never a library call)."""

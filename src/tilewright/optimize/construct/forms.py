@@ -1,9 +1,13 @@
 """The forms that a kernel's programs may have: which axis lies along the lanes of vectors, what is packed for that, and
 in which order tiles are walked."""
 
+from math import prod
+
 from tilewright.machine import Target
+from tilewright.machine.model import Machine
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import Form
+from tilewright.tile.traffic import USABLE
 
 LEAST_REUSE = 16
 """How often an element of an operand must be used for packing it at run time to be tried."""
@@ -12,7 +16,7 @@ NEAR = 4
 """The largest stride, in elements, at which lanes are collected one by one."""
 
 
-def forms(problem: Problem, target: Target) -> list[Form]:
+def forms(problem: Problem, target: Target, machine: Machine) -> list[Form]:
     """The forms worth scoring; none where no axis suits lanes."""
     lanes = target.lanes(problem.bits)
     found: list[Form] = []
@@ -20,7 +24,8 @@ def forms(problem: Problem, target: Target) -> list[Form]:
         for packed in _packings(problem, lane):
             for order in _orders(problem, lane):
                 transposed = problem.results[-1].strides[lane] != 1
-                found.append(Form(lane, lanes, order, chunked_axis(problem), packed, transposed))
+                ahead = tuple(k for k, _ in packed if _far(problem.operands[k], machine))
+                found.append(Form(lane, lanes, order, chunked_axis(problem), packed, transposed, ahead))
     return found
 
 
@@ -36,19 +41,19 @@ def _packings(problem: Problem, lane: int) -> list[tuple[tuple[int, int], ...]]:
     maybe: list[tuple[int, int]] = []
     for k, o in enumerate(problem.operands):
         along = o.strides[lane]
-        dim = _plain_dimension(o, lane)
+        packable = o.dimension(lane) is not None
         if along == 0:
             continue
-        if o.constant and dim is not None:
-            fixed.append((k, dim))
+        if o.constant and packable:
+            fixed.append((k, lane))
         elif along != 1:
-            if dim is not None and _reused(problem, o):
-                fixed.append((k, dim))
+            if packable and _reused(problem, o):
+                fixed.append((k, lane))
             elif not problem.results or problem.results[-1].strides[lane] != 1 or abs(along) > NEAR:
                 # elements are collected into vectors only from near, and where results are stored as vectors
                 return []
-        elif dim is not None and _reused(problem, o):
-            maybe.append((k, dim))
+        elif packable and _reused(problem, o):
+            maybe.append((k, lane))
     if all(o.strides[lane] == 0 for o in problem.operands):
         return []
     choices = [tuple(fixed)]
@@ -57,21 +62,15 @@ def _packings(problem: Problem, lane: int) -> list[tuple[tuple[int, int], ...]]:
     return choices
 
 
+def _far(o: Operand, machine: Machine) -> bool:
+    """Whether an operand is larger than the caches of one core, so that most of it comes from farther away."""
+    near = [x.bytes for x in machine.levels[:-1] if x.ways and x.shared_by == 1]
+    return prod(o.shape) * o.bytes > max(near, default=0) * USABLE
+
+
 def _reused(problem: Problem, o: Operand) -> bool:
     """Whether elements are used so often that a copy of the operand costs little beside."""
-    size = 1
-    for n in o.shape:
-        size *= n
-    return problem.points >= LEAST_REUSE * size
-
-
-def _plain_dimension(o: Operand, axis: int) -> int | None:
-    """The one dimension that an axis alone indexes, plainly."""
-    moved = [d for d, row in enumerate(o.index) if row[axis]]
-    if len(moved) != 1:
-        return None
-    row = o.index[moved[0]]
-    return moved[0] if row[axis] == 1 and sum(map(abs, row)) == 1 else None
+    return problem.points >= LEAST_REUSE * prod(o.shape)
 
 
 def _orders(problem: Problem, lane: int) -> list[tuple[int, ...]]:

@@ -140,7 +140,7 @@ def _tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
 def walks(space: Space, annealing: Annealing, seed: int) -> History:
     """Runs walks through a space."""
     rng = np.random.default_rng(seed)
-    actions = _actions(space, annealing)
+    actions = actions_of(space, annealing)
     count, steps = annealing.walks, annealing.iterations
     state = np.repeat(space.start()[None], count, axis=0)
     level = np.full(count, L2, np.int64)
@@ -148,7 +148,7 @@ def walks(space: Space, annealing: Annealing, seed: int) -> History:
     chosen, odds = [], []
     recorded = np.zeros((steps, count), np.bool_)
     for i in range(steps):
-        targets, exists = _targets(space, actions, state, level)
+        targets, exists = edges(space, actions, state, level)
         p = probabilities(space, annealing, actions, (state, level), (targets, exists), i)
         pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
         pick = np.minimum(pick, len(actions) - 1)
@@ -164,7 +164,7 @@ def walks(space: Space, annealing: Annealing, seed: int) -> History:
     )
 
 
-def _actions(space: Space, annealing: Annealing) -> tuple[Action, ...]:
+def actions_of(space: Space, annealing: Annealing) -> tuple[Action, ...]:
     """All actions, `cache` last."""
     found = [Action(kind, a) for a in range(len(space.problem.axes)) for kind in (Kind.TILE, Kind.INV_TILE)]
     if annealing.vthreads:
@@ -172,7 +172,7 @@ def _actions(space: Space, annealing: Annealing) -> tuple[Action, ...]:
     return (*found, Action(None, None))
 
 
-def _targets(
+def edges(
     space: Space, actions: tuple[Action, ...], state: Indices, level: Indices
 ) -> tuple[Indices, npt.NDArray[np.bool_]]:
     """Where every action leads [walk, action, axis], and whether there is such an edge."""

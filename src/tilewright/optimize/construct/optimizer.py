@@ -1,10 +1,10 @@
 """The optimizers `roller` and `gensor`: forms, states, ranking by the cost model, lowering of the best."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.analytical import times
+from tilewright.cost.analytical import times, worth_threads
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
@@ -14,7 +14,6 @@ from tilewright.optimize.construct.roller import Path, grow
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import PARALLEL_POINTS
 from tilewright.schedule.trace import Schedule
 from tilewright.tile.lower import lower
 from tilewright.tile.problem import Problem, problem_of
@@ -63,7 +62,7 @@ class Constructed:
 def spaces(problem: Problem, task: Task, machine: Machine) -> dict[Space, list[Form]]:
     """One space for forms that differ only in the order of loops, which states do not depend on."""
     found: dict[tuple[object, ...], tuple[Space, list[Form]]] = {}
-    for form in forms(problem, task.target):
+    for form in forms(problem, task.target, machine):
         key = (form.lane, form.packed)
         if key not in found:
             found[key] = (Space.of(problem, form, machine), [])
@@ -97,6 +96,10 @@ class Roller:
     machine: Machine | None = None
     name: str = "roller"
 
+    def on(self, machine: Machine) -> "Roller":
+        """The same optimizer for a machine."""
+        return replace(self, machine=machine)
+
     def construct(self, task: Task) -> Constructed | None:
         """The programs of all forms, best first; None where the kernel has no problem."""
         problem = _problem(task)
@@ -111,7 +114,7 @@ class Roller:
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return lowered(self.construct(task), task)
+        return lowered(self.construct(task), task, self.machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,10 @@ class Gensor:
     seed: int = 0
     name: str = "gensor"
 
+    def on(self, machine: Machine) -> "Gensor":
+        """The same optimizer for a machine."""
+        return replace(self, machine=machine)
+
     def construct(self, task: Task) -> Constructed | None:
         """The best states of all walks, best first; None where the kernel has no problem."""
         problem = _problem(task)
@@ -145,7 +152,7 @@ class Gensor:
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return lowered(self.construct(task), task)
+        return lowered(self.construct(task), task, self.machine)
 
 
 def _problem(task: Task) -> Problem | None:
@@ -158,13 +165,14 @@ def _greedy(path: Path, forms: list[Form], problem: Problem, machine: Machine) -
     return min(float(times(problem, form, path.found(), machine).total[0]) for form in forms)
 
 
-def lowered(found: Constructed | None, task: Task) -> Schedule | None:
-    """The schedule of the best program that can be lowered."""
+def lowered(found: Constructed | None, task: Task, machine: Machine | None = None) -> Schedule | None:
+    """The schedule of the best program that can be lowered; its loops are parallel where that pays on the machine."""
     if found is None:
         return None
+    machine = machine or machine_for(task.target)
     for program in found.programs:
         try:
-            return lower(program, task.func, program.problem.points >= PARALLEL_POINTS)
+            return lower(program, task.func, worth_threads(program, machine))
         except ScheduleError:
             continue
     return None

@@ -1,0 +1,174 @@
+"""Command line of the experiments of Gensor's paper.
+
+    python -m benchmarks.paper_gensor [--parts search,duel] [--operator NAME,...] [--budget 2000] [--seconds 60]
+                                      [--again] [--write]
+
+Parts, in their order: `payoff` (where walks converge), `time` (of construction), `model` (rank correlation of the cost
+model), `search` (the best program that measuring finds), `duel` (constructed programs against that one, one thread),
+`unbalanced` (products whose sizes are far apart, all threads, against other libraries). Every result is kept as soon
+as it is known, so that a run that was stopped, or that stops itself after `--seconds`, goes on where it was. `--write`
+puts the tables into benchmarks/README.md and the pictures into benchmarks/results.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import cost_model
+from benchmarks.common import environment
+from benchmarks.common.isolation import run_isolated
+from benchmarks.operators.cases import gemm
+from benchmarks.paper_gensor import tables
+from benchmarks.paper_gensor.construction import construction
+from benchmarks.paper_gensor.duel import duel
+from benchmarks.paper_gensor.operators import REDUCED, UNBALANCED, names, operator, operator_of
+from benchmarks.paper_gensor.payoff import experiment
+from benchmarks.paper_gensor.search import search, stale
+from benchmarks.paper_gensor.space import Programs
+from benchmarks.paper_gensor.store import Log, Store
+from benchmarks.tiles import scored_per_second
+from tilewright.optimize.construct.gensor import Annealing
+from tilewright.optimize.construct.optimizer import Gensor, Roller
+
+MODULE = "benchmarks.paper_gensor"
+BUDGET = 2000
+PROGRAMS = 20
+"""Of one kernel, for the rank correlation."""
+
+SMALL = (64, 64, 64)
+"""M, K, N of the product whose whole graph is listed."""
+
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run was asked for.
+
+    Attributes:
+        store: results.
+        operators: names.
+        budget: programs that a search measures.
+        deadline: on the monotonic clock.
+    """
+
+    store: Store
+    operators: Sequence[str]
+    budget: int
+    deadline: float
+
+
+Item = tuple[str, Callable[[], dict[str, Any] | None]]
+"""A name, and what measures it; None where time ran out."""
+
+
+def main() -> int:
+    """Measures what is missing; the status is 3 where something is left."""
+    options = _parser().parse_args()
+    parts = options.parts.split(",")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        print(f"unknown parts: {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    chosen = REDUCED if options.operator == "reduced" else options.operator.split(",") if options.operator else names()
+    run = Run(Store(), chosen, options.budget, time.monotonic() + options.seconds)
+    left = 0
+    for part in parts:
+        left += _part(part, run, options.again)
+    if options.write:
+        tables.write(run.store)
+    else:
+        print(tables.text(run.store))
+    print(f"{left} results are left; run the same command again" if left else "complete", file=sys.stderr)
+    return 3 if left else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {MODULE}", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--operator", help="only these, separated by commas; `reduced` is a quick choice")
+    parser.add_argument("--budget", type=int, default=BUDGET, help=f"programs of a search (default {BUDGET})")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so long")
+    parser.add_argument("--again", action="store_true", help="measure also what is known")
+    parser.add_argument("--write", action="store_true", help="update benchmarks/README.md")
+    return parser
+
+
+def _part(part: str, run: Run, again: bool) -> int:
+    """Measures one part; how many of its results are missing afterwards."""
+    left = 0
+    for name, measure in PARTS[part](run):
+        known = run.store.get(part, name)
+        if known is not None and not again and known.get("budget", run.budget) >= run.budget:
+            continue
+        found = measure() if time.monotonic() < run.deadline else None
+        if found is None:
+            left += 1
+            continue
+        run.store.put(part, name, found)
+        command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
+        run.store.put("circumstances", part, environment.describe(command))
+        print(f"{part} {name}: done", file=sys.stderr, flush=True)
+    return left
+
+
+def _payoff(run: Run) -> Iterator[Item]:
+    programs = Programs.of(operator_of(gemm("payoff", *SMALL)).task)
+    for k, (space, forms) in enumerate(programs.spaces):
+        for vthreads in (False, True):
+            name = f"lanes along {space.problem.axes[space.form.lane].name} {k}{' with vthreads' if vthreads else ''}"
+            annealing = Annealing(vthreads=vthreads)
+            yield name, lambda s=space, f=forms[0], a=annealing: experiment(s, f, a)
+
+
+def _time(run: Run) -> Iterator[Item]:
+    for name in dict.fromkeys((*run.operators, *UNBALANCED)):
+        for optimizer in (Gensor(), Roller()):
+            yield f"{name} {optimizer.name}", lambda n=name, o=optimizer: construction(operator(n).task, o)
+    yield "programs scored", lambda: {"per second": scored_per_second()}
+
+
+def _model(run: Run) -> Iterator[Item]:
+    for name in run.operators:
+        yield name, lambda n=name: cost_model.compared(operator(n).task, PROGRAMS)
+
+
+def _search(run: Run) -> Iterator[Item]:
+    for name in run.operators:
+        yield name, lambda n=name: _searched(n, run)
+
+
+def _searched(name: str, run: Run) -> dict[str, Any] | None:
+    programs, log = Programs.of(operator(name).task), Log(name)
+    if stale(programs, log):
+        log.clear()
+    if not search(programs, log, run.budget, run.deadline):
+        return None
+    timed = [e["ns"] for e in log.entries if e["ns"]]
+    return {"budget": run.budget, "tried": len(log.entries), "timed": len(timed), "ns": min(timed)}
+
+
+def _duel(run: Run) -> Iterator[Item]:
+    for name in run.operators:
+        yield name, lambda n=name: duel(Programs.of(operator(n).task), Log(n))
+
+
+def _unbalanced(run: Run) -> Iterator[Item]:
+    for name in UNBALANCED:
+        yield name, lambda n=name: {
+            "events": run_isolated("benchmarks.operators", ["--cases", n, "--optimizer", "gensor"], TIMEOUT_SECONDS)
+        }
+
+
+PARTS: dict[str, Callable[[Run], Iterator[Item]]] = {
+    "payoff": _payoff, "time": _time, "model": _model, "search": _search, "duel": _duel, "unbalanced": _unbalanced,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Chains of computations that work row by row share a kernel: their intermediate rows stay in the caches.
+
+A softmax takes a row's maximum, then exponentials, then their sum, then quotients; a window reads planes that were
+padded. All of them index what they hand on by the same leading axes, the *rows*, so one loop over rows does everything,
+and what is handed on need never reach memory. FlashAttention (Section 3) and Halide's compute_at rest on the same fact.
+"""
+
+from collections.abc import Sequence
+
+from tilewright.expr.bounds import interval
+from tilewright.expr.computation import Computation, points
+from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads
+from tilewright.graph.inline import is_product, same_element
+from tilewright.graph.program import Program
+
+Group = tuple[Computation, ...]
+
+MAX_ROW_BYTES = 192 << 10
+"""Bytes of rows that a chain hands on in one iteration; they live on the stacks of threads, in the caches near them."""
+
+LEAST_ROWS = 8
+"""Rows that keep threads busy. Fewer are a chain only where a row is so short that one thread may do all."""
+
+SHORT_ROW = 1 << 15
+"""Points of such a row."""
+
+WINDOW = 64
+"""Points of a reduction up to which a product is a window that reads its operand in place, as a depthwise convolution
+does; longer ones are contractions, which want tiles across rows."""
+
+
+def share_rows(groups: Sequence[Group], program: Program) -> list[Group]:
+    """Merges groups of computations into those that alone read their results, where all work row by row.
+
+    Args:
+        groups: one or more computations each, the last of which makes the group's result; in an order of execution.
+        program: of the computations; its outputs stay.
+    """
+    pinned = {buffer.name for _, buffer in program.outputs}
+    merged = list(groups)
+    k = len(merged) - 2
+    while k >= 0:
+        result = merged[k][-1].output
+        readers = [s for s in program.steps if result in s.inputs]
+        j = next((j for j in range(k + 1, len(merged)) if readers and all(r in merged[j] for r in readers)), None)
+        if j is not None and result.name not in pinned and works_by_rows((*merged[k], *merged[j])):
+            merged[j] = (*merged[k], *merged[j])
+            del merged[k]
+        k -= 1
+    return merged
+
+
+def works_by_rows(stages: Group) -> bool:
+    """Whether a chain of computations gains from one loop over rows."""
+    if not any(s.is_reduction for s in stages) or any(_is_contraction(s) for s in stages):
+        return False
+    rank = shared_axes(stages)
+    ends = stages[-2:] if _is_epilogue(stages) else stages[-1:]
+    if rank == 0 or any(s.is_reduction and s not in ends and not _is_one(_inside(s, rank)) for s in stages):
+        return False
+    handed = [_literal(_inside(s, rank)) for s in stages[:-1]]
+    if any(n is None for n in handed):
+        return False
+    if sum((n or 0) * s.output.dtype.bytes for n, s in zip(handed, stages, strict=False)) > MAX_ROW_BYTES:
+        return False
+    if (interval(points(stages[-1].axes[:rank]))[0] or 0) >= LEAST_ROWS:
+        return True
+    rows = [interval(_inside(s, rank) * points(s.reduce_axes))[1] for s in stages]
+    return all(n is not None and n <= SHORT_ROW for n in rows)
+
+
+def shared_axes(stages: Sequence[Computation]) -> int:
+    """How many leading axes are rows: every stage has them, and reads what others made at these very axes.
+
+    None are where a stage reads elements of a row that only data tells.
+    """
+    made = {s.output for s in stages[:-1]}
+    last = stages[-1]
+    rank = min(len(s.axes) for s in stages)
+    for s in stages:
+        rank = min(rank, _same([a.extent for a in s.axes[:rank]], [a.extent for a in last.axes[:rank]]))
+        for x in loads(s.body):
+            if x.buffer in made:
+                own = [a.var for a in s.axes[:rank]]
+                index = zip(x.indices, x.buffer.shape, own, strict=False)
+                rank = min(rank, _same([v if _is_one(n) else i for i, n, v in index], own))
+                rank = 0 if any(loads(i) for i in x.indices) else rank
+    return rank
+
+
+def _same(found: Sequence[Expr], wanted: Sequence[Expr]) -> int:
+    """How many of the first expressions are the same."""
+    pairs = list(zip(found, wanted, strict=False))
+    return next((k for k, (a, b) in enumerate(pairs) if a is not b), len(pairs))
+
+
+def _inside(s: Computation, rank: int) -> Expr:
+    """Results of a computation in one row."""
+    return points(s.axes[rank:])
+
+
+def _is_epilogue(stages: Group) -> bool:
+    """Whether the last stage takes over the results of a reduction before it one by one."""
+    if len(stages) < 2 or stages[-1].is_reduction or not stages[-2].is_reduction:
+        return False
+    reads = [x for x in loads(stages[-1].body) if x.buffer == stages[-2].output]
+    index = tuple(a.var for a in stages[-1].axes)
+    same = stages[-2].output.shape == stages[-1].output.shape
+    return bool(reads) and same and all(same_element(x, index) for x in reads)
+
+
+def _is_contraction(s: Computation) -> bool:
+    """Whether products are summed over many points, or no operand is read at every result's own place."""
+    if not (s.is_reduction and is_product(s.body)):
+        return False
+    taps = _literal(points(s.reduce_axes))
+    axes = {a.var for a in s.axes if not _is_one(a.extent)}
+    return taps is None or taps > WINDOW or not any(axes <= _variables(x) for x in loads(s.body))
+
+
+def _variables(x: Load) -> set[Var]:
+    """The variables in the indices of a load."""
+    return {v for i in x.indices for v in free_vars(i)}
+
+
+def _is_one(e: Expr) -> bool:
+    return _literal(e) == 1
+
+
+def _literal(e: Expr) -> int | None:
+    return int(e.value) if isinstance(e, Const) else None

@@ -1,0 +1,101 @@
+"""The pass: sliding filters of a program computed by minimal filtering, where a decision says so."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import loads
+from tilewright.graph.inline import inlined
+from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.winograd.sliding import Sliding, sliding
+from tilewright.graph.winograd.stages import Fast, amplification, fast, transformed_weights
+
+Decide = Callable[[Sequence[Computation], Sequence[Fast]], Fast | None]
+"""Given the stages of the direct way and some others, the one that is worth it; None where the direct one is."""
+
+
+def with_winograd(program: Program, outputs: Sequence[int], decide: Decide, limit: float = inf) -> Program:
+    """The program in which some convolutions of step 1 are computed by minimal filtering; itself where none is.
+
+    Sums whose filter is not a constant, or that have groups, strides or dilations, stay. What is computed from infinite
+    elements is NaN in a whole tile; otherwise only rounding errors differ.
+
+    Args:
+        program: as the graph was lowered.
+        outputs: sizes of tiles, m of F(m, r), that may be used.
+        decide: chooses among them, per convolution.
+        limit: rounding errors grow by less than this (`stages.amplification`).
+    """
+    taken = {b.name for s in program.steps for b in (*s.inputs, *_written(s))} | program.constants.keys()
+    taken |= {b.name for b in program.inputs}
+    alone = _used_once(program)
+
+    def ways(found: Sliding) -> list[int]:
+        return [m for m in outputs if amplification(found, m) < limit]
+
+    constants = dict(program.constants)
+    steps: list[Step] = []
+    absorbed: set[Buffer] = set()
+    for step in program.steps:
+        found = sliding(step, program.constants)
+        chosen = None if found is None else _chosen(found, ways(found), decide, alone.get(found.data.buffer), taken)
+        if found is None or chosen is None:
+            steps.append(step)
+            continue
+        taken |= {s.output.name for s in chosen.stages} | {chosen.weights.name}
+        weights = program.constants[found.weights.buffer.name]
+        constants[chosen.weights.name] = transformed_weights(found, chosen.filters, weights)
+        steps += chosen.stages
+        if found.data.buffer not in chosen.source.inputs:
+            absorbed.add(found.data.buffer)
+    if len(constants) == len(program.constants):
+        return program
+    left = tuple(s for s in steps if not (isinstance(s, Computation) and s.output in absorbed))
+    read = {b.name for s in left for b in s.inputs} | {b.name for _, b in program.outputs}
+    kept = read | {b.name for s in left for b in _written(s)} | {b.name for b in program.inputs}
+    values = {name: b for name, b in program.values.items() if b.name in kept}
+    return replace(program, steps=left, constants={n: constants[n] for n in constants if n in read}, values=values)
+
+
+def _used_once(program: Program) -> Mapping[Buffer, Computation]:
+    """Copies (of padding, or with little more) that a single step reads and nobody else sees, by what they write."""
+    readers: dict[Buffer, int] = {}
+    for s in program.steps:
+        for b in dict.fromkeys(s.inputs):
+            readers[b] = readers.get(b, 0) + 1
+    seen = {b for _, b in program.outputs}
+    return {
+        s.output: s
+        for s in program.steps
+        if isinstance(s, Computation)
+        and not s.is_reduction
+        and len(loads(s.body)) == 1
+        and readers.get(s.output) == 1
+        and s.output not in seen
+    }
+
+
+def _chosen(
+    found: Sliding, outputs: Sequence[int], decide: Decide, copy: Computation | None, taken: set[str]
+) -> Fast | None:
+    """What is decided for one filter; `copy` is what writes its input for it alone and goes into the source."""
+
+    def name(what: str) -> str:
+        base = f"{found.stage.output.name}_{what}"
+        wish, k = base, 1
+        while wish in taken:
+            wish, k = f"{base}{k}", k + 1
+        return wish
+
+    made = [fast(found, m, name) for m in outputs]
+    if not made:
+        return None
+    if copy is None:
+        return decide((found.stage,), made)
+    return decide((copy, found.stage), [replace(f, source=inlined(copy, f.source)) for f in made])
+
+
+def _written(step: Step) -> tuple[Buffer, ...]:
+    return step.outputs if isinstance(step, Fallback) else (step.output,)

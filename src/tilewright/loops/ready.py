@@ -1,0 +1,244 @@
+"""Whether what an iteration of a loop reads it wrote itself before, element by element.
+
+Iterations that have a buffer for themselves, or that may run twice, must not find there what another one left. For
+every read a write is looked for that stores the element: one earlier in the same iteration, at values of its loops
+that `witness.py` guesses. It is then proved that these are in range, that the element is the one that is read, that
+the predicate of the write holds there, and that it comes earlier. Where all but some conditions are proved, other
+writes must store the element where one of these does not hold.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.expr.bounds import Bounds, opposite
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, both, conjuncts, const, free_vars, loads
+from tilewright.expr.prover import at_most, below, non_negative, prove
+from tilewright.expr.simplify import substitute
+from tilewright.loops.access import Access, accesses
+from tilewright.loops.empty import init_where_empty
+from tilewright.loops.ir import CONCURRENT, Block, For, IterKind, walk
+from tilewright.loops.nest import Nest
+from tilewright.loops.witness import witness
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """A read of an element that may be from another iteration.
+
+    Attributes:
+        nest, access: the read.
+        why: what is known of the last write before it, if there is one: the end of a sentence, or nothing.
+        skipped: the condition on the loop and those around under which alone that write happens, if that is why.
+    """
+
+    nest: Nest
+    access: Access
+    why: str | None
+    skipped: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Write:
+    """Elements that a block stores in an iteration of the loop.
+
+    Attributes:
+        name: of the block.
+        loops: those around it inside the loop, outermost first.
+        place: when it is its turn; equal or later ones of the same iteration come later.
+        indices, condition: which element, and whether; over loops.
+        again: the loops that restart for it: the init of a reduction happened where these began.
+        init: whether it is the init of the block that reads.
+    """
+
+    name: str
+    loops: tuple[For, ...]
+    place: float
+    indices: tuple[Expr, ...]
+    condition: Expr
+    again: frozenset[Var] = frozenset()
+    init: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    loops: tuple[For, ...]
+    place: float
+    indices: tuple[Expr, ...]
+
+
+def unready(loop: For, buffer: Buffer, nests: Sequence[Nest]) -> Iterator[Unready]:
+    """The reads of a buffer that may find what another iteration of a loop wrote, or nobody.
+
+    Args:
+        loop: the loop; it and the loops around stand still.
+        buffer: the buffer.
+        nests: the function's blocks in the order of execution.
+    """
+    inside = [(k, n) for k, n in enumerate(nests) if any(x is loop for x in n.loops)]
+    changed = {n.block.body.buffer for _, n in inside}
+    writes = [w for k, n in inside if n.block.body.buffer == buffer for w in _writes(k, n, loop, nests)]
+    writes = [w for w in writes if not any(x.buffer in changed for i in w.indices for x in loads(i))]
+    asked: set[tuple[int, tuple[Expr, ...], Expr]] = set()
+    for k, nest in inside:
+        block, loops = nest.block, _inside(nest, loop)
+        mine = _own_init(k, nest, loops) if block.init is not None and block.body.buffer == buffer else None
+        for part, first in ((replace(block, init=None), False), (_init_of(block), True)):
+            for a in accesses(part) if part is not None else ():
+                key = (k, a.indices, a.condition)
+                if a.buffer != buffer or a.write or key in asked:
+                    continue
+                asked.add(key)
+                read = _Read(loops, k, tuple(nest.bound(i) for i in a.indices))
+                known = nest.known.assuming(nest.bound(a.condition))
+                candidates = [w for w in writes if w.place < k or _shared(w, read)]
+                if mine is not None and not first:
+                    candidates.append(mine)
+                candidates.sort(key=lambda w: -w.place if w.place <= k else w.place)
+                if not _covered(read, candidates, known):
+                    yield _unready(nest, a, read, candidates, known)
+
+
+def _inside(nest: Nest, loop: For) -> tuple[For, ...]:
+    return nest.loops[next(k for k, x in enumerate(nest.loops) if x is loop) + 1 :]
+
+
+def _init_of(block: Block) -> Block | None:
+    return None if block.init is None else replace(block, body=block.init, init=None)
+
+
+def _writes(k: int, nest: Nest, loop: For, nests: Sequence[Nest]) -> Iterator[_Write]:
+    """The stores of a block, and of its init where its reduction is empty."""
+    block = nest.block
+    indices = tuple(nest.bound(i) for i in block.body.indices)
+    yield _Write(block.name, _inside(nest, loop), k, indices, block.predicate)
+    before = init_where_empty(block, nest.loops)
+    if before is None:
+        return
+    start, stmt = before
+    position = next(p for p, x in enumerate(nest.loops) if x is start)
+    outside = nest.loops[:position]
+    if not any(x is loop for x in outside):
+        return
+    first = next(p for p, n in enumerate(nests) if any(x is start for x in n.loops))
+    for s, around in walk(stmt, outside):
+        if isinstance(s, Block):
+            empty = Nest.of(s, around)
+            indices = tuple(empty.bound(i) for i in s.body.indices)
+            yield _Write(block.name, _inside(empty, loop), first - 0.5, indices, s.predicate)
+
+
+def _own_init(k: int, nest: Nest, loops: tuple[For, ...]) -> _Write:
+    """The init of a reduction, as the read of its body sees it: it was stored at the reduction's first point."""
+    reduced = [i.binding for i in nest.block.iters if i.kind is IterKind.REDUCE]
+    again = frozenset(x.var for x in loops if any(x.var in free_vars(e) for e in reduced))
+    condition = both(nest.block.predicate, *(e.equals(0) for e in reduced))
+    indices = tuple(nest.bound(i) for i in nest.block.body.indices)
+    return _Write(nest.block.name, loops, k - 0.25, indices, condition, again, True)
+
+
+def _shared(w: _Write, read: _Read) -> int:
+    """How many loops inside the loop both are in."""
+    pairs = list(zip(w.loops, read.loops, strict=False))
+    return next((k for k, (x, y) in enumerate(pairs) if x is not y), len(pairs))
+
+
+def _covered(read: _Read, writes: Sequence[_Write], known: Bounds, depth: int = 4) -> bool:
+    """Whether writes store the element before."""
+    for k, w in enumerate(writes):
+        rest = [*writes[:k], *writes[k + 1 :]]
+        for missing in _attempts(w, read, known):
+            if not missing:
+                return True
+            if not depth or not rest:
+                continue
+            others = [opposite(c) for c in missing]
+            if all(c is not None and _covered(read, rest, known.assuming(c), depth - 1) for c in others):
+                return True
+    return False
+
+
+def _attempts(w: _Write, read: _Read, known: Bounds) -> Iterator[tuple[Expr, ...]]:
+    """What is not proved of the conditions under which a write stores the element, in several ways to see it."""
+    shared = [x.var for x in w.loops[: _shared(w, read)]]
+    if w.init:
+        tries = [w.again]
+    else:
+        tries = [frozenset[Var]()] if w.place < read.place else []
+        moved = frozenset(v for v in shared if any(v in free_vars(i) for i in w.indices))
+        tries += [moved] if moved else []
+    for earlier in tries:
+        missing = _missing(w, read, earlier, known)
+        if missing is not None:
+            yield missing
+
+
+def _missing(w: _Write, read: _Read, earlier: frozenset[Var], known: Bounds) -> tuple[Expr, ...] | None:
+    """The conditions that are not proved, if the element is the one that is read and it was written earlier.
+
+    Args:
+        w, read: the write and the read.
+        earlier: loops around both of which the write was in another iteration, one before.
+        known: what is known at the read.
+    """
+    shared = w.loops[: _shared(w, read)]
+    fresh: dict[Var, Expr] = {v: Var(f"{v.name}'") for v in earlier}
+    names = {x.var: fresh.get(x.var, x.var) for x in w.loops}
+    own = [x for x in w.loops if x.var in earlier or not any(x is y for y in shared)]
+    unknown = frozenset(v for x in own if isinstance(v := names[x.var], Var))
+    indices = [substitute(i, fresh) for i in w.indices]
+    conditions = [substitute(c, fresh) for c in conjuncts(w.condition)]
+    equations = list(zip(indices, read.indices, strict=True))
+    equal = (c for c in conditions if isinstance(c, Binary) and c.op == "eq")
+    equations += [(c.a, c.b) for c in equal if not free_vars(c.b) & unknown]
+    found = witness(equations, unknown, known)
+    at: dict[Var, Expr] = {v: found.get(v, const(0)) for v in unknown}
+    if not all(_equal(substitute(i, at, known), j, known) for i, j in zip(indices, read.indices, strict=True)):
+        return None
+    if not _earlier(w, read, shared, {x.var: at[v] for x in own if isinstance(v := names[x.var], Var)}, known):
+        return None
+    missing: list[Expr] = []
+    for x in own:
+        value = at[v] if isinstance(v := names[x.var], Var) else x.var
+        size = substitute(substitute(x.extent, fresh), at, known)
+        if not non_negative(value, known):
+            missing.append(value >= 0)
+        if not below(value, size, known):
+            missing.append(value < size)
+    missing += [c for c in (substitute(c, at, known) for c in conditions) if c is not TRUE and not prove(c, known)]
+    return tuple(missing)
+
+
+def _equal(a: Expr, b: Expr, known: Bounds) -> bool:
+    return a is b or (non_negative(a - b, known) and non_negative(b - a, known))
+
+
+def _earlier(w: _Write, read: _Read, shared: Sequence[For], at: dict[Var, Expr], known: Bounds) -> bool:
+    """Whether the write comes before the read: in an earlier iteration of a loop that both are in, or in the text."""
+    for x in shared:
+        value = at.get(x.var, x.var)
+        if value is x.var:
+            continue
+        if x.kind in CONCURRENT and not w.init:
+            return False
+        if not at_most(value, x.var, known):
+            return False
+        if below(value, x.var, known):
+            return True
+    return w.place < read.place
+
+
+def _unready(nest: Nest, a: Access, read: _Read, writes: Sequence[_Write], known: Bounds) -> Unready:
+    """The read with the reason why nothing earlier is known to write its element."""
+    for w in writes:
+        if w.place >= read.place or w.init:
+            continue
+        missing = next(iter(_attempts(w, read, known)), None)
+        if missing is None:
+            element = Load(a.buffer, w.indices)
+            return Unready(nest, a, f"block {w.name!r} before it writes {element}")
+        moving = {x.var for x in (*w.loops, *read.loops)}
+        condition = " and ".join(map(str, missing))
+        skipped = next((c for c in missing if not free_vars(c) & moving and not loads(c)), None)
+        return Unready(nest, a, f"block {w.name!r} before it writes it where {condition}", skipped)
+    return Unready(nest, a, None)

@@ -1,0 +1,119 @@
+"""Which machine programs are constructed for, and where its description came from.
+
+A build is only reproducible elsewhere if it says what it was made for. So the choice is made once per compilation, by
+name, by file or by default, and its name, origin and hash are recorded in the artifact.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+
+from tilewright.errors import MachineError, OptionError
+from tilewright.machine.model import Machine, read, to_json
+from tilewright.machine.shipped import described_host, generic, machine_named, shipped
+from tilewright.machine.stored import stored
+from tilewright.machine.target import Target
+
+
+class Origin(StrEnum):
+    """Where a description came from.
+
+    Attributes:
+        STORED: the calibration of this machine.
+        SHIPPED: the package's description of a microarchitecture, this machine's or one asked for by name.
+        GENERIC: the package's typical machine of an instruction set.
+        FILE: a file that the user named.
+        ARGUMENT: a `Machine` that the user passed.
+    """
+
+    STORED = "stored"
+    SHIPPED = "shipped"
+    GENERIC = "generic"
+    FILE = "file"
+    ARGUMENT = "argument"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChoice:
+    """A description and where it came from."""
+
+    machine: Machine
+    origin: Origin
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the description's content, the same for equal descriptions wherever they lie."""
+        return sha256(to_json(self.machine).encode()).hexdigest()
+
+    def for_target(self, target: Target) -> Machine:
+        """The machine as code for a target can use it: its vectors are neither wider nor more than the target's.
+
+        Raises:
+            MachineError: the machine is of another architecture.
+        """
+        machine = self.machine
+        if machine.arch != target.arch:
+            what = f"it is of architecture {machine.arch}, the target {target} of {target.arch}"
+            hint = "choose a machine and a target of one architecture"
+            raise MachineError(what, where=f"machine {machine.name!r}", hint=hint)
+        bits, registers = target.vector_bits, target.vector_registers
+        return replace(
+            machine,
+            vector_bits=min(machine.vector_bits, bits),
+            vector_registers=min(machine.vector_registers, registers),
+        )
+
+
+def choose_machine(machine: "Machine | str | os.PathLike[str] | None", target: Target) -> MachineChoice:
+    """The machine that programs for a target are constructed for; nothing is measured.
+
+    Args:
+        machine: a description, the name of one that comes with the package, or a file. By default the stored
+            calibration for this machine's own target, else the description of its microarchitecture; for another
+            target a generic machine of that instruction set.
+        target: what code is generated for.
+
+    Raises:
+        MachineError: there is no such machine or file, the file does not describe a possible machine (lists all of its
+            problems), or it describes one of another architecture than the target's.
+        OptionError: the argument is something else.
+    """
+    found = _default(target) if machine is None else _given(machine)
+    found.for_target(target)
+    return found
+
+
+def _default(target: Target) -> MachineChoice:
+    if target != Target.host():
+        return MachineChoice(generic(target), Origin.GENERIC)
+    measured = stored()
+    if measured is not None:
+        return MachineChoice(measured, Origin.STORED)
+    here = described_host()
+    # `described_host` fills a shipped description with the sizes that the system reports
+    return _described(here)
+
+
+def _given(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
+    if isinstance(machine, Machine):
+        return MachineChoice(machine, Origin.ARGUMENT)
+    if not isinstance(machine, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance] - no types
+        what = f"expected a name, a file or a Machine, got {type(machine).__name__}"
+        raise OptionError(what, where="argument 'machine'")
+    if isinstance(machine, str) and machine in shipped():
+        return _described(machine_named(machine))
+    if isinstance(machine, str) and not _looks_like_a_file(machine):
+        hint = f"use one of {', '.join(shipped())}, or a file such as ./{machine or 'mine'}.json"
+        raise MachineError(f"there is no machine {machine!r}", where="machine", hint=hint)
+    return MachineChoice(read(Path(machine)), Origin.FILE)
+
+
+def _described(machine: Machine) -> MachineChoice:
+    """A machine of the package; those of an instruction set identify no processor."""
+    return MachineChoice(machine, Origin.SHIPPED if machine.identify else Origin.GENERIC)
+
+
+def _looks_like_a_file(text: str) -> bool:
+    return os.sep in text or text.endswith(".json") or Path(text).is_file()

@@ -1,0 +1,113 @@
+"""Which of several ways to compute the same is worth it: the cost model's time of each, stage by stage.
+
+A sum of products takes what the best tile program takes that grows greedily (`roller`), whichever optimizer will make
+its loops. Everything else moves memory: what it reads and writes comes from and goes to the cache that threads share.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tilewright.cost.analytical import SPREAD_CYCLES
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation, View
+from tilewright.expr.nodes import Var, free_vars, loads
+from tilewright.graph.collapse import make_kernel
+from tilewright.graph.winograd.rewrite import Decide
+from tilewright.graph.winograd.stages import Fast
+from tilewright.loops.ir import Func
+from tilewright.loops.lower import lower
+from tilewright.loops.printer import show
+from tilewright.machine import Target
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.optimizer import Roller
+from tilewright.optimize.interface import Task
+from tilewright.tile.problem import representative, value_of
+
+GAIN = 0.9
+"""A way other than the direct one must be this much faster: estimates err, and the direct one rounds less."""
+
+SHARED_LEVEL = 2
+"""Where what one stage leaves for the next is found: several megabytes outlive no core's own caches. Weights lie in
+memory: between two uses the rest of a network passes through every cache."""
+
+StageTime = Callable[[Computation, frozenset[str]], float | None]
+"""Nanoseconds of a stage, given the names of the constants; None where nobody knows."""
+
+
+def cheaper(constants: frozenset[str], time_of: StageTime) -> Decide:
+    """The decision for the fastest way whose estimate is below `GAIN` of the direct one's.
+
+    Args:
+        constants: names of the program's buffers whose data is known.
+        time_of: estimates a stage.
+    """
+
+    def total(stages: Sequence[Computation | View], known: frozenset[str]) -> float | None:
+        times = [time_of(s, known) for s in stages if isinstance(s, Computation)]
+        listed = [t for t in times if t is not None]
+        return sum(listed) if len(listed) == len(times) else None
+
+    def decide(direct: Sequence[Computation], ways: Sequence[Fast]) -> Fast | None:
+        limit = total(direct, constants)
+        found = [(total(w.stages, constants | {w.weights.name}), w) for w in ways]
+        best = min(((t, k) for k, (t, _) in enumerate(found) if t is not None), default=None)
+        if limit is None or best is None or best[0] >= GAIN * limit:
+            return None
+        return ways[best[1]]
+
+    return decide
+
+
+def stage_times(target: Target, machine: Machine) -> StageTime:
+    """Estimates of single stages on a machine; what was estimated once is remembered.
+
+    Symbolic sizes count as the middle of their ranges (`tile.problem.representative`).
+    """
+    known: dict[tuple[str, frozenset[str]], float | None] = {}
+
+    def estimate(stage: Computation, constants: frozenset[str]) -> float | None:
+        if not stage.is_reduction:
+            return moving(stage, machine)
+        kernel = make_kernel([stage])
+        used = {v for b in kernel.params for n in b.shape for v in free_vars(n)}
+        func: Func = lower("stage", kernel.stages, kernel.params, tuple(sorted(used, key=lambda v: v.name)))
+        pairs = zip(kernel.params, kernel.arguments, strict=True)
+        fixed = frozenset(p.name for p, b in pairs if b.name in constants)
+        key = (show(func), fixed)
+        if key not in known:
+            made = Roller(machine).construct(Task(func, fixed, target))
+            read = sum(_bytes(b) for b in stage.inputs if b.name in constants) / machine.levels[-1].gbs(machine.cores)
+            known[key] = made.nanoseconds[0] + read if made is not None and made.programs else None
+        return known[key]
+
+    return estimate
+
+
+def moving(stage: Computation, machine: Machine) -> float:
+    """Nanoseconds of a stage that moves memory, on all cores.
+
+    A line that is written is read first; a store that jumps from lane to lane takes its elements one by one.
+    """
+    far = machine.levels[min(SHARED_LEVEL, len(machine.levels) - 1)]
+    moved = sum(_bytes(b) for b in stage.inputs) + 2 * _bytes(stage.output)
+    total = moved / far.gbs(machine.cores) + machine.sync_us * 1e3
+    if _turns(stage):
+        total += _elements(stage.output) * SPREAD_CYCLES / (machine.ghz * machine.cores)
+    return total
+
+
+def _turns(stage: Computation) -> bool:
+    """Whether the last axis of the results is not the last index of what is read."""
+    last = stage.axes[-1].var if stage.axes else None
+    return last is not None and any(x.indices and last not in free_vars(x.indices[-1]) for x in loads(stage.body))
+
+
+def _bytes(b: Buffer) -> float:
+    return _elements(b) * b.dtype.bytes
+
+
+def _elements(b: Buffer) -> float:
+    symbols: dict[Var, int] = {v: representative(v) for n in b.shape for v in free_vars(n)}
+    total = 1.0
+    for n in b.shape:
+        total *= value_of(n, symbols)
+    return total

@@ -1,0 +1,299 @@
+"""How the programs of kernels were constructed: forms, the walk or the growth, the best programs with what the cost
+model says of each, and which one became loops.
+
+Construction draws from a seed and measures nothing, so it is simply done again here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.cost.analytical import times
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.kernels import BoundKernel, CompiledKernel
+from tilewright.errors import OptionError, ScheduleError
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.optimizer import Constructed, Gensor, Roller, lowered
+from tilewright.optimize.construct.roller import Path
+from tilewright.optimize.construct.walk import Walk
+from tilewright.optimize.interface import Task
+from tilewright.report.drawing import draw
+from tilewright.report.states import of_path, of_walk
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import LEVELS, Form, TileProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A program with its time in nanoseconds, split as the cost model does.
+
+    Attributes:
+        program: tile sizes and form.
+        compute: instructions on the busiest thread.
+        memory: (level, time) of the bytes that come from each level of memory.
+        parallel: starting and joining threads.
+        total: the whole; kinds of work overlap in part, so it is less than the sum.
+        lowered: whether this one became loops.
+    """
+
+    program: TileProgram
+    compute: float
+    memory: tuple[tuple[str, float], ...]
+    parallel: float
+    total: float
+    lowered: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Construction:
+    """One kernel.
+
+    Attributes:
+        kernel: name of the function.
+        nodes: the user's nodes that it computes; several where equal kernels share it.
+        optimizer: the constructing one.
+        machine: for which.
+        found: what construction found; None where the optimizer leaves the kernel to the default rule.
+        programs: the best ones, best first.
+        recorded: how many different states the walks recorded; for greedy growth one per form.
+    """
+
+    kernel: str
+    nodes: tuple[str, ...]
+    optimizer: str
+    machine: Machine
+    found: Constructed | None
+    programs: tuple[Scored, ...]
+    recorded: int
+
+    @property
+    def problem(self) -> Problem | None:
+        """What was constructed; None without a program."""
+        return self.programs[0].program.problem if self.programs else None
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """One form per space that was looked at; loop orders of one space share their states."""
+        return () if self.found is None else tuple(p.space.form for p in self.found.paths)
+
+    @property
+    def walk(self) -> Walk | None:
+        """The walk that came to the best program first, where the optimizer walks."""
+        return None if self.found is None else self.found.walk()
+
+    @property
+    def path(self) -> Path | None:
+        """The greedy growth of the best program's form."""
+        if self.found is None or not self.programs:
+            return None
+        best = self.programs[0].program.form
+        same = [p for p in self.found.paths if (p.space.form.lane, p.space.form.packed) == (best.lane, best.packed)]
+        return same[0] if same else None
+
+
+def constructions(made: Compilation, node: str | None = None, kernel: str | None = None) -> tuple[Construction, ...]:
+    """How the kernels of a compilation were constructed.
+
+    Args:
+        made: compiled with `gensor` or `roller`.
+        node: only kernels that compute this node of the model.
+        kernel: only this function.
+
+    Raises:
+        OptionError: the optimizer constructs nothing, or no kernel computes the node.
+    """
+    optimizer = made.build.optimizer
+    if not isinstance(optimizer, Gensor | Roller) or optimizer.machine is None:
+        what = f"the optimizer {optimizer.name!r} chooses by rule, there is no construction to show"
+        raise OptionError(what, where="construction", hint="choose --optimizer gensor or roller")
+    labels: dict[str, list[str]] = {}
+    for unit in made.units:
+        if isinstance(unit, BoundKernel):
+            labels.setdefault(unit.compiled.name, []).append(unit.kernel.label)
+    wanted = [k for k in made.kernels if kernel is None or k.name == kernel]
+    if node is not None:
+        wanted = [k for k in wanted if any(node in node_names(label) for label in labels[k.name])]
+        if not wanted:
+            known = dict.fromkeys(n for k in made.kernels for label in labels[k.name] for n in node_names(label))
+            what = f"no kernel computes a node {node!r}; there are {', '.join(known) or 'none'}"
+            raise OptionError(what, where="--node")
+    return tuple(_construction(k, tuple(labels[k.name]), optimizer, optimizer.machine, made) for k in wanted)
+
+
+def node_names(label: str) -> tuple[str, ...]:
+    """The nodes of a kernel's label: "conv1", "relu1" of "conv1 (Conv) + relu1 (Relu)"."""
+    return tuple(part.rpartition(" (")[0] or part for part in label.split(" + ") if part)
+
+
+def _construction(
+    k: CompiledKernel, nodes: tuple[str, ...], optimizer: Gensor | Roller, machine: Machine, made: Compilation
+) -> Construction:
+    task = Task(k.origin, k.constants, made.target)
+    found = optimizer.construct(task) if k.optimizer == optimizer.name else None
+    if found is None:
+        return Construction(k.name, nodes, optimizer.name, machine, None, (), 0)
+    chosen = _lowered(found, task)
+    programs = tuple(_scored(p, machine, p is chosen) for p in found.programs)
+    recorded = sum(len(h.found()) for h in found.histories) or len(found.paths)
+    return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded)
+
+
+def _lowered(found: Constructed, task: Task) -> TileProgram | None:
+    """The first program that can be lowered, as the optimizer takes it."""
+    for k, program in enumerate(found.programs):
+        alone = Constructed((program,), found.nanoseconds[k : k + 1], ())
+        try:
+            if lowered(alone, task) is not None:
+                return program
+        except ScheduleError:
+            continue
+    return None
+
+
+def _scored(program: TileProgram, machine: Machine, chosen: bool) -> Scored:
+    time = times(program.problem, program.form, program.array[None], machine)
+    memory = tuple((x.name, float(t[0])) for x, t in zip(machine.levels[1:], time.memory, strict=False))
+    return Scored(program, _one(time.compute), memory, _one(time.parallel), _one(time.total), chosen)
+
+
+def _one(values: Any) -> float:
+    return float(np.ravel(values)[0])
+
+
+def text(found: Sequence[Construction]) -> str:
+    """All constructions for people."""
+    return "\n\n".join(_text(c) for c in found)
+
+
+def _text(c: Construction) -> str:
+    lines = [f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"]
+    problem = c.problem
+    if problem is None:
+        return "\n".join([*lines, "not constructed: the default rule took it"])
+    lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
+    lines += [f"form      {form_text(problem, form)}" for form in c.forms]
+    if c.walk is not None:
+        lines += [f"states    {c.recorded} recorded", "walk", _indented(str(c.walk))]
+    elif c.path is not None:
+        lines += ["growth", _indented(str(c.path))]
+    lines.append("programs")
+    for k, p in enumerate(c.programs, 1):
+        split = [f"compute {_us(p.compute)}", *(f"{name} {_us(t)}" for name, t in p.memory)]
+        split += [f"threads {_us(p.parallel)}", f"total {_us(p.total)}"]
+        lines += [f"{k:3d}{'*' if p.lowered else ' '} {p.program}", f"     {', '.join(split)}"]
+    return "\n".join([*lines, "(* became loops; sizes are L2 > L1 > register tile, | lanes, + reduced)"])
+
+
+def _axis(problem: Problem, k: int) -> str:
+    a = problem.axes[k]
+    return f"{a.name} {a.extent}{'' if a.literal else ' (symbol)'}{' reduced' if a.reduce else ''}"
+
+
+def form_text(problem: Problem, form: Form) -> str:
+    """A form in a line."""
+    packed = ", ".join(problem.operands[k].buffer for k, _ in form.packed)
+    cut = "" if form.chunked is None else f", {problem.axes[form.chunked].name} may be cut"
+    return f"{form.lanes} lanes along {problem.axes[form.lane].name}{cut}" + (f", packed {packed}" if packed else "")
+
+
+def _us(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e3:.3g} us"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def data(c: Construction) -> dict[str, Any]:
+    """A construction as JSON values; times in nanoseconds, sizes per level of `levels` and axis."""
+    problem = c.problem
+    head: dict[str, Any] = {
+        "kernel": c.kernel, "nodes": list(c.nodes), "optimizer": c.optimizer, "machine": c.machine.name,
+    }  # fmt: skip
+    if problem is None:
+        return head | {"constructed": False}
+    return head | {
+        "constructed": True,
+        "levels": list(LEVELS),
+        "axes": [
+            {"name": a.name, "extent": a.extent, "literal": a.literal, "reduced": a.reduce} for a in problem.axes
+        ],
+        "forms": [_form_data(problem, form) for form in c.forms],
+        "recorded": c.recorded,
+        "walk": None if c.walk is None else _walk_data(c.walk),
+        "growth": None if c.walk is not None or c.path is None else _path_data(c.path),
+        "programs": [
+            {
+                "form": _form_data(problem, p.program.form),
+                "sizes": [list(level) for level in p.program.sizes],
+                "compute_ns": p.compute,
+                "memory_ns": dict(p.memory),
+                "threads_ns": p.parallel,
+                "total_ns": p.total,
+                "lowered": p.lowered,
+            }
+            for p in c.programs
+        ],
+    }
+
+
+def picture(found: Sequence[Construction]) -> str:
+    """The states of the one construction, as an SVG document.
+
+    Raises:
+        OptionError: there are several, or none.
+    """
+    drawn = [c for c in found if c.programs]
+    if len(drawn) != 1:
+        listed = ", ".join(c.kernel for c in drawn) or "none"
+        what = f"a picture shows one kernel, {len(drawn)} were constructed ({listed})"
+        raise OptionError(what, where="--svg", hint="choose one by --kernel NAME or --node NAME")
+    (c,) = drawn
+    best, walk, path = c.programs[0].program, c.walk, c.path
+    title = f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"
+    if walk is not None:
+        return draw(of_walk(walk, best), title)
+    if path is not None:
+        return draw(of_path(path, best), title)
+    raise OptionError("its states are not known", where=f"kernel {c.kernel!r}")
+
+
+def _form_data(problem: Problem, form: Form) -> dict[str, Any]:
+    return {
+        "lane": problem.axes[form.lane].name,
+        "lanes": form.lanes,
+        "order": [problem.axes[k].name for k in form.order],
+        "cut": None if form.chunked is None else problem.axes[form.chunked].name,
+        "packed": [problem.operands[k].buffer for k, _ in form.packed],
+    }
+
+
+def _walk_data(walk: Walk) -> dict[str, Any]:
+    return {
+        "moves": [
+            {
+                "level": m.level,
+                "sizes": [list(level) for level in m.sizes],
+                "action": m.action,
+                "probabilities": dict(m.probabilities),
+                "recorded": m.recorded,
+            }
+            for m in walk.moves
+        ],
+        "final": [list(level) for level in walk.final],
+    }
+
+
+def _path_data(path: Path) -> list[dict[str, Any]]:
+    names = [a.name for a in path.space.problem.axes]
+    return [
+        {
+            "level": LEVELS[g.level],
+            "axis": names[g.axis],
+            "score": g.score,
+            "sizes": [list(level) for level in g.sizes],
+        }
+        for g in path.steps
+    ]

@@ -1,0 +1,62 @@
+"""Copies of operands in the order in which register tiles read them: panels of lanes, or of rows."""
+
+from collections.abc import Mapping
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import Const
+from tilewright.schedule.prefetch import MAX_DISTANCE
+from tilewright.schedule.trace import Schedule
+from tilewright.tile.problem import Operand
+from tilewright.tile.program import REGISTER, TileProgram
+from tilewright.tile.steps import buffer_of, loop_extent, new_blocks
+
+AHEAD = 4096
+"""Bytes between what is asked for and what is read."""
+
+
+def pack(s: Schedule, block: str, program: TileProgram, parallel: bool) -> dict[int, str]:
+    """Lets a block read the operands that the program's form names from copies in panels, and answers with the copies;
+    those of constants are made when the kernel is compiled, others by nests of their own."""
+    copies: dict[int, str] = {}
+    for k, axis in program.form.packed:
+        operand = program.problem.operands[k]
+        dim = operand.dimension(axis)
+        if dim is None:
+            name = program.problem.axes[axis].name
+            raise ScheduleError(f"{operand.buffer!r} can't be packed along {name}", where="tile program")
+        (copy,) = new_blocks(s, "pack", block, operand.buffer, dim, program.sizes[REGISTER][axis])
+        if not operand.constant:
+            _by_threads(s, copy, operand, dim, program.form.lanes, parallel)
+        copies[k] = buffer_of(s, copy)
+    return copies
+
+
+def ask_ahead(s: Schedule, loop: str, program: TileProgram, copies: Mapping[int, str]) -> None:
+    """Prefetches the copies of the operands that the form names in a loop of the reduction around register tiles."""
+    register = program.sizes[REGISTER]
+    for k, axis in program.form.packed:
+        if k in program.form.ahead:
+            operand = program.problem.operands[k]
+            step = register[axis] * operand.bytes
+            for r in program.problem.reduce:
+                step *= register[r] if operand.uses(r) else 1
+            s.do("prefetch", loop, copies[k], min(MAX_DISTANCE, max(1, AHEAD // step)))
+
+
+def _by_threads(s: Schedule, copy: str, operand: Operand, dim: int, lanes: int, parallel: bool) -> None:
+    """The nest that packs an operand: panels in parallel; vectors along what is contiguous in the operand."""
+    loops = list(s.loops(copy))
+    last = len(operand.shape) - 1
+    if dim == last or len(loops) < 3:
+        s.do("vectorize", loops[-1])
+    else:
+        # the loops are over panels, the other dimensions in order, and the inside of a panel
+        along = loops[-2]
+        extent = loop_extent(s, along)
+        if not (isinstance(extent, Const) and extent.value <= lanes):
+            _, along = s.split(along, lanes)
+            loops = list(s.loops(copy))
+        s.do("reorder", (*(x for x in loops if x != along), along))
+        s.do("vectorize", along)
+    if parallel and len(loops) > 1:
+        s.do("parallel", loops[0])

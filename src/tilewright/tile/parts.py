@@ -1,0 +1,73 @@
+"""Nests of one program: that of all whole register tiles, and that of the rows that are left behind them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Const
+from tilewright.expr.prover import non_negative
+from tilewright.schedule.trace import Schedule
+from tilewright.tile.program import L2, REGISTER, TileProgram
+from tilewright.tile.steps import axis_loops, loop_extent, new_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One nest: all whole tiles of the axis with a remainder, or the remainder.
+
+    Attributes:
+        producer: the block that reduces.
+        partial: the one that computes chunks, where the reduction is cut.
+        consumer: the block behind them.
+        sizes: tile sizes per level and axis.
+        copies: of packed operands.
+    """
+
+    producer: str
+    partial: str | None
+    consumer: str
+    sizes: tuple[tuple[int, ...], ...]
+    copies: Mapping[int, str]
+
+
+def parts_of(s: Schedule, main: Part, program: TileProgram) -> tuple[list[Part], dict[int, str]]:
+    """The nest of whole register tiles, and that of the rows that are left where their number does not divide; and the
+    loops around both, over L2 tiles of the other axes, where one L2 tile has all rows."""
+    for axis in program.problem.spatial:
+        rows = main.sizes[REGISTER][axis]
+        if axis == program.form.lane or rows == 1:
+            continue
+        loop = axis_loops(s, main.consumer)[axis]
+        extent = loop_extent(s, loop)
+        left = extent % rows
+        if isinstance(left, Const) and left.value == 0:
+            continue
+        cut = extent // rows * rows
+        if not (non_negative(cut) and non_negative(extent - cut)):
+            continue
+        shared = _shared(s, main, program, axis)
+        own = [x for x in s.loops(main.consumer) if x not in shared.values()]
+        order = (*shared.values(), loop, *(x for x in own if x != loop))
+        if order != s.loops(main.consumer):
+            s.do("reorder", order)
+        (rest,) = new_blocks(s, "peel", loop, cut)
+        clone = s.clone_producer(main.producer, rest)
+        partial = None if main.partial is None else s.clone_producer(main.partial, clone)
+        few = int(left.value) if isinstance(left, Const) else 1
+        sizes = tuple(tuple(few if k == axis else x for k, x in enumerate(level)) for level in main.sizes)
+        return [main, Part(clone, partial, rest, sizes, main.copies)], shared
+    return [main], {}
+
+
+def _shared(s: Schedule, main: Part, program: TileProgram, rows: int) -> dict[int, str]:
+    """Cuts the loops over L2 tiles that whole tiles of rows and the rows that are left have in common, by axis."""
+    problem = program.problem
+    whole, height = problem.axes[rows], main.sizes[REGISTER][rows]
+    if not whole.literal or main.sizes[L2][rows] < whole.extent // height * height:
+        return {}
+    loops = axis_loops(s, main.consumer)
+    found: dict[int, str] = {}
+    for axis in program.form.order:
+        size = main.sizes[L2][axis]
+        if axis != rows and problem.axes[axis].literal and size < problem.axes[axis].extent:
+            found[axis], _ = s.split(loops[axis], size)
+    return found

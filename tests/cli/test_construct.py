@@ -1,0 +1,126 @@
+"""Bad and odd input for the constructing optimizers, from the command line to the answer."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from tests.cli.test_verbs import run
+from tests.driver import models
+
+import tilewright
+from tilewright.errors import MachineError
+from tilewright.machine import Target
+from tilewright.machine import target as targets
+from tilewright.machine.stored import calibration_path
+from tilewright.measure import calibrate
+
+OPTIMIZERS = ["gensor", "roller"]
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def product(path, m, k, n):
+    """A matrix product of two inputs."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")
+    inputs = [models.value("x", [m, k]), models.value("w", [k, n])]
+    onnx.save(models.model([node], inputs, [models.value("y", [m, n])]), path)
+    return path
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("empty", ["m", "k", "n"])
+def test_dimensions_of_size_zero(optimizer, empty, tmp_path, capsys):
+    sizes = {"m": 5, "k": 7, "n": 9} | {empty: 0}
+    shapes = [a for name, size in sizes.items() for a in ("--shape", f"{name}:{size}")]
+    model, out = product(tmp_path / "m.onnx", "m", "k", "n"), tmp_path / "m.tw"
+    code, _, err = run(capsys, "compile", model, "-o", out, "--optimizer", optimizer, *shapes)
+    assert (code, err) == (0, "")
+    code, text, _ = run(capsys, "run", out, "--random", "--outputs", tmp_path / "y.npz", "--json")
+    assert code == 0
+    assert json.loads(text)["outputs"]["y"]["shape"] == [sizes["m"], sizes["n"]]
+    assert not np.load(tmp_path / "y.npz")["y"].any()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_symbol_that_may_be_zero(optimizer, tmp_path, capsys):
+    model, out = product(tmp_path / "m.onnx", "m", "k", 9), tmp_path / "m.tw"
+    ranges = ["--shape", "m:0..64", "--shape", "k:0..64"]
+    assert run(capsys, "compile", model, "-o", out, "--optimizer", optimizer, *ranges)[0] == 0
+    compiled, rng = tilewright.load(out), np.random.default_rng(2)
+    for m, k in ((0, 3), (3, 0), (0, 0), (3, 5), (1, 1), (64, 63)):
+        x, w = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, 9)))
+        np.testing.assert_allclose(compiled(x, w), x @ w, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "rule"])
+@pytest.mark.parametrize(("size", "bits"), [(1 << 24, 50), (1 << 40, 82), ((1 << 63) - 1, 127)])
+def test_sizes_that_no_memory_has(optimizer, size, bits, tmp_path, capsys):
+    model, out = product(tmp_path / "m.onnx", size, size, size), tmp_path / "m.tw"
+    code, _, err = run(capsys, "compile", model, "-o", out, "--optimizer", optimizer)
+    assert code == 1
+    expected = f"float32 [{size}, {size}] with at least 2^{bits}; no machine can hold it"
+    assert f"[shape] value 'x': expected at most 2^47 bytes, got {expected}" in err
+    assert not out.exists()
+
+
+def test_sizes_that_this_machine_has_not(tmp_path, capsys):
+    model, out = product(tmp_path / "m.onnx", "m", 1 << 20, 16), tmp_path / "m.tw"
+    assert run(capsys, "compile", model, "-o", out, "--optimizer", "gensor")[0] == 0
+    code, _, err = run(capsys, "run", out, "--random", "--size", "m=4194304")
+    assert code == 1
+    assert "[option] input 'x': there is no memory for random values of shape [4194304, 1048576]" in err
+
+
+def test_a_target_whose_features_the_host_lacks(tmp_path, capsys, monkeypatch):
+    model, out = product(tmp_path / "m.onnx", 8, 16, 32), tmp_path / "m.tw"
+    few = frozenset(Target.parse("x86-64-v2").required)
+    monkeypatch.setattr(targets, "host_features", lambda: few)
+    monkeypatch.setattr(targets, "host_arch", lambda: "x86_64")
+    targets._host_target.cache_clear()
+    try:
+        code, text, err = run(capsys, "compile", model, "-o", out, "--optimizer", "gensor", "--target", "x86-64-v4")
+        assert (code, err) == (0, "")
+        assert "machine x86-64-v4 (generic, sha256 " in text
+        code, _, err = run(capsys, "run", out, "--random")
+        assert code == 1
+        assert f"[target] file '{out}': this machine lacks the CPU features " in err
+        assert "avx512f" in err
+        assert "compile with --target x86-64-v2 or for the machine it runs on" in err
+        with pytest.raises(tilewright.TargetError, match=r"lacks the CPU features .*avx512f"):
+            tilewright.load(out)
+    finally:
+        targets._host_target.cache_clear()
+
+
+def test_a_calibration_on_a_busy_machine_is_not_stored(capsys, monkeypatch):
+    def measured(threads, report):
+        report("peak of fused multiply-adds")
+        start = {"all": 0.0, "own": 0.0, "wall": 0.0, "cpus": 2.0}
+        calibrate.check_quiet(start, {"all": 12.0, "own": 2.0, "wall": 10.0, "cpus": 2.0}, [100.0] * 8)
+        raise AssertionError("a busy machine was believed")
+
+    monkeypatch.setattr(calibrate, "calibrate", measured)
+    code, _, err = run(capsys, "doctor", "--calibrate")
+    assert code == 1
+    assert "[machine] calibration: other programs used 50% of the processors" in err
+    assert "stop other programs and calibrate again; nothing was stored" in err
+    assert not calibration_path().exists()
+
+
+def test_a_damaged_calibration_stops_construction_and_not_the_rule(tmp_path, capsys):
+    model, out = product(tmp_path / "m.onnx", 8, 16, 32), tmp_path / "m.tw"
+    calibration_path().parent.mkdir(parents=True)
+    calibration_path().write_text("{")
+    code, _, err = run(capsys, "compile", model, "-o", out, "--optimizer", "gensor")
+    assert code == 1
+    assert f"[machine] calibration '{calibration_path()}': is not JSON" in err
+    assert "run `tilewright doctor --calibrate` again, or remove the file" in err
+    assert run(capsys, "compile", model, "-o", out)[0] == 0
+    with pytest.raises(MachineError, match="is not JSON"):
+        tilewright.compile(model, optimizer="roller")
+    assert f"description [machine] calibration '{calibration_path()}'" in run(capsys, "doctor")[1]

@@ -1,0 +1,182 @@
+"""Machines on the command line: reproducible builds, what artifacts say about them, wrong descriptions."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from tests.cli.test_verbs import run
+from tests.driver import models
+
+import tilewright
+from tilewright.machine import Target
+from tilewright.machine.choice import choose_machine
+from tilewright.machine.model import to_json
+from tilewright.machine.shipped import described_host
+from tilewright.machine.stored import store
+from tilewright.runtime import load_artifact
+from tilewright.runtime.manifest import BuildSpec, MachineSpec
+
+V3 = ["--target", "x86-64-v3", "--optimizer", "gensor"]
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    onnx.save(models.mlp(), tmp_path / "mlp.onnx")
+    return tmp_path / "mlp.onnx"
+
+
+def test_equal_machines_give_equal_bytes_in_any_process(model, tmp_path):
+    """Whatever was measured on the host: here two hosts are two cache folders."""
+    found = []
+    for seed, ghz in (("1", 1.0), ("77", 9.0)):
+        out, cache = tmp_path / f"{seed}.tw", tmp_path / f"cache{seed}"
+        mine = replace(described_host(), name="mine", ghz=ghz)
+        environment = os.environ | {"PYTHONHASHSEED": seed, "TILEWRIGHT_CACHE_DIR": str(cache)}
+        script = "import sys; from tilewright.machine.model import parse; from tilewright.machine.stored import store;"
+        subprocess.run(
+            [sys.executable, "-c", f"{script} store(parse(sys.argv[1], 'test'))", to_json(mine)],
+            env=environment, check=True,
+        )  # fmt: skip
+        command = [sys.executable, "-m", "tilewright", "compile", str(model), "-q", "-o", str(out), *V3]
+        subprocess.run([*command, "--machine", "haswell"], env=environment, check=True)
+        found.append(out.read_bytes())
+    assert found[0] == found[1]
+
+
+def test_artifacts_say_how_they_were_made(model, tmp_path, capsys):
+    artifact = tmp_path / "m.tw"
+    code, out, _ = run(capsys, "compile", model, "-o", artifact, *V3, "--machine", "zen5")
+    digest = choose_machine("zen5", Target.parse("x86-64-v3")).sha256
+    line = f"optimizer gensor (seed 0), machine zen5 (shipped, sha256 {digest[:16]})"
+    assert code == 0
+    assert out.splitlines()[1] == line
+    expected = BuildSpec(tilewright.__version__, "gensor", 0, MachineSpec("zen5", "shipped", digest))
+    assert load_artifact(artifact).manifest.build == expected
+    assert f"build    tilewright {tilewright.__version__}, {line}" in run(capsys, "inspect", artifact)[1]
+    data = json.loads(run(capsys, "inspect", artifact, "--json")[1])
+    assert data["build"]["machine"] == {"name": "zen5", "origin": "shipped", "sha256": digest}
+
+
+def test_a_calibration_is_recorded(model, tmp_path, capsys):
+    mine = replace(described_host(), name="mine")
+    store(mine)
+    data = json.loads(run(capsys, "compile", model, "-o", tmp_path / "m.tw", "--optimizer", "roller", "--json")[1])
+    assert data["build"] == {
+        "version": tilewright.__version__, "optimizer": "roller", "seed": None,
+        "machine": {"name": "mine", "origin": "stored", "sha256": choose_machine(mine, Target.host()).sha256},
+    }  # fmt: skip
+    assert f"description mine (stored, sha256 {data['build']['machine']['sha256'][:16]})" in run(capsys, "doctor")[1]
+
+
+def test_the_default_rule_depends_on_no_machine(model, tmp_path):
+    plain = tilewright.compile(model)
+    assert plain.manifest.build == BuildSpec(tilewright.__version__, "rule")
+    store(replace(described_host(), ghz=9.0))
+    tilewright.compile(model).save(tmp_path / "b.tw")
+    plain.save(tmp_path / "a.tw")
+    assert (tmp_path / "a.tw").read_bytes() == (tmp_path / "b.tw").read_bytes()
+
+
+def test_a_saved_description_rebuilds_what_the_calibration_built(model, tmp_path, capsys):
+    store(replace(described_host(), name="mine", sync_us=123.0))
+    here, there = tilewright.compile(model, optimizer="gensor"), tmp_path / "machine.json"
+    assert run(capsys, "doctor", "--machine", "--save", there)[0] == 0
+    again = tilewright.compile(model, optimizer="gensor", machine=there)
+    first, second = here.manifest.build, again.manifest.build
+    assert (first.machine.origin, second.machine.origin) == ("stored", "file")
+    assert first.machine.sha256 == second.machine.sha256
+    assert here.artifact.code == again.artifact.code
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "bench", "verify", "inspect"])
+def test_every_verb_that_compiles_refuses_a_wrong_machine(verb, model, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    data = json.loads(to_json(described_host()))
+    data["cores"], data["levels"][0]["core_gbs"] = 0, -1
+    path.write_text(json.dumps(data))
+    code, _, err = run(capsys, verb, model, "--optimizer", "gensor", "--machine", path)
+    assert code == 1
+    assert f"tilewright {verb}: [machine] machine file '{path}': 2 problems" in err
+    assert "field 'levels[0].core_gbs': must be more than 0, got -1.0" in err
+    assert "field 'cores': must be more than 0, got 0" in err
+    assert not (tmp_path / "mlp.tw").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--machine", "zen5"], "[option] machine: the optimizer 'rule' reads no description of a machine"),
+        (["--optimizer", "gensor", "--machine", "z80"], "[machine] machine: there is no machine 'z80'; use one of"),
+        (["--optimizer", "gensor", "--machine", "no.json"], "[machine] machine file 'no.json': cannot be read"),
+        ([*V3, "--machine", "h200"], "[machine] machine 'h200': it is of architecture nvptx64"),
+    ],
+)
+def test_machines_that_do_not_fit(options, message, model, tmp_path, capsys):
+    code, _, err = run(capsys, "compile", model, "-o", tmp_path / "m.tw", *options)
+    assert code == 1
+    assert message in err
+
+
+def test_a_machine_for_a_compiled_model(model, tmp_path, capsys):
+    tilewright.compile(model).save(tmp_path / "m.tw")
+    code, _, err = run(capsys, "run", tmp_path / "m.tw", "--random", "--machine", "zen5")
+    assert code == 1
+    assert "--machine has no effect on a model that is compiled already" in err
+
+
+def test_artifacts_of_older_versions_do_not_say_how_they_were_made(model, tmp_path):
+    from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
+
+    manifest = tilewright.compile(model).manifest
+    data = json.loads(dump(manifest_to_json(manifest)))
+    assert manifest_from_json(data, "here") == manifest
+    del data["build"]
+    assert manifest_from_json(data, "here").build is None
+    data["build"] = {"version": "1", "optimizer": "gensor", "seed": "one", "machine": None}
+    with pytest.raises(tilewright.ArtifactError, match="manifest field 'seed': expected an integer"):
+        manifest_from_json(data, "here")
+
+
+def test_inspect_construction(model, tmp_path, capsys):
+    picture = tmp_path / "walk.svg"
+    options = ["--construction", *V3, "--machine", "zen3"]
+    code, out, _ = run(capsys, "inspect", model, *options)
+    assert code == 0
+    assert out.startswith("k0_")
+    assert " by gensor for zen3: " in out
+    names = [line.split()[0] for line in out.splitlines() if " by gensor for " in line]
+    code, out, _ = run(capsys, "inspect", model, *options, "--kernel", names[0], "--svg", picture, "--json")
+    assert code == 0
+    (found,) = json.loads(out)["construction"]
+    assert (found["kernel"], found["machine"], found["constructed"]) == (names[0], "zen3", True)
+    assert picture.read_text().startswith("<svg")
+    node = found["nodes"][0].split(" (")[0]
+    code, out, _ = run(capsys, "inspect", model, *options, "--node", node, "--json")
+    assert names[0] in [c["kernel"] for c in json.loads(out)["construction"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--construction"], "[option] construction: the optimizer 'rule' chooses by rule"),
+        (["--construction", *V3, "--node", "x"], "[option] --node: no kernel computes a node 'x'"),
+        (["--construction", *V3, "--svg", "a.svg"], "[option] --svg: a picture shows one kernel, "),
+        (["--construction", *V3, "--kernel", "x"], "[option] --kernel: there is no function 'x'"),
+        (["--svg", "a.svg"], "[option] --svg: it belongs to --construction"),
+        (["--node", "a"], "[option] --node: it belongs to --construction"),
+    ],
+)
+def test_constructions_that_do_not_exist(options, message, model, capsys):
+    code, _, err = run(capsys, "inspect", model, *options)
+    assert code == 1
+    assert message in err

@@ -1,0 +1,135 @@
+"""Fast convolutions through the pipeline: options, decisions, native code."""
+
+from dataclasses import replace
+
+import pytest
+from onnx import helper
+from tests.driver.models import array, model, value
+
+import tilewright
+import tilewright.driver.compile as pipeline
+from tilewright.driver.compile import make_compilation
+from tilewright.driver.convolutions import with_fast_convolutions
+from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.verification import relative_error
+from tilewright.errors import OptionError
+from tilewright.expr.computation import Computation
+from tilewright.graph.winograd.rewrite import with_winograd
+from tilewright.layout.plan import Choice
+from tilewright.layout.primitives import Reorder
+from tilewright.machine.shipped import machine_named
+
+TARGET = "x86-64-v4"
+MACHINE = replace(machine_named("x86-64-v4"), cores=2)
+"""With few cores multiplications count; with many, the transforms' memory does."""
+
+
+def network(channels, size, shape=None):
+    """A convolution with bias, activation and a residual sum."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["t"], ["r"], name="relu"),
+        helper.make_node("Add", ["r", "x"], ["y"], name="sum"),
+    ]
+    constants = {"w": array(1, channels, channels, 3, 3, scale=(9 * channels) ** -0.5), "b": array(2, channels)}
+    sizes = shape or [1, channels, size, size]
+    return model(nodes, [value("x", sizes)], [value("y", sizes)], constants)
+
+
+def tiles_in(made):
+    """The tile sizes of fast convolutions in a compilation, read off the stages that reduce."""
+    found = [s for s in made.program.steps if isinstance(s, Computation) and s.is_reduction]
+    return [int(s.output.shape[0].value) - 2 for s in found if s.output.rank == 6]
+
+
+def compilation(source, **options):
+    return make_compilation(source, target=TARGET, optimizer="roller", machine=MACHINE, **options)
+
+
+def test_the_cost_model_takes_it_where_it_pays():
+    assert tiles_in(compilation(network(128, 28))) == [2]
+    assert tiles_in(compilation(network(128, 28), winograd="fast")) == [4]
+
+
+def test_the_cost_model_leaves_it_where_it_does_not():
+    assert tiles_in(compilation(network(8, 8))) == []  # the transforms cost more than the sum
+    assert tiles_in(compilation(network(512, 7))) == []  # reading more weights does
+
+
+@pytest.mark.parametrize("options", [{"exact": True}, {"layouts": {"conv": Choice(output=(Reorder((0, 2, 3, 1)),))}}])
+def test_it_can_be_excluded(options):
+    assert tiles_in(compilation(network(128, 28), **options)) == []
+
+
+def test_exact_artifacts_are_those_without_the_pass(monkeypatch):
+    exact = compilation(network(64, 28), exact=True)
+    monkeypatch.setattr(pipeline, "with_fast_convolutions", lambda program, *_: program)
+    plain = compilation(network(64, 28))
+    assert exact.llvm() == plain.llvm()
+    assert exact.manifest == plain.manifest
+    assert exact.weights.keys() == plain.weights.keys()
+
+
+def test_a_rule_without_a_machine_has_nothing_to_decide_by():
+    assert tiles_in(make_compilation(network(128, 28), target=TARGET, optimizer="rule")) == []
+    with pytest.raises(OptionError, match="the optimizer 'rule' reads no description of a machine to estimate by"):
+        make_compilation(network(128, 28), optimizer="rule", winograd="fast")
+
+
+def test_the_same_model_gives_the_same_bytes():
+    first, second = (compilation(network(64, 28), winograd="fast") for _ in range(2))
+    assert tiles_in(first) == [4]
+    assert first.artifact().code == second.artifact().code
+    assert first.manifest == second.manifest
+    assert [a.tobytes() for a in first.weights.values()] == [a.tobytes() for a in second.weights.values()]
+
+
+def test_wrong_options():
+    source = network(8, 8)
+    with pytest.raises(OptionError, match=r"there is no 'quick'(.|\n)*use safe or fast"):
+        make_compilation(source, winograd="quick")
+    with pytest.raises(OptionError, match="exact allows no fast convolutions, so 'fast' would have no effect"):
+        make_compilation(source, exact=True, winograd="fast")
+    with pytest.raises(OptionError, match="expected True or False, got 'yes'"):
+        make_compilation(source, exact="yes")
+
+
+@pytest.mark.parametrize(("optimizer", "tile", "limit"), [("rule", 4, 6e-6), ("gensor", 2, 1e-6)])
+def test_native_code_on_every_size(monkeypatch, optimizer, tile, limit):
+    def always(program, *_):
+        made = with_winograd(program, (tile,), lambda direct, ways: ways[0])
+        assert made is not program
+        return made
+
+    monkeypatch.setattr(pipeline, "with_fast_convolutions", always)
+    source = network(19, 0, ["n", 19, "h", "w"])
+    made = make_compilation(source, {"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
+    executable = tilewright.Executable(made.artifact(), 2)
+    for n, h, w in ((1, 1, 1), (2, 7, 5), (3, 16, 16), (1, 33, 13)):
+        x = array(h, n, 19, h, w)
+        (exact,) = evaluate_program(made.lowered, {"x": x}).values()
+        assert relative_error(executable(x), exact) < limit
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_native_code_of_the_default_passes_the_bar_of_the_zoo(batch):
+    source = network(64, 28, [batch, 64, 28, 28])
+    made, exact = (make_compilation(source, optimizer="roller", machine=MACHINE, exact=e) for e in (False, True))
+    if tilewright.Target.host().name != TARGET and not tiles_in(made):
+        pytest.skip("this machine's estimate is against it")
+    x = array(4, batch, 64, 28, 28)
+    (reference,) = evaluate_program(made.lowered, {"x": x}).values()
+    fast, direct = (relative_error(tilewright.Executable(m.artifact())(x), reference) for m in (made, exact))
+    assert fast <= max(2.5 * direct, 1e-6)
+
+
+def test_probes_and_the_reference_know_the_results():
+    made = compilation(network(128, 28), probes=True)
+    assert tiles_in(made) == [2]
+    assert "y" in dict(made.program.outputs)
+
+
+def test_the_pass_is_off_where_errors_may_not_grow():
+    made = compilation(network(128, 28), exact=True)
+    assert with_fast_convolutions(made.lowered, 0.0, made.build, made.target) is made.lowered
+    assert with_fast_convolutions(made.lowered, 8.0, made.build, made.target) is not made.lowered

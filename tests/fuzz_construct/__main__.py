@@ -1,0 +1,38 @@
+"""`python -m tests.fuzz_construct`: a campaign of random operators, or one of its failing cases again."""
+
+import sys
+from pathlib import Path
+
+from onnx import printer
+from tests.fuzz.__main__ import Kind, main
+from tests.fuzz.campaign import Worker
+from tests.fuzz.case import Case
+from tests.fuzz_construct.check import made_of
+
+from tilewright.driver.compile import make_compilation
+from tilewright.loops.printer import show
+from tilewright.schedule.trace import to_python
+
+
+def describe(case: Case) -> None:
+    """Prints the choices, the model, and what the driver's optimizer makes of its kernels."""
+    made, way = made_of(case)
+    print(case.kind, dict(case.record))
+    print(printer.to_text(made.model))
+    print(way)
+    for kernel in make_compilation(made.model, target=way.target, optimizer=way.optimizer).kernels:
+        print(show(kernel.origin))
+        print(to_python(kernel.trace))
+
+
+def worker() -> Worker:
+    """A process that checks operators."""
+    return Worker((sys.executable, "-m", "tests.fuzz_construct.worker"))
+
+
+OPERATORS = Kind(
+    "tests.fuzz_construct", Path("build/fuzz_construct"), describe, worker, ("operator", "constructed", "left to rule")
+)
+
+if __name__ == "__main__":
+    sys.exit(main(OPERATORS))

@@ -1,0 +1,97 @@
+"""A sample of random operators, the same in every run; and that a wrong one would be noticed, replayed and shrunk."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fuzz.__main__ import again
+from tests.fuzz.campaign import Outcome, smallest
+from tests.fuzz.case import Case
+from tests.fuzz.check import WrongError
+from tests.fuzz_construct import check as checking
+from tests.fuzz_construct.__main__ import OPERATORS
+from tests.fuzz_construct.check import check, random_case, understood
+from tests.fuzz_construct.operators import KINDS
+from tests.fuzz_construct.worker import work
+
+from tilewright.driver.offline import Split, split_offline
+from tilewright.expr.nodes import const
+from tilewright.loops.ir import Block
+from tilewright.schedule.tree import map_blocks
+
+SEED, CHUNKS, EACH = 20, 8, 5
+
+PLAIN = {"whole": True, "dtype": "float32", "optimizer": "gensor", "target": "x86-64", "by kernel": True, "walks": 1,
+         "m": 6, "n": 19, "k": 4, "A constant": False, "B constant": True}  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_constructed_operators_compute_what_they_mean(chunk: int) -> None:
+    for index in range(chunk * EACH, (chunk + 1) * EACH):
+        check(random_case(SEED, index))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_simplest_operator_of_every_kind(kind: str) -> None:
+    check(understood(Case(kind, {})))
+
+
+def test_equal_numbers_draw_equal_cases_that_travel_as_json() -> None:
+    for index in range(30):
+        case = random_case(3, index)
+        assert random_case(3, index) == case
+        assert understood(Case.from_json(json.loads(json.dumps(case.to_json())))) == case
+
+
+def test_choices_out_of_range_are_understood_and_unknown_ones_left_out() -> None:
+    case = understood(Case("gemm", {**PLAIN, "m": 5000, "k": -1, "nonsense": 3}))
+    assert case.record["m"] == 130
+    assert case.record["k"] == 1
+    assert "nonsense" not in case.record
+
+
+def one_too_many(func: Any, constants: frozenset[str]) -> Split:
+    """A kernel whose results are one too large."""
+    split = split_offline(func, constants)
+    out = func.params[-1]
+
+    def wrong(b: Block) -> Block:
+        return replace(b, body=replace(b.body, value=b.body.value + const(1, out.dtype))) if b.body.buffer == out else b
+
+    return replace(split, func=split.func.with_body(map_blocks(split.func.body, wrong)))
+
+
+def test_a_wrong_kernel_is_noticed_and_the_case_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "split_offline", one_too_many)
+    with pytest.raises(WrongError, match=r"kernel x86-64: .* expected .*; 114 of 114 wrong"):
+        check(Case("gemm", PLAIN))
+
+    def ask(job: dict[str, Any]) -> Outcome:
+        sent: list[dict[str, Any]] = []
+        found = work(job, sent.append)["failure"]
+        return Outcome(sent[-1]["case"], tuple(found) if found else None)
+
+    small, failure = smallest(Case("gemm", PLAIN).to_json(), ("kernel x86-64", ""), ask)
+    assert [small["record"][n] for n in ("m", "n", "k")] == [1, 1, 1]
+    assert failure[0] == "kernel x86-64"
+
+
+def test_a_result_that_is_no_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"t0": np.full((6, 19), np.nan, np.float32)}
+
+    monkeypatch.setattr(checking.Executable, "run", nothing)
+    with pytest.raises(WrongError, match=r"driver x86-64: .*114 of 114 wrong"):
+        check(Case("gemm", {**PLAIN, "by kernel": False}))
+
+
+def test_a_file_is_replayed_in_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "case.json"
+    file.write_text(json.dumps({"case": Case("gemm", PLAIN).to_json()}))
+    assert again(file, smaller=False, kind=OPERATORS) == 0
+    shown = capsys.readouterr().out
+    assert "Gemm" in shown
+    assert "passed" in shown

@@ -1,0 +1,244 @@
+"""Minimal filtering: the transforms over the rationals, and programs against direct convolution."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from tests.driver.models import array, model, value
+from tests.graph.running import program_of, run_program
+
+from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.verification import relative_error
+from tilewright.expr.computation import Computation, View
+from tilewright.graph.partition import partition
+from tilewright.graph.program import Program
+from tilewright.graph.winograd.rewrite import with_winograd
+from tilewright.graph.winograd.transforms import POINTS, toom_cook
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+fractions = st.fractions(-9, 9, max_denominator=9)
+
+
+def product(matrix, vector):
+    return [sum((a * x for a, x in zip(row, vector, strict=True)), Fraction(0)) for row in matrix]
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.data())
+def test_transforms_are_exact_over_the_rationals(m, r, data):
+    points = tuple(data.draw(st.lists(fractions, min_size=m + r - 2, max_size=m + r - 2, unique=True)))
+    x = data.draw(st.lists(fractions, min_size=m + r - 1, max_size=m + r - 1))
+    g = data.draw(st.lists(fractions, min_size=r, max_size=r))
+    direct = [sum((x[i + j] * g[j] for j in range(r)), Fraction(0)) for i in range(m)]
+    for chosen in (points, None) if m + r - 2 <= len(POINTS) else (points,):
+        f = toom_cook(m, r, chosen)
+        products = [a * b for a, b in zip(product(f.weights, g), product(f.data, x), strict=True)]
+        assert product(f.results, products) == direct
+        assert f.products == m + r - 1
+
+
+def test_the_points_are_exact_in_binary():
+    for m in (2, 3, 4, 6):
+        f = toom_cook(m, 3)
+        for x in (x for rows in (f.data, f.results) for row in rows for x in row):
+            assert Fraction(float(np.float32(float(x)))) == x
+
+
+def test_errors_grow_with_tiles():
+    assert toom_cook(2, 3).amplification == pytest.approx(8 / 3)
+    assert toom_cook(4, 3).amplification == pytest.approx(148 / 15)
+    assert toom_cook(6, 3).amplification > 2 * toom_cook(4, 3).amplification
+
+
+def test_wrong_points_are_refused():
+    with pytest.raises(ValueError, match=r"F\(2, 3\) needs 3 distinct points, got 2"):
+        toom_cook(2, 3, (Fraction(0), Fraction(1), Fraction(1)))
+    with pytest.raises(ValueError, match=r"F\(4, 3\) needs 5 distinct points, got 3"):
+        toom_cook(4, 3, (Fraction(0), Fraction(1), Fraction(2)))
+    with pytest.raises(ValueError, match="at least 1 output and 1 tap, got 0 and 3"):
+        toom_cook(0, 3)
+
+
+# programs
+
+
+def always(direct, ways):
+    return ways[0]
+
+
+def fast_program(program: Program, tile: int) -> Program:
+    made = with_winograd(program, (tile,), always)
+    assert made is not program
+    return made
+
+
+def convolution(x, w, *, tail=(), constants=None, inputs=(), **attributes):
+    """x -> Conv -> t, and further nodes; the last one's output is the model's."""
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv", **attributes), *tail]
+    known = {"w": w, "b": array(3, w.shape[0]), **(constants or {})}
+    outputs = [value(nodes[-1].output[0], [f"d{k}" for k in range(len(x))])]
+    return model(nodes, [value("x", list(x)), *inputs], outputs, known)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tile=st.sampled_from((1, 2, 3, 4)),
+    batch=st.integers(1, 3),
+    channels=st.integers(2, 5),
+    outputs=st.integers(1, 5),
+    size=st.tuples(st.integers(3, 12), st.integers(3, 12)),
+    pads=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+    taps=st.tuples(st.integers(2, 3), st.integers(2, 3)),
+    seed=st.integers(0, 99),
+)
+def test_any_shape_is_within_the_bound_of_the_direct_sum(tile, batch, channels, outputs, size, pads, taps, seed):
+    w = array(seed, outputs, channels, *taps)
+    x = array(seed + 1, batch, channels, *size)
+    direct = program_of(convolution(x.shape, w, pads=pads))
+    made = fast_program(direct, tile)
+    (exact,) = evaluate_program(direct, {"x": x}).values()
+    (found,) = run_program(made, {"x": x})
+    assert found.shape == exact.shape
+    worst = toom_cook(tile, taps[0]).amplification * toom_cook(tile, taps[1]).amplification
+    terms = channels * taps[0] * taps[1]
+    scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(found).max())
+    assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
+
+
+def test_whole_numbers_come_out_exact():
+    rng = np.random.default_rng(5)
+    w = (rng.integers(-3, 4, (6, 4, 3, 3)) * 4).astype(np.float32)
+    x = rng.integers(-5, 6, (2, 4, 9, 7)).astype(np.float32)
+    direct = program_of(convolution(x.shape, w, pads=[1, 0, 2, 1], constants={"b": np.zeros(6, np.float32)}))
+    for a, b in zip(run_program(fast_program(direct, 2), {"x": x}), run_program(direct, {"x": x}), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("tile", "limit"), [(2, 4e-7), (4, 4e-6)])
+def test_dynamic_sizes(tile, limit):
+    w = array(1, 5, 3, 3, 3, scale=0.3)
+    source = convolution(("n", 3, "h", "w"), w, pads=[1, 1, 1, 1])
+    direct = program_of(source, {"n": "1..4", "h": "1..40", "w": "1..40"})
+    made = fast_program(direct, tile)
+    for n, h, width in ((1, 1, 1), (2, 5, 7), (3, 8, 8), (1, 13, 2)):
+        x = array(n + h, n, 3, h, width)
+        (found,) = run_program(made, {"x": x})
+        (exact,) = evaluate_program(direct, {"x": x}).values()
+        assert relative_error(found, exact) < limit
+
+
+@pytest.mark.parametrize(
+    ("spatial", "taps"), [((11,), (3,)), ((5, 6, 7), (3, 3, 3)), ((9, 8), (3, 1)), ((9, 8), (1, 3))]
+)
+def test_other_numbers_of_dimensions(spatial, taps):
+    w = array(1, 4, 3, *taps, scale=0.3)
+    direct = program_of(convolution((2, 3, *spatial), w, pads=[t // 2 for t in taps] * 2))
+    x = array(2, 2, 3, *spatial)
+    (found,) = run_program(fast_program(direct, 2), {"x": x})
+    (exact,) = evaluate_program(direct, {"x": x}).values()
+    assert relative_error(found, exact) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("w", "attributes"),
+    [
+        ((4, 4, 3, 3), {"strides": [2, 2]}),
+        ((4, 4, 3, 3), {"strides": [1, 2]}),
+        ((4, 4, 3, 3), {"dilations": [2, 2]}),
+        ((4, 2, 3, 3), {"group": 2}),
+        ((4, 1, 3, 3), {"group": 4}),
+        ((4, 4, 1, 1), {}),
+    ],
+)
+def test_other_convolutions_stay(w, attributes):
+    program = program_of(convolution((1, 4, 9, 9), array(1, *w), **attributes))
+    assert with_winograd(program, (2,), always) is program
+
+
+def test_filters_that_are_not_constant_stay_and_so_do_other_types():
+    nodes = [helper.make_node("Conv", ["x", "w"], ["t"], name="conv")]
+    given = model(nodes, [value("x", [1, 4, 9, 9]), value("w", [4, 4, 3, 3])], [value("t", [1, 4, 7, 7])])
+    program = program_of(given)
+    assert with_winograd(program, (2,), always) is program
+    double = TensorProto.DOUBLE
+    wide = model(
+        nodes, [value("x", [1, 4, 9, 9], double)], [value("t", [1, 4, 7, 7], double)],
+        {"w": array(1, 4, 4, 3, 3).astype(np.float64)},
+    )  # fmt: skip
+    program = program_of(wide)
+    assert with_winograd(program, (2,), always) is program
+
+
+def test_a_decision_against_it_changes_nothing():
+    program = program_of(convolution((1, 4, 9, 9), array(1, 4, 4, 3, 3), pads=[1, 1, 1, 1]))
+    asked = []
+
+    def never(direct, ways):
+        asked.append((len(direct), [w.filters[0].outputs for w in ways]))
+
+    assert with_winograd(program, (2, 4), never) is program
+    assert asked == [(2, [2, 4])]  # the copy that pads goes with the direct sum
+
+
+@pytest.mark.parametrize(
+    ("taps", "limit", "wanted"),
+    [
+        ((3, 3), 8.0, [2]), ((3, 3), 100.0, [2, 4]), ((3,), 8.0, [2]), ((3, 3, 3), 8.0, []), ((3, 3, 3), 100.0, [2]),
+        ((5, 5), 8.0, []), ((3, 1), 8.0, [2]), ((2, 2), 8.0, [2]), ((9, 9), float("inf"), [2]),
+        ((12, 12), float("inf"), []),
+    ],
+)  # fmt: skip
+def test_only_ways_within_the_limit_are_offered(taps, limit, wanted):
+    """A filter too long for the points is never offered, even without a limit."""
+    shape = (1, 4, *(14 for _ in taps))
+    program = program_of(convolution(shape, array(1, 3, 4, *taps)))
+    offered = []
+
+    def never(direct, ways):
+        offered.extend(w.filters[0].outputs for w in ways)
+
+    assert with_winograd(program, (2, 4), never, limit) is program
+    assert offered == wanted
+
+
+def residual(shape):
+    tail = [
+        helper.make_node("Relu", ["t"], ["r"], name="relu"),
+        helper.make_node("Add", ["r", "s"], ["y"], name="sum"),
+    ]
+    return convolution((2, 4, 9, 8), array(1, 4, 4, 3, 3), tail=tail, inputs=[value("s", shape)], pads=[1, 1, 1, 1])
+
+
+def test_what_follows_is_fused_into_the_last_stage():
+    direct = program_of(residual([2, 4, 9, 8]))
+    made = fast_program(direct, 2)
+    kernels = [u for u in partition(made).units if not isinstance(u, View)]
+    assert len(kernels) == 5  # source, data, product, tiles, results with bias, activation and sum
+    assert [s.is_reduction for k in kernels for s in k.stages] == [False, False, True, False, False]
+    assert kernels[-1].arguments[-1] == made.outputs[0][1]
+    feeds = {"x": array(5, 2, 4, 9, 8), "s": array(6, 2, 4, 9, 8)}
+    for got, wanted in zip(run_program(made, feeds), run_program(direct, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-5)
+
+
+def test_a_padded_input_that_others_read_too_stays():
+    nodes = [
+        helper.make_node("Pad", ["x", "p"], ["padded"], name="pad"),
+        helper.make_node("Conv", ["padded", "w"], ["a"], name="conv1"),
+        helper.make_node("Conv", ["padded", "v"], ["b"], name="conv2"),
+        helper.make_node("Add", ["a", "b"], ["y"], name="sum"),
+    ]
+    constants = {"p": np.array([0, 0, 1, 2, 0, 0, 2, 1]), "w": array(1, 3, 4, 3, 3), "v": array(2, 3, 4, 3, 3)}
+    direct = program_of(model(nodes, [value("x", [1, 4, 7, 6])], [value("y", [1, 3, 8, 7])], constants))
+    made = fast_program(direct, 2)
+    assert sum(isinstance(s, Computation) and s.is_reduction for s in made.steps) == 2
+    x = array(3, 1, 4, 7, 6)
+    (found,), (plain,) = run_program(made, {"x": x}), run_program(direct, {"x": x})
+    np.testing.assert_allclose(found, plain, atol=5e-5)
+    written = [s.output.name for s in made.steps if isinstance(s, Computation)]
+    assert len(set(written)) == len(written)
+    names = {b.name for s in made.steps for b in s.inputs}
+    assert made.constants.keys() <= names  # the filters in their first form are gone

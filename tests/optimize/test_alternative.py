@@ -1,0 +1,88 @@
+"""The decision between ways to compute the same, by times that tests make up and by the cost model's."""
+
+from dataclasses import replace
+
+import pytest
+from tests.driver.models import array
+from tests.graph.running import program_of
+from tests.graph.test_winograd import convolution
+
+from tilewright.graph.winograd.rewrite import with_winograd
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.alternative import GAIN, cheaper, moving, stage_times
+
+MACHINE = replace(machine_named("x86-64-v4"), cores=2)
+
+
+def decided(times, tiles=(2, 4)):
+    """The tile that is chosen where sums of products take what `times` says, by tile (0: direct), the rest nothing."""
+    program = program_of(convolution((1, 4, 8, 8), array(1, 4, 4, 3, 3), pads=[1, 1, 1, 1]))
+    chosen = []
+
+    def time_of(stage, constants):
+        if not stage.is_reduction:
+            return 0.0
+        assert any(b.name in constants for b in stage.inputs)
+        return times[0 if stage.output.rank == 4 else int(stage.output.shape[0].value) - 2]
+
+    decide = cheaper(frozenset(program.constants), time_of)
+
+    def spy(direct, ways):
+        found = decide(direct, ways)
+        chosen.append(None if found is None else found.filters[0].outputs)
+        return found
+
+    with_winograd(program, tiles, spy)
+    return chosen[0]
+
+
+def test_the_fastest_way_is_chosen():
+    assert decided({0: 100.0, 2: 50.0, 4: 30.0}) == 4
+    assert decided({0: 100.0, 2: 50.0, 4: 80.0}) == 2
+
+
+def test_the_direct_way_stays_unless_another_is_clearly_faster():
+    assert decided({0: 100.0, 2: 101.0, 4: 200.0}) is None
+    assert decided({0: 100.0, 2: 100.0 * GAIN, 4: 200.0}) is None
+    assert decided({0: 100.0, 2: 99.0 * GAIN, 4: 200.0}) == 2
+
+
+def test_what_nobody_can_estimate_is_not_chosen():
+    assert decided({0: 100.0, 2: None, 4: None}) is None
+    assert decided({0: None, 2: 1.0, 4: 1.0}) is None
+    assert decided({0: 100.0, 2: None, 4: 10.0}) == 4
+
+
+def test_estimates_grow_with_what_is_moved_and_computed():
+    times = stage_times(Target.parse("x86-64-v4"), MACHINE)
+    small, large = (
+        program_of(convolution((1, 64, n, n), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1])) for n in (14, 56)
+    )
+    a, b = ([times(s, frozenset(p.constants)) for s in p.steps] for p in (small, large))
+    assert all(x is not None and y is not None and x < y for x, y in zip(a, b, strict=True))
+
+
+def test_a_copy_that_turns_around_costs_more():
+    program = program_of(convolution((1, 64, 14, 14), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1]))
+    found = []
+    with_winograd(program, (2,), lambda direct, ways: found.extend([direct[0], ways[0].source]))
+    padded, turned = found
+    assert moving(turned, MACHINE) > 1.2 * moving(padded, MACHINE)
+
+
+def test_the_estimate_of_a_filter_says_yes_and_no():
+    times = stage_times(Target.parse("x86-64-v4"), MACHINE)
+    for channels, size, wanted in ((128, 28, 2), (8, 8, None)):
+        w = array(1, channels, channels, 3, 3)
+        program = program_of(convolution((1, channels, size, size), w, pads=[1, 1, 1, 1]))
+        decide = cheaper(frozenset(program.constants), times)
+        made = with_winograd(program, (2,), decide)
+        assert (made is not program) == (wanted is not None)
+
+
+@pytest.mark.parametrize("batch", ["n", 2])
+def test_symbolic_sizes_have_an_estimate(batch):
+    times = stage_times(Target.parse("x86-64-v4"), MACHINE)
+    program = program_of(convolution((batch, 16, 28, 28), array(1, 16, 16, 3, 3), pads=[1, 1, 1, 1]))
+    assert all((times(s, frozenset(program.constants)) or 0) > 0 for s in program.steps)

@@ -1,0 +1,173 @@
+"""How kernels were constructed: as text, as data, and as a picture of states."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from tests.driver import models
+
+from tilewright.driver.build import Build
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.compile import make_compilation
+from tilewright.errors import OptionError
+from tilewright.machine.choice import choose_machine
+from tilewright.optimize.construct.gensor import Annealing
+from tilewright.optimize.construct.optimizer import Gensor
+from tilewright.report.construction import constructions, data, node_names, picture, text
+from tilewright.report.states import StateGraph, of_path, of_walk
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def gemm(m: int, k: int, n: int) -> onnx.ModelProto:
+    """A matrix product with a constant factor."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")
+    weight = {"w": np.ones((k, n), np.float32)}
+    return models.model([node], [models.value("x", [m, k])], [models.value("y", [m, n])], weight)
+
+
+def compiled(model: onnx.ModelProto, optimizer: str) -> Compilation:
+    """Compiled for a machine that is the same everywhere."""
+    return make_compilation(model, target="x86-64-v3", optimizer=optimizer, machine="zen3")
+
+
+@pytest.fixture(scope="module")
+def walked() -> Compilation:
+    return compiled(gemm(16, 16, 16), "gensor")
+
+
+def short(made: Compilation) -> Compilation:
+    """The same with few and short walks."""
+    chosen = choose_machine("zen3", made.target)
+    optimizer = Gensor(chosen.for_target(made.target), Annealing(walks=2, start=4, end=-4))
+    return replace(made, build=Build(optimizer, chosen))
+
+
+def test_text_of_a_small_gemm(walked: Compilation, golden: Callable[[str], None]) -> None:
+    golden(text(constructions(short(walked))))
+
+
+def test_text_of_greedy_growth(golden: Callable[[str], None]) -> None:
+    golden(text(constructions(compiled(gemm(16, 16, 16), "roller"))))
+
+
+def test_what_is_shown_is_what_was_compiled(walked: Compilation) -> None:
+    (found,) = constructions(walked)
+    (kernel,) = walked.kernels
+    assert sum(p.lowered for p in found.programs) == 1
+    assert found.programs[0].total == pytest.approx(found.found.nanoseconds[0] if found.found else 0.0)
+    assert [p.total for p in found.programs] == sorted(p.total for p in found.programs)
+    chosen = next(p.program for p in found.programs if p.lowered)
+    from tilewright.optimize.nest import PARALLEL_POINTS
+    from tilewright.tile.lower import lower
+
+    assert lower(chosen, kernel.origin, chosen.problem.points >= PARALLEL_POINTS).trace == kernel.trace
+
+
+def test_data_is_json(walked: Compilation) -> None:
+    (found,) = constructions(walked)
+    shown = json.loads(json.dumps(data(found)))
+    assert shown["nodes"] == ["mm (MatMul)"]
+    assert [a["reduced"] for a in shown["axes"]] == [False, False, True]
+    moves = shown["walk"]["moves"]
+    assert len(moves) == 100
+    assert all(sum(m["probabilities"].values()) == pytest.approx(1.0) for m in moves)
+    assert all(m["action"] in m["probabilities"] for m in moves)
+    best = shown["programs"][0]
+    assert best["total_ns"] > 0
+    assert set(best["memory_ns"]) == {"L2", "L3", "memory"}
+    assert best["sizes"] in [shown["walk"]["final"], *(m["sizes"] for m in moves)]
+
+
+def consistent(graph: StateGraph) -> None:
+    """The chosen edges are one way from the first state to the best one."""
+    (best,) = [k for k, s in enumerate(graph.states) if s.best]
+    step = {e.source: e.target for e in graph.edges if e.chosen}
+    here, way = 0, [0]
+    while here != best:
+        here = step[here]
+        way.append(here)
+    assert len(way) == len(set(way))
+    assert {e.source for e in graph.edges if e.chosen} == set(way[:-1])
+    assert graph.states[best].recorded
+
+
+def test_states_of_a_walk(walked: Compilation) -> None:
+    (found,) = constructions(walked)
+    walk = found.walk
+    assert walk is not None
+    graph = of_walk(walk, found.programs[0].program)
+    assert len({(s.level, s.sizes) for s in graph.states}) == len(graph.states)
+    assert {(m.level, m.sizes) for m in walk.moves} <= {(s.level, s.sizes) for s in graph.states}
+    # a move that stays is no edge
+    changes = sum(a.sizes != b.sizes or a.level != b.level for a, b in zip(walk.moves, walk.moves[1:], strict=False))
+    assert changes <= sum(e.count for e in graph.edges) <= changes + 1
+    consistent(graph)
+
+
+def test_states_of_greedy_growth() -> None:
+    (found,) = constructions(compiled(gemm(48, 16, 40), "roller"))
+    assert found.path is not None
+    assert found.walk is None
+    graph = of_path(found.path, found.programs[0].program)
+    consistent(graph)
+    assert len(graph.edges) == len(found.path.steps) == len(graph.states) - 1
+
+
+@pytest.mark.parametrize("optimizer", ["gensor", "roller"])
+def test_the_picture_has_every_state_and_edge(optimizer: str) -> None:
+    found = constructions(compiled(gemm(16, 16, 16), optimizer))
+    best = found[0].programs[0].program
+    walk, path = found[0].walk, found[0].path
+    assert path is not None
+    graph = of_path(path, best) if walk is None else of_walk(walk, best)
+    root = ElementTree.fromstring(picture(found))
+    states = [g for g in root.iter(f"{SVG}g") if "state" in g.attrib["class"].split()]
+    edges = [p for p in root.iter(f"{SVG}path") if "edge" in p.attrib.get("class", "").split()]
+    assert len(states) == len(graph.states)
+    assert len(edges) == len(graph.edges)
+    assert sum("best" in g.attrib["class"] for g in states) == 1
+    assert sum("recorded" in g.attrib["class"] for g in states) == sum(s.recorded for s in graph.states)
+    assert sum("chosen" in p.attrib["class"] for p in edges) == sum(e.chosen for e in graph.edges)
+    labels = ["".join(t.itertext()) for t in root.iter(f"{SVG}text") if t.attrib.get("class") == "label"]
+    assert all(e.action in "".join(labels) for e in graph.edges)
+    boxes = {(g[1].attrib["x"], g[1].attrib["y"]) for g in states}
+    assert len(boxes) == len(states)
+
+
+def test_names_in_pictures_are_escaped() -> None:
+    model = gemm(16, 16, 16)
+    model.graph.node[0].name = 'a<b & "c"'
+    ElementTree.fromstring(picture(constructions(compiled(model, "roller"))))
+
+
+def test_kernels_by_node() -> None:
+    made = compiled(models.convnet(), "roller")
+    every = constructions(made)
+    assert [c.kernel for c in every] == [k.name for k in made.kernels]
+    assert any(c.problem is None and "the default rule took it" in text([c]) for c in every)
+    one = next(c for c in every if c.programs)
+    node = node_names(one.nodes[0])[0]
+    # the padding of a convolution is a kernel of its own
+    expected = [c.kernel for c in every if any(node in node_names(label) for label in c.nodes)]
+    assert one.kernel in expected
+    assert [c.kernel for c in constructions(made, node=node)] == expected != [c.kernel for c in every]
+    with pytest.raises(OptionError, match=r"--node: no kernel computes a node 'nothing'; there are "):
+        constructions(made, node="nothing")
+    with pytest.raises(OptionError, match=r"--svg: a picture shows one kernel, \d were constructed \(k\d_"):
+        picture(every)
+
+
+def test_the_default_rule_constructs_nothing() -> None:
+    with pytest.raises(OptionError, match="the optimizer 'rule' chooses by rule"):
+        constructions(make_compilation(gemm(4, 4, 4)))
+
+
+def test_names_of_nodes() -> None:
+    assert node_names("conv (1) (Conv) + relu1 (Relu)") == ("conv (1)", "relu1")
+    assert node_names("") == ()
