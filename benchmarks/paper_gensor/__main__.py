@@ -34,7 +34,7 @@ from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 
 MODULE = "benchmarks.paper_gensor"
-BUDGET = 2000
+BUDGET = tables.FULL_BUDGET
 PROGRAMS = 20
 """Of one kernel, for the rank correlation."""
 

@@ -55,7 +55,7 @@ def windows(
 
 
 @st.composite
-def some_windows(draw) -> Program:
+def some_windows(draw) -> Program:  # pyright: ignore[reportMissingParameterType]
     """Windows of any kind."""
     small = st.integers(1, 4)
     taps = draw(small), draw(small)

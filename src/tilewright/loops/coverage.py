@@ -10,49 +10,35 @@ from dataclasses import dataclass, replace
 
 from tilewright.expr.nodes import Const, Expr, const, free_vars
 from tilewright.expr.prover import at_most
-from tilewright.loops.enumerated import covered
-from tilewright.loops.history import counted
 from tilewright.loops.images import Image, Images, Placed, UnclearError
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Func, IterKind
 from tilewright.loops.nest import Finding, Nest
 from tilewright.loops.parts import disturbance, elements_apart, gives, same_domain
 from tilewright.loops.races import keys, tells
+from tilewright.loops.settled import Findings, settled
 from tilewright.loops.siblings import Box, Reached, joined, kinship, reach, shared_loops
 
 
 def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
     """What is not covered, or counted twice."""
-    whole = [n for n in nests if n.block.body.buffer in func.params]
-    others = [n for n in nests if n.block.body.buffer not in func.params]
-    for some, all_variables in ((whole, True), (others, False)):
-        reached = reach(some, all_variables)
-        found = [(nest, f) for nest in some for f in _counted(nest, reached, nests)]
-        boxes = list(dict.fromkeys(reached.boxes.values()))
-        first = _groups(_initialised(boxes) if all_variables else ())
-        for key, group in _groups(boxes).items():
-            found += _uncovered([_Joint(*box, reached.parts(box)) for box in group], first.get(key, ()), nests)
-        yield from _open(found, nests, all_variables)
+    for whole in (True, False):
+
+        def check(nests: Sequence[Nest], whole: bool = whole) -> Findings:
+            return _checked([n for n in nests if (n.block.body.buffer in func.params) == whole], nests, whole)
+
+        yield from settled(check, nests, whole)
 
 
-def _open(found: Sequence[tuple[Nest, Finding]], nests: Sequence[Nest], whole: bool) -> Iterator[Finding]:
-    """The findings about blocks that can't be enumerated, or are wrong."""
-    right: dict[object, bool] = {}
-    for nest, finding in found:
-        key = kinship(nest, nest.block.iters)
-        if key not in right:
-            right[key] = _enumerated(nest, nests, whole)
-        if not right[key]:
-            yield finding
-
-
-def _enumerated(nest: Nest, nests: Sequence[Nest], whole: bool) -> bool:
-    """Whether running through all iterations shows that a block and those like it are right."""
-    key = kinship(nest, nest.block.iters)
-    kin = [n for n in nests if kinship(n, n.block.iters) == key]
-    if accumulated(nest.block.body) is not None:
-        return counted(kin, nests, whole)
-    return covered(kin)
+def _checked(some: Sequence[Nest], nests: Sequence[Nest], whole: bool) -> Findings:
+    """What algebra finds about some blocks, of which those of parameters must cover their `whole` domains."""
+    reached = reach(some, whole)
+    found = [(nest, f) for nest in some for f in _counted(nest, reached, nests)]
+    boxes = list(dict.fromkeys(reached.boxes.values()))
+    first = _groups(_initialised(boxes) if whole else ())
+    for key, group in _groups(boxes).items():
+        found += _uncovered([_Joint(*box, reached.parts(box)) for box in group], first.get(key, ()), nests)
+    return found
 
 
 def reached_once(nest: Nest) -> Iterator[Finding]:
@@ -73,9 +59,13 @@ def reached_once(nest: Nest) -> Iterator[Finding]:
 
 def counted_once(nests: Sequence[Nest], names: Collection[str]) -> Iterator[Finding]:
     """What some blocks count twice, by name; `nests` are all those of the function."""
-    some = [n for n in nests if n.block.name in names]
-    reached = reach(some, False)
-    yield from _open([(nest, f) for nest in some for f in _counted(nest, reached, nests)], nests, False)
+
+    def check(nests: Sequence[Nest]) -> Findings:
+        some = [n for n in nests if n.block.name in names]
+        reached = reach(some, False)
+        return [(nest, f) for nest in some for f in _counted(nest, reached, nests)]
+
+    yield from settled(check, nests, False)
 
 
 def _counted(nest: Nest, reached: Reached, nests: Sequence[Nest]) -> Iterator[Finding]:
@@ -171,7 +161,7 @@ def _uncovered(
             if x.parts and not _full(image, i.extent):
                 low, high = image.offset, image.offset + image.size - 1
                 what = f"binding {i.binding} of {i.var.name!r} covers {low}..{high}, expected 0..{i.extent - 1}"
-                yield x.nest, Finding(f"block {x.nest.block.name!r}", what, x.nest.shown)
+                yield x.parts[0], Finding(f"block {x.nest.block.name!r}", what, x.nest.shown)
 
 
 def _next_joint(left: Sequence[_Joint]) -> tuple[_Joint, _Joint, _Joint] | None:

@@ -23,6 +23,9 @@ Array = np.ndarray[Any, Any]
 MOST = 1 << 19
 """Iterations of a block beyond which nothing is enumerated: about 100 ms."""
 
+MOST_VALUES = 1 << 22
+"""Numbers that are held at once, of 8 bytes."""
+
 
 class OpenError(Exception):
     """The question is too large, or not about loops alone."""
@@ -87,7 +90,7 @@ def points_of(nest: Nest, symbols: Sequence[Var], still: Collection[Var]) -> Poi
             continue
         extents = np.maximum(column(points, loop.extent), 0)
         total = int(extents.sum())
-        if total > MOST:
+        if total > MOST or total * (len(points.variables) + 2) > MOST_VALUES:
             raise OpenError
         row = np.repeat(np.arange(points.count), extents)
         value = np.arange(total) - (np.cumsum(extents) - extents)[row]

@@ -15,7 +15,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Var, free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.enumerated import (
-    MOST,
+    MOST_VALUES,
     OpenError,
     Points,
     column,
@@ -160,6 +160,7 @@ class _History:
         self.symbols, self.nests, self.sizes, self.variables = symbols, nests, sizes, variables
         self.depth = max(len(nest.loops) for nest in nests)
         self.events: list[_Events] = []
+        self.values = 0
 
     def accumulate(
         self, nest: Nest, points: Points, spatial: Sequence[BlockIter], reduced: Sequence[BlockIter]
@@ -194,6 +195,10 @@ class _History:
         domain: Sequence[Sequence[Array]] | None = None,
     ) -> None:  # fmt: skip
         n = points.count
+        # Every number is copied once, when events of all blocks are put together.
+        self.values += 2 * n * (2 * len(self.symbols) + len(indices) + 2 * self.depth + sum(self.variables) + 5)
+        if self.values > MOST_VALUES:
+            raise OpenError
         zero = np.zeros(n, np.int64)
         symbols = [points.variables[s] for s in self.symbols]
         time: list[Array] = []
@@ -219,10 +224,7 @@ class _History:
 
     def finished(self) -> int | None:
         """How many elements hold a sum at the end; None where some sum is not as it should be."""
-        total = sum(len(e.kind) for e in self.events)
-        if total > MOST:
-            raise OpenError
-        if not total:
+        if not any(len(e.kind) for e in self.events):
             return 0
         element, time, kind, wanted, spatial, reduced = (
             np.concatenate([getattr(e, name) for e in self.events]) for name in _Events.__slots__

@@ -11,39 +11,23 @@ from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Const, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.loops.stack import MAX_STACK_BYTES
-from tilewright.optimize.access import is_literal, load_stride, store_stride
-from tilewright.optimize.chunk import ChunkLimits, chunk_of
+from tilewright.optimize.chunk import chunk_of
+from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction, literal, own_loops, pointwise, windows
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block, find_loop, spatial_vars
-from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, split_for_lanes
-
-CHUNKS = ChunkLimits(longest=64, roots=1, least=1, most=1 << 40, slack=4)
-"""Chunks of sums along a row; the additions wait for loads, so more of them cost little."""
-
-REDUCING_VECTORS = 4
-"""Vectors that a sum along a row runs over at once: as many chains of additions hide their latency."""
-
-MOST_TAPS = 64
-"""Points of a window up to which it is written out."""
-
-
-LEAST_FULL = 4
-"""Vectors without a mask that are worth a loop of their own."""
+from tilewright.schedule.tree import find_block, spatial_vars
+from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks
 
 STORED_BYTES = 8 << 10
 """Bytes after whose writing the first of them are in the cache; twice what store buffers hold."""
 
 ENOUGH_ROWS = 16
 """Iterations over rows that are left for threads."""
-
-MOST_LINES = 8
-"""Lines of a tile of windows."""
 
 
 def is_chain(func: Func) -> bool:
@@ -135,7 +119,7 @@ def _rows_together(s: Schedule, stages: Sequence[Stage], rank: int) -> int:
     """How many short rows are handed on at once, so that they have left the store buffer when windows read them: a load
     that spans several stores waits until all are in the cache. A divisor of the rows that leaves many iterations."""
     handed = [find_block(s.func, x.block)[0].body.buffer for x in stages[:-1]]
-    row = sum(prod(_literal(n) for n in b.shape[rank:]) * b.dtype.bytes for b in handed)
+    row = sum(prod(literal(n) for n in b.shape[rank:]) * b.dtype.bytes for b in handed)
     count = loop_extent(s, s.loops(stages[-1].block)[rank - 1]) if rank else None
     if not isinstance(count, Const) or not row:
         return 1
@@ -184,7 +168,7 @@ def _fit_stacks(func: Func, rank: int) -> bool:
     sizes = [(b.shape[rank:], b.dtype.bytes) for b in handed]
     if not all(isinstance(n, Const) for shape, _ in sizes for n in shape):
         return False
-    return sum(prod(_literal(n) for n in shape) * width for shape, width in sizes) <= MAX_STACK_BYTES
+    return sum(prod(literal(n) for n in shape) * width for shape, width in sizes) <= MAX_STACK_BYTES
 
 
 def _schedule(s: Schedule, stage: Stage, rows: list[str], task: Task) -> None:
@@ -192,7 +176,7 @@ def _schedule(s: Schedule, stage: Stage, rows: list[str], task: Task) -> None:
     node = find_block(s.func, stage.block)[0]
     loops = {k: x for k, x in own_loops(s, stage.block).items() if x not in rows}
     if stage.sums is not None and loops:
-        _windows(s, stage.block, stage.sums, rows, loops, task)
+        windows(s, stage.block, stage.sums, rows, loops, task)
     elif stage.sums is not None:
         if rows:
             s.do("compute_at", stage.sums, rows[-1])
@@ -207,133 +191,4 @@ def _schedule(s: Schedule, stage: Stage, rows: list[str], task: Task) -> None:
     elif any(i.kind is IterKind.REDUCE for i in node.iters):
         along_reduction(s, stage.block, task)
     elif loops:
-        _pointwise(s, stage.block, loops, task)
-
-
-def _pointwise(s: Schedule, block: str, loops: dict[int, str], task: Task) -> None:
-    """Lanes along the axis of a row that most accesses walk contiguously, innermost."""
-    node = find_block(s.func, block)[0]
-    lane = max(loops, key=lambda k: (_contiguous(node, k), k))
-    rest = [x for k, x in loops.items() if k != lane]
-    outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
-    order = [*rest, *(x for x in (outer, inner) if x is not None)]
-    if len(order) > 1:
-        s.do("reorder", tuple(order))
-    full = _full_vectors(node.iters[lane].extent, task.target.lanes(32))
-    if outer is not None and full:
-        # the masks of the last vector would cost every one
-        s.do("vectorize", s.loops(_rest_of(s, outer, full))[-1])
-    s.do("vectorize", inner)
-
-
-def _full_vectors(extent: Expr, lanes: int) -> int:
-    """Vectors without a mask, where others follow; 0 where a mask costs nothing or there are none without it."""
-    n = int(extent.value) if isinstance(extent, Const) else 0
-    return n // lanes if n % lanes and n // lanes >= LEAST_FULL else 0
-
-
-def _rest_of(s: Schedule, loop: str, first: int) -> str:
-    """Cuts a loop's first iterations off; the block that does the others."""
-    rest = s.peel(loop, first)
-    return blocks(find_loop(s.func, rest)[0])[0].name
-
-
-def _contiguous(node: Block, k: int) -> float:
-    """How many accesses walk along an axis contiguously; the store counts double."""
-    var = node.iters[k].var
-    return 2.0 * is_literal(store_stride(node, var), 1) + sum(
-        is_literal(load_stride(x, var), 1) for x in loads(node.body.value)
-    )
-
-
-def own_loops(s: Schedule, block: str) -> dict[int, str]:
-    """The loops around a block alone that drive its spatial variables, by the variable's position."""
-    node = find_block(s.func, block)[0]
-    found: dict[int, str] = {}
-    for loop in Names.of(s, block).spatial:
-        for k, i in enumerate(node.iters):
-            if i.kind is IterKind.SPATIAL and Var(loop) in free_vars(i.binding):
-                found[k] = loop
-    return found
-
-
-def along_reduction(s: Schedule, block: str, task: Task) -> None:
-    """Lanes along the reduction loop that loads walk contiguously, several vectors at once."""
-    names = Names.of(s, block)
-    s.do("decompose_reduction", block, names.reduce[0])
-    node = find_block(s.func, block)[0]
-    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
-    for name, i in zip(names.reduce, reduced, strict=True):
-        steps = [load_stride(x, i.var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-        if any(is_literal(step, 1) for step in steps) and not _below(loop_extent(s, name), 4):
-            outer, inner = split_for_lanes(s, name, REDUCING_VECTORS * task.target.lanes(32))
-            order = [*(x for x in names.reduce if x != name), *(x for x in (outer, inner) if x is not None)]
-            if len(order) > 1:
-                s.do("reorder", tuple(order))
-            s.do("vectorize", inner)
-            return
-
-
-def _windows(s: Schedule, block: str, sums: str, rows: list[str], loops: dict[int, str], task: Task) -> None:
-    """Results in tiles of registers: vectors along the contiguous axis, as many lines as fit, taps written out."""
-    node = find_block(s.func, block)[0]
-    lane = max(loops, key=lambda k: (is_literal(store_stride(node, node.iters[k].var), 1), k))
-    width = task.target.lanes(node.body.buffer.dtype.bits)
-    most = task.target.vector_registers // 2
-    vectors = min(_vectors(loop_extent(s, loops[lane]), width), most, 4)
-    lanes_out, lanes_in = split_for_lanes(s, loops[lane], vectors * width)
-    tiled = [x for x in (lanes_out, lanes_in) if x is not None and x != lanes_in]
-    rest = [x for k, x in loops.items() if k != lane]
-    lines: list[str] = []
-    if rest:
-        height = _lines(loop_extent(s, rest[-1]), most // vectors)
-        if is_literal(loop_extent(s, rest[-1]), height):
-            lines = [rest.pop()]
-        elif height > 1:
-            outer, inner = s.split(rest.pop(), height)
-            rest, lines = [*rest, outer], [inner]
-    order = [*rest, *tiled, *lines, lanes_in]
-    if len(order) > 1:
-        s.do("reorder", tuple(order))
-    outside = [*rows, *rest, *tiled]
-    if outside:
-        s.do("compute_at", sums, outside[-1])
-    _tile(s, sums)
-    for x in lines:
-        s.do("unroll", x)
-    s.do("vectorize", lanes_in)
-
-
-def _tile(s: Schedule, block: str) -> None:
-    """Accumulators in registers, taps outside, lines written out, lanes innermost."""
-    s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
-    names = Names.of(s, block)
-    s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(block, names.reduce[0])
-    taps = prod(_literal(loop_extent(s, x)) for x in names.reduce)
-    for x in names.reduce if taps <= MOST_TAPS else ():
-        s.do("unroll", x)
-    for own in (names.spatial, Names.of(s, init).spatial):
-        for x in own[:-1]:
-            s.do("unroll", x)
-        s.do("vectorize", own[-1])
-
-
-def _literal(e: Expr) -> int:
-    """A literal size; for others one that is too large to be written out."""
-    return int(e.value) if isinstance(e, Const) else MOST_TAPS + 1
-
-
-def _vectors(extent: Expr, width: int) -> int:
-    return -(-int(extent.value) // width) if isinstance(extent, Const) else 1
-
-
-def _lines(extent: Expr, most: int) -> int:
-    """The most lines of a tile that divide all; where none but few do, as many as fit."""
-    n = _literal(extent)
-    best = max(k for k in range(1, max(1, min(n, most, MOST_LINES)) + 1) if n % k == 0)
-    return best if 2 * best >= min(n, most, MOST_LINES) else max(1, min(n, most, MOST_LINES) // 2)
-
-
-def _below(extent: Expr, size: int) -> bool:
-    return isinstance(extent, Const) and extent.value < size
+        pointwise(s, stage.block, loops, task)

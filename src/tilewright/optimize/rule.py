@@ -5,21 +5,19 @@ last resort of every pipeline.
 """
 
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Const, Expr, Var, loads
+from tilewright.expr.nodes import Const, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.cases import case_axes
-from tilewright.optimize.chunk import ChunkLimits, chunk_of
+from tilewright.optimize.chunk import chunk_of
 from tilewright.optimize.contraction import contract
+from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import parallelize
 from tilewright.optimize.rows import is_chain, rowwise
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
 from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, split_for_lanes
-
-CHUNKS = ChunkLimits(longest=64, roots=1, least=1, most=1 << 40, slack=4)
-"""Chunks of sums that are no tiled contractions; the additions wait for memory, so more of them cost little."""
 
 MAX_UNROLLED_REDUCTION = 36
 """Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
@@ -134,7 +132,7 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     if not outer:
         _reduce_to_scalar(s, block, task)
         return
-    chunk = chunk_of(node, CHUNKS, 4 * task.target.lanes(32) if lane is None else 1)
+    chunk = chunk_of(node, CHUNKS, REDUCING_VECTORS * task.target.lanes(32) if lane is None else 1)
     partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
     if lane is None:
         s.do("compute_at", block, outer[-1])
@@ -210,24 +208,8 @@ def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
 def _reduction_lanes(s: Schedule, block: str, task: Task) -> None:
     """Vectorizes the contiguous reduction loop of a block that is computed inside its consumer; scalar accumulator."""
     s.do("set_scope", buffer_of(s, block), Scope.STACK)
-    names = Names.of(s, block)
-    if not names.reduce:
-        return
-    s.do("decompose_reduction", block, names.reduce[0])
-    node = find_block(s.func, block)[0]
-    for name, i in zip(names.reduce, (i for i in node.iters if i.kind is IterKind.REDUCE), strict=False):
-        steps = [load_stride(x, i.var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-        if any(is_literal(step, 1) for step in steps) and not _short(loop_extent(s, name)):
-            outer, inner = split_for_lanes(s, name, 4 * task.target.lanes(32))
-            rest = [x for x in names.reduce if x != name]
-            if rest:
-                s.do("reorder", (*rest, *(x for x in (outer, inner) if x is not None)))
-            s.do("vectorize", inner)
-            return
-
-
-def _short(extent: Expr) -> bool:
-    return isinstance(extent, Const) and extent.value < 4
+    if Names.of(s, block).reduce:
+        along_reduction(s, block, task)
 
 
 def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
