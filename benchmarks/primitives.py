@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.driver.workbench import create_schedule
-from tilewright.expr.define import Reduction, compute, placeholder, reduce_axis, sum, symbol
+from tilewright.expr.define import Reduction, compute, max, placeholder, reduce_axis, sum, symbol
+from tilewright.expr.functions import exp
 from tilewright.expr.nodes import Expr, maximum, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
@@ -43,6 +44,17 @@ def convolution(batch: Expr | int = 1, channels: int = 64, filters: int = 64, si
     r = compute(c.shape, lambda n1, o1, h1, w1: c[n1, o1, h1, w1] + b[o1], "R")
     y = compute(c.shape, lambda n2, o2, h2, w2: maximum(r[n2, o2, h2, w2], 0.0), "Y")
     return create_schedule(y, name="convolution").func
+
+
+def softmax(rows: int = 64, columns: int = 256) -> Func:
+    """m = max of X along rows, Y = sum of exp(X - m), with the maximum in chunks of 16."""
+    x = placeholder((rows, columns), name="X")
+    k, l = reduce_axis(columns, "k"), reduce_axis(columns, "l")
+    m = compute((rows,), lambda i: max(x[i, k], k), "m")
+    y = compute((rows,), lambda j: sum(exp(x[j, l] - m[j]), l), "Y")
+    s = create_schedule(y, name="softmax")
+    s.do("split", "k", 16)
+    return s.func
 
 
 def tiled(func: Func) -> Func:
@@ -73,6 +85,8 @@ def rows() -> Mapping[str, Callable[[], object]]:
         func = plain if primitive in ON_PLAIN else after if primitive == "store_at" else before.func
         step = Step.of(primitive, *args)
         found[name] = lambda func=func, step=step: apply(func, step)
+    chunks = softmax()
+    found["rolling_update"] = lambda: apply(chunks, Step.of("rolling_update", "Y", "k_o"))
     found["verify untransformed"] = lambda: verify(plain)
     found["verify dynamic batch"] = lambda: verify(dynamic)
     found["verify reordered"] = lambda: verify(before.func)
@@ -112,8 +126,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--profile", metavar="ROW", help="profile the rows whose name begins so")
     given = parser.parse_args()
-    missing = PRIMITIVES.keys() - {name.split()[0] for name in STEPS}
-    for name, action in rows().items():
+    measured = rows()
+    missing = PRIMITIVES.keys() - {name.split()[0] for name in measured}
+    for name, action in measured.items():
         if given.profile is not None and not name.startswith(given.profile):
             continue
         try:

@@ -120,6 +120,31 @@ class Memory:
             mask = spread if mask is None else self.builder.and_(mask, spread)
         return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
 
+    def _settled(self, mask: ir.Value, bits: int) -> ir.Value:
+        """A mask of which LLVM does not know lanes.
+
+        For x86 with masks in vector registers LLVM 22 turns a masked access of several registers into an access of all
+        lanes where it knows a part of a mask that is no constant, as of `condition and lane < 4`. What an empty piece
+        of assembly hands on is not known to it. Comparisons alone are compiled right and stay as they are.
+        """
+        plain = isinstance(mask, ir.Constant) or getattr(mask, "opname", "") == "icmp"
+        in_vectors = self.arith.target.has("avx") and not self.arith.target.has("avx512vl")
+        if plain or not in_vectors or bits not in (32, 64):
+            return mask
+        lanes = count(mask)
+        each = min(lanes, 256 // bits)
+        kind = ir.VectorType(ir.IntType(bits), each)
+        handed_on = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", "=x,0", side_effect=False)
+        parts: list[ir.Value] = []
+        for start in range(0, lanes, each):
+            own = picked(self.builder, mask, mask, range(start, start + each)) if each < lanes else mask
+            spread = self.builder.call(handed_on, [self.builder.sext(own, kind)])
+            parts.append(self.builder.icmp_signed("<", spread, constant(kind, 0)))
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [picked(self.builder, a, b, range(2 * count(a))) for a, b in pairs]
+        return parts[0]
+
     # loads
 
     def load(self, dtype: DType, address: Address, active: Active = ALL) -> ir.Value:
@@ -180,6 +205,7 @@ class Memory:
     def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value) -> ir.Value:
         kind = ir.VectorType(memory_type(dtype), count(mask))
         name = f"masked.load.{suffix(kind)}.p0"
+        mask = self._settled(mask, 8 * dtype.bytes)
         return intrinsic(self.builder, name, kind, [base, I32(dtype.bytes), mask, constant(kind, 0)])
 
     def _pointers(self, dtype: DType, address: Address, lanes: int) -> ir.Value:
@@ -192,6 +218,7 @@ class Memory:
         lanes = count(mask)
         kind = ir.VectorType(memory_type(dtype), lanes)
         name = f"masked.gather.{suffix(kind)}.{suffix(ir.VectorType(PTR, lanes))}"
+        mask = self._settled(mask, 8 * dtype.bytes)
         pointers = self._pointers(dtype, address, lanes)
         return intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 
@@ -228,6 +255,7 @@ class Memory:
                 self.builder.store(stored, base, align=dtype.bytes)
             else:
                 name = f"masked.store.{suffix(stored.type)}.p0"
+                mask = self._settled(mask, 8 * dtype.bytes)
                 intrinsic(self.builder, name, VOID, [stored, base, I32(dtype.bytes), mask])
             return
         spread = constant(ir.VectorType(I64, lanes), offsets)

@@ -5,7 +5,7 @@ that makes the goal hardest. What it leaves open `elimination.py` tries to decid
 asks too often. All of this is sound, not complete: False means "not proved".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
 from tilewright.expr.bounds import (
@@ -113,19 +113,32 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
 
 
 def _remainders_expanded(p: Polynomial) -> Polynomial:
-    """`p` with x % d written as x - d*(x // d) wherever x // d occurs too, also in another remainder, so that they
-    cancel."""
+    """`p` with x % d written as y - d*(y // d) wherever y // d occurs too, also in another remainder, so that they
+    cancel; y is x or differs from it by a multiple of d."""
     atoms = {a for m in p for a in m if isinstance(a, Binary)}
     remainders = {a: quotient_of(a) for a in atoms if a.op == "mod"}
     quotients = [*(a for a in atoms if a.op == "floordiv"), *remainders.values()]
     for monomial, k in p.items():
         for atom in monomial:
-            whole = remainders.get(atom) if isinstance(atom, Binary) else None
-            if isinstance(atom, Binary) and whole is not None and quotients.count(whole) > 1:
+            own = remainders.get(atom) if isinstance(atom, Binary) else None
+            if not isinstance(atom, Binary) or own is None:
+                continue
+            same = own if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients)
+            if isinstance(same, Binary):
                 rest = without_one(monomial, atom)
-                value = added(polynomial(atom.a), multiplied({(whole,): 1}, polynomial(atom.b)), -1)
+                value = added(polynomial(same.a), multiplied({(same,): 1}, polynomial(same.b)), -1)
                 return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))
     return p
+
+
+def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> Expr | None:
+    """Of quotients y // d, another one than that of x % d where x - y is a multiple of d; None where there is none."""
+    for q in quotients:
+        if isinstance(q, Binary) and q.b is remainder.b and q.a is not remainder.a:
+            d = polynomial(q.b)
+            if d and not divided(added(polynomial(q.a), polynomial(remainder.a), -1), d)[1]:
+                return q
+    return None
 
 
 def _is_size(e: Expr, bounds: Bounds) -> bool:

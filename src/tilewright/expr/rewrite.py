@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tilewright.expr.nodes import Expr, Load
+from tilewright.expr.nodes import Const, Expr, Load, Var, loads
 
 
 def replace_loads(e: Expr, change: Callable[[Load], Expr]) -> Expr:
@@ -10,6 +10,8 @@ def replace_loads(e: Expr, change: Callable[[Load], Expr]) -> Expr:
     done: dict[Expr, Expr] = {}
 
     def visit(node: Expr) -> Expr:
+        if isinstance(node, Var | Const):
+            return node
         if node in done:
             return done[node]
         old = node.children()
@@ -20,4 +22,4 @@ def replace_loads(e: Expr, change: Callable[[Load], Expr]) -> Expr:
         done[node] = result
         return result
 
-    return visit(e)
+    return visit(e) if loads(e) else e

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.expr.nodes import Const, Expr, const, free_vars
 from tilewright.expr.prover import at_most
-from tilewright.loops.images import Image, Images, Placed, UnclearError
+from tilewright.loops.images import Image, Placed, UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Func, IterKind
 from tilewright.loops.nest import Finding, Nest
@@ -45,7 +45,7 @@ def reached_once(nest: Nest) -> Iterator[Finding]:
     """What a block, alone, misses of its domain or reaches more than once; loops that drive no variable don't count."""
     where = f"block {nest.block.name!r}"
     try:
-        images = Images(nest, True).all()
+        images = images_of(nest, True)
     except UnclearError as reason:
         yield Finding(where, str(reason), nest.shown)
         return
@@ -215,7 +215,7 @@ def _added_again(sums: Sequence[_Joint], nests: Sequence[Nest]) -> Iterator[tupl
 def _sums_alone(nest: Nest) -> bool:
     """Whether a block reaches its whole reduction by itself."""
     try:
-        return _covers(Images(nest, False).all())
+        return _covers(images_of(nest, False))
     except UnclearError:
         return False
 

@@ -7,6 +7,7 @@ does a tile that is shifted inwards, `min(io*16, N - 16) + ii`. Bindings of othe
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, facts_of
@@ -33,30 +34,62 @@ class Image:
 
 Placed = tuple[BlockIter, Image]
 
+Counted = tuple[Var, Expr]
+"""A loop: its variable and how often it runs."""
+
+
+def images_of(nest: Nest, whole: bool) -> tuple[Placed, ...]:
+    """The image of every binding of a block in question (see `Images`); together they are a box.
+
+    Raises:
+        UnclearError: one of them is not understood.
+    """
+    found = _images(nest.block.iters, tuple((x.var, x.extent) for x in nest.loops), nest.block.predicate, whole)
+    if isinstance(found, str):
+        raise UnclearError(found)
+    return found
+
+
+@lru_cache(maxsize=1 << 11)
+def _images(
+    iters: tuple[BlockIter, ...], loops: tuple[Counted, ...], predicate: Expr, whole: bool
+) -> tuple[Placed, ...] | str:
+    """The images, or why they are not understood."""
+    try:
+        return Images(iters, loops, predicate, Bounds.inside(loops).assuming(predicate), whole).all()
+    except UnclearError as reason:
+        return str(reason)
+
 
 class Images:
     """The images of a block's bindings over all iterations of its loops.
 
     Args:
-        nest: the block in its loops.
+        iters, predicate: of the block.
+        loops: those around it, outermost first.
+        known: ranges of the loops' variables, and the predicate.
         whole: whether all its variables are in question; else the reductions.
         fixed: how many of the loops, from the outermost on, stand still. Conditions on them alone are `kept` apart, and
             so are those that limit a whole binding (`limits`, by its place).
     """
 
-    def __init__(self, nest: Nest, whole: bool, fixed: int = 0) -> None:
-        self.nest = nest
+    def __init__(
+        self, iters: Sequence[BlockIter], loops: Sequence[Counted], predicate: Expr, known: Bounds, whole: bool,
+        fixed: int = 0,
+    ) -> None:  # fmt: skip
+        self.known, self.all_iters = known, iters
+        self.variables = {v for v, _ in loops}
         self.kept: list[Expr] = []
         self.limits: dict[int, Expr] = {}
         self.all_or_none: set[Expr] = set()
-        self.iters = tuple(i for i in nest.block.iters if whole or i.kind is IterKind.REDUCE)
+        self.iters = tuple(i for i in iters if whole or i.kind is IterKind.REDUCE)
         driving = {v for i in self.iters for v in free_vars(i.binding)}
-        self.extents: dict[Var, Expr] = {loop.var: loop.extent for loop in nest.loops[fixed:]}
+        self.extents: dict[Var, Expr] = dict(loops[fixed:])
         self.guards: dict[Expr, Expr] = {}
         self.used: dict[Expr, list[Digit]] = {}
         self.sizes: dict[Expr, Expr] = {}
         self.sources: dict[Var, set[Expr]] = {}
-        for c in conjuncts(nest.block.predicate):
+        for c in conjuncts(predicate):
             if not whole and not free_vars(c) & driving:
                 continue
             if fixed and not any(v in self.extents for v in free_vars(c)):
@@ -67,6 +100,12 @@ class Images:
             moving, bound = self._guard(c)
             self.guards[moving] = bound if moving not in self.guards else minimum(self.guards[moving], bound)
         self.cut: set[Expr] = set()
+
+    @staticmethod
+    def of(nest: Nest, whole: bool, fixed: int = 0) -> "Images":
+        """The images of a block in its loops."""
+        loops = tuple((x.var, x.extent) for x in nest.loops)
+        return Images(nest.block.iters, loops, nest.block.predicate, nest.known, whole, fixed)
 
     def _guard(self, c: Expr) -> tuple[Expr, Expr]:
         """(moving part, bound) of a condition `moving < bound`."""
@@ -94,7 +133,7 @@ class Images:
         """The image of every binding in question; together they are a box, since no loop drives two of them."""
         self._check_kinds()
         images = tuple((i, self._binding(i)) for i in self.iters)
-        bounds = self.nest.known
+        bounds = self.known
         for moving, bound in self.guards.items():
             if moving not in self.cut and not below(moving, bound, self._without_predicate()):
                 # A guard of a part follows from that of the whole: io < ceil(N/16) where io*16 + ii < N.
@@ -110,14 +149,13 @@ class Images:
         )
 
     def _check_kinds(self) -> None:
-        loops = {loop.var for loop in self.nest.loops}
-        iters = self.nest.block.iters
+        iters = self.all_iters
         spatial, reduce = ({v for i in iters if i.kind is kind for v in free_vars(i.binding)} for kind in IterKind)
-        for v in sorted(spatial & reduce & loops, key=lambda v: v.name):
+        for v in sorted(spatial & reduce & self.variables, key=lambda v: v.name):
             raise UnclearError(f"loop {v.name!r} drives both spatial and reduction variables")
 
     def _without_predicate(self) -> Bounds:
-        return self.nest.known.without_facts()
+        return self.known.without_facts()
 
     def _binding(self, i: BlockIter) -> Image:
         before = {source: len(digits) for source, digits in self.used.items()}

@@ -173,17 +173,6 @@ def seq(*stmts: Stmt) -> Stmt:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
-def children(s: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly inside."""
-    match s:
-        case For():
-            return (s.body,)
-        case Seq():
-            return s.stmts
-        case Block():
-            return ()
-
-
 def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
     """Every statement with the loops around it, outermost first; in the order of execution."""
     left: list[tuple[Stmt, tuple[For, ...]]] = [(s, loops)]
@@ -199,4 +188,14 @@ def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For
 
 def blocks(s: Stmt) -> tuple[Block, ...]:
     """The blocks inside, in the order of execution."""
-    return tuple(b for b, _ in walk(s) if isinstance(b, Block))
+    found: list[Block] = []
+    left = [s]
+    while left:
+        here = left.pop()
+        if isinstance(here, For):
+            left.append(here.body)
+        elif isinstance(here, Seq):
+            left.extend(reversed(here.stmts))
+        else:
+            found.append(here)
+    return tuple(found)

@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Expr, Load, Var, free_vars, loads
 from tilewright.expr.prover import at_most
 from tilewright.expr.simplify import substitute
 from tilewright.loops.access import accesses
-from tilewright.loops.images import Images, UnclearError
+from tilewright.loops.images import Images, UnclearError, images_of
 from tilewright.loops.ir import IterKind, Store
 from tilewright.loops.nest import Nest
 from tilewright.loops.races import keys, tells
@@ -20,13 +20,17 @@ def disturbance(parts: Sequence[Nest], nests: Sequence[Nest]) -> str | None:
 
     They must collect in the same elements; only the first may give them a first value; and of the other blocks, those
     between the parts must leave the buffer alone, but for those inside a loop of the reduction that adjust or use what
-    there is so far.
+    there is so far. Or they fall apart into groups, for different elements, of which this holds.
     """
     buffer = parts[0].block.body.buffer
     names = ", ".join(repr(n.block.name) for n in parts[:-1]) + f" and {parts[-1].block.name!r}"
-    for k, one in enumerate(parts):
-        if not all(_same_elements(one, other) for other in parts[k + 1 :]):
+    groups = _of_same_elements(parts)
+    if len(groups) > 1:
+        if not _all_apart(groups, nests):
             return f"parts of a reduction, {names}, are not proved to collect in the same elements of {buffer.name!r}"
+        alone = ([n for n in nests if n in group or n not in parts] for group in groups)
+        reasons = (disturbance(group, mine) for group, mine in zip(groups, alone, strict=True))
+        return next((reason for reason in reasons if reason is not None), None)
     for k, part in enumerate(parts):
         for earlier in parts[:k] if part.block.init is not None else ():
             if not _begins_where_empty(earlier, part):
@@ -64,26 +68,70 @@ def running(nest: Nest, parts: Sequence[Nest]) -> bool:
 def same_domain(giver: Nest, nest: Nest) -> bool:
     """Whether a block stores, by what it says of itself, the elements that another one collects in."""
 
-    def elements(n: Nest) -> object:
+    shared = {loop.var for loop in nest.loops[: shared_loops(giver, nest)]}
+
+    def elements(n: Nest) -> tuple[list[Expr], list[Expr | None]]:
         spatial = [i for i in n.block.iters if i.kind is IterKind.SPATIAL]
         names: dict[Var, Expr] = {i.var: Var(f"#{k}") for k, i in enumerate(spatial)}
-        loops = {loop.var for loop in n.loops}
+        own = {loop.var for loop in n.loops} - shared
         indices = (substitute(i, names) for i in n.block.body.indices)
-        return [i.extent for i in spatial], [i for i in indices if not free_vars(i) & loops]
+        return [i.extent for i in spatial], [None if free_vars(i) & own else i for i in indices]
 
-    return elements(giver) == elements(nest)
+    (domain, given), (same, collected) = elements(giver), elements(nest)
+    pairs = zip(given, collected, strict=True)
+    return domain == same and all(i is j for i, j in pairs if i is not None and j is not None)
+
+
+def _of_same_elements(parts: Sequence[Nest]) -> list[list[Nest]]:
+    """The parts in groups that are proved to collect in the same elements."""
+    found: list[list[Nest]] = []
+    for part in parts:
+        mine = next((group for group in found if all(_same_elements(x, part) for x in group)), None)
+        if mine is None:
+            found.append([part])
+        else:
+            mine.append(part)
+    return found
+
+
+def _all_apart(groups: Sequence[Sequence[Nest]], nests: Sequence[Nest]) -> bool:
+    """Whether groups are proved to store different elements, as long as these are not given first values again."""
+    free = max(len(part.loops) for group in groups for part in group)
+    for first, *_ in groups:
+        if first.block.init is None:
+            buffer = first.block.body.buffer
+            givers = [n for n in nests[: nests.index(first)] if gives(n, buffer, True)]
+            free = min(free, shared_loops(first, givers[-1]) if givers else 0)
+    pairs = [(a, b) for k, group in enumerate(groups) for other in groups[k + 1 :] for a in group for b in other]
+    return all(elements_apart(a, b, free) for a, b in pairs)
 
 
 def _same_elements(a: Nest, b: Nest) -> bool:
     """Whether two parts are proved to store the same elements in every iteration of the loops that they share."""
     shared = shared_loops(a, b)
+    if _parts_of_a_reduction(a, b, shared) or _parts_of_a_reduction(b, a, shared):
+        return True
+    names: dict[Var, Expr] = {j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)}
+    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
+    for i, j in zip(a.block.body.indices, b.block.body.indices, strict=True):
+        if substitute(j, names) is not substitute(i, {}) or free_vars(i) & own:
+            return False
     try:
-        one, other = Images(a, True, shared), Images(b, True, shared)
-        pairs = zip(one.all(), other.all(), strict=True)
-        same = all(x.offset is y.offset and x.size is y.size for (i, x), (_, y) in pairs if i.kind is IterKind.SPATIAL)
+        one, other = Images.of(a, True, shared), Images.of(b, True, shared)
+        pairs = [(k, x, y) for k, ((i, x), (_, y)) in enumerate(zip(one.all(), other.all(), strict=True))
+                 if i.kind is IterKind.SPATIAL]  # fmt: skip
     except UnclearError:
-        return seam(a, b, shared) is not None or seam(b, a, shared) is not None
-    return same and one.kept == other.kept and one.limits == other.limits
+        return False
+    limits = all(one.limits.get(k) is other.limits.get(k) for k, _, _ in pairs)
+    return limits and one.kept == other.kept and all(x.offset is y.offset and x.size is y.size for _, x, y in pairs)
+
+
+def _parts_of_a_reduction(a: Nest, b: Nest, shared: int) -> bool:
+    """Whether a loop of a reduction was peeled so that `a` has its first iterations and `b` the others."""
+    if seam(a, b, shared) is None:
+        return False
+    cut = a.loops[shared].var
+    return not any(cut in free_vars(i.binding) for i in a.block.iters if i.kind is IterKind.SPATIAL)
 
 
 def elements_apart(a: Nest, b: Nest, free: int) -> bool:
@@ -99,7 +147,7 @@ def elements_apart(a: Nest, b: Nest, free: int) -> bool:
             return False
     known = Bounds.inside((loop.var, loop.extent) for loop in a.loops[:shared])
     try:
-        pairs = list(zip(Images(a, True, shared).all(), Images(b, True, shared).all(), strict=True))
+        pairs = list(zip(Images.of(a, True, shared).all(), Images.of(b, True, shared).all(), strict=True))
     except UnclearError:
         return False
     return any(
@@ -112,7 +160,7 @@ def elements_apart(a: Nest, b: Nest, free: int) -> bool:
 def _begins_where_empty(earlier: Nest, part: Nest) -> bool:
     """Whether the first point of the reduction is proved to be none of a part's unless an earlier part is empty."""
     try:
-        pairs = zip(Images(earlier, False).all(), Images(part, False).all(), strict=True)
+        pairs = zip(images_of(earlier, False), images_of(part, False), strict=True)
         return any(at_most(x.offset + x.size, y.offset) for (_, x), (_, y) in pairs)
     except UnclearError:
         return False

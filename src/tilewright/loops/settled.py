@@ -34,7 +34,8 @@ def settled(check: Callable[[Sequence[Nest]], Findings], nests: Sequence[Nest], 
     again = fused(nests)
     if any(a is not b for a, b in zip(nests, again, strict=True)):
         still = {_key(nest) for nest, _ in check(again)}
-        wrong = dict.fromkeys(_key(a) for a, b in zip(nests, again, strict=True) if _key(a) in wrong and _key(b) in still)
+        right = {_key(a) for a, b in zip(nests, again, strict=True) if _key(b) not in still}
+        wrong = {key: None for key in wrong if key not in right}
     for key in list(wrong)[:MOST_QUESTIONS]:
         if _enumerated([n for n in nests if _key(n) == key], nests, whole):
             del wrong[key]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tilewright.expr.nodes import Const, Expr, Var, both, conjuncts, const, free_vars, minimum
 from tilewright.expr.prover import at_most, prove
 from tilewright.expr.simplify import substitute
-from tilewright.loops.images import Image, Images, Placed, UnclearError
+from tilewright.loops.images import Image, Images, Placed, UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Block, BlockIter, For, IterKind, LoopKind
 from tilewright.loops.nest import Nest
@@ -65,7 +65,7 @@ def reach(nests: Sequence[Nest], whole: bool) -> Reached:
 
 def _images(nest: Nest, whole: bool) -> tuple[Placed, ...] | str:
     try:
-        return Images(nest, whole).all()
+        return images_of(nest, whole)
     except UnclearError as reason:
         return str(reason)
 
@@ -116,6 +116,10 @@ def seam(a: Nest, b: Nest, shared: int) -> Nest | None:
         old[y.var] = x.var
     if any(substitute(j.binding, old) is not i.binding for i, j in zip(a.block.iters, b.block.iters, strict=True)):
         return None
+    old.update({j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)})
+    indices = zip(a.block.body.indices, b.block.body.indices, strict=True)
+    if any(substitute(j, old) is not substitute(i, {}) for i, j in indices):
+        return None
     here, there = (conjuncts(e) for e in (a.block.predicate, substitute(b.block.predicate, old)))
     new: dict[Var, Expr] = {x.var: y.var for x, y in zip(mine, other, strict=True)}
     new[first.var] = rest.var + first.extent
@@ -135,7 +139,7 @@ def _together(a: Nest, b: Nest, whole: bool) -> Nest | None:
     if whole_again is not None:
         return whole_again
     try:
-        one, other = Images(a, whole, shared), Images(b, whole, shared)
+        one, other = Images.of(a, whole, shared), Images.of(b, whole, shared)
         pair = one.all(), other.all()
     except UnclearError:
         return None

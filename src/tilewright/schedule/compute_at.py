@@ -7,7 +7,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Binary, Expr, Var, both, const, loads, walk
-from tilewright.expr.prover import prove
+from tilewright.expr.prover import at_most, below, non_negative
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.hints import without_stale_hints
@@ -108,17 +108,17 @@ def _relaxed(block: Block, box: Sequence[Span], known: Bounds) -> Block | None:
             continue
         for index, extent in zip(access.indices, access.buffer.shape, strict=True):
             value = simplify(substitute(index, bindings), known)
-            if not (prove(value >= 0, known) and prove(value < extent, known)):
+            if not (non_negative(value, known) and below(value, extent, known)):
                 return None
     spans = iter(box)
     iters: list[BlockIter] = []
     for i in block.iters:
         end = next(spans).end if i.kind is IterKind.SPATIAL else None
-        if i.kind is IterKind.SPATIAL and not prove(i.binding < i.extent, known):
-            if end is None or not prove(i.binding < end, known):
+        if i.kind is IterKind.SPATIAL and not below(i.binding, i.extent, known):
+            if end is None or not below(i.binding, end, known):
                 return None
             i = replace(i, extent=end)
-        if not prove(i.binding >= 0, known):
+        if not non_negative(i.binding, known):
             return None
         iters.append(i)
     return replace(block, iters=tuple(iters), predicate=both())
@@ -132,9 +132,9 @@ def _rebased(block: Block, box: Sequence[Span]) -> Block:
     for i in block.iters:
         if i.kind is IterKind.SPATIAL:
             span = next(spans)
-            first = span.first if span.first is not None and prove(span.first >= 0) else const(0)
-            end = span.end if span.end is not None and prove(span.end <= i.extent) else i.extent
-            whole = prove(end >= i.extent) or not prove(end >= first)
+            first = span.first if span.first is not None and non_negative(span.first) else const(0)
+            end = span.end if span.end is not None and at_most(span.end, i.extent) else i.extent
+            whole = at_most(i.extent, end) or not at_most(first, end)
             i = replace(i, extent=(i.extent if whole else end) - first)
             if first is not const(0):
                 shift[i.var] = i.var + first

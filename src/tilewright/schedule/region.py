@@ -68,7 +68,7 @@ def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writ
 def span_of(index: Expr, inner: Sequence[For], loops: Sequence[For], func: Func, place: str) -> Span:
     """The values of an index in one iteration of the last of `loops`, in which the loops `inner` run."""
     low, high = _extremes(index, inner, loops, place)
-    return _span(low, high, f"index {index} takes", loops, func, place)
+    return _span(low, high, [index], loops, func, place)
 
 
 def _union(
@@ -79,13 +79,12 @@ def _union(
     lows, highs = zip(*(ends for _, ends in parts), strict=True)
     low = next((a for a in lows if all(at_most(a, b, known) for b in lows)), None)
     high = next((a for a in highs if all(at_most(b, a, known) for b in highs)), None)
-    indices = list(dict.fromkeys(str(index) for index, _ in parts))
+    indices = list(dict.fromkeys(index for index, _ in parts))
     if low is None or high is None:
-        shown = " and ".join(indices)
+        shown = " and ".join(map(str, indices))
         what = f"accesses need different regions of {buffer.name!r}: it is not known which of {shown} is larger"
         raise ScheduleError(what, where=place, hint="move the producer into a loop further outside")
-    verb = f"index {indices[0]} takes" if len(indices) == 1 else f"indices {', '.join(indices)} take"
-    return _span(low, high, verb, loops, func, place)
+    return _span(low, high, indices, loops, func, place)
 
 
 def _extremes(index: Expr, inner: Sequence[For], outer: Sequence[For], place: str) -> tuple[Expr, Expr]:
@@ -114,14 +113,14 @@ def _over(low: Expr, high: Expr, inner: tuple[Counted, ...], outer: tuple[Counte
     return low, high
 
 
-def _span(low: Expr, high: Expr, what: str, outer: Sequence[For], func: Func, place: str) -> Span:
-    """All values from `low` to `high`; their number does not depend on loops."""
+def _span(low: Expr, high: Expr, of: Sequence[Expr], outer: Sequence[For], func: Func, place: str) -> Span:
+    """All values from `low` to `high`, those of some indices; their number does not depend on loops."""
     size = simplify(high - low + 1, bounds_of(outer))
     moving = free_vars(size) - set(func.symbols)
-    if moving:
-        raise ScheduleError(f"{what} {size} values, which depends on {min(v.name for v in moving)!r}", where=place)
-    if not prove(size >= 0):
-        raise ScheduleError(f"{what} {size} values, which may be less than 0", where=place)
+    if moving or not prove(size >= 0):
+        which = f"depends on {min(v.name for v in moving)!r}" if moving else "may be less than 0"
+        shown = f"index {of[0]} takes" if len(of) == 1 else f"indices {', '.join(map(str, of))} take"
+        raise ScheduleError(f"{shown} {size} values, which {which}", where=place)
     first, last = (_over(e, e, _counted(outer), ()) for e in (low, high))
     return Span(low, size, None if isinstance(first, Var) else first[0], None if isinstance(last, Var) else last[1] + 1)
 

@@ -228,7 +228,8 @@ def _relaid(s: Stmt, around: tuple[For, ...], change: Change) -> Stmt:
         case Seq():
             return Seq(tuple(_relaid(c, around, change) for c in s.stmts))
         case Block():
-            return s if s.name == change.rebuilt else relaid_block(s, around, change)
+            untouched = s.name == change.rebuilt or all(a.buffer != change.old for a in accesses(s))
+            return s if untouched else relaid_block(s, around, change)
 
 
 def relaid_block(node: Block, around: Sequence[For], change: Change) -> Block:

@@ -118,7 +118,7 @@ def check_contiguous(
     """One iteration of the loop computes all of its part: no point of it is left to a later iteration."""
     nest = Nest.of(block, tuple(around))
     try:
-        images = Images(nest, True, fixed).all()
+        images = Images.of(nest, True, fixed).all()
     except UnclearError as reason:
         raise ScheduleError(str(reason), where=where) from None
     for i, image in images:

@@ -11,6 +11,7 @@ from tilewright.expr.nodes import Expr, Load, Var, both, conjuncts
 from tilewright.expr.prover import prove
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
+from tilewright.loops.access import accesses
 from tilewright.loops.hints import without_stale_hints
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
 
@@ -180,7 +181,8 @@ def map_blocks(s: Stmt, change: Callable[[Block], Block]) -> Stmt:
     """`s` with every block replaced by what `change` makes of it."""
     match s:
         case For():
-            return replace(s, body=map_blocks(s.body, change))
+            body = map_blocks(s.body, change)
+            return s if body is s.body else replace(s, body=body)
         case Seq():
             return Seq(tuple(map_blocks(c, change) for c in s.stmts))
         case Block():
@@ -248,6 +250,8 @@ Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 
 def with_buffer(block: Block, old: Buffer, new: Buffer, index: Reindex) -> Block:
     """A block whose accesses to `old` go to `new` at changed indices."""
+    if all(a.buffer != old for a in accesses(block)):
+        return block
 
     def load(node: Load) -> Expr:
         return Load(new, index(node.indices)) if node.buffer == old else node
@@ -264,8 +268,9 @@ def with_buffer_inside(s: Stmt, old: Buffer, new: Buffer, index: Reindex = lambd
     """`s` with all accesses to `old`, hints too, at changed indices of `new`."""
     match s:
         case For():
-            hints = (Load(new, index(p.indices)) if p.buffer == old else p for p in s.prefetches)
-            return replace(s, body=with_buffer_inside(s.body, old, new, index), prefetches=tuple(hints))
+            hints = tuple(Load(new, index(p.indices)) if p.buffer == old else p for p in s.prefetches)
+            body = with_buffer_inside(s.body, old, new, index)
+            return s if body is s.body and hints == s.prefetches else replace(s, body=body, prefetches=hints)
         case Seq():
             return Seq(tuple(with_buffer_inside(c, old, new, index) for c in s.stmts))
         case Block():
