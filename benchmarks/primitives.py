@@ -49,9 +49,9 @@ def convolution(batch: Expr | int = 1, channels: int = 64, filters: int = 64, si
 def softmax(rows: int = 64, columns: int = 256) -> Func:
     """m = max of X along rows, Y = sum of exp(X - m), with the maximum in chunks of 16."""
     x = placeholder((rows, columns), name="X")
-    k, l = reduce_axis(columns, "k"), reduce_axis(columns, "l")
+    k, c = reduce_axis(columns, "k"), reduce_axis(columns, "c")
     m = compute((rows,), lambda i: max(x[i, k], k), "m")
-    y = compute((rows,), lambda j: sum(exp(x[j, l] - m[j]), l), "Y")
+    y = compute((rows,), lambda j: sum(exp(x[j, c] - m[j]), c), "Y")
     s = create_schedule(y, name="softmax")
     s.do("split", "k", 16)
     return s.func

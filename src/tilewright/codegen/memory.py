@@ -129,15 +129,14 @@ class Memory:
         """
         plain = isinstance(mask, ir.Constant) or getattr(mask, "opname", "") == "icmp"
         in_vectors = self.arith.target.has("avx") and not self.arith.target.has("avx512vl")
-        if plain or not in_vectors or bits not in (32, 64):
+        lanes, each = count(mask), 256 // bits
+        if plain or not in_vectors or bits not in (32, 64) or lanes <= each:
             return mask
-        lanes = count(mask)
-        each = min(lanes, 256 // bits)
         kind = ir.VectorType(ir.IntType(bits), each)
         handed_on = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", "=x,0", side_effect=False)
         parts: list[ir.Value] = []
         for start in range(0, lanes, each):
-            own = picked(self.builder, mask, mask, range(start, start + each)) if each < lanes else mask
+            own = picked(self.builder, mask, mask, range(start, start + each))
             spread = self.builder.call(handed_on, [self.builder.sext(own, kind)])
             parts.append(self.builder.icmp_signed("<", spread, constant(kind, 0)))
         while len(parts) > 1:

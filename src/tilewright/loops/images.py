@@ -38,13 +38,13 @@ Counted = tuple[Var, Expr]
 """A loop: its variable and how often it runs."""
 
 
-def images_of(nest: Nest, whole: bool) -> tuple[Placed, ...]:
+def images_of(nest: Nest, whole: bool, fixed: int = 0) -> tuple[Placed, ...]:
     """The image of every binding of a block in question (see `Images`); together they are a box.
 
     Raises:
         UnclearError: one of them is not understood.
     """
-    found = _images(nest.block.iters, tuple((x.var, x.extent) for x in nest.loops), nest.block.predicate, whole)
+    found = _images(nest.block.iters, tuple((x.var, x.extent) for x in nest.loops), nest.block.predicate, whole, fixed)
     if isinstance(found, str):
         raise UnclearError(found)
     return found
@@ -52,11 +52,11 @@ def images_of(nest: Nest, whole: bool) -> tuple[Placed, ...]:
 
 @lru_cache(maxsize=1 << 11)
 def _images(
-    iters: tuple[BlockIter, ...], loops: tuple[Counted, ...], predicate: Expr, whole: bool
+    iters: tuple[BlockIter, ...], loops: tuple[Counted, ...], predicate: Expr, whole: bool, fixed: int
 ) -> tuple[Placed, ...] | str:
     """The images, or why they are not understood."""
     try:
-        return Images(iters, loops, predicate, Bounds.inside(loops).assuming(predicate), whole).all()
+        return Images(iters, loops, predicate, Bounds.inside(loops).assuming(predicate), whole, fixed).all()
     except UnclearError as reason:
         return str(reason)
 

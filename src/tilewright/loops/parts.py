@@ -147,7 +147,7 @@ def elements_apart(a: Nest, b: Nest, free: int) -> bool:
             return False
     known = Bounds.inside((loop.var, loop.extent) for loop in a.loops[:shared])
     try:
-        pairs = list(zip(Images.of(a, True, shared).all(), Images.of(b, True, shared).all(), strict=True))
+        pairs = list(zip(images_of(a, True, shared), images_of(b, True, shared), strict=True))
     except UnclearError:
         return False
     return any(

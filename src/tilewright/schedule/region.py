@@ -8,7 +8,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Const, Expr, Var, both, conjuncts, const, free_vars, loads
-from tilewright.expr.prover import at_most, prove
+from tilewright.expr.prover import at_most, below, non_negative, prove
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, walk
@@ -117,7 +117,7 @@ def _span(low: Expr, high: Expr, of: Sequence[Expr], outer: Sequence[For], func:
     """All values from `low` to `high`, those of some indices; their number does not depend on loops."""
     size = simplify(high - low + 1, bounds_of(outer))
     moving = free_vars(size) - set(func.symbols)
-    if moving or not prove(size >= 0):
+    if moving or not non_negative(size):
         which = f"depends on {min(v.name for v in moving)!r}" if moving else "may be less than 0"
         shown = f"index {of[0]} takes" if len(of) == 1 else f"indices {', '.join(map(str, of))} take"
         raise ScheduleError(f"{shown} {size} values, which {which}", where=place)
@@ -136,9 +136,9 @@ def _ends(low: Expr, high: Expr, loop: Counted, outside: tuple[Counted, ...]) ->
             found.append(e)
             continue
         step = substitute(e, {var: var + 1}) - e
-        if prove(step >= 0, known):
+        if non_negative(step, known):
             found.append(substitute(e, {var: at_first}))
-        elif prove(step <= 0, known):
+        elif at_most(step, const(0), known):
             found.append(substitute(e, {var: at_last}))
         else:
             return None
@@ -184,7 +184,8 @@ def over_region(
             known = known.with_loop(loop.var, loop.extent)
             binding = binding + loop.var
         if i.var in spans:
-            guards += [c for c in (binding >= 0, binding < i.extent) if not prove(c, known)]
+            guards += [] if non_negative(binding, known) else [binding >= 0]
+            guards += [] if below(binding, i.extent, known) else [binding < i.extent]
         iters.append(replace(i, binding=binding))
     return replace(node, iters=tuple(iters), predicate=both(*guards)), tuple(loops[v] for v in driven), known
 

@@ -221,15 +221,19 @@ def _relaid(s: Stmt, around: tuple[For, ...], change: Change) -> Stmt:
     match s:
         case For():
             inner = (*around, s)
-            known, old = bounds_of(inner), change.old
-            hints = (Load(change.new, change.layout.forward(p.indices, known)) if p.buffer == old else p
-                     for p in s.prefetches)  # fmt: skip
-            return replace(s, body=_relaid(s.body, inner, change), prefetches=tuple(hints))
+            hints = tuple(_relaid_hint(p, inner, change) for p in s.prefetches)
+            return replace(s, body=_relaid(s.body, inner, change), prefetches=hints)
         case Seq():
             return Seq(tuple(_relaid(c, around, change) for c in s.stmts))
         case Block():
             untouched = s.name == change.rebuilt or all(a.buffer != change.old for a in accesses(s))
             return s if untouched else relaid_block(s, around, change)
+
+
+def _relaid_hint(hint: Load, around: Sequence[For], change: Change) -> Load:
+    if hint.buffer != change.old:
+        return hint
+    return Load(change.new, change.layout.forward(hint.indices, bounds_of(around)))
 
 
 def relaid_block(node: Block, around: Sequence[For], change: Change) -> Block:

@@ -7,7 +7,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads, minimum
 from tilewright.expr.prover import at_most, prove
 from tilewright.expr.simplify import substitute
-from tilewright.loops.images import Images, UnclearError
+from tilewright.loops.images import UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks
 from tilewright.loops.nest import Nest
@@ -118,7 +118,7 @@ def check_contiguous(
     """One iteration of the loop computes all of its part: no point of it is left to a later iteration."""
     nest = Nest.of(block, tuple(around))
     try:
-        images = Images.of(nest, True, fixed).all()
+        images = images_of(nest, True, fixed)
     except UnclearError as reason:
         raise ScheduleError(str(reason), where=where) from None
     for i, image in images:
