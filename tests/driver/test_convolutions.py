@@ -90,6 +90,8 @@ def test_wrong_options():
         make_compilation(source, winograd="quick")
     with pytest.raises(OptionError, match="exact allows no fast convolutions, so 'fast' would have no effect"):
         make_compilation(source, exact=True, winograd="fast")
+    with pytest.raises(OptionError, match="a plan of layouts excludes fast convolutions, so 'fast' would have no"):
+        make_compilation(source, optimizer="gensor", layouts={"conv": Choice()}, winograd="fast")
     with pytest.raises(OptionError, match="expected True or False, got 'yes'"):
         make_compilation(source, exact="yes")
 

@@ -6,7 +6,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tilewright.errors import VerifyError
+from tilewright.loops.elements import same_elements
 from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import Block, walk
+from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 
@@ -132,6 +135,173 @@ def test_refuses(text: str, message: str, rows: str) -> None:
     assert message in str(caught.value)
 
 
+ROWS = """
+func f(A: float32[N, 8], B: float32[N]; N: 4..4096):
+    alloc T: float32[N]
+    for z in serial(N):
+        block zero(u: N = z):
+            T[u] = 0.0
+"""
+ADD = """
+{indent}for {i} in serial({size}):
+{indent}    for k_{i} in serial(8):
+{indent}        block {name}(v_{i}: N = {row}, reduce r_{i}: 8 = k_{i}):
+{indent}            T[v_{i}] = T[v_{i}] + A[v_{i}, r_{i}]
+"""
+STORE = """
+    for b in serial({rows}):
+        block B(x: N = b):
+            B[x] = T[x]
+    for rest in serial(N - {rows}):
+        block B_2(x_2: N = rest + {rows}):
+            B[x_2] = T[x_2]
+"""
+
+
+def added(name: str, i: str, size: str, row: str, indent: str = "    ") -> str:
+    """Adds whole rows to their elements of T."""
+    return ADD.format(name=name, i=i, size=size, row=row, indent=indent)
+
+
+APART = {
+    "the first and the second half": added("one", "i", "N // 2", "i") + added("two", "j", "N - N // 2", "j + N // 2"),
+    "halves of every tile": (
+        "    for h in serial(N // 4):" + added("one", "i", "2", "h * 4 + i", "        ")
+        + added("two", "j", "2", "h * 4 + 2 + j", "        ") + added("three", "l", "N % 4", "N // 4 * 4 + l")
+    ),
+}  # fmt: skip
+"""Sums of some rows and of the others: whole, although each by itself reaches the whole reduction."""
+
+TWICE = {
+    "a row too many": added("one", "i", "N // 2", "i") + added("two", "j", "N - N // 2 + 1", "j + N // 2 - 1"),
+    "everything": added("one", "i", "N", "i") + added("two", "j", "N", "j"),
+    "tiles that overlap": (
+        "    for h in serial(N // 4):" + added("one", "i", "3", "h * 4 + i", "        ")
+        + added("two", "j", "2", "h * 4 + 2 + j", "        ") + added("three", "l", "N % 4", "N // 4 * 4 + l")
+    ),
+    "tiles of the next iteration": (
+        "    for h in serial(N // 4):" + added("one", "i", "2", "h * 2 + i", "        ")
+        + added("two", "j", "2", "h * 2 + 2 + j", "        ")
+    ),
+}  # fmt: skip
+
+
+def sums(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """What a program of `ROWS` computes for six rows, and the sums."""
+    a = np.arange(48, dtype=np.float32).reshape(6, 8) + 1
+    b = np.full(6, np.nan, np.float32)
+    interpret(parse(text), {"A": a, "B": b}, {"N": 6})
+    return b, a.sum(1)
+
+
+@pytest.mark.parametrize("parts", APART.values(), ids=APART)
+def test_sums_of_different_elements(parts: str) -> None:
+    text = ROWS + parts + STORE.format(rows="N")
+    verify(parse(text))
+    np.testing.assert_array_equal(*sums(text))
+
+
+@pytest.mark.parametrize("parts", TWICE.values(), ids=TWICE)
+def test_sums_of_equal_elements(parts: str) -> None:
+    text = ROWS + parts + STORE.format(rows="N")
+    found, right = sums(text)
+    assert not np.array_equal(found, right)
+    with pytest.raises(VerifyError, match="'two': adds the same points to elements of 'T' as block 'one'"):
+        verify(parse(text))
+
+
+BLOCKS = """
+func f(A: float32[M, K], B: float32[M]; M: 8..4096, K: 8..4096):
+    for o in serial(M // 4):
+        for i in serial(3):
+            for k in serial(K - 5):
+                block one(v: M = o * 4 + i, reduce r: K = k):
+                    {0}B[v] = B[v] + A[v, r]
+            for k2 in serial(5):
+                block two(v2: M = o * 4 + i, reduce r2: K = k2 + K - 5):
+                    B[v2] = B[v2] + A[v2, r2]
+        for j in serial(1):
+            for l in serial(K - 5):
+                block three(w: M = o * 4 + {1} + j, reduce s: K = l):
+                    {2}B[w] = B[w] + A[w, s]
+            for l2 in serial(5):
+                block four(w2: M = o * 4 + {1} + j, reduce s2: K = l2 + K - 5):
+                    B[w2] = B[w2] + A[w2, s2]
+    for t in serial(M % 4):
+        for m in serial(K):
+            block rest(x: M = M // 4 * 4 + t, reduce y: K = m):
+                init B[x] = 0.0
+                B[x] = B[x] + A[x, y]
+"""
+"""Rows and columns are both cut, so that there are two sums of two parts each."""
+
+FIRST, OTHER = "init B[v] = 0.0\n                    ", "init B[w] = 0.0\n                    "
+
+
+def test_parts_in_two_directions() -> None:
+    text = BLOCKS.format(FIRST, 3, OTHER)
+    verify(parse(text))
+    a = np.arange(90, dtype=np.float32).reshape(9, 10)
+    b = np.full(9, np.nan, np.float32)
+    interpret(parse(text), {"A": a, "B": b}, {"M": 9, "K": 10})
+    np.testing.assert_array_equal(b, a.sum(1))
+
+
+def test_parts_in_two_directions_that_overlap() -> None:
+    with pytest.raises(VerifyError, match=r"block 'three': binding o \* 4 \+ 2 \+ j leaves gaps"):
+        verify(parse(BLOCKS.format(FIRST, 2, OTHER)))
+
+
+RELATIVE = """
+func f(X: float32[8], Y: float32[{N}]; N: 5..4096):
+    alloc T: float32[{N} + 1]
+    for io in serial({N}):
+        block zero():
+            T[{first}] = 0.0
+        for k in serial(4):
+            block one(reduce r: 8 = k):
+                T[io] = T[io] + X[r]
+        for l in serial(4):
+            block two(reduce s: 8 = l + 4):
+                T[{second}] = T[{second}] + X[s]
+        block Y(x: {N} = io):
+            Y[x] = T[io]
+"""
+
+
+def test_elements_by_the_number_of_the_iteration() -> None:
+    verify(parse(RELATIVE.format(N="N", first="io", second="io")))
+
+
+@pytest.mark.parametrize("rows", ["N", "6"])
+@pytest.mark.parametrize(
+    ("elements", "message"),
+    [
+        ({"first": "io", "second": "io + 1"}, "are not proved to collect in the same elements of 'T'"),
+        ({"first": "io + 1", "second": "io"}, "adds to elements of 'T' to which no block is proved to give a first"),
+    ],
+)
+def test_elements_of_different_iterations(elements: dict[str, str], message: str, rows: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verify(parse(RELATIVE.format(N=rows, **elements)))
+
+
+def test_parts_of_a_sum_over_everything() -> None:
+    """There is one element; what limits one part does not limit it."""
+    verify(parse("""
+func f(A: float32[n], Y: float32[]; n: 1..4096):
+    block zero():
+        Y[] = 0.0
+    for o in serial(5):
+        for i in serial((n // 4 * 4 + 4) // 5):
+            block Y(reduce r: n = (n // 4 * 4 + 4) // 5 * o + i) where (n // 4 * 4 + 4) // 5 * o + i < n // 4 * 4:
+                Y[] = Y[] + A[r]
+    for j in serial(n % 4):
+        block Y_2(reduce s: n = n // 4 * 4 + j):
+            Y[] = Y[] + A[s]
+"""))
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> str:
     """Blocks that add columns to T, initialise, change or read it, in a random order; often what is right."""
@@ -170,3 +340,55 @@ def test_histories_that_pass_are_right(text: str) -> None:
     event("accepted")
     found, right = results(text)
     assert any(np.array_equal(found, right * factor) for factor in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
+
+
+TILES = """
+func f(A: float32[N, 8], B: float32[N]; N: 4..4096):
+    for i in serial(4):
+        for j in serial(N // 8 * 2):
+            for k in serial(5):
+                block one(v: N = {0}, reduce r: 8 = k):
+                    init B[v] = 0.0
+                    B[v] = B[v] + A[v, r]
+    for io in serial(2):
+        for jo in serial(N // 8):
+            for ii in serial(2):
+                for ji in serial(2):
+                    for l in serial(3):
+                        block two(w: N = {1}, reduce s: 8 = l + 5):
+                            B[w] = B[w] + A[w, s]
+    for t in serial(N - N // 8 * 8):
+        for m in serial(8):
+            block rest(x: N = N // 8 * 8 + t, reduce y: 8 = m):
+                init B[x] = 0.0
+                B[x] = B[x] + A[x, y]
+"""
+
+
+def combs(first: str, second: str) -> list[object]:
+    """Whether two parts of `TILES` store the same elements."""
+    nests = [Nest.of(s, around) for s, around in walk(parse(TILES.format(first, second)).body) if isinstance(s, Block)]
+    return [same_elements(nests[0], nests[1]), same_elements(nests[1], nests[0])]
+
+
+def test_equal_elements_of_loops_that_leave_gaps() -> None:
+    """Rows of 4, tiles of 2 by 2: the same elements, although neither is a box of its own."""
+    first = "i * (N // 4) + j"
+    assert combs(first, "(io * 2 + ii) * (N // 4) + jo * 2 + ji") == [True, True]
+    assert combs(first, "(io + ii * 2) * (N // 4) + jo + ji * (N // 8)") == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("i * (N // 4) + j", "(io + ii) * (N // 4) + jo * 2 + ji"),
+        ("i * (N // 4) + j", "(io * 2 + ii) * (N // 4) + jo + ji"),
+        ("i * (N // 4) + j", "(io * 2 + ii) * (N // 4) + jo * 2 + ji + 1"),
+        ("i * (N // 4) + j", "(io * 2 + ii) * (N // 4)"),
+        ("i * j", "(io * 2 + ii) * (jo * 2 + ji)"),
+        ("i * (N // 4) + j", "(io * 2 + ii) * (N // 4) + jo * 2 + ji * l"),
+        ("i * (N // 4) + i", "(io * 2 + ii) * (N // 4) + ii"),
+    ],
+)
+def test_elements_that_are_not_known_to_be_equal(first: str, second: str) -> None:
+    assert combs(first, second) == [False, False]

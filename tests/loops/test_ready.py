@@ -3,10 +3,14 @@
 Every program that must be refused is shown to compute something else where its iterations are independent.
 """
 
+import numpy as np
 import pytest
-from tests.loops.private import differs
+from tests.codegen.native import Native
+from tests.loops.private import differs, iterations_of
 
 from tilewright.errors import ScheduleError, VerifyError
+from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.schedule.loops import split, split_parts
@@ -170,6 +174,26 @@ block R(r: n = i):
         "block 'U': reads T[wu + 1] of private buffer 'T', which this iteration of 'i' is not proved to have written: "
         "block 'P' before it writes it where u + 1 < 8",
     ),
+    "what another lane writes": (
+        program("T: float32[8]", """
+for a in vectorized(8):
+    block P(p: n = i, q: 8 = a):
+        T[q] = A[p, q]
+    block U(vu: n = i, wu: 8 = a):
+        U[vu, wu] = T[7 - wu]
+"""),
+        "block 'U': reads T[7 - wu] of private buffer 'T', which this iteration of 'i' is not proved to have written",
+    ),
+    "products of loops": (
+        program("T: float32[8]", """
+for a in serial(2):
+    for b in serial(4):
+        block P(p: n = i, q: 2 = a, s: 4 = b):
+            T[q * s] = A[p, q * 4 + s]
+""" + USE.format("T[wu]") + NEXT.format(" + 4")),
+        "block 'U': reads T[wu] of private buffer 'T', which this iteration of 'i' is not proved to have written: "
+        "block 'P' before it writes T[a * b]",
+    ),
     "two parts with a gap": (
         program("T: float32[8]", """
 for a in serial(3):
@@ -184,13 +208,27 @@ for b in serial(4):
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("scope", ["stack", "register"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_iterations_hand_to_each_other_is_refused(name: str) -> None:
+def test_what_iterations_hand_to_each_other_is_refused(name: str, scope: str) -> None:
     text, message = REFUSED[name]
+    text = text.replace(" in stack", f" in {scope}")
     with pytest.raises(VerifyError) as error:
-        verify(parse(text))
+        verify(parse(text), registers=False)
     assert message in str(error.value)
     assert any(differs(parse(text), "i", {"n": 9, "m": m}) for m in (0, 1, 3)), "there is no reason to refuse it"
+
+
+@pytest.mark.parametrize("name", ["another element than was written", "a window that reaches beyond"])
+def test_native_code_of_a_refused_program_is_wrong(name: str) -> None:
+    """Threads have stacks of their own, so that the first iteration of a thread finds nothing of the one before."""
+    func = parse(REFUSED[name][0])
+    rows = np.arange(72, dtype=np.float32).reshape(9, 8) + 1
+    arrays = {"A": rows, "I": np.zeros(9, np.int64), "U": np.zeros((9, 8), np.float32)}
+    in_order = {key: np.array(a) for key, a in arrays.items()}
+    interpret(iterations_of(func, "i", LoopKind.SERIAL), in_order, {"n": 9, "m": 0})
+    native = Native(func)(arrays, {"n": 9, "m": 0}, threads=3)
+    assert not np.array_equal(native["U"], in_order["U"])
 
 
 SUM = """
@@ -320,12 +358,39 @@ for b in serial(8):
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("scope", ["stack", "register"])
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_what_an_iteration_wrote_it_may_read(name: str) -> None:
-    func = parse(ACCEPTED[name])
-    verify(func)
+def test_what_an_iteration_wrote_it_may_read(name: str, scope: str) -> None:
+    func = parse(ACCEPTED[name].replace(" in stack", f" in {scope}"))
+    verify(func, registers=False)
     for m in (0, 1, 4):
         assert not differs(func, "i", {"n": 9, "m": m})
+
+
+def test_a_sum_over_a_loop_outside_is_no_value_of_this_iteration() -> None:
+    """Where the outer loop does not run, its init is stored outside of the inner one."""
+    func = parse(HEAD + """
+    alloc T: float32[] in stack
+    for c in serial(m):
+        for i in parallel(n):
+            block S(o: n = i, reduce r: m = c):
+                init T[] = 0.0
+                T[] = T[] + A[o, r]
+            block U(vu: n = i, wu: 8 = 0):
+                U[vu, wu] = T[]
+""")
+    message = "block 'S': reads private buffer 'T' before this iteration of 'i' wrote it"
+    with pytest.raises(VerifyError, match=message):
+        verify(func)
+
+
+def test_a_buffer_that_no_stack_holds() -> None:
+    text = program("T: float32[70000]", """
+block P(p: n = i):
+    T[0] = A[p, 0]
+""" + USE.format("T[0]"))
+    with pytest.raises(VerifyError, match="buffer 'T': it takes 280000 bytes, more than the 262144 that a stack holds"):
+        verify(parse(text))
 
 
 def test_the_stack_holds_all_buffers_of_a_kernel() -> None:

@@ -111,7 +111,19 @@ func shared(A: float32[6, 5], Y: float32[6, 5]):
             block Y(x: 6 = i, y: 5 = j):
                 Y[x, y] = T[y] + T[4 - y]
 """
-"""Iterations of i read what others of i wrote."""
+"""Iterations of i read what others of i wrote, through a buffer in memory."""
+
+USED_AFTERWARDS = """
+    for k in serial(5):
+        block Y_2(z: 6 = 0, u: 5 = k):
+            Y[z, u] = T[u]
+"""
+
+
+def test_reorder_around_blocks_that_share_a_buffer_in_memory() -> None:
+    """Every iteration writes what it reads of T, whatever the order."""
+    func = parse(SHARED.replace("T[4 - y]", "A[x, 4 - y]"))
+    check_same(func, reorder(func, ("j", "i")))
 
 
 def test_reorder_around_several_blocks_that_keep_to_their_iteration() -> None:
@@ -140,6 +152,14 @@ def test_reorder(golden) -> None:
             lambda: reorder(parse(SHARED), ("j", "i")),
             "reorder of j, i: block 'Y': reads T[4 - y] of private buffer 'T', which this iteration of 'i' is not "
             "proved to have written: block 'T' before it writes T[j]",
+        ),
+        (
+            lambda: reorder(parse(SHARED.replace("T[w]", "T[v]").replace("[5]\n    for", "[6]\n    for")), ("j", "i")),
+            "reorder of j, i: block 'Y': may read an element that another iteration of loop 'i' writes: T[y]",
+        ),
+        (
+            lambda: reorder(parse(SHARED + USED_AFTERWARDS), ("j", "i")),
+            "reorder of j, i: block 'T': iterations of loop 'i' may write the same element: T[w]",
         ),
         (
             lambda: reorder(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), ("k", "j_o")),

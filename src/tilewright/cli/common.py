@@ -231,11 +231,15 @@ def write_text(path: Path, text: str, option: str) -> None:
 
 
 def build_text(build: BuildSpec) -> str:
-    """How code was made, in a line: "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef)"."""
+    """How code was made, in a line.
+
+    For example "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef), convolutions safe".
+    """
     seed = "" if build.seed is None else f" (seed {build.seed})"
     m = build.machine
     machine = "" if m is None else f", machine {m.name} ({m.origin}, sha256 {m.sha256[:16]})"
-    return f"optimizer {build.optimizer}{seed}{machine}"
+    convolutions = "" if build.convolutions == "direct" else f", convolutions {build.convolutions}"
+    return f"optimizer {build.optimizer}{seed}{machine}{convolutions}"
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

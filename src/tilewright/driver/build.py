@@ -22,17 +22,19 @@ class Build:
     Attributes:
         optimizer: the preferred one.
         machine: what it constructs for; None where it reads no description of a machine.
+        convolutions: what they may be computed by (`convolutions_of`).
     """
 
     optimizer: Optimizer
     machine: MachineChoice | None
+    convolutions: str = "direct"
 
     def spec(self) -> BuildSpec:
         """What the artifact records."""
         seed = self.optimizer.seed if isinstance(self.optimizer, Seeded) else None
         chosen = self.machine
         machine = None if chosen is None else MachineSpec(chosen.machine.name, str(chosen.origin), chosen.sha256)
-        return BuildSpec(__version__, self.optimizer.name, seed, machine)
+        return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions)
 
 
 def make_build(optimizer: str | None, machine: MachineOption | None, target: Target) -> Build:

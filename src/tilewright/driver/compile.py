@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.driver.build import Build, MachineOption, make_build
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.convolutions import limit_of, with_fast_convolutions
+from tilewright.driver.convolutions import convolutions_of, with_fast_convolutions
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.kernels import compile_kernels
 from tilewright.driver.limits import check_sizes
@@ -107,7 +107,8 @@ def make_compilation(
         raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
     made_for = Target.of(target)
     build = make_build(optimizer, machine, made_for)
-    limit = limit_of(exact, winograd, build)
+    plan = _plan(layouts)
+    build = replace(build, convolutions=convolutions_of(exact, winograd, build, bool(plan.choices)))
     tell("model", 0, 4)
     graph = load_onnx(model, shapes)
     tell("model", 1, 4)
@@ -116,9 +117,8 @@ def make_compilation(
     lowered = lower(graph)
     check_sizes(lowered)
     tell("model", 3, 4)
-    plan = _plan(layouts)
     placed = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    parts = partition(placed.program if placed else with_fast_convolutions(lowered, limit, build, made_for))
+    parts = partition(placed.program if placed else with_fast_convolutions(lowered, build, made_for))
     program = _with_probes(parts) if probes else parts.program
     units = compile_kernels(
         parts.units,

@@ -14,13 +14,17 @@ LIMITS = {"safe": 8.0, "fast": 100.0}
 """By how much rounding errors may grow beyond those of the direct sum, as a bound, per value of the option. In two
 dimensions F(2, 3) has 7.1 and errs up to 2.4 times as much, F(4, 3) has 97 and errs up to 12 times as much."""
 
+DIRECT = "direct"
+"""All sums are computed as they are defined."""
+
 DEFAULT = "safe"
 
 
-def limit_of(exact: bool, winograd: str | None, build: Build) -> float:
-    """How much rounding errors may grow; 0 where sums are to be computed as they are defined.
+def convolutions_of(exact: bool, winograd: str | None, build: Build, placed: bool) -> str:
+    """What convolutions may be computed by: a key of `LIMITS`, or `DIRECT`.
 
-    An optimizer that reads no description of a machine has nothing to estimate by: all sums stay direct.
+    An optimizer that reads no description of a machine has nothing to estimate by: all sums stay direct. So they do
+    where layouts were planned (`placed`): a plan names values that fast convolutions would not have.
 
     Raises:
         OptionError: an option has no such value, or would have no effect.
@@ -29,25 +33,25 @@ def limit_of(exact: bool, winograd: str | None, build: Build) -> float:
         raise OptionError(f"expected True or False, got {exact!r}", where="argument 'exact'")
     if winograd is not None and winograd not in LIMITS:
         raise OptionError(f"there is no {winograd!r}", where="winograd", hint=f"use {' or '.join(LIMITS)}")
-    if exact and winograd is not None:
-        what = f"exact allows no fast convolutions, so {winograd!r} would have no effect"
+    if winograd is not None and (exact or placed):
+        reason = "exact allows no" if exact else "a plan of layouts excludes"
+        what = f"{reason} fast convolutions, so {winograd!r} would have no effect"
         raise OptionError(what, where="winograd", hint="leave out one of the two")
     if winograd is not None and build.machine is None:
         what = f"the optimizer {build.optimizer.name!r} reads no description of a machine to estimate by"
         raise OptionError(what, where="winograd", hint="leave it out, or choose the optimizer gensor or roller")
-    return 0.0 if exact or build.machine is None else LIMITS[winograd or DEFAULT]
+    return DIRECT if exact or placed or build.machine is None else winograd or DEFAULT
 
 
-def with_fast_convolutions(program: Program, limit: float, build: Build, target: Target) -> Program:
+def with_fast_convolutions(program: Program, build: Build, target: Target) -> Program:
     """The program with minimal filtering where it is estimated to be faster than the direct sum.
 
     Args:
         program: as the graph was lowered.
-        limit: on the growth of rounding errors (`limit_of`).
-        build: gives the machine that is compiled for.
+        build: gives the machine that is compiled for, and what is allowed.
         target: what code is generated for.
     """
-    if not limit or build.machine is None:
+    if build.machine is None or build.convolutions == DIRECT:
         return program
     times = stage_times(target, build.machine.for_target(target))
-    return with_winograd(program, TILES, cheaper(frozenset(program.constants), times), limit)
+    return with_winograd(program, TILES, cheaper(frozenset(program.constants), times), LIMITS[build.convolutions])

@@ -136,6 +136,8 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
     remainder = poly.expression(rest)
     if not rest or _within(remainder, b, bounds):
         return poly.expression(quotient)
+    if divisor is not None and bounds.facts and _within(remainder - b, b, bounds):
+        return poly.expression(quotient) + 1  # the constant of the remainder, which lies in [0, d), hides it
     positive = divisor > 0 if divisor is not None else _counts_as_positive(b, bounds)
     coarse = _coarser(rest, pb, bounds) if positive else None
     if coarse is not None:

@@ -8,13 +8,14 @@ which may be less than the domain or some of it several times.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.expr.nodes import Const, Expr, const, free_vars
+from tilewright.expr.nodes import Const, const, free_vars
 from tilewright.expr.prover import at_most
-from tilewright.loops.images import Image, Placed, UnclearError, images_of
+from tilewright.loops.elements import elements_apart, same_domain
+from tilewright.loops.images import Placed, UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Func, IterKind
 from tilewright.loops.nest import Finding, Nest
-from tilewright.loops.parts import disturbance, elements_apart, gives, same_domain
+from tilewright.loops.parts import disturbance, full, gives
 from tilewright.loops.races import keys, tells
 from tilewright.loops.settled import Findings, settled
 from tilewright.loops.siblings import Box, Reached, joined, kinship, reach, shared_loops
@@ -50,7 +51,7 @@ def reached_once(nest: Nest) -> Iterator[Finding]:
         yield Finding(where, str(reason), nest.shown)
         return
     for i, image in images:
-        if not (_full(image, i.extent) and image.once):
+        if not (full(image, i.extent) and image.once):
             low, high = image.offset, image.offset + image.size - 1
             times = "" if image.once else ", some several times"
             what = f"binding {i.binding} of {i.var.name!r} covers {low}..{high}{times}, expected 0..{i.extent - 1} once"
@@ -158,7 +159,7 @@ def _uncovered(
     yield from _added_again([x for x in (*group, *left) if x.parts and _covers(x.images)], nests)
     for x in left:
         for i, image in x.images:
-            if x.parts and not _full(image, i.extent):
+            if x.parts and not full(image, i.extent):
                 low, high = image.offset, image.offset + image.size - 1
                 what = f"binding {i.binding} of {i.var.name!r} covers {low}..{high}, expected 0..{i.extent - 1}"
                 yield x.parts[0], Finding(f"block {x.nest.block.name!r}", what, x.nest.shown)
@@ -226,8 +227,4 @@ def _empty(box: Box) -> bool:
 
 
 def _covers(images: Sequence[Placed]) -> bool:
-    return all(_full(image, i.extent) for i, image in images)
-
-
-def _full(image: Image, extent: Expr) -> bool:
-    return at_most(image.offset, const(0)) and at_most(extent, image.offset + image.size)
+    return all(full(image, i.extent) for i, image in images)

@@ -53,8 +53,6 @@ def covered(parts: Sequence[Nest]) -> bool:
 
 def _covered(parts: Sequence[Nest]) -> bool:
     domain = [i.extent for i in parts[0].block.iters]
-    if any([i.extent for i in nest.block.iters] != domain for nest in parts):
-        return False
     places = [p for p in range(len(domain)) if not all(slices(nest, p) for nest in parts)]
     still = {nest: _still(nest, places) for nest in parts}
     extents = [domain[p] for p in places]

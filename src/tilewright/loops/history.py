@@ -64,9 +64,6 @@ def _counted(parts: Sequence[Nest], nests: Sequence[Nest], whole: bool) -> bool:
     places, still = _sliced(parts, touching, buffer)
     spatial = [p for p in places if iters[p].kind is IterKind.SPATIAL]
     reduced = [p for p in places if iters[p].kind is IterKind.REDUCE]
-    domain = [i.extent for i in iters]
-    if any([i.extent for i in nest.block.iters] != domain for nest in parts):
-        return False
     all_still = frozenset[Var]().union(*still.values())
     symbols = symbols_of(touching, [iters[p].extent for p in places], all_still)
     sizes = [iters[p].extent for p in reduced]

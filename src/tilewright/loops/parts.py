@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, Var, free_vars, loads
+from tilewright.expr.nodes import Expr, Load, const, free_vars, loads
 from tilewright.expr.prover import at_most
-from tilewright.expr.simplify import substitute
 from tilewright.loops.access import accesses
-from tilewright.loops.images import Images, UnclearError, images_of
+from tilewright.loops.elements import elements_apart, same_elements
+from tilewright.loops.images import Image, UnclearError, images_of
 from tilewright.loops.ir import IterKind, Store
 from tilewright.loops.nest import Nest
-from tilewright.loops.races import keys, tells
-from tilewright.loops.siblings import seam, shared_loops
+from tilewright.loops.siblings import joined, shared_loops
 
 
 def disturbance(parts: Sequence[Nest], nests: Sequence[Nest]) -> str | None:
@@ -20,13 +18,13 @@ def disturbance(parts: Sequence[Nest], nests: Sequence[Nest]) -> str | None:
 
     They must collect in the same elements; only the first may give them a first value; and of the other blocks, those
     between the parts must leave the buffer alone, but for those inside a loop of the reduction that adjust or use what
-    there is so far. Or they fall apart into groups, for different elements, of which this holds.
+    there is so far. Or they fall apart into groups, each a whole reduction of other elements, of which this holds.
     """
     buffer = parts[0].block.body.buffer
     names = ", ".join(repr(n.block.name) for n in parts[:-1]) + f" and {parts[-1].block.name!r}"
     groups = _of_same_elements(parts)
     if len(groups) > 1:
-        if not _all_apart(groups, nests):
+        if not all(map(_complete, groups)) or not _all_apart(groups, nests):
             return f"parts of a reduction, {names}, are not proved to collect in the same elements of {buffer.name!r}"
         alone = ([n for n in nests if n in group or n not in parts] for group in groups)
         reasons = (disturbance(group, mine) for group, mine in zip(groups, alone, strict=True))
@@ -65,33 +63,34 @@ def running(nest: Nest, parts: Sequence[Nest]) -> bool:
     return False
 
 
-def same_domain(giver: Nest, nest: Nest) -> bool:
-    """Whether a block stores, by what it says of itself, the elements that another one collects in."""
-
-    shared = {loop.var for loop in nest.loops[: shared_loops(giver, nest)]}
-
-    def elements(n: Nest) -> tuple[list[Expr], list[Expr | None]]:
-        spatial = [i for i in n.block.iters if i.kind is IterKind.SPATIAL]
-        names: dict[Var, Expr] = {i.var: Var(f"#{k}") for k, i in enumerate(spatial)}
-        own = {loop.var for loop in n.loops} - shared
-        indices = (substitute(i, names) for i in n.block.body.indices)
-        return [i.extent for i in spatial], [None if free_vars(i) & own else i for i in indices]
-
-    (domain, given), (same, collected) = elements(giver), elements(nest)
-    pairs = zip(given, collected, strict=True)
-    return domain == same and all(i is j for i, j in pairs if i is not None and j is not None)
-
-
 def _of_same_elements(parts: Sequence[Nest]) -> list[list[Nest]]:
     """The parts in groups that are proved to collect in the same elements."""
     found: list[list[Nest]] = []
     for part in parts:
-        mine = next((group for group in found if all(_same_elements(x, part) for x in group)), None)
+        mine = next((group for group in found if all(same_elements(x, part) for x in group)), None)
         if mine is None:
             found.append([part])
         else:
             mine.append(part)
     return found
+
+
+def _complete(parts: Sequence[Nest]) -> bool:
+    """Whether parts are proved to reach every point of the reduction once."""
+    try:
+        left = [images_of(part, False) for part in parts]
+    except UnclearError:
+        return False
+    whole = left.pop()
+    while (found := next(((x, one) for x in left if (one := joined(whole, x) or joined(x, whole))), None)) is not None:
+        left.remove(found[0])
+        whole = found[1]
+    return not left and all(image.once and full(image, i.extent) for i, image in whole)
+
+
+def full(image: Image, extent: Expr) -> bool:
+    """Whether an image is a whole domain."""
+    return at_most(image.offset, const(0)) and at_most(extent, image.offset + image.size)
 
 
 def _all_apart(groups: Sequence[Sequence[Nest]], nests: Sequence[Nest]) -> bool:
@@ -104,57 +103,6 @@ def _all_apart(groups: Sequence[Sequence[Nest]], nests: Sequence[Nest]) -> bool:
             free = min(free, shared_loops(first, givers[-1]) if givers else 0)
     pairs = [(a, b) for k, group in enumerate(groups) for other in groups[k + 1 :] for a in group for b in other]
     return all(elements_apart(a, b, free) for a, b in pairs)
-
-
-def _same_elements(a: Nest, b: Nest) -> bool:
-    """Whether two parts are proved to store the same elements in every iteration of the loops that they share."""
-    shared = shared_loops(a, b)
-    if _parts_of_a_reduction(a, b, shared) or _parts_of_a_reduction(b, a, shared):
-        return True
-    names: dict[Var, Expr] = {j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)}
-    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
-    for i, j in zip(a.block.body.indices, b.block.body.indices, strict=True):
-        if substitute(j, names) is not substitute(i, {}) or free_vars(i) & own:
-            return False
-    try:
-        one, other = Images.of(a, True, shared), Images.of(b, True, shared)
-        pairs = [(k, x, y) for k, ((i, x), (_, y)) in enumerate(zip(one.all(), other.all(), strict=True))
-                 if i.kind is IterKind.SPATIAL]  # fmt: skip
-    except UnclearError:
-        return False
-    limits = all(one.limits.get(k) is other.limits.get(k) for k, _, _ in pairs)
-    return limits and one.kept == other.kept and all(x.offset is y.offset and x.size is y.size for _, x, y in pairs)
-
-
-def _parts_of_a_reduction(a: Nest, b: Nest, shared: int) -> bool:
-    """Whether a loop of a reduction was peeled so that `a` has its first iterations and `b` the others."""
-    if seam(a, b, shared) is None:
-        return False
-    cut = a.loops[shared].var
-    return not any(cut in free_vars(i.binding) for i in a.block.iters if i.kind is IterKind.SPATIAL)
-
-
-def elements_apart(a: Nest, b: Nest, free: int) -> bool:
-    """Whether two blocks are proved to store different elements, also in different iterations of the loops that both
-    share, but for the outermost `free` ones."""
-    shared = shared_loops(a, b)
-    free = min(free, shared)
-    indices = [tuple(n.bound(i) for i in n.block.body.indices) for n in (a, b)]
-    for k, loop in enumerate(a.loops[free:shared], free):
-        moving = [frozenset(x.var for x in n.loops[k:]) for n in (a, b)]
-        common = [keys(e, loop.var, loop.extent, m, n.known) for n, e, m in zip((a, b), indices, moving, strict=True)]
-        if not tells(common[0] & common[1]):
-            return False
-    known = Bounds.inside((loop.var, loop.extent) for loop in a.loops[:shared])
-    try:
-        pairs = list(zip(images_of(a, True, shared), images_of(b, True, shared), strict=True))
-    except UnclearError:
-        return False
-    return any(
-        at_most(x.offset + x.size, y.offset, known) or at_most(y.offset + y.size, x.offset, known)
-        for (i, x), (_, y) in pairs
-        if i.kind is IterKind.SPATIAL and i.var in a.block.body.indices
-    )
 
 
 def _begins_where_empty(earlier: Nest, part: Nest) -> bool:

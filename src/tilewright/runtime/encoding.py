@@ -144,6 +144,7 @@ def _build(value: object, where: str) -> BuildSpec | None:
         optimizer=text(obj, "optimizer", where),
         seed=None if seed is None else schema.as_integer(seed, where, "manifest field 'seed'"),
         machine=None if machine is None else _machine(machine, where),
+        convolutions=text(obj, "convolutions", where),
     )
 
 

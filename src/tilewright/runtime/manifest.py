@@ -153,12 +153,14 @@ class BuildSpec:
         optimizer: its name.
         seed: of what the optimizer draws; None where it draws nothing.
         machine: what the optimizer constructed for; None where it reads no description.
+        convolutions: what they may have been computed by: "direct", or "safe" or "fast" minimal filtering.
     """
 
     version: str
     optimizer: str
     seed: int | None = None
     machine: MachineSpec | None = None
+    convolutions: str = "direct"
 
 
 @dataclass(frozen=True, slots=True)

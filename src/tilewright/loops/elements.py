@@ -1,0 +1,104 @@
+"""Which elements blocks store: the same, others, or those that another block says to."""
+
+from collections.abc import Sequence
+
+from tilewright.expr.bounds import Bounds
+from tilewright.expr.nodes import Expr, Var, const, free_vars, loads
+from tilewright.expr.prover import below
+from tilewright.expr.simplify import substitute
+from tilewright.loops.images import Images, UnclearError
+from tilewright.loops.ir import IterKind
+from tilewright.loops.nest import Nest
+from tilewright.loops.races import keys, tells
+from tilewright.loops.siblings import seam, shared_loops
+
+
+def same_domain(giver: Nest, nest: Nest) -> bool:
+    """Whether a block stores, by what it says of itself, the elements that another one collects in."""
+
+    shared = {loop.var for loop in nest.loops[: shared_loops(giver, nest)]}
+
+    def elements(n: Nest) -> tuple[list[Expr], list[Expr | None]]:
+        spatial = [i for i in n.block.iters if i.kind is IterKind.SPATIAL]
+        names: dict[Var, Expr] = {i.var: Var(f"#{k}") for k, i in enumerate(spatial)}
+        own = {loop.var for loop in n.loops} - shared
+        indices = (substitute(i, names) for i in n.block.body.indices)
+        return [i.extent for i in spatial], [None if free_vars(i) & own else i for i in indices]
+
+    (domain, given), (same, collected) = elements(giver), elements(nest)
+    pairs = zip(given, collected, strict=True)
+    return domain == same and all(i is j for i, j in pairs if i is not None and j is not None)
+
+
+def same_elements(a: Nest, b: Nest) -> bool:
+    """Whether two parts are proved to store the same elements in every iteration of the loops that they share."""
+    shared = shared_loops(a, b)
+    if _parts_of_a_reduction(a, b, shared) or _parts_of_a_reduction(b, a, shared):
+        return True
+    names: dict[Var, Expr] = {j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)}
+    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
+    for i, j in zip(a.block.body.indices, b.block.body.indices, strict=True):
+        if substitute(j, names) is not substitute(i, {}) or free_vars(i) & own:
+            return False
+    try:
+        one, other = Images.of(a, True, shared), Images.of(b, True, shared)
+    except UnclearError:
+        return False
+    spatial = [k for k, i in enumerate(one.iters) if i.kind is IterKind.SPATIAL]
+    if one.kept != other.kept or any(one.limits.get(k) is not other.limits.get(k) for k in spatial):
+        return False
+    try:
+        boxes = [[(image.offset, image.size) for _, image in images.all()] for images in (one, other)]
+    except UnclearError:
+        combs = _combs(a, one), _combs(b, other)
+        return combs[0] is not None and combs[0] == combs[1]
+    return all(boxes[0][k] == boxes[1][k] for k in spatial)
+
+
+Comb = tuple[Expr, list[tuple[Expr, Expr]]]
+"""Values: an offset, to which multiples step * (0 .. count-1) are added; (step, count) in a fixed order."""
+
+
+def _combs(nest: Nest, images: Images) -> list[Comb] | None:
+    """The values of every spatial variable while the loops of `images` run; None where they are no combs, each of
+    loops of its own."""
+    moving = images.extents.keys()
+    left = dict(images.extents)
+    found: list[Comb] = []
+    for i in nest.block.iters if not images.guards else ():
+        own = [v for v in left if v in free_vars(i.binding)]
+        terms = [(substitute(i.binding, {v: v + 1}) - i.binding, left.pop(v)) for v in own]
+        start = substitute(i.binding, dict.fromkeys(own, const(0)))
+        if any(free_vars(e) & moving for e in (start, *(step for step, _ in terms))):
+            return None
+        if i.kind is IterKind.SPATIAL:
+            found.append((start, sorted(_joined_terms(terms), key=lambda t: (str(t[0]), str(t[1])))))
+    return None if images.guards else found
+
+
+def _joined_terms(terms: Sequence[tuple[Expr, Expr]]) -> Sequence[tuple[Expr, Expr]]:
+    """Terms (step, count), where one that goes on at the end of another is put to it: 0, 1 and 0, 2, 4 are 0..5."""
+    for k, (step, count) in enumerate(terms):
+        for j, (other, times) in enumerate(terms):
+            if j != k and other is step * count:
+                rest = [t for n, t in enumerate(terms) if n not in (j, k)]
+                return _joined_terms([*rest, (step, count * times)])
+    return terms
+
+
+def elements_apart(a: Nest, b: Nest, free: int) -> bool:
+    """Whether two blocks are proved to store different elements, also in different iterations of the loops that both
+    share, but for the outermost `free` ones."""
+    shared = shared_loops(a, b)
+    free = min(free, shared)
+    indices = [tuple(n.bound(i) for i in n.block.body.indices) for n in (a, b)]
+    for k, loop in enumerate(a.loops[free:shared], free):
+        moving = [frozenset(x.var for x in n.loops[k:]) for n in (a, b)]
+        common = [keys(e, loop.var, loop.extent, m, n.known) for n, e, m in zip((a, b), indices, moving, strict=True)]
+        if not tells(common[0] & common[1]):
+            return False
+    both_of_them = (*a.loops, *b.loops[shared:])
+    known = Bounds.inside((loop.var, loop.extent) for loop in both_of_them)
+    known = known.assuming(a.block.predicate).assuming(b.block.predicate)
+    plain = [(i, j) for i, j in zip(*indices, strict=True) if not loads(i) and not loads(j)]
+    return any(below(i, j, known) or below(j, i, known) for i, j in plain)
