@@ -74,6 +74,8 @@ FORMS: list[tuple[Expr, Bounds, str]] = [
     # digits keep their source, so that they can be put together again
     (mod(A * 119 + B, 28), loops(a=4, b=119), "(a * 119 + b) % 28"),
     (div(A * 119 + B, 28) * 28 + mod(A * 119 + B, 28), loops(a=4, b=119), "a * 119 + b"),
+    (div(A + 15, 16), loops(a=20).assuming(op("and", A >= 1, A < 17)), "1"),
+    (div(A + 15, 16), loops(a=20).assuming(op("and", A >= 1, A < 18)), "(a + 15) // 16"),
     # sizes
     (ceildiv(N * 16, 16), loops(), "N"),
     (div(N * 16 + 15, 16), loops(), "N"),
@@ -142,6 +144,7 @@ def test_sizes_that_are_known_to_be_multiples(e: Expr, text: str) -> None:
             assert value(simpler, here) == value(e, here)
 
 
+AREA = (ceildiv(Var("H", 3, 56), 2) - 1) * (Var("W", 3, 56) - 2)
 PROOFS: list[tuple[Expr, Bounds]] = [
     # quotients against quotients, under the predicate of a tail
     (div(A + B * 2 + 1, 16) < div(N, 16) + 1, loops(b=ceildiv(N, 2), a=2).assuming(A + B * 2 < N)),
@@ -154,6 +157,12 @@ PROOFS: list[tuple[Expr, Bounds]] = [
     (I * M + J < N * M, loops(i=N, j=M)),
     (N * A + B < N * 6, loops(b=N, a=7).assuming(A < 6)),
     (div(F, M * N) < 7, loops(f=N * M * 7)),
+    # remainders that are equal under different names
+    (A + div(N * 5, 2) * 2 < N * 5, loops(a=mod(N, 2))),
+    (A + div(N * 7 + 4, 3) * 3 < N * 7 + 4, loops(a=mod(N + 1, 3))),
+    # a divisor that is positive as a product only
+    (div(F, AREA) < 9, loops(f=AREA * 9)),
+    (div(F, AREA) >= 0, loops(f=AREA * 9)),
     # tiles shifted inwards
     (least(A * 4, N - 4) + B < N, loops(a=ceildiv(N, 4), b=4)),
 ]
@@ -172,3 +181,15 @@ def test_a_multiple_of_one_number_is_none_of_another() -> None:
 def test_literals_are_shared() -> None:
     assert const(5) is const(5)
     assert const(-7) is as_expr(-7)
+
+
+@pytest.mark.parametrize(
+    ("condition", "known"),
+    [
+        (A + div(N * 5, 2) * 2 < N * 5, loops(a=mod(N, 3))),
+        (A + div(N * 7 + 5, 3) * 3 < N * 7 + 4, loops(a=mod(N + 1, 3))),
+        (A + div(N * 6, 2) * 2 < N * 6, loops(a=mod(N, 2) + 1)),
+    ],
+)
+def test_what_is_wrong_is_not_proved(condition: Expr, known: Bounds) -> None:
+    assert not prove(condition, known)

@@ -126,7 +126,8 @@ def with_error(
         for axis in stage.reduce_axes:
             steps *= at(axis.extent, wide.func, sizes)
     unit = float(np.finfo(arrays[name].dtype).eps)
-    largest = np.maximum(np.abs(size), np.abs(size).max(initial=0) if not wide.linear else 0)
+    # The result too: differences of absolute values say nothing of it.
+    largest = np.maximum(np.abs(size), np.abs(result) if wide.linear else np.abs(size).max(initial=0))
     return result, (4 * unit * (steps + 16)) * largest + 1e-30
 
 

@@ -123,3 +123,16 @@ def test_rows_as_numbers_keep_their_order() -> None:
 @pytest.mark.parametrize("scale", [1, 1 << 40])
 def test_distinct_numbers(scale: int) -> None:
     assert distinct(np.array([3, 1, 3, 0, 1]) * scale) == 3
+
+
+@pytest.mark.parametrize("condition", ["a + b < N", "a + b * 2 < 7"])
+def test_a_condition_that_cuts_a_corner_off_is_not_overlooked(condition: str) -> None:
+    text = f"""
+func f(OUT: float32[N, N]; N: 5..4000):
+    for a in serial(N):
+        for b in serial(N):
+            block OUT(v: N = a, w: N = b) where {condition}:
+                OUT[v, w] = 1.0
+"""
+    with pytest.raises(VerifyError, match="cuts no binding, so its iterations can't be counted"):
+        verify(parse(text))

@@ -62,24 +62,23 @@ def _ends(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | N
     if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
         return {}, added(polynomial(atom.b), {(): 1}, -1)
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var | Binary):
-        ends = _quotient_ends(atom.a, polynomial(atom.b), bounds)
+        ends = _quotient_ends(atom.a, atom.b, bounds)
         if ends is not None:
             return ends
     low, high = atom_interval(atom, bounds)
     return (None if low is None else {(): low}), (None if high is None else {(): high})
 
 
-def _quotient_ends(a: Expr, d: Polynomial, bounds: Bounds) -> tuple[Polynomial, Polynomial] | None:
-    """Ends of a // d where a runs over 0 .. q*d - 1, as the variable of a fused loop does: 0 and q - 1."""
+def _quotient_ends(a: Expr, divisor: Expr, bounds: Bounds) -> tuple[Polynomial, Polynomial] | None:
+    """Ends of a // divisor where a runs over 0 .. q*divisor - 1, as the variable of a fused loop does: 0 and q - 1."""
     if not (isinstance(a, Var) or (isinstance(a, Binary) and a.op == "floordiv")):
         return None
     if isinstance(a, Var) and a not in bounds.ranges:
         return None
     low, high = _ends(a, bounds)
-    smallest = polynomial_interval(d, bounds)[0]
-    if low is None or high is None or smallest is None or smallest < 0 or polynomial_interval(low, bounds)[0] != 0:
+    if low is None or high is None or polynomial_interval(low, bounds)[0] != 0 or not _is_size(divisor, bounds):
         return None
-    quotient, rest = divided(high, d)
+    quotient, rest = divided(high, polynomial(divisor))
     return ({}, added(quotient, {(): 1}, -1)) if rest == {(): -1} else None
 
 
@@ -144,7 +143,7 @@ def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> Expr | 
 def _is_size(e: Expr, bounds: Bounds) -> bool:
     """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
     low = interval(e, bounds)[0]
-    return low is not None and low >= 0
+    return (low is not None and low >= 0) or (isinstance(e, Binary) and evident(e, bounds))
 
 
 def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial, Polynomial]]:
@@ -289,6 +288,7 @@ def evident(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     answer = bounds.proved.get(e)
     if answer is None:
         p = polynomial(e)
+        bounds.proved[e] = Answer.NOT_EVIDENT  # for what the proof itself may ask: whether a divisor is positive
         proved = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
         answer = bounds.proved[e] = Answer.PROVED if proved else Answer.NOT_EVIDENT
     return answer is Answer.PROVED

@@ -45,14 +45,23 @@ def same_elements(a: Nest, b: Nest) -> bool:
     except UnclearError:
         return False
     spatial = [k for k, i in enumerate(one.iters) if i.kind is IterKind.SPATIAL]
-    if one.kept != other.kept or any(one.limits.get(k) is not other.limits.get(k) for k in spatial):
-        return False
+    limits = [dict(images.limits) for images in (one, other)]
     try:
         boxes = [[(image.offset, image.size) for _, image in images.all()] for images in (one, other)]
+        same = all(boxes[0][k] == boxes[1][k] for k in spatial)
+        limits = [images.limits for images in (one, other)]  # without those that the boxes heed
     except UnclearError:
         combs = _combs(a, one), _combs(b, other)
-        return combs[0] is not None and combs[0] == combs[1]
-    return all(boxes[0][k] == boxes[1][k] for k in spatial)
+        same = combs[0] is not None and combs[0] == combs[1]
+    return same and one.kept == other.kept and all(limits[0].get(k) is limits[1].get(k) for k in spatial)
+
+
+def _parts_of_a_reduction(a: Nest, b: Nest, shared: int) -> bool:
+    """Whether a loop of a reduction was peeled so that `a` has its first iterations and `b` the others."""
+    if seam(a, b, shared) is None:
+        return False
+    cut = a.loops[shared].var
+    return not any(cut in free_vars(i.binding) for i in a.block.iters if i.kind is IterKind.SPATIAL)
 
 
 Comb = tuple[Expr, list[tuple[Expr, Expr]]]

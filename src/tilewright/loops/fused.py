@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.expr.simplify import substitute
+from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.ir import BlockIter, IterKind, Store
 from tilewright.loops.nest import Digit, Nest, digit
 
 
 def fused(nests: Sequence[Nest]) -> tuple[Nest, ...]:
     """The blocks over fused variables, in the same order; those of one buffer and domain have theirs fused alike.
+    Bindings are simplified before.
 
     The bindings must be proved to stay in their domains.
     """
+    nests = [_simplified(nest) for nest in nests]
     chains: dict[object, tuple[int, ...]] = {}
     for nest in nests:
         for kind in IterKind:
@@ -29,10 +31,19 @@ def fused(nests: Sequence[Nest]) -> tuple[Nest, ...]:
                 chains[key] = chain
     if not any(chains.values()):
         return tuple(nests)
-    result = list(nests)
+    result = nests
     for kind in IterKind:
         result = [_together(n, kind, chains.get(_key(old, kind), ())) for n, old in zip(result, nests, strict=True)]
     return fused(result)
+
+
+def _simplified(nest: Nest) -> Nest:
+    """The block with bindings that are as simple as its loops and its predicate allow: `i % 8` where i < 8 is `i`."""
+    bindings = [simplify(i.binding, nest.known) for i in nest.block.iters]
+    if all(e is i.binding for e, i in zip(bindings, nest.block.iters, strict=True)):
+        return nest
+    iters = tuple(replace(i, binding=e) for i, e in zip(nest.block.iters, bindings, strict=True))
+    return Nest.of(replace(nest.block, iters=iters), nest.loops)
 
 
 def _key(nest: Nest, kind: IterKind) -> object:

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, facts_of
-from tilewright.expr.nodes import Binary, Const, Expr, Var, conjuncts, const, free_vars, minimum
-from tilewright.expr.prover import at_most, below
+from tilewright.expr.nodes import Binary, Const, Expr, Var, both, conjuncts, const, free_vars, minimum
+from tilewright.expr.prover import at_most, below, prove
 from tilewright.loops.ir import BlockIter, IterKind
 from tilewright.loops.nest import Digit, Nest, digit, exact_quotient
 
@@ -89,13 +89,18 @@ class Images:
         self.used: dict[Expr, list[Digit]] = {}
         self.sizes: dict[Expr, Expr] = {}
         self.sources: dict[Var, set[Expr]] = {}
-        for c in conjuncts(predicate):
-            if not whole and not free_vars(c) & driving:
-                continue
+        conditions = [c for c in conjuncts(predicate) if whole or free_vars(c) & driving]
+        guards: list[Expr] = []
+        for c in sorted(conditions, key=lambda c: -len(free_vars(c))):  # what limits the whole before its parts
             if fixed and not any(v in self.extents for v in free_vars(c)):
                 self.kept.append(c)
-                continue
-            if fixed and self._limited(c):
+            elif not (fixed and self._limited(c)):
+                guards.append(c)
+        for c in reversed(guards):
+            # What guards a part may follow from what guards the whole: io < ceil(N/16) where io*16 + ii < N.
+            others = [x for x in conditions if x is not c]
+            if others and prove(c, known.without_facts().assuming(both(*others))):
+                conditions = others
                 continue
             moving, bound = self._guard(c)
             self.guards[moving] = bound if moving not in self.guards else minimum(self.guards[moving], bound)
@@ -126,18 +131,29 @@ class Images:
                     return True
         return False
 
+    def _limit(self, place: int, image: Image) -> Image:
+        """The image cut by the limit of its binding, where that is known to lie in it; the limit is done then."""
+        known, limit = self._without_predicate(), self.limits.get(place)
+        if limit is None or not at_most(limit, image.offset + image.size, known):
+            return image
+        if not at_most(image.offset, limit, known):
+            return image
+        del self.limits[place]
+        return replace(image, size=limit - image.offset)
+
     def _moves(self, m: poly.Monomial) -> bool:
         return any(v in self.extents for a in m for v in free_vars(a))
 
     def all(self) -> "tuple[Placed, ...]":
-        """The image of every binding in question; together they are a box, since no loop drives two of them."""
+        """The image of every binding in question; together they are a box, since no loop drives two of them, but for
+        what is left in `limits`."""
         self._check_kinds()
-        images = tuple((i, self._binding(i)) for i in self.iters)
-        bounds = self.known
+        images = tuple((i, self._limit(place, self._binding(i))) for place, i in enumerate(self.iters))
+        known = self._without_predicate()
         for moving, bound in self.guards.items():
-            if moving not in self.cut and not below(moving, bound, self._without_predicate()):
-                # A guard of a part follows from that of the whole: io < ceil(N/16) where io*16 + ii < N.
-                if any(below(moving, bound, bounds.assuming(i.binding < i.extent)) for i in self.iters):
+            if moving not in self.cut and not below(moving, bound, known):
+                # It goes without saying where it holds at all points of the domain.
+                if any(below(moving, bound, known.assuming(i.binding < i.extent)) for i in self.iters):
                     continue
                 raise UnclearError(f"predicate {moving} < {bound} cuts no binding, so its iterations can't be counted")
         partial = [source for source, digits in self.used.items() if not self._check_digits(source, digits)]
@@ -274,13 +290,16 @@ class Images:
         for moving, bound in sorted(self.guards.items(), key=lambda g: len(poly.polynomial(g[0]))):
             parts = self._coefficients(moving)
             mine = [t for t in left if t[1] in parts]
-            if not mine or len(mine) != len(parts) or (len(mine) == len(left) and not whole):
+            if not mine or len(mine) != len(parts) or (len(mine) == len(terms) and not whole):
                 continue
             least = min(mine, key=lambda t: len(str(parts[t[1]])))
             scale = exact_quotient(least[0], parts[least[1]])
             if scale is None or any(scale * parts[atom] is not step for step, atom, _ in mine):
                 continue
-            size, once = self._radix([(parts[atom], n) for _, atom, n in mine], f"predicate on {moving}")
+            try:
+                size, once = self._radix([(parts[atom], n) for _, atom, n in mine], f"predicate on {moving}")
+            except UnclearError:
+                continue  # another condition may say what this one does
             if once:
                 self.cut.add(moving)
                 found.append((scale, self._least(bound, size)))

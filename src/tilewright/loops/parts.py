@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, const, free_vars, loads
+from tilewright.expr.nodes import Expr, Load, both, const, free_vars, loads
 from tilewright.expr.prover import at_most
 from tilewright.loops.access import accesses
 from tilewright.loops.elements import elements_apart, same_elements
@@ -107,6 +107,10 @@ def _all_apart(groups: Sequence[Sequence[Nest]], nests: Sequence[Nest]) -> bool:
 
 def _begins_where_empty(earlier: Nest, part: Nest) -> bool:
     """Whether the first point of the reduction is proved to be none of a part's unless an earlier part is empty."""
+    first = part.known.assuming(both(*(i.binding.equals(0) for i in part.block.iters if i.kind is IterKind.REDUCE)))
+    sizes = (x.extent for x in earlier.loops if all(v.lo is not None for v in free_vars(x.extent)))
+    if any(at_most(n, const(0), first) for n in sizes):
+        return True
     try:
         pairs = zip(images_of(earlier, False), images_of(part, False), strict=True)
         return any(at_most(x.offset + x.size, y.offset) for (_, x), (_, y) in pairs)

@@ -219,14 +219,33 @@ def _linears(index: Expr, atom: Expr, extent: Expr | None, moving: frozenset[Var
     size = poly.expression(step)
     if not _stands((size,), moving) or not non_negative(size - 1, known):
         return
-    for offset, r in ((still, rest), ({}, poly.added(still, rest))) if still else (({}, rest),):
+    ways = ((still, rest), ({}, poly.added(still, rest))) if still else (({}, rest),)
+    told = False
+    for offset, r in ways:
         if _below(poly.expression(r), size, known):
+            told = True
             yield _Linear(size, poly.expression(offset), None)
         if extent is not None:
             period = size * extent
             inner = {m: k for m, k in r.items() if not _multiple({m: k}, period)}
             if len(inner) < len(r) and _below(poly.expression(inner), size, known):
+                told = True
                 yield _Linear(size, poly.expression(offset), period)
+    for offset, r in ways if not told else ():
+        for period in _periods(r, moving):
+            inner = poly.expression({m: k for m, k in r.items() if not _multiple({m: k}, period)})
+            if _below(inner, size, known) and below(size * atom + inner, period, known):
+                yield _Linear(size, poly.expression(offset), period)
+
+
+def _periods(p: poly.Polynomial, moving: frozenset[Var]) -> Iterator[Expr]:
+    """The steps of the other loops: of one, conditions may keep the iterations of the loop in question apart."""
+    for monomial, k in p.items():
+        loops = [a for a in monomial if isinstance(a, Var) and a in moving]
+        if len(loops) == 1:
+            step = poly.without_one(monomial, loops[0])
+            if _stands(step, moving):
+                yield poly.expression({step: k})
 
 
 def _stands(monomial: poly.Monomial, moving: frozenset[Var]) -> bool:

@@ -42,7 +42,7 @@ from tilewright.expr.nodes import (
     walk,
 )
 from tilewright.expr.prover import below, non_negative
-from tilewright.expr.simplify import substitute
+from tilewright.expr.simplify import simplify
 from tilewright.loops import axes, coverage, hints, races, stack
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.ir import EXPANDED, Block, For, Func, Seq, Stmt, Store
@@ -289,7 +289,7 @@ def domain_findings(nest: Nest) -> Iterator[Finding]:
         # Over the block's own domains it is not in bounds; it may be where the loops and the predicate go.
         index, size = a.indices[axis], a.buffer.shape[axis]
         known = nest.known.assuming(nest.bound(a.condition))
-        bound = substitute(nest.bound(index), {}, known)
+        bound = simplify(nest.bound(index), known)
         for holds, limit in ((non_negative(bound, known), ">= 0"), (below(bound, size, known), f"< {size}")):
             if not holds:
                 verb = "written" if a.write else "read"
