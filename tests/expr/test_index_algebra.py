@@ -1,7 +1,7 @@
 """The index algebra against brute force: whatever is simplified keeps its value, whatever is proved holds."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.expr.strategies import (
     LOOPS,
@@ -21,6 +21,7 @@ from tests.expr.strategies import (
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, interval
+from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import (
     FALSE,
     TRUE,
@@ -261,3 +262,34 @@ def test_folding_of_conditions() -> None:
     assert both(TRUE, X < Y) is (X < Y)
     assert X.equals(X) is TRUE
     assert (X + 1).equals(X) is FALSE
+
+
+@st.composite
+def _nested_digits(draw: st.DrawFn) -> Expr:
+    """A sum of digits of digits of one symbol, as tails of tails of loops have them."""
+    total: Expr = SIZE * draw(st.integers(-2, 2)) + draw(st.integers(-4, 4))
+    for _ in range(draw(st.integers(1, 3))):
+        digit: Expr = SIZE + draw(st.integers(0, 3))
+        for _ in range(draw(st.integers(1, 3))):
+            d = draw(st.sampled_from([2, 3, 4, 8]))
+            digit = digit // d if draw(st.booleans()) else digit % d
+        total = total + digit * draw(st.sampled_from([-8, -4, -2, -1, 1, 2, 4, 8]))
+    return total
+
+
+SIZE = Var("size", 1, 70)
+
+
+@settings(max_examples=300)
+@given(_nested_digits())
+def test_what_is_proved_of_nested_digits_holds(e: Expr) -> None:
+    values = [int(evaluate_expr(e, Environment({SIZE: n}, {}))) for n in range(1, 71)]
+    for shift in (0, -min(values), -min(values) - 1):
+        if non_negative(e + shift, Bounds()):
+            assert min(values) + shift >= 0, f"{e + shift} is -1 somewhere"
+
+
+def test_a_quotient_that_is_written_with_other_operands() -> None:
+    q = (SIZE + 1) // 2 % 4
+    assert not non_negative(q // 2 * 2 + (SIZE + 1) // 8 * 8 - SIZE, Bounds())
+    assert non_negative(q + (SIZE + 1) // 8 * 4 - (SIZE + 1) // 2, Bounds())

@@ -392,3 +392,127 @@ def test_equal_elements_of_loops_that_leave_gaps() -> None:
 )
 def test_elements_that_are_not_known_to_be_equal(first: str, second: str) -> None:
     assert combs(first, second) == [False, False]
+
+
+ZEROS = """{0}for z in serial({1}):
+{0}    block Z(vz: 8 = z{2}):
+{0}        U[vz] = 0.0
+"""
+SUMS = """{0}for i{1} in serial({2}):
+{0}    for k{1} in serial(4):
+{0}        block C{1}(v{1}: 8 = {3}, reduce r{1}: 4 = k{1}):
+{0}            {4}U[v{1}] = U[v{1}] + A[v{1}, r{1}]
+"""
+INNER = "        "
+
+
+def some_rows(n: int, size: int, row: str, indent: str = "    ", init: str = "") -> str:
+    """Sums of some of eight rows."""
+    return SUMS.format(indent, n, size, row, init)
+
+
+def eight(*parts: str) -> str:
+    """Sums of eight rows of four, in a parameter."""
+    return "func f(A: float32[8, 4], U: float32[8]):\n" + "".join(parts)
+
+
+def wrong_by(text: str) -> bool:
+    """Whether a program of `eight` computes something else."""
+    a = np.arange(32, dtype=np.float32).reshape(8, 4) + 1
+    u = np.full(8, np.nan, np.float32)
+    interpret(parse(text), {"A": a, "U": u}, {})
+    return not np.array_equal(u, a.sum(1))
+
+
+FRESH = "init U[v2] = 0.0\n                "
+AGAIN = {
+    "tiles that the loop moves": eight(
+        "    for s in serial(2):\n", ZEROS.format(INNER, 4, " + s * 4"), some_rows(1, 4, "s * 4 + i1", INNER)
+    ),
+    "everything in every iteration": eight(
+        "    for s in serial(2):\n", ZEROS.format(INNER, 8, ""), some_rows(1, 8, "i1", INNER)
+    ),
+    "tiles that overlap": eight(
+        "    for s in serial(2):\n", ZEROS.format(INNER, 5, " + s * 3"), some_rows(1, 5, "s * 3 + i1", INNER)
+    ),
+    "two givers, the last of everything": eight(
+        ZEROS.format("    ", 8, "").replace("z", "y").replace("Z", "Y"), "    for s in serial(2):\n",
+        ZEROS.format(INNER, 4, " + s * 4"), some_rows(1, 4, "s * 4 + i1", INNER),
+    ),
+    "rows that overlap, the second time from the beginning": eight(
+        some_rows(1, 5, "i1", init=FRESH.replace("v2", "v1")), some_rows(2, 4, "i2 + 4", init=FRESH)
+    ),
+}  # fmt: skip
+
+WIPED = {
+    "rows that overlap": (
+        eight(ZEROS.format("    ", 8, ""), some_rows(1, 5, "i1"), some_rows(2, 4, "i2 + 4")),
+        "block 'C2': adds the same points to elements of 'U' as block 'C1'",
+    ),
+    "rows that overlap in every iteration": (
+        eight(ZEROS.format("    ", 8, ""), "    for s in serial(2):\n", some_rows(1, 3, "s * 4 + i1", INNER),
+              some_rows(2, 2, "s * 4 + 2 + i2", INNER)),
+        "block 'C1': binding s * 4 + i1 leaves gaps",
+    ),
+    "only one row begins again": (
+        eight(ZEROS.format("    ", 8, ""), "    for t in serial(2):\n        block Y(w: 1 = 0):\n",
+              "            U[w] = 0.0\n", some_rows(1, 8, "i1", INNER)),
+        "iterations of loop 't' count the same points into one element of 'U'",
+    ),
+    "all rows begin again, some are summed": (
+        eight("    for s in serial(2):\n", ZEROS.format(INNER, 8, ""), some_rows(1, 4, "s * 4 + i1", INNER)),
+        "block 'Z' may initialise again what other iterations of the loops around both collected in 'U'",
+    ),
+    "begins again after the sum": (
+        eight(ZEROS.format("    ", 8, "").replace("z", "y").replace("Z", "Y"), "    for s in serial(2):\n",
+              some_rows(1, 4, "s * 4 + i1", INNER), ZEROS.format(INNER, 4, "")),
+        "block 'Z' may initialise again what other iterations of the loops around both collected in 'U'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", AGAIN.values(), ids=AGAIN)
+def test_sums_that_begin_again(text: str) -> None:
+    verify(parse(text))
+    assert not wrong_by(text)
+
+
+@pytest.mark.parametrize(("text", "message"), WIPED.values(), ids=WIPED)
+def test_sums_that_are_wiped_or_added_twice(text: str, message: str) -> None:
+    assert wrong_by(text)
+    with pytest.raises(VerifyError) as caught:
+        verify(parse(text))
+    assert message in str(caught.value)
+
+
+def test_parts_with_different_operators() -> None:
+    """A sum and a maximum that together reach the domain are not one reduction."""
+    text = """
+func f(A: float32[8], U: float32[1]):
+    for l in serial(4):
+        block C1(v: 1 = 0, reduce k: 8 = l):
+            init U[v] = 0.0
+            U[v] = U[v] + A[k]
+    for l2 in serial(4):
+        block C2(v2: 1 = 0, reduce k2: 8 = l2 + 4):
+            U[v2] = {}
+"""
+    verify(parse(text.format("U[v2] + A[k2]")))
+    with pytest.raises(VerifyError, match=r"block 'C1': binding l of 'k' covers 0..3, expected 0..7"):
+        verify(parse(text.format("max(U[v2], A[k2])")))
+
+
+def test_lanes_with_different_operators() -> None:
+    text = """
+func f(A: float32[8], U: float32[1]):
+    block Z(vz: 1 = 0):
+        U[vz] = 0.0
+    for l in vectorized(4):
+        block C1(v: 1 = 0, reduce k: 8 = l):
+            U[v] = U[v] + A[k]
+        block C2(v2: 1 = 0, reduce k2: 8 = l + 4):
+            U[v2] = U[v2] {} A[k2]
+"""
+    verify(parse(text.format("+")))
+    with pytest.raises(VerifyError, match="lanes of 'l' are combined in different ways into 'U' by blocks 'C1', 'C2'"):
+        verify(parse(text.format("*")))

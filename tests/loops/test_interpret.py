@@ -216,3 +216,17 @@ def test_negative_zero_survives() -> None:
     out = np.ones(3, np.float32)
     interpret(lower("f", [c], [c.output], []), {"R": out}, {})
     assert np.signbit(out).all()
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_lanes_are_combined_after_the_first_initialised(seed: int | None) -> None:
+    text = """
+func f(A: float32[8], U: float32[1]):
+    for l in vectorized(8):
+        block C(v: 1 = 0, reduce k: 8 = l):
+            init U[v] = 0.0
+            U[v] = U[v] + A[k]
+"""
+    a, u = np.arange(8, dtype=np.float32), np.full(1, np.nan, np.float32)
+    interpret(parse(text), {"A": a, "U": u}, {}, seed=seed)
+    assert u[0] == a.sum()

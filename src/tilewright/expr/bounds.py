@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import lcm
 from weakref import WeakKeyDictionary
 
-from tilewright.expr.nodes import Binary, Cast, CompareOp, Const, Expr, Load, Select, Var, conjuncts, const
+from tilewright.expr.nodes import Binary, Cast, CompareOp, Const, Expr, Load, Select, Var, conjuncts, const, loads
 from tilewright.expr.polynomial import Polynomial, polynomial
 
 Interval = tuple[int | None, int | None]
@@ -95,8 +95,8 @@ NOTHING_KNOWN = Bounds()
 
 
 def facts_of(c: Expr) -> tuple[Expr, ...]:
-    """The expressions that are >= 0 exactly when the comparison holds."""
-    if not isinstance(c, Binary) or c.a.dtype.name != "int64":
+    """The expressions that are >= 0 exactly when the comparison holds; none where sums of loaded values may wrap."""
+    if not isinstance(c, Binary) or c.a.dtype.name != "int64" or _may_wrap(c.a) or _may_wrap(c.b):
         return ()
     match c.op:
         case "lt":
@@ -111,6 +111,12 @@ def facts_of(c: Expr) -> tuple[Expr, ...]:
             return (c.a - c.b, c.b - c.a)
         case _:
             return ()
+
+
+def _may_wrap(e: Expr) -> bool:
+    """Whether a side of a comparison computes with loaded values, which may be of any size; sizes and loops may not."""
+    bare = e.a if isinstance(e, Cast) else e
+    return not isinstance(bare, Load) and bool(loads(e))
 
 
 _OPPOSITE: Mapping[str, CompareOp] = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -182,7 +188,7 @@ def atom_interval(atom: Expr, bounds: Bounds) -> Interval:
             return low, (None if ahi is None or bhi is None else max(ahi, bhi))
         case Cast(_, inner) if inner.dtype.kind == "b":
             return 0, 1
-        case Cast(_, Load(buffer)) if buffer.dtype.kind == "u":
+        case Cast(_, Load(buffer)) if buffer.dtype.kind == "u" and buffer.dtype.bits < 64:
             return 0, (1 << buffer.dtype.bits) - 1
         case _:
             return None, None

@@ -122,22 +122,23 @@ def _remainders_expanded(p: Polynomial) -> Polynomial:
             own = remainders.get(atom) if isinstance(atom, Binary) else None
             if not isinstance(atom, Binary) or own is None:
                 continue
-            same = own if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients)
-            if isinstance(same, Binary):
+            # the quotient may be written with other operands, as (x // 2) // 4 is x // 8: those of the remainder count
+            y, quotient = (atom.a, own) if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients)
+            if y is not None and quotient is not None:
                 rest = without_one(monomial, atom)
-                value = added(polynomial(same.a), multiplied({(same,): 1}, polynomial(same.b)), -1)
+                value = added(polynomial(y), multiplied({(quotient,): 1}, polynomial(atom.b)), -1)
                 return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))
     return p
 
 
-def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> Expr | None:
-    """Of quotients y // d, another one than that of x % d where x - y is a multiple of d; None where there is none."""
+def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> tuple[Expr | None, Expr | None]:
+    """(y, y // d), another quotient than that of x % d, where x - y is a multiple of d; None where there is none."""
     for q in quotients:
         if isinstance(q, Binary) and q.b is remainder.b and q.a is not remainder.a:
             d = polynomial(q.b)
             if d and not divided(added(polynomial(q.a), polynomial(remainder.a), -1), d)[1]:
-                return q
-    return None
+                return q.a, q
+    return None, None
 
 
 def _is_size(e: Expr, bounds: Bounds) -> bool:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from tilewright.expr.nodes import Const, const, free_vars
 from tilewright.expr.prover import at_most
 from tilewright.loops.elements import elements_apart, same_domain
+from tilewright.loops.givers import gives, shared_with_init, wiped
 from tilewright.loops.images import Placed, UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Func, IterKind
 from tilewright.loops.nest import Finding, Nest
-from tilewright.loops.parts import disturbance, full, gives
+from tilewright.loops.parts import disturbance, full
 from tilewright.loops.races import keys, tells
 from tilewright.loops.settled import Findings, settled
 from tilewright.loops.siblings import Box, Reached, joined, kinship, reach, shared_loops
@@ -90,13 +91,17 @@ def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest]) -
             yield Finding(where, what, nest.shown)
     positions = [k for k, loop in enumerate(nest.loops) if loop.var in reduced]
     first = min(positions, default=len(nest.loops))
-    free = _shared_with_init(nest, nests) if block.init is None else first
+    free = shared_with_init(nest, nests) if block.init is None else first
     if any(n is not nest and gives(n, block.body.buffer, True) and shared_loops(nest, n) > first for n in nests):
         yield Finding(where, f"{block.body.buffer.name!r} is initialised again inside the reduction", nest.shown)
         return
     if block.init is None and not any(same_domain(n, nest) for n in nests if gives(n, block.body.buffer)):
         what = f"adds to elements of {block.body.buffer.name!r} to which no block is proved to give a first value"
         yield Finding(where, what, nest.shown)
+    again = wiped(nest, nests)
+    if again is not None:
+        what = f"block {again.block.name!r} may initialise again what other iterations of the loops around both"
+        yield Finding(where, f"{what} collected in {block.body.buffer.name!r}", nest.shown)
     indices = tuple(nest.bound(i) for i in block.body.indices)
     for k, loop in enumerate(nest.loops):
         if k < free or loop.var in reduced or (isinstance(loop.extent, Const) and loop.extent.value == 1):
@@ -105,12 +110,6 @@ def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest]) -
         if not tells(keys(indices, loop.var, loop.extent, moving, nest.known)):
             what = f"iterations of loop {loop.var.name!r} count the same points into one element"
             yield Finding(where, f"{what} of {block.body.buffer.name!r}", nest.shown)
-
-
-def _shared_with_init(nest: Nest, nests: Sequence[Nest]) -> int:
-    """How many loops the block shares with the one before it that gave its buffer a first value."""
-    givers = [n for n in nests[: nests.index(nest)] if gives(n, nest.block.body.buffer)]
-    return shared_loops(nest, givers[-1]) if givers else 0
 
 
 def _initialised(boxes: Iterable[Box]) -> Iterator[Box]:
@@ -156,6 +155,8 @@ def _uncovered(
         left = [x for x in left if x is not a and x is not b] + [together]
         if _adds_up(a.images, together.images):
             yield from _disturbed(together, nests)
+        elif not all(image.once for _, image in together.images):
+            yield from _added_again([x for x in (a, b) if x.parts], nests)
     yield from _added_again([x for x in (*group, *left) if x.parts and _covers(x.images)], nests)
     for x in left:
         for i, image in x.images:
@@ -208,7 +209,7 @@ def _added_again(sums: Sequence[_Joint], nests: Sequence[Nest]) -> Iterator[tupl
             between = nests[nests.index(first[-1]) + 1 : nests.index(then[0]) + 1]
             if any(gives(n, buffer) for n in between):
                 continue
-            if not all(elements_apart(a, b, _shared_with_init(b, nests)) for a in first for b in then):
+            if not all(elements_apart(a, b, shared_with_init(b, nests)) for a in first for b in then):
                 what = f"adds the same points to elements of {buffer.name!r} as block {first[0].block.name!r}"
                 yield then[0], Finding(f"block {then[0].block.name!r}", what, then[0].shown)
 

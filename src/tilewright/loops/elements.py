@@ -64,6 +64,25 @@ def _parts_of_a_reduction(a: Nest, b: Nest, shared: int) -> bool:
     return not any(cut in free_vars(i.binding) for i in a.block.iters if i.kind is IterKind.SPATIAL)
 
 
+def equal_combs(a: Nest, b: Nest, shared: int) -> bool:
+    """Whether two blocks, which need not reduce alike, are proved to store the same elements in every iteration of the
+    loops that they share, by what drives their spatial variables."""
+    mine, theirs = ([i.var for i in n.block.iters if i.kind is IterKind.SPATIAL] for n in (a, b))
+    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
+    if len(mine) != len(theirs):
+        return False
+    names: dict[Var, Expr] = dict(zip(theirs, mine, strict=True))
+    for i, j in zip(a.block.body.indices, b.block.body.indices, strict=True):
+        if substitute(j, names) is not substitute(i, {}) or free_vars(i) & own:
+            return False
+    try:
+        one, other = Images.of(a, True, shared), Images.of(b, True, shared)
+    except UnclearError:
+        return False
+    combs = _combs(a, one), _combs(b, other)
+    return combs[0] is not None and combs[0] == combs[1] and (one.kept, one.limits) == (other.kept, other.limits)
+
+
 Comb = tuple[Expr, list[tuple[Expr, Expr]]]
 """Values: an offset, to which multiples step * (0 .. count-1) are added; (step, count) in a fixed order."""
 

@@ -11,9 +11,10 @@ where the reduction is empty. Only reductions that may be empty get one.
                 C[v] = C[v] + ..                        block C(v = i, reduce r: K = k): ..
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import FALSE, Expr, Var, binary, both, conjuncts, const, free_vars
 from tilewright.expr.prover import prove
 from tilewright.expr.simplify import substitute
@@ -58,6 +59,9 @@ def init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] | 
     iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in block.iters if i.kind is IterKind.SPATIAL)
     # What limits the reduction does not limit the elements, but may keep their indices in bounds.
     guards = [substitute(without(block.predicate, reduced), mapping), *(i.binding < i.extent for i in iters)]
+    known = Bounds.inside((_var(mapping, x), substitute(x.extent, mapping)) for x in around if x.var not in reduced)
+    known = known.assuming(both(*guards))
+    guards += [c for i in iters if not prove(c := i.binding >= 0, known)]
     at = tuple(substitute(i, mapping) for i in block.init.indices)  # staging buffers are indexed by loops, too
     init = Store(block.init.buffer, at, substitute(block.init.value, mapping))
     nest: Stmt = Block(f"{block.name}.empty", iters, init, None, both(empty, *guards))
@@ -66,6 +70,12 @@ def init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] | 
         if isinstance(var, Var):
             nest = For(var, substitute(x.extent, mapping), x.kind, nest)
     return around[first], nest
+
+
+def _var(mapping: Mapping[Var, Expr], loop: For) -> Var:
+    """The loop's variable where the init stands."""
+    found = mapping.get(loop.var, loop.var)
+    return found if isinstance(found, Var) else loop.var
 
 
 def without(predicate: Expr, reduced: set[Var]) -> Expr:

@@ -30,9 +30,10 @@ from tilewright.loops.enumerated import (
     table,
     where,
 )
+from tilewright.loops.givers import updates
 from tilewright.loops.ir import BlockIter, IterKind
 from tilewright.loops.nest import Nest
-from tilewright.loops.parts import running, updates
+from tilewright.loops.parts import running
 
 Array = np.ndarray[Any, Any]
 

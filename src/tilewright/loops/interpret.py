@@ -4,7 +4,7 @@ The meaning is that of scalar execution in loop order, with every value rounded 
 For speed, a nest of loops around one block is executed for many points at once wherever that can't be told apart: the
 block's value does not depend on what the block itself wrote, or only through `C[..] = op(C[..], value)`, which is
 accumulated point after point in loop order. With a seed, loops that promise independent iterations run in a shuffled
-order, so that races change the result.
+order, so that races change the result; but lanes that are combined wait for the first where that one initialises.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import TRUE, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, loads
 from tilewright.expr.scalar import apply_binary, apply_cast, apply_unary
 from tilewright.loops.empty import with_empty_reductions
-from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, Seq, Stmt, Store
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -161,6 +161,7 @@ class _Machine:
     nests: dict[int, "tuple[tuple[For, ...], Block] | None"] = field(
         default_factory=dict[int, "tuple[tuple[For, ...], Block] | None"]
     )
+    begun: dict[int, bool] = field(default_factory=dict[int, bool])
 
     def run(self, s: Stmt, env: dict[Var, Any]) -> None:
         """Executes a statement with the values of the variables around it."""
@@ -186,7 +187,18 @@ class _Machine:
     def _order(self, loop: For, extent: int) -> Array:
         if self.rng is None or loop.kind not in CONCURRENT:
             return np.arange(max(0, extent), dtype=np.int64)
-        return self.rng.permutation(max(0, extent)).astype(np.int64)
+        fixed = min(1, extent) if self._begins(loop) else 0
+        shuffled = self.rng.permutation(max(0, extent - fixed)) + fixed
+        return np.append(np.arange(fixed), shuffled).astype(np.int64)
+
+    def _begins(self, loop: For) -> bool:
+        """Whether the first lane initialises what all lanes of a vectorized loop are combined to."""
+        if id(loop) not in self.begun:
+            blocks = [s for s, _ in walk(loop.body) if isinstance(s, Block) and s.init is not None]
+            reduced = [i.binding for b in blocks for i in b.iters if i.kind is IterKind.REDUCE]
+            lanes = loop.kind is LoopKind.VECTORIZED
+            self.begun[id(loop)] = lanes and any(loop.var in free_vars(e) for e in reduced)
+        return self.begun[id(loop)]
 
     def _nest(self, loops: tuple[For, ...], block: Block, env: Mapping[Var, Any]) -> None:
         """Executes a rectangular nest of loops around one block, in chunks of points."""

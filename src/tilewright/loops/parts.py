@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, both, const, free_vars, loads
+from tilewright.expr.nodes import Expr, both, const, free_vars
 from tilewright.expr.prover import at_most
 from tilewright.loops.access import accesses
 from tilewright.loops.elements import elements_apart, same_elements
+from tilewright.loops.givers import gives, shared_with_init
 from tilewright.loops.images import Image, UnclearError, images_of
-from tilewright.loops.ir import IterKind, Store
+from tilewright.loops.ir import IterKind
 from tilewright.loops.nest import Nest
-from tilewright.loops.siblings import joined, shared_loops
+from tilewright.loops.siblings import joined
 
 
 def disturbance(parts: Sequence[Nest], nests: Sequence[Nest]) -> str | None:
@@ -40,18 +40,6 @@ def disturbance(parts: Sequence[Nest], nests: Sequence[Nest]) -> str | None:
             verb = "overwrites" if any(a.write for a in touched) else "reads"
             return f"block {nest.block.name!r} {verb} {buffer.name!r} between parts of a reduction, {names}"
     return None
-
-
-def updates(store: Store) -> bool:
-    """Whether what a store leaves in its element depends on what was in it."""
-    return Load(store.buffer, store.indices) in loads(store.value)
-
-
-def gives(nest: Nest, buffer: Buffer, only: bool = False) -> bool:
-    """Whether a block stores values in a buffer that do not depend on what was there; `only`: and does nothing else."""
-    if nest.block.body.buffer != buffer:
-        return False
-    return not updates(nest.block.body) or (nest.block.init is not None and not only)
 
 
 def running(nest: Nest, parts: Sequence[Nest]) -> bool:
@@ -98,9 +86,7 @@ def _all_apart(groups: Sequence[Sequence[Nest]], nests: Sequence[Nest]) -> bool:
     free = max(len(part.loops) for group in groups for part in group)
     for first, *_ in groups:
         if first.block.init is None:
-            buffer = first.block.body.buffer
-            givers = [n for n in nests[: nests.index(first)] if gives(n, buffer, True)]
-            free = min(free, shared_loops(first, givers[-1]) if givers else 0)
+            free = min(free, shared_with_init(first, nests))
     pairs = [(a, b) for k, group in enumerate(groups) for other in groups[k + 1 :] for a in group for b in other]
     return all(elements_apart(a, b, free) for a, b in pairs)
 

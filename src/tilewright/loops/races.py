@@ -75,16 +75,25 @@ def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
 
 
 def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> Iterator[Finding]:
-    """Races on a buffer that is written inside `loop`."""
+    """Races on a buffer that is written inside `loop`.
+
+    A private buffer is gone when the loop ends: what another iteration of a loop around it wrote is not in it.
+    """
     touching = [(n, a) for n in inside for a in accesses(n.block) if a.buffer == buffer]
     if _lives_inside(loop, buffer, inside, everywhere):
         found = list(unready(loop, buffer, everywhere))
         if not found:
             return
-        if not any(_depends(n, a, loop) for n, a in touching if a.write):
+        around = any(n.loops[0] is not loop for n in inside)
+        if around or not any(_depends(n, a, loop) for n, a in touching if a.write):
             yield from (Finding(f"block {f.nest.block.name!r}", _sentence(f, loop), f.nest.shown) for f in found)
             return
     if loop.kind is LoopKind.VECTORIZED and all(_across_lanes(n, loop) for n, _ in touching):
+        operators = {None if (x := accumulated(n.block.body)) is None else x[0] for n, _ in touching}
+        if len(operators) > 1:
+            names = ", ".join(dict.fromkeys(repr(n.block.name) for n, _ in touching))
+            what = f"lanes of {loop.var.name!r} are combined in different ways into {buffer.name!r} by blocks {names}"
+            yield Finding(f"loop {loop.var.name!r}", what, show_loop(loop))
         return
     # A block that accumulates reads and writes one element: one question.
     asked = {(id(n), a.indices, a.condition): (n, a) for n, a in touching}
@@ -187,13 +196,20 @@ def keys(indices: tuple[Expr, ...], var: Var, extent: Expr, moving: frozenset[Va
             continue
         atom = next(iter(atoms))
         d = digit(atom)
-        if d is None or not _steady(d, moving):
+        if d is None or not _steady(d, moving) or not _positive(d, extent, known):
             continue
         sources = tuple(_linears(d.source, var, extent, moving, known))
         whole = extent if d.source is var and d.lower is const(1) else None  # the values of a digit without modulus
         linears = _linears(index, atom, whole if d.modulus is None else d.modulus, moving, known) if sources else ()
         found.update(Key(axis, x, d.lower, d.modulus, source) for x in linears for source in sources)
     return frozenset(found)
+
+
+def _positive(d: Digit, extent: Expr, known: Bounds) -> bool:
+    """Whether nothing is divided by zero: the divisors are proved positive, or divide the number of iterations."""
+    divisors = [d.lower] if d.modulus is None else [d.lower, d.modulus]
+    whole = poly.polynomial(extent)
+    return all(non_negative(x - 1, known) or not poly.divided(whole, poly.polynomial(x))[1] for x in divisors)
 
 
 def _steady(d: Digit, moving: frozenset[Var]) -> bool:

@@ -198,8 +198,10 @@ def _missing(w: _Write, read: _Read, earlier: frozenset[Var], known: Bounds) -> 
     if not _earlier(w, read, shared, {x.var: at[v] for x in own if isinstance(v := names[x.var], Var)}, known):
         return None
     missing: list[Expr] = []
-    for x in own:
-        value = at[v] if isinstance(v := names[x.var], Var) else x.var
+    # the number of iterations of a loop around both may have been another one then
+    sized = [x for x in shared if x not in own and free_vars(x.extent) & earlier]
+    for x in (*own, *sized):
+        value = at[v] if isinstance(v := names[x.var], Var) and v in at else x.var
         size = substitute(substitute(x.extent, fresh), at, known)
         if not non_negative(value, known):
             missing.append(value >= 0)

@@ -87,13 +87,17 @@ def _pairs(
 
 
 def kinship(nest: Nest, iters: Sequence[BlockIter]) -> object:
-    """Equal for blocks that may be parts of one: the same store over the same domain, up to the names of variables."""
+    """Equal for blocks that may be parts of one: the same store over the same domain, up to the names of variables.
+
+    Sums and products, say, of the same elements are none.
+    """
     names: dict[Var, Expr] = {i.var: Var(f"#{k}") for k, i in enumerate(nest.block.iters)}
     loops = {loop.var for loop in nest.loops}
     body = nest.block.body
     # Indices relative to loops differ between parts; the others tell whether it is one computation.
     indices = tuple(i for i in (substitute(i, names) for i in body.indices) if not free_vars(i) & loops)
-    return body.buffer, indices, tuple((i.kind, i.extent) for i in iters), accumulated(body) is None
+    term = accumulated(body)
+    return body.buffer, indices, tuple((i.kind, i.extent) for i in iters), term and term[0]
 
 
 def shared_loops(a: Nest, b: Nest) -> int:
@@ -150,7 +154,7 @@ def _together(a: Nest, b: Nest, whole: bool) -> Nest | None:
         if not at_most(const(0), image.size, known) or (i.kind is IterKind.REDUCE and not image.once):
             return None
     box = joined(*pair) or joined(pair[1], pair[0])
-    if box is None:
+    if box is None or _adds_twice(a.block, b.block, box):
         return None
     loops = list(a.loops[:shared])
     iters: list[BlockIter] = []
@@ -164,6 +168,12 @@ def _together(a: Nest, b: Nest, whole: bool) -> Nest | None:
         if place in one.limits:
             conditions.append(binding < one.limits[place])
     return Nest.of(replace(a.block, iters=tuple(iters), predicate=both(*conditions)), tuple(loops))
+
+
+def _adds_twice(a: Block, b: Block, box: Sequence[Placed]) -> bool:
+    """Whether blocks that reach some elements both may both add to what these hold."""
+    fresh = a.init is not None and b.init is not None
+    return accumulated(a.body) is not None and not fresh and not all(image.once for _, image in box)
 
 
 def joined(a: Sequence[Placed], b: Sequence[Placed]) -> tuple[Placed, ...] | None:

@@ -45,6 +45,7 @@ from tilewright.expr.prover import below, non_negative
 from tilewright.expr.simplify import simplify
 from tilewright.loops import axes, coverage, hints, races, stack
 from tilewright.loops.access import Access, accesses
+from tilewright.loops.empty import with_empty_reductions
 from tilewright.loops.ir import EXPANDED, Block, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.nest import Finding, Nest
@@ -69,7 +70,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: _order(func),
         lambda: _scopes(func, nests, registers),
         lambda: stack.findings(func),
-        lambda: (f for nest in nests for f in domain_findings(nest)),
+        lambda: (f for nest in (*nests, *_where_empty(func)) for f in domain_findings(nest)),
         lambda: hints.findings(func),
         lambda: axes.findings(func, nests),
         lambda: races.findings(func, nests),
@@ -79,6 +80,16 @@ def verify(func: Func, *, registers: bool = True) -> None:
         found = list(dict.fromkeys(group()))
         if found:
             raise _error(func, found)
+
+
+def _where_empty(func: Func) -> Iterator[Nest]:
+    """The blocks that store the first values of reductions over nothing; interpreter and native code run these too."""
+    own = {id(s) for s, _ in walk_stmt(func.body)}
+    extended = with_empty_reductions(func)
+    if extended is not func:
+        for s, around in walk_stmt(extended.body):
+            if isinstance(s, Block) and id(s) not in own:
+                yield Nest.of(s, around)
 
 
 def _error(func: Func, found: Sequence[Finding]) -> VerifyError:
