@@ -114,9 +114,14 @@ def facts_of(c: Expr) -> tuple[Expr, ...]:
 
 
 def _may_wrap(e: Expr) -> bool:
-    """Whether a side of a comparison computes with loaded values, which may be of any size; sizes and loops may not."""
-    bare = e.a if isinstance(e, Cast) else e
-    return not isinstance(bare, Load) and bool(loads(e))
+    """Whether a side of a comparison is a sum of loaded values, which may be of any size; sizes and loops are not.
+
+    A single term, as a clamped index is, stands for its value, however that came about.
+    """
+    if not loads(e):
+        return False
+    terms = polynomial(e)
+    return len(terms) > 1 or any(k != 1 or len(m) != 1 for m, k in terms.items())
 
 
 _OPPOSITE: Mapping[str, CompareOp] = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}

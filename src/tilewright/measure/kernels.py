@@ -75,7 +75,9 @@ def reading(target: Target) -> Func:
             b.loop("start_l", lanes, LoopKind.VECTORIZED) as lane,
             b.block("start") as block,
         ):
-            block.store(s, block.spatial("start_v", width, u * lanes + lane), 0.0)
+            v = block.spatial("start_v", width, u * lanes + lane)
+            block.spatial("start_p", parts, part)
+            block.store(s, v, 0.0)
         with (
             b.loop("time", times) as t,
             b.loop("place", blocks) as place,
