@@ -1,6 +1,6 @@
 """How many tile programs are scored per second, and how long construction takes per operator.
 
-    python -m benchmarks.tiles [--optimizer gensor] [--groups gemm_large,conv_resnet50]
+python -m benchmarks.tiles [--optimizer gensor] [--groups gemm_large,conv_resnet50]
 """
 
 import argparse

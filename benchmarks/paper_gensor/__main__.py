@@ -160,9 +160,12 @@ def _duel(run: Run) -> Iterator[Item]:
 
 def _unbalanced(run: Run) -> Iterator[Item]:
     for name in UNBALANCED:
-        yield name, lambda n=name: {
-            "events": run_isolated("benchmarks.operators", ["--cases", n, "--optimizer", "gensor"], TIMEOUT_SECONDS)
-        }
+        yield (
+            name,
+            lambda n=name: {
+                "events": run_isolated("benchmarks.operators", ["--cases", n, "--optimizer", "gensor"], TIMEOUT_SECONDS)
+            },
+        )
 
 
 PARTS: dict[str, Callable[[Run], Iterator[Item]]] = {

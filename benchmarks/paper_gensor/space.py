@@ -110,9 +110,7 @@ class Programs:
         return split_offline(lower(program, self.task.func, parallel=False).func, self.task.constants).func
 
 
-def wandered(
-    space: Space, states: Indices, steps: Indices, growing: "np.ndarray", rng: np.random.Generator
-) -> Indices:
+def wandered(space: Space, states: Indices, steps: Indices, growing: "np.ndarray", rng: np.random.Generator) -> Indices:
     """Where random edges lead.
 
     Args:

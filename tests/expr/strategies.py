@@ -94,5 +94,3 @@ def conditions(size: int = 5) -> st.SearchStrategy[Expr]:
 def selects(size: int = 5) -> st.SearchStrategy[Expr]:
     """Integer expressions with a lazy select."""
     return st.builds(lambda c, a, b: Select(c, a, b), conditions(3), indices(size), indices(size))
-
-

@@ -189,4 +189,3 @@ def random_layouts(rng: Random, program: Program) -> dict[str, Layout]:
                 continue
             layouts = candidate
     return layouts
-

@@ -1,7 +1,7 @@
 """One process that checks operators for a campaign: a job per line comes in, lines of JSON go out.
 
-    {"seed": 1, "index": 7}    draw an operator and check it
-    {"case": {...}}            check this one
+{"seed": 1, "index": 7}    draw an operator and check it
+{"case": {...}}            check this one
 """
 
 import faulthandler

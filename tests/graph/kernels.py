@@ -80,9 +80,7 @@ def outputs_of(p: Program, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, 
     return [known[b.name] for _, b in p.outputs]
 
 
-def outputs_of_kernels(
-    parts: Partition, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, int]
-) -> list[np.ndarray]:
+def outputs_of_kernels(parts: Partition, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> list[np.ndarray]:
     """The outputs of a partition, kernel by kernel: a kernel sees nothing but its arguments."""
     known = {**parts.program.constants, **feeds}
     for unit in parts.units:

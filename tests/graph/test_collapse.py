@@ -154,5 +154,3 @@ def test_meaning_is_kept(kind: str) -> None:
         np.testing.assert_array_equal(result, known[p.stages[-1].output.name])
 
     run()
-
-

@@ -174,9 +174,7 @@ def test_bias_beside_its_weight_column():
     for sizes in SIZES:
         product = check_same(c, {"B": weights, "C": rows}, sizes)
         after = check_same(add, {"B": weights, "C": rows, "Y": rows}, sizes)
-    assert str(product) == (
-        "C[m, n_o, n_i] = sum(A[m, k] * B[n_o, k, n_i] for k in 5)  for m in N; n_o in 2; n_i in 4"
-    )
+    assert str(product) == ("C[m, n_o, n_i] = sum(A[m, k] * B[n_o, k, n_i] for k in 5)  for m in N; n_o in 2; n_i in 4")
     assert str(after) == "Y[m, n_o, n_i] = C[m, n_o, n_i] + B[n_o, 5, n_i]  for m in N; n_o in 2; n_i in 4"
 
 

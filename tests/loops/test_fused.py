@@ -39,13 +39,15 @@ def nests(text: str) -> list[Nest]:
 
 
 def test_digits_of_one_index_become_that_index() -> None:
-    (nest,) = fused(nests("""
+    (nest,) = fused(
+        nests("""
 func f(A: float32[M, N, 5], B: float32[M, N, 5], S: float32[]; M: 1..9, N: 1..9):
     for f in serial(M * N):
         for g in serial(5):
             block B(u: M = f // N, x: 5 = g, v: N = f % N):
                 B[u, v, x] = A[u, v, x] + 1.0
-"""))
+""")
+    )
     assert show_stmt(nest.block).splitlines() == [
         "block B('v+u': M * N = f, x: 5 = g):",
         "    B['v+u' // N, 'v+u' % N, x] = A['v+u' // N, 'v+u' % N, x] + 1.0",
@@ -53,14 +55,16 @@ func f(A: float32[M, N, 5], B: float32[M, N, 5], S: float32[]; M: 1..9, N: 1..9)
 
 
 def test_three_digits_and_those_of_a_reduction() -> None:
-    (nest,) = fused(nests("""
+    (nest,) = fused(
+        nests("""
 func f(A: float32[2, 3, 4, 6, 7], B: float32[2, 3, 4]):
     for f in serial(24):
         for g in serial(42):
             block B(u: 2 = f // 12, v: 3 = f // 4 % 3, w: 4 = f % 4, reduce a: 6 = g // 7, reduce b: 7 = g % 7):
                 init B[u, v, w] = 0.0
                 B[u, v, w] = B[u, v, w] + A[u, v, w, a, b]
-"""))
+""")
+    )
     assert [(str(i.extent), str(i.binding)) for i in nest.block.iters] == [("24", "f"), ("42", "g")]
 
 
@@ -74,13 +78,15 @@ func f(A: float32[2, 3, 4, 6, 7], B: float32[2, 3, 4]):
     ],
 )
 def test_digits_of_different_indices_stay(bindings: str, count: int) -> None:
-    (nest,) = fused(nests(f"""
+    (nest,) = fused(
+        nests(f"""
 func f(A: float32[2, 3], B: float32[2, 3]):
     for f in serial(20):
         for g in serial(30):
             block B({bindings}):
                 B[u, v] = A[u, v]
-"""))
+""")
+    )
     assert len(nest.block.iters) == count
 
 
@@ -108,13 +114,15 @@ def test_refuses(body: str, where: str) -> None:
 
 
 def test_bindings_are_as_simple_as_the_loops_allow() -> None:
-    (nest,) = fused(nests("""
+    (nest,) = fused(
+        nests("""
 func f(A: float32[9, 4], B: float32[9, 4]):
     for i in serial(9):
         for j in serial(4):
             block B(u: 9 = i + j // 4, v: 4 = (j + 4) % 8 % 4) where j < 4:
                 B[u, v] = A[u, v]
-"""))
+""")
+    )
     assert [str(i.binding) for i in nest.block.iters] == ["i", "j"]
 
 

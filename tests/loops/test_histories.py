@@ -288,7 +288,8 @@ def test_elements_of_different_iterations(elements: dict[str, str], message: str
 
 def test_parts_of_a_sum_over_everything() -> None:
     """There is one element; what limits one part does not limit it."""
-    verify(parse("""
+    verify(
+        parse("""
 func f(A: float32[n], Y: float32[]; n: 1..4096):
     block zero():
         Y[] = 0.0
@@ -299,7 +300,8 @@ func f(A: float32[n], Y: float32[]; n: 1..4096):
     for j in serial(n % 4):
         block Y_2(reduce s: n = n // 4 * 4 + j):
             Y[] = Y[] + A[s]
-"""))
+""")
+    )
 
 
 @st.composite

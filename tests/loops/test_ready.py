@@ -369,7 +369,9 @@ def test_what_an_iteration_wrote_it_may_read(name: str, scope: str) -> None:
 
 def test_a_sum_over_a_loop_outside_is_no_value_of_this_iteration() -> None:
     """Where the outer loop does not run, its init is stored outside of the inner one."""
-    func = parse(HEAD + """
+    func = parse(
+        HEAD
+        + """
     alloc T: float32[] in stack
     for c in serial(m):
         for i in parallel(n):
@@ -378,28 +380,37 @@ def test_a_sum_over_a_loop_outside_is_no_value_of_this_iteration() -> None:
                 T[] = T[] + A[o, r]
             block U(vu: n = i, wu: 8 = 0):
                 U[vu, wu] = T[]
-""")
+"""
+    )
     message = "block 'S': reads private buffer 'T' before this iteration of 'i' wrote it"
     with pytest.raises(VerifyError, match=message):
         verify(func)
 
 
 def test_a_buffer_that_no_stack_holds() -> None:
-    text = program("T: float32[70000]", """
+    text = program(
+        "T: float32[70000]",
+        """
 block P(p: n = i):
     T[0] = A[p, 0]
-""" + USE.format("T[0]"))
+"""
+        + USE.format("T[0]"),
+    )
     with pytest.raises(VerifyError, match="buffer 'T': it takes 280000 bytes, more than the 262144 that a stack holds"):
         verify(parse(text))
 
 
 def test_the_stack_holds_all_buffers_of_a_kernel() -> None:
-    text = program("T: float32[40000]; S: float32[30000]", """
+    text = program(
+        "T: float32[40000]; S: float32[30000]",
+        """
 block P(p: n = i):
     T[0] = A[p, 0]
 block Q(q: n = i):
     S[0] = T[0]
-""" + USE.format("S[0]"))
+"""
+        + USE.format("S[0]"),
+    )
     message = (
         "buffers 'T', 'S': the buffers on the stack take 280000 bytes together, more than the 262144 it holds: "
         "'T' 160000, 'S' 120000"

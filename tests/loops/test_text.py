@@ -98,7 +98,7 @@ def test_equal_trees_share_their_expressions(func: Func) -> None:
 
 
 def test_everything_that_can_be_written(golden) -> None:
-    func = parse('''
+    func = parse("""
 # comments and free line breaks inside brackets
 func everything(A: float32[N, 4], 'input.1/x': bfloat16[N],
                 S: int64[]; N: 1..9, M: ..7, K):
@@ -114,7 +114,7 @@ func everything(A: float32[N, 4], 'input.1/x': bfloat16[N],
                 'input.1/x'[w] = max('input.1/x'[w], select(T[r], cast(bfloat16, A[w, r]), bfloat16(-0.0)))
     block S():
         S[] = 3   # a scalar
-''')
+""")
     golden(show(func))
     assert parse(show(func)) == func
 

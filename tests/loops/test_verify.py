@@ -407,5 +407,3 @@ def _timed(func: Func) -> float:
     start = time.perf_counter()
     verify(func)
     return time.perf_counter() - start
-
-

@@ -73,6 +73,7 @@ def test_native_and_interpreter_agree_on_chasing(rng: np.random.Generator) -> No
     NativeFunctions([kernels.chasing()], Target.host()).call("chasing", [chain, found], [5, 5])
     assert place[0] == found[0] == 1  # 0 -> 2 -> 4 -> 1 -> 99; the last one is stored as it is found
 
+
 @pytest.mark.parametrize("name", [n for n, m in shipped().items() if m.gpu is None])
 def test_working_sets_lie_in_their_levels(name: str) -> None:
     machine = machine_named(name).with_cores(2)

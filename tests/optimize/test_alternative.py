@@ -56,9 +56,7 @@ def test_what_nobody_can_estimate_is_not_chosen():
 
 def test_estimates_grow_with_what_is_moved_and_computed():
     times = stage_times(Target.parse("x86-64-v4"), MACHINE)
-    small, large = (
-        program_of(convolution((1, 64, n, n), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1])) for n in (14, 56)
-    )
+    small, large = (program_of(convolution((1, 64, n, n), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1])) for n in (14, 56))
     a, b = ([times(s, frozenset(p.constants)) for s in p.steps] for p in (small, large))
     assert all(x is not None and y is not None and x < y for x, y in zip(a, b, strict=True))
 

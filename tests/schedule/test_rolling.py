@@ -131,9 +131,9 @@ def test_infinities_and_nan_as_in_the_unfused_program(length: int, data: st.Data
 def test_masked_keys_natively(masked: str) -> None:
     func = local(rolled(SOFTMAX, 4), ("m", "m_old", "L"), "i")
     arrays = feeds(SOFTMAX, {"N": 3, "T": 11}, 1)
-    arrays["X"][1, {"first chunk": slice(4), "all but the last": slice(10), "all": slice(11)}.get(masked, slice(0))] = (
-        -np.inf
-    )
+    arrays["X"][
+        1, {"first chunk": slice(4), "all but the last": slice(10), "all": slice(11)}.get(masked, slice(0))
+    ] = -np.inf
     expected = results(SOFTMAX, arrays)["Y"]
     assert np.isnan(expected[1]).all() == (masked == "all")
     found = check(func, arrays, {"N": 3, "T": 11})(arrays, {"N": 3, "T": 11})["Y"]

@@ -212,9 +212,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
 
     return with_progress(
         options,
-        lambda tell: compile_model(
-            options.file, threads=options.threads, progress=tell, **compile_arguments(options)
-        ),
+        lambda tell: compile_model(options.file, threads=options.threads, progress=tell, **compile_arguments(options)),
     )
 
 

@@ -57,9 +57,7 @@ def execute(options: argparse.Namespace) -> Result:
     def compiled(probes: bool) -> Any:
         return with_progress(
             options,
-            lambda tell: make_compilation(
-                options.file, progress=tell, probes=probes, **compile_arguments(options)
-            ),
+            lambda tell: make_compilation(options.file, progress=tell, probes=probes, **compile_arguments(options)),
         )
 
     made = compiled(False)

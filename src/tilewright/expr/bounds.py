@@ -37,9 +37,7 @@ class Bounds:
     ranges: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict[Var, tuple[Expr, Expr]])
     facts: tuple[Expr, ...] = ()
     multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], repr=False)
-    proved: "WeakKeyDictionary[Expr, Answer]" = field(
-        default_factory=WeakKeyDictionary["Expr", Answer], repr=False
-    )
+    proved: "WeakKeyDictionary[Expr, Answer]" = field(default_factory=WeakKeyDictionary["Expr", Answer], repr=False)
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
         """Adds 0 <= var < extent."""

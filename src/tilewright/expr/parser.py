@@ -16,9 +16,7 @@ from tilewright.expr.lexer import Token, error, tokens
 from tilewright.expr.nodes import Binary, BinaryOp, Cast, Expr, Load, Select, Unary, UnaryOp, Var, const
 from tilewright.expr.printer import COMPARISON_LEVEL, INFIX, RESERVED
 
-_SIGNS: dict[str, tuple[BinaryOp, int]] = {
-    sign: (typed(BinaryOp, op), level) for op, (sign, level) in INFIX.items()
-}
+_SIGNS: dict[str, tuple[BinaryOp, int]] = {sign: (typed(BinaryOp, op), level) for op, (sign, level) in INFIX.items()}
 _CALLED: frozenset[str] = frozenset(("fmod", "min", "max", "pow", "xor", "shl", "shr"))
 _UNARY: frozenset[str] = frozenset(get_args(UnaryOp))
 

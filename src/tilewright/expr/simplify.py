@@ -93,9 +93,7 @@ def _value(op: BinaryOp, a: Expr, b: Expr) -> Expr:
             return make_binary("mul", a, a)
         if a.dtype.is_int and op == "add" and b.value == 0:
             return a
-    if isinstance(a, Const) and (
-        (op == "mul" and a.value == 1) or (op == "add" and a.value == 0 and a.dtype.is_int)
-    ):
+    if isinstance(a, Const) and ((op == "mul" and a.value == 1) or (op == "add" and a.value == 0 and a.dtype.is_int)):
         return b
     if op == "floordiv" and a.dtype.is_int and isinstance(b, Const) and b.value == 1:
         return a
@@ -264,9 +262,7 @@ def _where(c: Expr, holds: bool, bounds: Bounds) -> Bounds:
     return bounds if condition is None else bounds.assuming(condition)
 
 
-def _select(
-    cond: Expr, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, done: dict[Expr, Expr]
-) -> Expr:
+def _select(cond: Expr, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, done: dict[Expr, Expr]) -> Expr:
     test = _rebuilt(cond, mapping, bounds, done)
     if isinstance(test, Const):
         return _rebuilt(a if test.value else b, mapping, bounds, done)

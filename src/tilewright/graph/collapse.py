@@ -194,9 +194,7 @@ def _merge_everywhere(
             return tuple(merged if a is pair[0] else a for a in old if a is not pair[1])
 
         body = replace_loads(s.body, load)
-        result.append(
-            Computation(shrink(s.output), axes(s.axes), axes(s.reduce_axes), body, s.reducer, s.label)
-        )
+        result.append(Computation(shrink(s.output), axes(s.axes), axes(s.reduce_axes), body, s.reducer, s.label))
     return result
 
 

@@ -82,10 +82,7 @@ def _ends_reduction(k: int, steps: Sequence[Step | None], readers: Mapping[Buffe
     made = {s.output for s in steps if isinstance(s, Computation) and s.is_reduction}
     index = tuple(a.var for a in step.axes)
     return any(
-        x.buffer in made
-        and readers[x.buffer] == [k]
-        and x.buffer.shape == step.output.shape
-        and same_element(x, index)
+        x.buffer in made and readers[x.buffer] == [k] and x.buffer.shape == step.output.shape and same_element(x, index)
         for x in loads(step.body)
     )
 

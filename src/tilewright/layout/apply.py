@@ -133,9 +133,7 @@ def stored_program(program: Program, layouts: Mapping[str, Layout]) -> Program:
     steps = [s if isinstance(s, Fallback) else with_layouts(s, layouts) for s in program.steps]
     kept = _needed(steps, {b.name for _, b in program.outputs})
     used = {b.name for s in kept for b in s.inputs} | {b.name for _, b in program.outputs}
-    constants = {
-        name: _transformed(name, program.constants, layouts) for name in program.constants if name in used
-    }
+    constants = {name: _transformed(name, program.constants, layouts) for name in program.constants if name in used}
     values = {name: stored(b, layouts) for name, b in program.values.items()}
     return replace(program, steps=tuple(kept), constants=constants, values=values)
 

@@ -1,6 +1,6 @@
 """Layouts as JSON: sizes are numbers or the text of an expression, symbols carry their ranges.
 
-    {"shape": ["N", 64], "symbols": {"N": [1, 512]}, "primitives": [["split", 1, [4, 16]], ["reorder", [1, 0, 2]]]}
+{"shape": ["N", 64], "symbols": {"N": [1, 512]}, "primitives": [["split", 1, [4, 16]], ["reorder", [1, 0, 2]]]}
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,8 +85,7 @@ def decoded_primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Prim
         wanted = ", ".join(f.name for f in expected)
         raise LayoutError(f"expected {name}({wanted}), got {len(values) - 1} arguments", where=where)
     arguments = (
-        _argument(f.type, v, symbols, f"{where}, {f.name} of {name}")
-        for f, v in zip(expected, values[1:], strict=True)
+        _argument(f.type, v, symbols, f"{where}, {f.name} of {name}") for f, v in zip(expected, values[1:], strict=True)
     )
     return kind(*arguments)
 

@@ -1,7 +1,7 @@
 """A layout: where every element of a tensor lives, as a shape and the primitives that were applied to it.
 
-    Layout.of((N, 64, H, W)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
-    [N, 64, H, W] -> split(1, (4, 16)) -> reorder((0, 1, 3, 4, 2)) -> [N, 4, H, W, 16]
+Layout.of((N, 64, H, W)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
+[N, 64, H, W] -> split(1, (4, 16)) -> reorder((0, 1, 3, 4, 2)) -> [N, 4, H, W, 16]
 """
 
 from collections.abc import Mapping, Sequence

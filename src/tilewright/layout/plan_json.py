@@ -1,7 +1,7 @@
 """Plans of layouts as JSON, to be written by hand or edited: `docs/layouts.md`, schema in `docs/layouts.schema.json`.
 
-    {"format": 1, "variant": "full", "symbols": {"N": [1, 64]},
-     "layouts": {"conv1": {"output": [["split", 1, [4, 16]], ["reorder", [0, 1, 3, 4, 2]]], "operands": [null]}}}
+{"format": 1, "variant": "full", "symbols": {"N": [1, 64]},
+ "layouts": {"conv1": {"output": [["split", 1, [4, 16]], ["reorder", [0, 1, 3, 4, 2]]], "operands": [null]}}}
 """
 
 import json

@@ -1,8 +1,8 @@
 """Layout propagation: a few chosen layouts make a program whose tensors fit each other (ALT, Section 4.2).
 
-    made = propagate(program, {"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))})
-    made.program    computations over stored tensors, to be partitioned as usual
-    print(made)     which tensor got which layout and why, and which conversions were inserted and why
+made = propagate(program, {"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))})
+made.program    computations over stored tensors, to be partitioned as usual
+print(made)     which tensor got which layout and why, and which conversions were inserted and why
 """
 
 from collections.abc import Mapping

@@ -65,9 +65,7 @@ def stored(buffer: Buffer, layouts: Mapping[str, Layout]) -> Buffer:
 
 def check_layout(buffer: Buffer, layout: Layout) -> None:
     """A layout describes the buffer that it is given for."""
-    if len(layout.shape) != buffer.rank or not all(
-        same(a, b) for a, b in zip(layout.shape, buffer.shape, strict=True)
-    ):
+    if len(layout.shape) != buffer.rank or not all(same(a, b) for a, b in zip(layout.shape, buffer.shape, strict=True)):
         raise LayoutError(
             f"expected a layout of shape {show_shape(buffer.shape)}, got {layout}", where=f"buffer {buffer.name!r}"
         )

@@ -18,9 +18,7 @@ from tilewright.expr.prover import non_negative
 from tilewright.layout.primitive import floordiv, same
 
 
-def window_tile(
-    x: Expr, tile: Expr, stride: Expr, count: Expr, bounds: Bounds, window: frozenset[Var]
-) -> Expr | None:
+def window_tile(x: Expr, tile: Expr, stride: Expr, count: Expr, bounds: Bounds, window: frozenset[Var]) -> Expr | None:
     """The tile of Eq. 1 for the access `x`, or None where its precondition is not known to hold.
 
     Args:

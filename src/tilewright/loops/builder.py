@@ -1,12 +1,12 @@
 """Writes functions of the loop IR by hand, with `with` statements in place of indentation.
 
-    b = Builder("scale")
-    n = b.symbol("N", 1, 64)
-    x, y = b.param("X", (n,), float32), b.param("Y", (n,), float32)
-    with b.loop("i", n, LoopKind.PARALLEL) as i, b.block("Y") as block:
-        v = block.spatial("v", n, i)
-        block.store(y, v, x[v] * 2.0)
-    func = b.func()
+b = Builder("scale")
+n = b.symbol("N", 1, 64)
+x, y = b.param("X", (n,), float32), b.param("Y", (n,), float32)
+with b.loop("i", n, LoopKind.PARALLEL) as i, b.block("Y") as block:
+    v = block.spatial("v", n, i)
+    block.store(y, v, x[v] * 2.0)
+func = b.func()
 """
 
 from collections.abc import Generator, Sequence

@@ -17,7 +17,7 @@ from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Func, IterKind
 from tilewright.loops.nest import Finding, Nest
 from tilewright.loops.parts import disturbance, full
-from tilewright.loops.races import keys, tells
+from tilewright.loops.races import store_keys, tells
 from tilewright.loops.settled import Findings, settled
 from tilewright.loops.siblings import Box, Reached, joined, kinship, reach, shared_loops
 
@@ -102,12 +102,10 @@ def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest]) -
     if again is not None:
         what = f"block {again.block.name!r} may initialise again what other iterations of the loops around both"
         yield Finding(where, f"{what} collected in {block.body.buffer.name!r}", nest.shown)
-    indices = tuple(nest.bound(i) for i in block.body.indices)
     for k, loop in enumerate(nest.loops):
         if k < free or loop.var in reduced or (isinstance(loop.extent, Const) and loop.extent.value == 1):
             continue
-        moving = frozenset(x.var for x in nest.loops[k:] if x.var not in reduced)
-        if not tells(keys(indices, loop.var, loop.extent, moving, nest.known)):
+        if not tells(store_keys(nest, k, reduced)):
             what = f"iterations of loop {loop.var.name!r} count the same points into one element"
             yield Finding(where, f"{what} of {block.body.buffer.name!r}", nest.shown)
 

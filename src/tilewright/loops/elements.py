@@ -1,6 +1,6 @@
 """Which elements blocks store: the same, others, or those that another block says to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Expr, Var, const, free_vars, loads
@@ -9,7 +9,7 @@ from tilewright.expr.simplify import substitute
 from tilewright.loops.images import Images, UnclearError
 from tilewright.loops.ir import IterKind
 from tilewright.loops.nest import Nest
-from tilewright.loops.races import keys, tells
+from tilewright.loops.races import store_keys, tells
 from tilewright.loops.siblings import seam, shared_loops
 
 
@@ -35,11 +35,8 @@ def same_elements(a: Nest, b: Nest) -> bool:
     shared = shared_loops(a, b)
     if _parts_of_a_reduction(a, b, shared) or _parts_of_a_reduction(b, a, shared):
         return True
-    names: dict[Var, Expr] = {j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)}
-    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
-    for i, j in zip(a.block.body.indices, b.block.body.indices, strict=True):
-        if substitute(j, names) is not substitute(i, {}) or free_vars(i) & own:
-            return False
+    if not _indexed_alike(a, b, {j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)}, shared):
+        return False
     try:
         one, other = Images.of(a, True, shared), Images.of(b, True, shared)
     except UnclearError:
@@ -64,17 +61,20 @@ def _parts_of_a_reduction(a: Nest, b: Nest, shared: int) -> bool:
     return not any(cut in free_vars(i.binding) for i in a.block.iters if i.kind is IterKind.SPATIAL)
 
 
+def _indexed_alike(a: Nest, b: Nest, names: Mapping[Var, Expr], shared: int) -> bool:
+    """Whether two blocks store at the same indices of their variables, `names` those of `b` in terms of `a`, and of the
+    loops that they share."""
+    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
+    pairs = zip(a.block.body.indices, b.block.body.indices, strict=True)
+    return all(substitute(j, names) is substitute(i, {}) and not free_vars(i) & own for i, j in pairs)
+
+
 def equal_combs(a: Nest, b: Nest, shared: int) -> bool:
     """Whether two blocks, which need not reduce alike, are proved to store the same elements in every iteration of the
     loops that they share, by what drives their spatial variables."""
     mine, theirs = ([i.var for i in n.block.iters if i.kind is IterKind.SPATIAL] for n in (a, b))
-    own = {loop.var for n in (a, b) for loop in n.loops[shared:]}
-    if len(mine) != len(theirs):
+    if len(mine) != len(theirs) or not _indexed_alike(a, b, dict(zip(theirs, mine, strict=True)), shared):
         return False
-    names: dict[Var, Expr] = dict(zip(theirs, mine, strict=True))
-    for i, j in zip(a.block.body.indices, b.block.body.indices, strict=True):
-        if substitute(j, names) is not substitute(i, {}) or free_vars(i) & own:
-            return False
     try:
         one, other = Images.of(a, True, shared), Images.of(b, True, shared)
     except UnclearError:
@@ -120,11 +120,8 @@ def elements_apart(a: Nest, b: Nest, free: int) -> bool:
     shared = shared_loops(a, b)
     free = min(free, shared)
     indices = [tuple(n.bound(i) for i in n.block.body.indices) for n in (a, b)]
-    for k, loop in enumerate(a.loops[free:shared], free):
-        moving = [frozenset(x.var for x in n.loops[k:]) for n in (a, b)]
-        common = [keys(e, loop.var, loop.extent, m, n.known) for n, e, m in zip((a, b), indices, moving, strict=True)]
-        if not tells(common[0] & common[1]):
-            return False
+    if not all(tells(store_keys(a, k) & store_keys(b, k)) for k in range(free, shared)):
+        return False
     both_of_them = (*a.loops, *b.loops[shared:])
     known = Bounds.inside((loop.var, loop.extent) for loop in both_of_them)
     known = known.assuming(a.block.predicate).assuming(b.block.predicate)

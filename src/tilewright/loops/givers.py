@@ -10,7 +10,7 @@ from tilewright.loops.elements import elements_apart, equal_combs
 from tilewright.loops.images import Images, UnclearError
 from tilewright.loops.ir import For, IterKind, Store
 from tilewright.loops.nest import Nest
-from tilewright.loops.races import keys, tells
+from tilewright.loops.races import store_keys, tells
 from tilewright.loops.siblings import shared_loops
 
 
@@ -71,11 +71,7 @@ def _told_or_unmoved(k: int, a: Nest, b: Nest) -> bool:
         return True
     if not _moves(loop, a) and not _moves(loop, b):
         return True
-    found = [
-        keys(tuple(n.bound(i) for i in n.block.body.indices), loop.var, loop.extent,
-             frozenset(x.var for x in n.loops[k:]), n.known) for n in (a, b)
-    ]  # fmt: skip
-    return tells(found[0] & found[1])
+    return tells(store_keys(a, k) & store_keys(b, k))
 
 
 def _moves(loop: For, nest: Nest) -> bool:

@@ -179,5 +179,3 @@ def _store(reader: Reader) -> Store:
     value = reader.expression()
     _line_end(reader)
     return Store(target.buffer, target.indices, value)
-
-

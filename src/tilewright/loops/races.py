@@ -6,7 +6,7 @@ iteration p where it is c*p + r + fixed with 0 <= r < c, or a digit of p (`p // 
 digits occur.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -183,6 +183,13 @@ def _keys(nest: Nest, a: Access, loop: For) -> frozenset[Key]:
     moving = frozenset(x.var for x in nest.loops[position:])
     known = nest.known.assuming(nest.bound(a.condition))
     return keys(tuple(nest.bound(i) for i in a.indices), loop.var, loop.extent, moving, known)
+
+
+def store_keys(nest: Nest, k: int, still: Collection[Var] = ()) -> frozenset[Key]:
+    """The ways in which the element that a block stores tells the iteration of the k-th loop around it, where only that
+    and the loops inside change, but for those that stand `still`."""
+    loop, moving = nest.loops[k], frozenset(x.var for x in nest.loops[k:] if x.var not in still)
+    return keys(tuple(nest.bound(i) for i in nest.block.body.indices), loop.var, loop.extent, moving, nest.known)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -1,11 +1,11 @@
 """Blocks that were cut apart inside loops that they share: seen together they reach what neither does by itself.
 
-    for io in serial(N // 8):                           for io in serial(N // 8):
-        for a in serial(2):                                 for u in serial(8):
-            for b in serial(3):                   as            block B(v = io*8 + u)
-                block B(v = io*8 + a*3 + b)
-        for r in serial(2):
-            block B_2(v_2 = io*8 + 6 + r)
+for io in serial(N // 8):                           for io in serial(N // 8):
+    for a in serial(2):                                 for u in serial(8):
+        for b in serial(3):                   as            block B(v = io*8 + u)
+            block B(v = io*8 + a*3 + b)
+    for r in serial(2):
+        block B_2(v_2 = io*8 + 6 + r)
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -309,9 +309,7 @@ def domain_findings(nest: Nest) -> Iterator[Finding]:
 
 
 @lru_cache(maxsize=4096)
-def _unproved(
-    domains: tuple[tuple[Var, Expr], ...], touched: tuple[Access, ...]
-) -> tuple[tuple[Access, int], ...]:
+def _unproved(domains: tuple[tuple[Var, Expr], ...], touched: tuple[Access, ...]) -> tuple[tuple[Access, int], ...]:
     """The accesses, with the dimension, that the domains of the iteration variables alone do not keep in bounds."""
     known = Bounds()
     for var, extent in domains:
@@ -323,5 +321,3 @@ def _unproved(
             if not (non_negative(index, inside) and below(index, size, inside)):
                 found.append((a, axis))
     return tuple(found)
-
-

@@ -3,7 +3,7 @@
 from math import prod
 
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Const, Expr, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import is_literal, load_stride, store_stride
 from tilewright.optimize.chunk import ChunkLimits
@@ -62,17 +62,6 @@ def _contiguous(node: Block, k: int) -> float:
     return 2.0 * is_literal(store_stride(node, var), 1) + sum(
         is_literal(load_stride(x, var), 1) for x in loads(node.body.value)
     )
-
-
-def own_loops(s: Schedule, block: str) -> dict[int, str]:
-    """The loops around a block alone that drive its spatial variables, by the variable's position."""
-    node = find_block(s.func, block)[0]
-    found: dict[int, str] = {}
-    for loop in Names.of(s, block).spatial:
-        for k, i in enumerate(node.iters):
-            if i.kind is IterKind.SPATIAL and Var(loop) in free_vars(i.binding):
-                found[k] = loop
-    return found
 
 
 def along_reduction(s: Schedule, block: str, task: Task) -> None:

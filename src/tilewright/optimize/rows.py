@@ -16,12 +16,12 @@ from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.loops.stack import MAX_STACK_BYTES
 from tilewright.optimize.chunk import chunk_of
-from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction, literal, own_loops, pointwise, windows
+from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction, literal, pointwise, windows
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
-from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks
+from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, own_loops
 
 STORED_BYTES = 8 << 10
 """Bytes after whose writing the first of them are in the cache; twice what store buffers hold."""

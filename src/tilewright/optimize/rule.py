@@ -198,8 +198,12 @@ def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
     """Whether a load is contiguous along a reduction that fills vectors; a pooling or depthwise window does not."""
     for i in node.iters:
         short = isinstance(i.extent, Const) and i.extent.value < lanes
-        if i.kind is IterKind.REDUCE and not short and any(
-            is_literal(load_stride(x, i.var), 1) for x in loads(node.body.value) if x.buffer != node.body.buffer
+        if (
+            i.kind is IterKind.REDUCE
+            and not short
+            and any(
+                is_literal(load_stride(x, i.var), 1) for x in loads(node.body.value) if x.buffer != node.body.buffer
+            )
         ):
             return True
     return False

@@ -217,9 +217,7 @@ def data(c: Construction) -> dict[str, Any]:
     return head | {
         "constructed": True,
         "levels": list(LEVELS),
-        "axes": [
-            {"name": a.name, "extent": a.extent, "literal": a.literal, "reduced": a.reduce} for a in problem.axes
-        ],
+        "axes": [{"name": a.name, "extent": a.extent, "literal": a.literal, "reduced": a.reduce} for a in problem.axes],
         "forms": [_form_data(problem, form) for form in c.forms],
         "recorded": c.recorded,
         "walk": None if c.walk is None else _walk_data(c.walk),

@@ -154,8 +154,10 @@ def why_not_computable(part: Part, outer: Sequence[For]) -> str | None:
     for e in walk(part.value):
         if isinstance(e, Binary) and e.op in ("floordiv", "mod") and e.dtype.is_int:
             divisor = substitute(e.b, bindings)
-            safe = bool(divisor.value) if isinstance(divisor, Const) else (
-                e.dtype is int64 and non_negative(divisor - 1, known)
+            safe = (
+                bool(divisor.value)
+                if isinstance(divisor, Const)
+                else (e.dtype is int64 and non_negative(divisor - 1, known))
             )
             if not safe:
                 return f"it may divide by 0 where the loop does not run: {e}"

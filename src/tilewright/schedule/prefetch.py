@@ -127,9 +127,7 @@ def _contiguous(region: Region, counts: Sequence[int]) -> int:
     return k
 
 
-def _points(
-    buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int
-) -> Iterator[Load]:
+def _points(buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int) -> Iterator[Load]:
     """Elements `step` apart in every run of dimensions `inner` and following, for every index of those before."""
     run = 1
     for n in counts[inner:]:

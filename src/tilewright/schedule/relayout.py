@@ -117,8 +117,10 @@ def whole_writer(func: Func, buffer: Buffer) -> tuple[Block, tuple[For, ...]] | 
         return None
     node, around = found[0]
     extents = tuple(i.extent for i in node.iters if i.kind is IterKind.SPATIAL)
-    whole = node.body.indices == spatial_vars(node) and len(extents) == buffer.rank and all(
-        map(same, extents, buffer.shape)
+    whole = (
+        node.body.indices == spatial_vars(node)
+        and len(extents) == buffer.rank
+        and all(map(same, extents, buffer.shape))
     )
     alone = len(blocks(around[0] if around else node)) == 1
     others = any(a.buffer == buffer and a.indices != node.body.indices for a in accesses(node))

@@ -112,9 +112,7 @@ def _matched(node: Block, block: Block, load: Load, where: str) -> dict[Var, Exp
     return matched
 
 
-def check_contiguous(
-    block: Block, around: Sequence[For], fixed: int, own: Mapping[Var, Span], where: str
-) -> None:
+def check_contiguous(block: Block, around: Sequence[For], fixed: int, own: Mapping[Var, Span], where: str) -> None:
     """One iteration of the loop computes all of its part: no point of it is left to a later iteration."""
     nest = Nest.of(block, tuple(around))
     try:

@@ -133,9 +133,7 @@ def check_new_names(names: Sequence[str], used: set[str], place: str) -> None:
             raise ScheduleError(f"name {name!r} is already used", where=place)
 
 
-def loop_variables(
-    defaults: Sequence[str], names: Sequence[str] | None, used: set[str], place: str
-) -> tuple[Var, ...]:
+def loop_variables(defaults: Sequence[str], names: Sequence[str] | None, used: set[str], place: str) -> tuple[Var, ...]:
     """Variables of new loops: of the names given, else fresh ones after `defaults`; their names are added to `used`.
 
     Raises:

@@ -1,11 +1,11 @@
 """From tile programs to schedules: every tile loop is a `split`, every staging a primitive; nothing else happens here.
 
-    parallel L2 tiles
-      L1 tiles
-        totals = 0                                  # where the reduction is cut
-        chunks of the reduction
-          register tiles: sums = 0; points of the chunk: sums += ..; totals += sums
-        register tiles: the epilogue
+parallel L2 tiles
+  L1 tiles
+    totals = 0                                  # where the reduction is cut
+    chunks of the reduction
+      register tiles: sums = 0; points of the chunk: sums += ..; totals += sums
+    register tiles: the epilogue
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from tilewright.schedule.tree import find_block
 from tilewright.tile.packing import ask_ahead, pack
 from tilewright.tile.parts import Part, parts_of
 from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
-from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks
+from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks, own_loops
 
 
 def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
@@ -161,7 +161,7 @@ def _chunked(s: Schedule, part: Part, program: TileProgram, at: str) -> None:
     names = Names.of(s, producer)
     micro: dict[int, str] = {}
     points: dict[int, str] = {}
-    for axis, loop in _loops_by_axis(s, producer).items():
+    for axis, loop in own_loops(s, producer).items():
         register, near = part.sizes[REGISTER][axis], part.sizes[L1][axis]
         if near > register and register > 1:
             micro[axis], points[axis] = s.split(loop, register)
@@ -178,17 +178,6 @@ def _chunked(s: Schedule, part: Part, program: TileProgram, at: str) -> None:
     for block in (producer, init):
         own = list(Names.of(s, block).spatial)
         _written_out(s, own[len(own) - len(inside) :], program.form.lane in points)
-
-
-def _loops_by_axis(s: Schedule, block: str) -> dict[int, str]:
-    """The block's own spatial loops by the position of the axis that they drive."""
-    node = find_block(s.func, block)[0]
-    found: dict[int, str] = {}
-    for loop in Names.of(s, block).spatial:
-        for k, i in enumerate(node.iters):
-            if i.kind is IterKind.SPATIAL and Var(loop) in free_vars(i.binding):
-                found[k] = loop
-    return found
 
 
 def _across(s: Schedule, part: Part, copy: str, at: str, program: TileProgram) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.expr.nodes import Const, Expr, free_vars
+from tilewright.expr.nodes import Const, Expr, Var, free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, IterKind, blocks
 from tilewright.schedule.trace import Schedule
@@ -30,6 +30,17 @@ class Names:
 
 def _holds_only(loop: For, block: str) -> bool:
     return [b.name for b in blocks(loop)] == [block]
+
+
+def own_loops(s: Schedule, block: str) -> dict[int, str]:
+    """The loops around a block alone that drive its spatial variables, by the variable's position."""
+    node = find_block(s.func, block)[0]
+    found: dict[int, str] = {}
+    for loop in Names.of(s, block).spatial:
+        for k, i in enumerate(node.iters):
+            if i.kind is IterKind.SPATIAL and Var(loop) in free_vars(i.binding):
+                found[k] = loop
+    return found
 
 
 def buffer_of(s: Schedule, block: str) -> str:

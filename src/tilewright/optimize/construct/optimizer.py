@@ -82,6 +82,7 @@ def ranked(candidates: list[tuple[Form, Sizes]], problem: Problem, machine: Mach
     programs.sort(key=lambda p: p[:2])
     return Constructed(tuple(p for _, _, p in programs[:most]), tuple(t for t, _, _ in programs[:most]), ())
 
+
 DEFAULT = Annealing()
 
 
