@@ -63,8 +63,9 @@ def constructed(programs: Programs) -> dict[str, TileProgram]:
     found: dict[str, TileProgram] = {}
     for name, way in ways.items():
         answer = way.construct(programs.task)
-        if answer is not None and answer.programs:
-            found[name] = answer.programs[0]
+        first = next((p for p in answer.programs if isinstance(p, TileProgram)), None) if answer else None
+        if first is not None:
+            found[name] = first
     return found
 
 

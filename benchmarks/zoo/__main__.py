@@ -3,11 +3,12 @@
     python -m benchmarks.zoo build  [--models a,b] [--rebuild]
     python -m benchmarks.zoo list
     python -m benchmarks.zoo ops    [--models a,b]
-    python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--seeds 4] [--json FILE] [--write]
-    python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--quick]   [--json FILE] [--write]
+    python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--optimizer O] [--seeds 4] [--json FILE] [--write]
+    python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--optimizer O] [--quick]   [--json FILE] [--write]
 
-Models that are not in the cache yet are built first. A run over the whole zoo (or with --write) puts its table into
-benchmarks/README.md and its complete results into benchmarks/results. The exit status is 1 if any model failed.
+Models that are not in the cache yet are built first. A run over the whole zoo with the default optimizer (or one with
+--write) puts its table into benchmarks/README.md and its complete results into benchmarks/results. The exit status is 1
+if any model failed.
 """
 
 import argparse
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", help="only these, separated by commas")
     parser.add_argument("--rebuild", action="store_true", help="export models again that are in the cache")
     parser.add_argument("--threads", type=int, default=2, help="threads of both engines (default: 2)")
+    parser.add_argument("--optimizer", help="Tilewright's optimizer (default: the one it uses by itself)")
     parser.add_argument("--seeds", type=int, default=4, help="verify: random inputs per shape (default: 4)")
     parser.add_argument("--quick", action="store_true", help="bench: only the first shape of each model")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
@@ -70,9 +72,9 @@ def _child(options: argparse.Namespace, name: str) -> int:
         # Verification needs torch; nothing else in this process does.
         from benchmarks.zoo.verify import verify_model
 
-        verify_model(name, options.threads, options.seeds, emit)
+        verify_model(name, options.threads, options.seeds, options.optimizer, emit)
     else:
-        bench.bench_model(name, options.threads, options.quick, emit)
+        bench.bench_model(name, options.threads, options.quick, options.optimizer, emit)
     return 0
 
 
@@ -120,6 +122,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     bad: list[str] = []
     arguments = ["--threads", str(options.threads), "--seeds", str(options.seeds)]
     arguments += ["--quick"] if options.quick else []
+    arguments += ["--optimizer", options.optimizer] if options.optimizer else []
     for model in models:
         start = time.monotonic()
         events[model.name] = failed.get(model.name) or run_isolated(
@@ -138,7 +141,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     print(text)
     if options.json is not None:
         report.write_json(options.json, facts, events)
-    if options.write or (not options.models and not options.quick):
+    if options.write or not (options.models or options.quick or options.optimizer):
         report.write_section(options.verb, text)
         report.write_json(report.RESULTS / f"{options.verb}.json", facts, events)
     return 1 if bad else 0

@@ -54,10 +54,10 @@ def compare(ours: Run, theirs: Run, feeds: Arrays) -> tuple[list[float], list[fl
     return own, other
 
 
-def bench_model(name: str, threads: int, quick: bool, emit: Emit) -> None:
+def bench_model(name: str, threads: int, quick: bool, optimizer: str | None, emit: Emit) -> None:
     """Measure one model, emitting one event for compilation and artifact, and one per shape."""
     model = MODELS[name]
-    compiled = tilewright_engine(model, threads)
+    compiled = tilewright_engine(model, threads, optimizer)
     emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
     emit(_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
     start = time.perf_counter()

@@ -42,13 +42,17 @@ def onnxruntime_engine(path: Path, threads: int) -> Run:
     return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
-def tilewright_engine(model: Model, threads: int) -> Compiled:
-    """Compile the model with its declared ranges; warnings (operators left to the reference evaluator) are kept."""
+def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) -> Compiled:
+    """Compile the model with its declared ranges; warnings (operators left to the reference evaluator) are kept.
+
+    Without the name of an optimizer the default one is used.
+    """
     tilewright: Any = import_module("tilewright")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        executable = tilewright.compile(model.path, shapes=dict(model.ranges) or None, threads=threads)
+        ranges = dict(model.ranges) or None
+        executable = tilewright.compile(model.path, shapes=ranges, threads=threads, optimizer=optimizer)
         seconds = time.perf_counter() - start
     return Compiled(executable, seconds, tuple(str(entry.message) for entry in caught))
 

@@ -51,10 +51,10 @@ def relative_error(actual: NDArray[np.generic], reference: NDArray[np.generic]) 
     return float(error.max() / (np.abs(exact).max() or 1.0))
 
 
-def verify_model(name: str, threads: int, seeds: int, emit: Emit) -> None:
+def verify_model(name: str, threads: int, seeds: int, optimizer: str | None, emit: Emit) -> None:
     """Check one model at all of its shapes, emitting one event per shape (and one for the compilation)."""
     model = MODELS[name]
-    compiled = tilewright_engine(model, threads)
+    compiled = tilewright_engine(model, threads, optimizer)
     emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
     theirs = onnxruntime_engine(model.path, threads)
     reference = Reference(model.path)

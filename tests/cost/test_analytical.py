@@ -7,10 +7,13 @@ import pytest
 from tests.tile.test_features import matrix_product
 
 from tilewright.cost.analytical import nanoseconds, times, worth_threads
+from tilewright.errors import MachineError
 from tilewright.machine.shipped import machine_named
+from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import Form, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(2)
+ZEN1 = MACHINE.with_cores(1)
 FORM = Form(1, 16, (1, 0), 2, ((1, 1),))
 GOOD = ((14, 32, 1), (14, 32, 256), (56, 256, 512))
 
@@ -97,3 +100,36 @@ def test_threads_are_worth_their_start_for_large_programs_and_for_unknown_sizes(
     axes = tuple(replace(a, literal=a.reduce) for a in small.problem.axes)
     unknown = TileProgram(replace(small.problem, axes=axes), FORM, ((14, 32, 1), (14, 32, 8), (14, 32, 8)))
     assert worth_threads(unknown, MACHINE)
+
+
+def test_a_machine_without_caches_is_refused() -> None:
+    program = TileProgram(matrix_product(504, 512, 512), FORM, GOOD)
+    with pytest.raises(MachineError, match=r"machine 'h200': it has no caches, .* for nvptx64 yet; choose"):
+        nanoseconds(program, machine_named("h200"))
+
+
+def windows(vectors: int, lines: int, taps: int = 3, stride: int = 1) -> float:
+    """Nanoseconds of a depthwise convolution of 64 padded planes of 58 by 58, its taps written out."""
+    axes = (Axis("c", 64, True, False), Axis("y", 56, True, False), Axis("x", 56, True, False),
+            Axis("p", taps, True, True), Axis("q", taps, True, True))  # fmt: skip
+    moved = ((1, 0, 0, 0, 0), (0, stride, 0, 1, 0), (0, 0, stride, 0, 1))
+    image = Operand("x", 4, False, (64, 56 * stride + 2, 56 * stride + 2), moved, False)
+    taken = ((1, 0, 0, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1))
+    weights = Operand("w", 4, True, (64, taps, taps), taken, False)
+    made = Operand("y", 4, False, (64, 56, 56), tuple((*r[:3], 0, 0) for r in np.eye(5, dtype=int)[:3].tolist()), True)
+    problem = Problem("y", "y", axes, (image, weights), (made,), 1, 32)
+    register = (1, lines, 16 * vectors, taps, taps)
+    whole = (64, 56, 64, taps, taps)
+    return nanoseconds(TileProgram(problem, Form(2, 16, (0, 1, 2), None), (register, register, whole)), ZEN1)
+
+
+def test_lines_of_a_window_share_what_they_read() -> None:
+    assert windows(1, 1) > 1.1 * windows(1, 4)
+
+
+def test_windows_of_step_2_take_more_than_twice_the_loads() -> None:
+    assert windows(1, 4, stride=2) > 1.3 * windows(1, 4)
+
+
+def test_more_taps_take_longer() -> None:
+    assert windows(1, 4, taps=5) > 1.5 * windows(1, 4)

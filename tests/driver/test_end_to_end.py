@@ -286,9 +286,9 @@ def test_memory_does_not_grow_over_many_calls():
 def test_threads_are_started_for_enough_work_only():
     made = make_compilation(models.mlp())
     (batch,) = made.program.symbols
-    threads = [c.threads for c in made.segments[0].segment.calls if getattr(c, "threads", None) is not None]
-    assert threads
-    for wanted in threads:
-        few, many = (int(evaluate_expr(wanted, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))
-        assert few == 1
-        assert many > 8
+    grains = [c.grains for c in made.segments[0].segment.calls if getattr(c, "grains", None) is not None]
+    assert grains
+    for found in grains:
+        few, many = (int(evaluate_expr(found, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))
+        assert few < 2
+        assert many > 4

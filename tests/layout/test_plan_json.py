@@ -99,6 +99,40 @@ def test_all_problems_of_a_file_are_listed(tmp_path) -> None:
         assert line in text
 
 
+def test_all_impossible_numbers_of_a_file_are_listed() -> None:
+    output = [
+        ["split", -1, [2, 0]], ["split", 0, []], ["fuse", 0, 0], ["reorder", [0, 2]], ["pad", 1, -1, "N - 40"],
+        ["unpad", 0, 0, -2], ["unfold", 0, 2, 4], ["fold", -1, 3, 0, -5], ["store_at", "b", [-3], 0],
+        ["split", "a", "b"],
+    ]  # fmt: skip
+    symbols = {"N": [1, 64], "M": [64, 1], "K": [-2, None], "L": ["a", 3]}
+    with pytest.raises(LayoutError) as caught:
+        from_data({"format": 1, "symbols": symbols, "layouts": {"conv1": {"output": output}}})
+    found = str(caught.value).splitlines()
+    assert [*found[1:-1], found[-1].partition(";")[0]] == [
+        "  field 'symbols', symbol 'M': expected a lower end that is not above the upper one, got [64, 1]",
+        "  field 'symbols', symbol 'K': expected ends of at least 0, got [-2, None]",
+        "  field 'symbols', symbol 'L': expected two integers or null, got ['a', 3]",
+        *(f"  node 'conv1', output, primitive {line}" for line in (
+            "0, dim of split: expected at least 0, got -1",
+            "0, factors[1] of split: expected at least 1, got 0",
+            "1, factors of split: expected at least one factor, got none",
+            "2, count of fuse: expected at least 1, got 0",
+            "3, order of reorder: expected a permutation of 0..1, got (0, 2)",
+            "4, before of pad: expected at least 0, got -1",
+            "4, after of pad: expected at least 0, got N - 40",
+            "5, after of unpad: expected at least 0, got -2",
+            "6, stride of unfold: expected at most the tile size 2, got 4",
+            "7, dim of fold: expected at least 0, got -1",
+            "7, stride of fold: expected at least 1, got 0",
+            "7, size of fold: expected at least 0, got -5",
+            "8, other_shape[0] of store_at: expected at least 0, got -3",
+            "9, dim of split: expected an integer, got 'a'",
+            "9, factors of split: expected a list, got 'b'",
+        )),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [

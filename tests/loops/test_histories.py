@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.loops.sums import HEAD, INNER, ZERO, ZEROS, each, eight, part, results, rows, some_rows, wrong_by
 
 from tilewright.errors import VerifyError
 from tilewright.loops.elements import same_elements
@@ -13,42 +14,6 @@ from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 
-HEAD = "func f(A: float32[4, 8], B: float32[4]; N: 4..4096):\n"
-PART = """
-        for {k} in serial({size}):
-            block {name}({v}: 4 = i, reduce {r}: 8 = {k}{offset}):
-                {init}T[{v}] = T[{v}] + A[{v}, {r}]
-"""
-
-
-def part(name: str, size: int, offset: int, init: bool = False) -> str:
-    """Adds columns offset .. offset + size - 1 to T[i]."""
-    v, r = f"v_{name}", f"r_{name}"
-    first = f"init T[{v}] = 0.0\n                " if init else ""
-    shift = f" + {offset}" if offset else ""
-    return PART.format(k=f"k_{name}", name=name, size=size, offset=shift, v=v, r=r, init=first)
-
-
-def each(name: str, store: str) -> str:
-    """A block in the loop over rows; `v` is its row."""
-    return f"        block {name}(v_{name}: 4 = i):\n            {store.replace('v]', f'v_{name}]')}\n"
-
-
-def rows(*parts: str) -> str:
-    """B[i] is what T[i] holds in the end."""
-    body = "".join(parts) + each("B", "B[v] = T[v]")
-    return HEAD + "    alloc T: float32[4]\n    for i in serial(4):\n" + body
-
-
-def results(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """What the program computes, and the sums."""
-    a = np.arange(32, dtype=np.float32).reshape(4, 8) ** 2 + 1
-    b = np.full(4, np.nan, np.float32)
-    interpret(parse(text), {"A": a, "B": b}, {"N": 4})
-    return b, a.sum(1)
-
-
-ZERO = each("zero", "T[v] = 0.0")
 RIGHT = {
     "two parts": rows(ZERO, part("one", 4, 0), part("two", 4, 4)),
     "two parts in the other order": rows(ZERO, part("one", 4, 4), part("two", 4, 0)),
@@ -394,36 +359,6 @@ def test_equal_elements_of_loops_that_leave_gaps() -> None:
 )
 def test_elements_that_are_not_known_to_be_equal(first: str, second: str) -> None:
     assert combs(first, second) == [False, False]
-
-
-ZEROS = """{0}for z in serial({1}):
-{0}    block Z(vz: 8 = z{2}):
-{0}        U[vz] = 0.0
-"""
-SUMS = """{0}for i{1} in serial({2}):
-{0}    for k{1} in serial(4):
-{0}        block C{1}(v{1}: 8 = {3}, reduce r{1}: 4 = k{1}):
-{0}            {4}U[v{1}] = U[v{1}] + A[v{1}, r{1}]
-"""
-INNER = "        "
-
-
-def some_rows(n: int, size: int, row: str, indent: str = "    ", init: str = "") -> str:
-    """Sums of some of eight rows."""
-    return SUMS.format(indent, n, size, row, init)
-
-
-def eight(*parts: str) -> str:
-    """Sums of eight rows of four, in a parameter."""
-    return "func f(A: float32[8, 4], U: float32[8]):\n" + "".join(parts)
-
-
-def wrong_by(text: str) -> bool:
-    """Whether a program of `eight` computes something else."""
-    a = np.arange(32, dtype=np.float32).reshape(8, 4) + 1
-    u = np.full(8, np.nan, np.float32)
-    interpret(parse(text), {"A": a, "U": u}, {})
-    return not np.array_equal(u, a.sum(1))
 
 
 FRESH = "init U[v2] = 0.0\n                "

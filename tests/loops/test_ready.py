@@ -396,7 +396,11 @@ block P(p: n = i):
 """
         + USE.format("T[0]"),
     )
-    with pytest.raises(VerifyError, match="buffer 'T': it takes 280000 bytes, more than the 262144 that a stack holds"):
+    message = (
+        "buffer 'T': it takes 280000 bytes, more than the 262144 that a stack holds; "
+        "leave it in memory, or compute less of it at a time"
+    )
+    with pytest.raises(VerifyError, match=message):
         verify(parse(text))
 
 
@@ -413,7 +417,7 @@ block Q(q: n = i):
     )
     message = (
         "buffers 'T', 'S': the buffers on the stack take 280000 bytes together, more than the 262144 it holds: "
-        "'T' 160000, 'S' 120000"
+        "'T' 160000, 'S' 120000; leave it in memory"
     )
     with pytest.raises(VerifyError, match=message):
         verify(parse(text))

@@ -150,7 +150,7 @@ def test_reorder(golden) -> None:
         (lambda: reorder(TRIANGLE, ("j", "i")), "reorder: the extent of 'j' depends on 'i'"),
         (
             lambda: reorder(parse(SHARED), ("j", "i")),
-            "reorder of j, i: block 'Y': reads T[4 - y] of private buffer 'T', which this iteration of 'i' is not "
+            "reorder of j, i: block 'Y': reads T[4 - y] of buffer 'T', which this iteration of 'i' is not "
             "proved to have written: block 'T' before it writes T[j]",
         ),
         (

@@ -10,6 +10,7 @@ from tilewright.loops.ir import blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.kinds import vectorize
 from tilewright.schedule.loops import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction, rfactor
 from tilewright.schedule.tree import find_block
@@ -79,6 +80,51 @@ func reduction(A: int32[M, {factor * chunks}], Y: int32[M]; M: 1..64):
     check_same(func, rfactor(func, "Y", 0, factor, "P"))
 
 
+def test_strands(golden) -> None:
+    func = rfactor(ROWS, "T", 0, 4, strands=True)
+    golden(show(func))
+    check_same(ROWS, func)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 16])
+def test_any_number_of_strands_keeps_meaning(count: int) -> None:
+    func = rfactor(ROWS, "T", 0, count, strands=True)
+    check_same(ROWS, func)
+    assert func.allocs[-1].shape[-1] is const(count)
+
+
+@pytest.mark.parametrize(("block", "axis", "count"), [("Y", 0, 4), ("Y", 0, 3), ("Y", 1, 4), ("Z", 0, 16)])
+def test_strands_of_symbolic_axes(block: str, axis: int, count: int) -> None:
+    applied(STARTED, "rfactor", block, axis, count, None, True)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 9), st.integers(1, 20), st.sampled_from(["+", "*", "max", "min"]), st.booleans())
+def test_strands_of_any_reduction(count: int, extent: int, op: str, symbolic: bool) -> None:
+    size = "K" if symbolic else extent
+    value = f"{op}(Y[v], A[v, r])" if op.isalpha() else f"Y[v] {op} A[v, r]"
+    func = parse(f"""
+func reduction(A: int32[M, {size}], Y: int32[M]; M: 1..9{f", K: 1..{extent}" if symbolic else ""}):
+    for i in serial(M):
+        for k in serial({size}):
+            block Y(v: M = i, reduce r: {size} = k):
+                init Y[v] = int32(2)
+                Y[v] = {value}
+""")
+    check_same(func, rfactor(func, "Y", 0, count, "P", True))
+
+
+def test_strands_in_lanes_of_registers_with_a_step_of_its_own_that_is_not_whole() -> None:
+    func = rfactor(ROWS, "T", 0, 4, strands=True)
+    partial = blocks(func.body)[0].name
+    func = compute_at(func, "T", find_block(func, "Y")[1][0].var.name)
+    func = compute_at(func, partial, find_block(func, "Y")[1][0].var.name)
+    lanes, steps = (x.var.name for x in find_block(func, partial)[1][-2:])
+    func = decompose_reduction(reorder(func, (steps, lanes)), partial, steps)
+    func = peel(vectorize(func, lanes), steps, const(1))
+    check_same(ROWS, func)
+
+
 BEFORE = "use rfactor before its loops are split, reordered or fused with others"
 DIVISOR = "use a factor that divides it for all sizes, or split with a tail"
 
@@ -88,6 +134,7 @@ DIVISOR = "use a factor that divides it for all sizes, or split with a tail"
     [
         (lambda: rfactor(ROWS, "T", 0, 4), "T", f"4 is not known to divide 6; {DIVISOR}"),
         (lambda: rfactor(ROWS, "T", 0, 0), "T", f"0 is not known to divide 6; {DIVISOR}"),
+        (lambda: rfactor(ROWS, "T", 0, 0, None, True), "T", "expected at least 1 strand, got 0"),
         (lambda: rfactor(STARTED, "Z", 0, 8), "Z", f"8 is not known to divide M * 4; {DIVISOR}"),
         (lambda: rfactor(ROWS, "T", 1, 2), "T", "there is no reduction axis 1; it has 1"),
         (lambda: rfactor(SCALE, "Y", 0, 2), "Y", "there is no reduction axis 0; it has 0"),

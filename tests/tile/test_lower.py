@@ -25,14 +25,14 @@ from tilewright.tile.problem import problem_of
 from tilewright.tile.program import Form, TileProgram, check_program, legal
 
 
-@pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool"])
+@pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])
 def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
     @settings(max_examples=12)
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
     def run(program: Program, target: str, seed: int) -> None:
         task = task_of(program, target)
         problem = problem_of(task.func, task.constants)
-        if problem is None or not problem.reduce or not problem.spatial:
+        if problem is None or not problem.spatial:
             return
         rng = np.random.default_rng(seed)
         choices = list(spaces(problem, task, machine_named(MACHINES[target])).items())

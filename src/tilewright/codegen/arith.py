@@ -46,6 +46,7 @@ class Arith:
         self.builder, self.target = builder, target
         self.features = frozenset(f[1:] for f in target.features if f.startswith("+"))
         self.native_half = target.arch == "aarch64" or target.has("f16c")
+        self.native_extrema = target.arch == "aarch64"
 
     # memory representation
 
@@ -265,6 +266,10 @@ class Arith:
 
     def reduce(self, op: str, dtype: DType, vector: ir.Value) -> ir.Value:
         """All lanes combined with `op` in a tree."""
+        return self.tree(lambda x, y: self.binary(op, dtype, x, y), vector)
+
+    def tree(self, combined: Callable[[ir.Value, ir.Value], ir.Value], vector: ir.Value) -> ir.Value:
+        """All lanes combined in a tree by a function of two vectors, or two scalars."""
         b = self.builder
         lanes = count(vector)
         left: list[ir.Value] = []
@@ -274,11 +279,11 @@ class Arith:
                 left.append(b.extract_element(vector, ir.Constant(ir.IntType(32), lanes - 1)))
             low = picked(b, vector, vector, range(middle))
             high = picked(b, vector, vector, range(middle, 2 * middle))
-            vector = self.binary(op, dtype, low, high)
+            vector = combined(low, high)
             lanes = middle
         result: ir.Value = b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
         for value in left:
-            result = self.binary(op, dtype, result, value)
+            result = combined(result, value)
         return result
 
 

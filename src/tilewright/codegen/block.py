@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from llvmlite import ir
 
+from tilewright.codegen.accumulator import Accumulator, accumulator
 from tilewright.codegen.blocks import Resolved, at_start, resolve, rises_from_start
 from tilewright.codegen.control import Control
 from tilewright.codegen.memory import Active, Address
@@ -38,7 +39,7 @@ class BlockWriter:
         self.control, self.values, self.target, self.spare = control, values, target, spare
         self.builder, self.scope, self.when = control.builder, control.scope, control.when
         self._resolved: dict[str, Resolved] = {}
-        self._rows: dict[str, ir.Value] = {}
+        self._rows: dict[str, Accumulator] = {}
 
     def resolved(self, block: Block) -> Resolved:
         """The block over loop variables, worked out once."""
@@ -250,13 +251,10 @@ class BlockWriter:
         result = self.values.arith.binary(r.op or "add", dtype, old, total)
         self.values.memory.store(dtype, address, result)
 
-    def _accumulate_row(self, r: Resolved, conditions: tuple[Expr, ...], slot: ir.Value) -> None:
+    def _accumulate_row(self, r: Resolved, conditions: tuple[Expr, ...], row: Accumulator) -> None:
         active = self._active(conditions)
         with self._touching(active):
-            operand = self._masked_operand(r, active)
-        old = self.builder.load(slot, align=64, typ=operand.type)
-        result = self.values.arith.binary(r.op or "add", r.target.buffer.dtype, old, operand)
-        self.builder.store(result, slot, align=64)
+            row.take(self._masked_operand(r, active))
 
     # reductions of rows
 
@@ -273,15 +271,11 @@ class BlockWriter:
         outside = both(*row.outside)
         with self.when(None if outside is TRUE else self.values.value(outside)):
             identity = self.values.value(r.identity)
-            kind = ir.VectorType(identity.type, row.lanes)
-            slot = room(kind)
-            self.builder.store(splat(self.builder, identity, row.lanes), slot, align=64)
-            self._rows[row.block.name] = slot
+            found = accumulator(self.values.arith, r.op or "add", r.target.buffer.dtype, identity, row.lanes, room)
+            self._rows[row.block.name] = found
             body()
             del self._rows[row.block.name]
-            vector = self.builder.load(slot, align=64, typ=kind)
-            total = self.values.arith.reduce(r.op or "add", r.target.buffer.dtype, vector)
-            self._combine(r, total, row.variables)
+            self._combine(r, found.total(), row.variables)
 
     def in_row(self, block: Block) -> bool:
         """Whether the block accumulates in a vector here already."""

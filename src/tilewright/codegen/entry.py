@@ -112,7 +112,7 @@ def _expressions(segment: Segment) -> list[Expr]:
                 found.append(size)
             case Call():
                 places = call.args
-                found += [*call.symbols, *(() if call.threads is None else (call.threads,))]
+                found += [*call.symbols, *(() if call.grains is None else (call.grains,))]
         found += [p.offset for p in places if isinstance(p, Workspace)]
     return found
 
@@ -158,9 +158,16 @@ def _emit_call(f: _Sizes, call: Call, kernels: Mapping[str, ir.Function], places
         raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
     pointers = [_place(f, a, places) for a in call.args]
     threads: ir.Value = f.function.args[5]
-    if call.threads is not None:
-        threads = intrinsic(f.builder, "smin.i64", I64, [threads, f.value(call.threads)])
+    if call.grains is not None:
+        enough = f.builder.icmp_signed(">=", f.value(call.grains), _asked(f, threads))
+        threads = f.builder.select(enough, threads, I64(1))
     f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), threads])
+
+
+def _asked(f: _Sizes, threads: ir.Value) -> ir.Value:
+    """1 + log2(threads), rounded up: the grains of work that so many threads ask for."""
+    zeros = intrinsic(f.builder, "ctlz.i64", I64, [f.builder.sub(threads, I64(1)), I1(0)])
+    return f.builder.sub(I64(65), zeros)
 
 
 def _place(f: _Sizes, location: Location, places: dict[Location, ir.Value]) -> ir.Value:

@@ -13,6 +13,7 @@ from llvmlite import ir
 from tilewright.codegen import parallel
 from tilewright.codegen.block import BlockWriter
 from tilewright.codegen.control import Control
+from tilewright.codegen.ends import before_the_end, lanes_of
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
@@ -24,7 +25,7 @@ from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import Bounds, interval
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, walk
 from tilewright.machine import Target
@@ -249,10 +250,36 @@ class Writer:
 
     def counted(self, loop: For) -> None:
         """`for var in range(extent): body`."""
-        low = interval(loop.extent, self.scope.bounds)[0]
+        low = interval(loop.extent, self.scope.bounds)[0] or 0
         stop = self.values.value(loop.extent)
-        certain = low is not None and low > 0
-        self.control.ranged(loop.var, I64(0), stop, lambda: self._iteration(loop), certain)
+        full = self._before_the_end(loop)
+        if not full:
+            self.control.ranged(loop.var, I64(0), stop, lambda: self._iteration(loop), certain=low > 0)
+            return
+        last = self.builder.sub(stop, I64(1), flags=("nsw",))
+        with self.scope.deciding(full, True):
+            self.control.ranged(loop.var, I64(0), last, lambda: self._iteration(loop), certain=low > 1)
+        size = constant_value(polynomial(loop.extent))
+        if size is not None:
+            with self.scope.fixing(loop.var, size - 1):
+                self._iteration(loop)
+            return
+        with self.control.when(None if low > 0 else self.builder.icmp_signed(">", stop, I64(0))):
+            self.scope.bind(loop.var, last)
+            with self.scope.frame(True):
+                self._iteration(loop)
+            self.scope.values.pop(loop.var, None)
+
+    def _before_the_end(self, loop: For) -> tuple[Expr, ...]:
+        """Conditions that need no masks before the last iteration of a loop around lanes."""
+        found = lanes_of(loop) if self.scope.lane is None else None
+        if found is None:
+            return ()
+        lanes, block = found
+        bounds = self.scope.bounds.with_loop(loop.var, loop.extent)
+        with self.scope.knowing(bounds.with_loop(lanes.var, lanes.extent)):
+            resolved = self.blocks.resolved(block)
+        return before_the_end(loop, lanes, resolved, self.scope.bounds)
 
     def _iteration(self, loop: For) -> None:
         """What one iteration of a loop does: its hints, then its body."""

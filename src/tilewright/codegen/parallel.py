@@ -4,8 +4,10 @@
     enter(context)                               what a thread runs: asks OpenMP for its share, calls body
 
 Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
-With one thread or one iteration the body is called directly. Every thread takes one contiguous share, computed from the
-number of threads that OpenMP really gave. Parallel loops inside run serially.
+With one thread or one iteration the body is called directly; else all threads are started, even where there are fewer
+iterations: libgomp ends the threads that a smaller team leaves over and makes new ones for the next larger team, which
+takes longer than most kernels. Every thread takes one contiguous share, computed from the number of threads that OpenMP
+really gave. Parallel loops inside run serially.
 """
 
 from collections import Counter
@@ -64,9 +66,10 @@ def emit(writer: "Writer", loop: For) -> None:
     b = writer.builder
     captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.values[v] for v in variables)]
     extent = writer.values.value(points([Axis(x.var, x.extent) for x in nest]))
-    wanted = intrinsic(b, "smin.i64", I64, [writer.threads or I64(1), extent])
+    threads = writer.threads or I64(1)
+    several = b.icmp_signed(">", intrinsic(b, "smin.i64", I64, [threads, extent]), I64(1))
     many, one, after = (b.append_basic_block(n) for n in ("threads", "alone", "joined"))
-    b.cbranch(b.icmp_signed(">", wanted, I64(1)), many, one)
+    b.cbranch(several, many, one)
     b.position_at_end(one)
     b.call(body, [*captured, I64(0), extent])
     b.branch(after)
@@ -77,7 +80,7 @@ def emit(writer: "Writer", loop: For) -> None:
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
     enter = _enter(body, kind)
     start = declared(b.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
-    b.call(start, [opaque(enter), context, b.trunc(wanted, I32), I32(0)])
+    b.call(start, [opaque(enter), context, b.trunc(threads, I32), I32(0)])
     b.branch(after)
     b.position_at_end(after)
 
@@ -135,6 +138,11 @@ def _enter(body: ir.Function, kind: ir.Type) -> ir.Function:
     extra = intrinsic(b, "smin.i64", I64, [thread, rest])
     begin = b.add(b.mul(thread, share), extra)
     size = b.add(share, b.zext(b.icmp_signed("<", thread, rest), I64))
+    some, done = b.append_basic_block("share"), b.append_basic_block("done")
+    b.cbranch(b.icmp_signed(">", size, I64(0)), some, done)
+    b.position_at_end(some)
     b.call(body, [*values, begin, b.add(begin, size)])
+    b.branch(done)
+    b.position_at_end(done)
     b.ret_void()
     return function

@@ -54,13 +54,14 @@ class Call:
         kernel: name of the loop-IR function.
         args: one location per parameter of the kernel, in order.
         symbols: one int64 expression over the segment's symbols per symbol of the kernel, in order.
-        threads: how many threads are worth starting, an int64 expression >= 1; None for as many as the caller allows.
+        grains: how much work it is, an int64 expression: n threads are started where it is at least 1 + log2(n),
+            rounded up, else the kernel runs on the calling thread. None where threads are always started.
     """
 
     kernel: str
     args: tuple[Location, ...]
     symbols: tuple[Expr, ...] = ()
-    threads: Expr | None = None
+    grains: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

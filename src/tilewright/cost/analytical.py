@@ -5,14 +5,17 @@ Work of different kinds overlaps, but never fully, so the time is that of the sl
 are those of the machine's description; nothing is fitted to single programs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.machine.model import Machine
-from tilewright.tile.columns import Columns, chunks, sum_of
-from tilewright.tile.features import Features, features
+from tilewright.cost.instructions import cycles
+from tilewright.errors import MachineError
+from tilewright.machine.model import Level, Machine
+from tilewright.tile.columns import Columns
+from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L2, REGISTER, Form, Sizes, TileProgram, remainders
@@ -20,36 +23,6 @@ from tilewright.tile.traffic import cache_traffic
 
 OVERLAP = 0.25
 """The part of the time of all but the slowest kind of work that is not hidden behind it."""
-
-ISSUE = 5.0
-"""Instructions that start per cycle."""
-
-LOAD_CYCLES = 1.25
-"""Of a load, where ports would allow 1: they are not free every time."""
-
-STEP_CYCLES = 0.5
-"""What the loop around a step costs beyond its instructions."""
-
-LOOP_CYCLES = 4.0
-"""Of starting and leaving a loop around steps."""
-
-TILE_CYCLES = 12.0
-"""Of starting and ending a register tile, beyond its loads and stores: a full pipeline, a mispredicted branch."""
-
-START = 0.5
-"""Of the latency of the second cache, what each place costs at which a register tile begins to read."""
-
-SPREAD_CYCLES = 1.5
-"""Of storing one element of a vector of results across the direction of the vector."""
-
-GATHER_CYCLES = 2.0
-"""Of putting one vector together from every second to fourth element of vectors that were loaded."""
-
-TRANSLATIONS = 96.0
-"""Pages whose addresses a core translates without delay."""
-
-TRANSLATION_CYCLES = 3.0
-"""Of looking up one more, as far as it is not hidden."""
 
 CODE = 4e-4
 """What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""
@@ -62,13 +35,6 @@ STREAM_PENALTY = 0.3
 
 TURN_CYCLES = 6.0
 """Of packing one element of an operand along an axis in which it is not contiguous."""
-
-MASK_PENALTY = 0.25
-"""Of the loads of lanes that are masked in every step, as a part of the step."""
-
-SPILLED = 4.0
-"""Cycles per step and vector that has no register."""
-
 
 @dataclass(frozen=True, slots=True)
 class Time:
@@ -85,52 +51,6 @@ class Time:
     memory: tuple[Numbers, ...]
     parallel: Numbers
     total: Numbers
-
-
-def cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
-    """Cycles of all instructions, on one core."""
-    step = step_cycles(problem, form, columns, found, machine)
-    results = found.accumulators
-    cut = chunks(form, columns) > 1
-    # the totals of a register tile are loaded, added to and stored once per chunk, results stored at the end
-    ends = np.where(cut, results * (1.0 / machine.load_ports + 1.0 / machine.store_ports), 0.0)
-    last = results * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
-    if form.transposed:
-        last = last + results * form.lanes * SPREAD_CYCLES
-    last = last / chunks(form, columns)
-    # more pages than translations are kept at hand: each is looked up again
-    pages = np.where(found.pages > TRANSLATIONS, found.pages * TRANSLATION_CYCLES, 0.0)
-    # what a register tile reads first comes from the second cache before anything is fetched ahead
-    first = START * found.starts * machine.levels[min(1, len(machine.levels) - 1)].latency_ns * machine.ghz
-    loops = found.entries * LOOP_CYCLES + first
-    return found.micro_tiles * (found.steps * step + loops + ends + last + pages + TILE_CYCLES)
-
-
-def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
-    """Cycles of one step: a register tile over one (unrolled) piece of the reduction."""
-    pipes = found.multiply_adds / machine.fma_pipes
-    loads = found.vector_loads + found.element_loads + found.gathers * GATHER_CYCLES
-    ports = loads / machine.load_ports * LOAD_CYCLES
-    unrolled = sum_of([np.ones(1)])
-    for k in problem.reduce:
-        unrolled = unrolled * columns.tiles[REGISTER][k]
-    # every accumulator is a chain: the next addition to it waits for the one before
-    latency = machine.fma_cycles * unrolled if problem.reduce else 0.0
-    issue = (found.multiply_adds + found.vector_loads + found.element_loads + 2) / ISSUE
-    longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    spilled = np.maximum(found.registers - machine.vector_registers, 0.0) * SPILLED
-    masked = _masked(problem, form, columns) * (MASK_PENALTY * found.vector_loads + 2.0 * GATHER_CYCLES * found.gathers)
-    return longest + spilled + masked + STEP_CYCLES
-
-
-def _masked(problem: Problem, form: Form, columns: Columns) -> Numbers:
-    """The part of all register tiles that reads lanes under a mask: those at the end of the lane axis, where an operand
-    is not packed."""
-    packed = {k for k, _ in form.packed}
-    plain = any(o.uses(form.lane) and k not in packed for k, o in enumerate(problem.operands))
-    size = columns.tiles[REGISTER][form.lane]
-    extent = problem.axes[form.lane].extent
-    return np.where((extent % size != 0) & plain, 1.0 / np.ceil(extent / size), 0.0)
 
 
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
@@ -184,27 +104,67 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     """The times of one part: all whole register tiles, or the rows that are left."""
     found = features(problem, form, columns, machine.cores)
     work = cycles(problem, form, columns, found, machine) / machine.ghz
-    caches = [x for x in machine.levels[:-1] if x.ways]
-    moved = cache_traffic(problem, form, columns, [_capacity(x.bytes, x.shared_by) for x in caches], caches[0].line)
+    near = caches(machine)
+    moved = cache_traffic(problem, form, columns, [_capacity(x.bytes, x.shared_by) for x in near], near[0].line)
     # what lies beyond the second cache comes in time only as far as streams are followed
     lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY
     moved = [m * lost if k >= 1 else m for k, m in enumerate(moved)]
-    alone = _time(work, [m / far.gbs(1) for m, far in zip(moved, machine.levels[1:], strict=False)])
-    threads = np.minimum(machine.cores, found.tasks)
+    return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine)
+
+
+def shared_out(
+    parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine
+) -> Time:
+    """The times on one thread or on all cores, whichever are shorter.
+
+    Args:
+        parts: what a task does one after the other, so that work of one part hides nothing of another: nanoseconds of
+            all instructions on one core, and bytes that leave each memory level from the second one outwards.
+        tasks: that threads share.
+        longer: by what times grow for other reasons.
+        machine: with its cores.
+    """
+    far = machine.levels[1:]
+    alone = _together([_time(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
+    threads = np.minimum(machine.cores, tasks)
+    balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
-    uneven = np.where(found.tasks < machine.cores, 1.0, found.balance)
-    shared = _time(
-        work * found.balance / machine.cores,
-        [m * uneven / np.minimum(far.core_gbs * threads, far.total_gbs)
-         for m, far in zip(moved, machine.levels[1:], strict=False)],
-    )  # fmt: skip
-    wake = np.where(found.tasks > 1, machine.sync_us * 1e3, 0.0)
+    uneven = np.where(tasks < machine.cores, 1.0, balance)
+    rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
+    shared = _together([
+        _time(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=False)])
+        for work, moved in parts
+    ])  # fmt: skip
+    wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)
     together = shared.total + wake
-    better = (together < alone.total) & (found.tasks > 1)
+    better = (together < alone.total) & (tasks > 1)
     memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
-    total = np.where(better, together, alone.total) * (1.0 + CODE * found.multiply_adds)
+    total = np.where(better, together, alone.total) * longer
     compute = np.where(better, shared.compute, alone.compute)
     return Time(compute, memory, np.where(better, wake, 0.0), total)
+
+
+def _together(parts: Sequence[Time]) -> Time:
+    """The times of parts that follow each other."""
+    found = parts[0]
+    for x in parts[1:]:
+        memory = tuple(a + b for a, b in zip(found.memory, x.memory, strict=True))
+        found = Time(found.compute + x.compute, memory, found.parallel, found.total + x.total)
+    return found
+
+
+def caches(machine: Machine) -> tuple[Level, ...]:
+    """The caches of a machine, nearest first.
+
+    Raises:
+        MachineError: it has none, as graphics processors have memories that programs fill themselves.
+    """
+    found = tuple(x for x in machine.levels[:-1] if x.ways)
+    if not found:
+        what = f"it has no caches, and there is no construction of programs for {machine.arch} yet"
+        hint = "choose the description of a processor"
+        raise MachineError(what, where=f"machine {machine.name!r}", hint=hint)
+    return found
 
 
 def _capacity(size: int, shared_by: int) -> float:

@@ -8,6 +8,7 @@ from tilewright.errors import OptionError
 from tilewright.machine import Target
 from tilewright.machine.choice import MachineChoice, choose_machine
 from tilewright.machine.model import Machine
+from tilewright.machine.shipped import generic
 from tilewright.optimize.interface import DEFAULT, Constructor, Optimizer, Seeded, optimizer_named
 from tilewright.runtime.manifest import BuildSpec, MachineSpec
 
@@ -28,6 +29,11 @@ class Build:
     optimizer: Optimizer
     machine: MachineChoice | None
     convolutions: str = "direct"
+
+    def described(self, target: Target) -> Machine:
+        """The machine that code for a target is expected to run on: what the optimizer constructs for, else a typical
+        one of the target's instruction set, which is no choice that would have to be recorded."""
+        return generic(target) if self.machine is None else self.machine.for_target(target)
 
     def spec(self) -> BuildSpec:
         """What the artifact records."""

@@ -125,6 +125,7 @@ def make_compilation(
         frozenset(program.constants),
         _all_symbols(program),
         made_for,
+        build.described(made_for),
         build.optimizer,
         lambda done, total: tell("kernels", done, total),
     )

@@ -4,30 +4,28 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.cost.threads import grains
 from tilewright.driver.offline import split_offline, with_own_symbols
 from tilewright.driver.sizes import with_own_sizes
 from tilewright.errors import InternalError, ScheduleError, VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Const, Expr, Var, const
-from tilewright.expr.nodes import walk as walk_expr
+from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import substitute
 from tilewright.graph.collapse import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
-from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
+from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.loops.lower import lower
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.machine import Target
+from tilewright.machine.model import Machine
 from tilewright.optimize.interface import DEFAULT, Optimizer, Task, optimizer_named
 from tilewright.schedule.trace import Trace
 
 _KEY = "kernel"
 """Name under which functions are compared."""
-
-THREAD_WORK = 1 << 16
-"""Operations that make a further thread worth starting: some microseconds, several times what waking it costs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +42,7 @@ class CompiledKernel:
         packed: what is computed at compile time; outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
+        grains: how much work it is over its symbols, as `codegen.plan.Call` takes it; None where no loop is parallel.
     """
 
     name: str
@@ -55,6 +54,7 @@ class CompiledKernel:
     packed: tuple[Computation, ...]
     scratch: tuple[Buffer, ...]
     constants: frozenset[str]
+    grains: Expr | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,12 +76,10 @@ class BoundKernel:
         return tuple(self.sizes.get(v, v) for v in self.compiled.func.symbols)
 
     @property
-    def threads(self) -> Expr | None:
-        """How many threads are worth starting, over the program's symbols; None where no loop is parallel."""
-        func = self.compiled.func
-        if not any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(func.body)):
-            return None
-        return substitute(work(func), self.sizes) // THREAD_WORK + 1
+    def grains(self) -> Expr | None:
+        """How much work it is over the program's symbols; None where no loop is parallel."""
+        own = self.compiled.grains
+        return None if own is None else substitute(own, self.sizes)
 
     @property
     def scratch(self) -> tuple[Buffer, ...]:
@@ -92,22 +90,12 @@ class BoundKernel:
 BoundUnit = BoundKernel | View | Fallback
 
 
-def work(func: Func) -> Expr:
-    """Operations and loads of one call, over the function's symbols."""
-    total: Expr = const(0)
-    for block in blocks(func.body):
-        count: Expr = const(sum(1 for e in walk_expr(block.body.value) if not isinstance(e, Const | Var)))
-        for i in block.iters:
-            count = count * i.extent
-        total = total + count
-    return total
-
-
 def compile_kernels(
     units: Sequence[Unit],
     constants: frozenset[str],
     symbols: Sequence[Var],
     target: Target,
+    machine: Machine,
     optimizer: Optimizer,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[BoundUnit, ...]:
@@ -117,7 +105,8 @@ def compile_kernels(
         units: the partition's, in order of execution.
         constants: names of the program's buffers whose data is known.
         symbols: the program's, with those of fallbacks.
-        target: the machine.
+        target: what code is generated for.
+        machine: a description of what runs it, for what it costs to start threads.
         optimizer: the preferred one; where it does not apply the default one answers.
         progress: told (done, total) before every kernel.
 
@@ -141,7 +130,7 @@ def compile_kernels(
         key = (show(origin), fixed)
         if key not in done:
             name = _function_name(len(done), unit.label)
-            done[key] = _compiled(replace(origin, name=name), fixed, target, optimizers, unit.label)
+            done[key] = _compiled(replace(origin, name=name), fixed, target, machine, optimizers, unit.label)
         bound.append(BoundKernel(unit, done[key], sizes))
     return tuple(bound)
 
@@ -170,7 +159,12 @@ def _is_legal(func: Func) -> bool:
 
 
 def _compiled(
-    origin: Func, constants: frozenset[str], target: Target, optimizers: Sequence[Optimizer], label: str
+    origin: Func,
+    constants: frozenset[str],
+    target: Target,
+    machine: Machine,
+    optimizers: Sequence[Optimizer],
+    label: str,
 ) -> CompiledKernel:
     task = Task(origin, constants, target)
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
@@ -196,8 +190,14 @@ def _compiled(
             split.packed,
             split.scratch,
             constants,
+            _grains(origin, split.func, machine),
         )
     raise InternalError("no optimizer applies", where=where)
+
+
+def _grains(origin: Func, scheduled: Func, machine: Machine) -> Expr | None:
+    kinds = {s.kind for s, _ in walk(scheduled.body) if isinstance(s, For)}
+    return grains(origin, machine, LoopKind.VECTORIZED in kinds) if LoopKind.PARALLEL in kinds else None
 
 
 def _function_name(index: int, label: str) -> str:

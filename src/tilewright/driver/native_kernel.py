@@ -13,9 +13,10 @@ from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.machine import Target, thread_count
 from tilewright.measure.functions import with_workspace
+from tilewright.runtime.frame import Plan
 from tilewright.runtime.loader import link
 from tilewright.runtime.manifest import NativeStep, format_dims
-from tilewright.runtime.native import NativeCall, Plan, remember
+from tilewright.runtime.native import NativeCall, remember
 from tilewright.runtime.workspace import ALIGNMENT, WorkspacePool
 
 Array = np.ndarray[Any, Any]

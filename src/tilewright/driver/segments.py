@@ -182,7 +182,7 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
             where = _packed(unit, program, weights) | {n: place(b) for n, b in own.items()}
             given = unit.arguments
             args = tuple(where[p.name] if p.name in where else place(given[p.name]) for p in unit.compiled.func.params)
-            calls.append(Call(unit.compiled.name, args, unit.symbols, unit.threads))
+            calls.append(Call(unit.compiled.name, args, unit.symbols, unit.grains))
     for copy in plan.copies:
         calls.append(Copy(Output(copy.index), place(copy.source), copy.source.size * copy.source.dtype.bytes))
     shapes = tuple(b.shape for _, b in run.outputs)
@@ -285,7 +285,7 @@ def _ordered_symbols(
     expressions = list(others)
     for call in calls:
         if isinstance(call, Call):
-            expressions += (*call.symbols, *(() if call.threads is None else (call.threads,)))
+            expressions += (*call.symbols, *(() if call.grains is None else (call.grains,)))
             locations += call.args
         else:
             expressions.append(call.bytes)

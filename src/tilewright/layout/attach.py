@@ -46,6 +46,7 @@ class StoreAt(Primitive):
     other_shape: tuple[Size, ...]
     dim: int
     name: ClassVar[str] = "store_at"
+    least: ClassVar[Mapping[str, int]] = {"dim": 0, "other_shape": 0}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "other_shape", tuple(as_size(n) for n in self.other_shape))
@@ -119,6 +120,7 @@ class DecoupleAt(Primitive):
     other_shape: tuple[Size, ...]
     dim: int
     name: ClassVar[str] = "decouple_at"
+    least: ClassVar[Mapping[str, int]] = {"dim": 0, "other_shape": 0}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "other_shape", tuple(as_size(n) for n in self.other_shape))

@@ -3,7 +3,7 @@
 Table 1 of ALT, Section 4.1.1; dimensions are counted from 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,9 +53,16 @@ class Split(Primitive):
     dim: int
     factors: tuple[Size, ...]
     name: ClassVar[str] = "split"
+    least: ClassVar[Mapping[str, int]] = {"dim": 0, "factors": 1}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factors", tuple(as_size(f) for f in self.factors))
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Factors below 1, or none."""
+        yield from Primitive.impossible(self)
+        if not self.factors:
+            yield "factors", "expected at least one factor, got none"
 
     def shape(self, shape: Shape) -> Shape:
         """N_k replaced by the factors."""
@@ -120,9 +127,15 @@ class Reorder(Primitive):
 
     order: tuple[int, ...]
     name: ClassVar[str] = "reorder"
+    least: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """What is no permutation."""
+        if sorted(self.order) != list(range(len(self.order))):
+            yield "order", f"expected a permutation of 0..{len(self.order) - 1}, got {show_argument(self.order)}"
 
     def shape(self, shape: Shape) -> Shape:
         """The sizes in the new order."""
@@ -180,6 +193,7 @@ class Fuse(Primitive):
     dim: int
     count: int
     name: ClassVar[str] = "fuse"
+    least: ClassVar[Mapping[str, int]] = {"dim": 0, "count": 1}
 
     def shape(self, shape: Shape) -> Shape:
         """The sizes replaced by their product."""

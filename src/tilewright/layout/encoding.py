@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from tilewright.errors import LayoutError, ParseError
 from tilewright.expr.dtype import int64
@@ -56,17 +56,38 @@ def decoded_symbols(data: Any) -> dict[str, Var]:
     Raises:
         LayoutError: the data has another form.
     """
-    if not isinstance(data, dict):
-        raise _wrong("an object", data, "symbols")
+    problems: list[LayoutError] = []
+    found = read_symbols(data, problems)
+    if problems:
+        raise problems[0]
+    return found
+
+
+def read_symbols(data: Any, problems: list[LayoutError]) -> dict[str, Var]:
+    """Symbols of their ranges, by name; what is wrong is appended to `problems`, and such a symbol has no range."""
     found: dict[str, Var] = {}
+    if not isinstance(data, dict):
+        problems.append(_wrong("an object", data, "symbols"))
+        return found
     given: dict[Any, Any] = data
     for name, ends in given.items():
-        where = f"symbol {name!r}"
-        values = _list(ends, where)
-        if len(values) != 2 or not all(n is None or _is_int(n) for n in values):
-            raise _wrong("two integers or null", ends, where)
-        found[str(name)] = Var(str(name), *values)
+        problem = _wrong_range(ends, f"symbol {name!r}")
+        problems += [problem] if problem else []
+        found[str(name)] = Var(str(name)) if problem else Var(str(name), *ends)
     return found
+
+
+def _wrong_range(ends: Any, where: str) -> LayoutError | None:
+    """What is wrong with the range of a size."""
+    if not isinstance(ends, list) or len(values := cast(list[Any], ends)) != 2:
+        return _wrong("two integers or null", ends, where)
+    if not all(n is None or _is_int(n) for n in values):
+        return _wrong("two integers or null", ends, where)
+    if any(n is not None and n < 0 for n in values):
+        return _wrong("ends of at least 0", ends, where)
+    if None not in values and values[0] > values[1]:
+        return _wrong("a lower end that is not above the upper one", ends, where)
+    return None
 
 
 def decoded_primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Primitive:
@@ -75,19 +96,52 @@ def decoded_primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Prim
     Raises:
         LayoutError: the data has another form.
     """
+    problems: list[LayoutError] = []
+    found = read_primitive(data, symbols, where, problems)
+    if found is None:
+        raise problems[0]
+    return found
+
+
+def read_primitive(data: Any, symbols: Mapping[str, Var], where: str, problems: list[LayoutError]) -> Primitive | None:
+    """A primitive of its name and arguments; None where the data has another form.
+
+    Args:
+        data: a list of the name and the arguments.
+        symbols: what expressions may name.
+        where: the place of the data, for messages.
+        problems: all that is wrong is appended here, also arguments that are legal on no shape.
+    """
+    try:
+        kind = _kind(data, where)
+    except LayoutError as error:
+        problems.append(error)
+        return None
+    arguments: list[Any] = []
+    before = len(problems)
+    for f, value in zip(fields(kind), data[1:], strict=True):  # pyright: ignore[reportArgumentType]
+        try:
+            arguments.append(_argument(f.type, value, symbols, f"{where}, {f.name} of {kind.name}"))
+        except LayoutError as error:
+            problems.append(error)
+    if len(problems) > before:
+        return None
+    found = kind(*arguments)
+    problems += [LayoutError(what, where=f"{where}, {name} of {kind.name}") for name, what in found.impossible()]
+    return found
+
+
+def _kind(data: Any, where: str) -> type[Primitive]:
+    """The primitive that is named, which has as many arguments as there are."""
     values = _list(data, where)
     name = values[0] if values else None
     if not isinstance(name, str) or name not in PRIMITIVES:
         raise LayoutError(f"there is no primitive {name!r}; there are {', '.join(sorted(PRIMITIVES))}", where=where)
-    kind = PRIMITIVES[name]
-    expected = fields(kind)  # pyright: ignore[reportArgumentType]
+    expected = fields(PRIMITIVES[name])  # pyright: ignore[reportArgumentType]
     if len(values) - 1 != len(expected):
         wanted = ", ".join(f.name for f in expected)
         raise LayoutError(f"expected {name}({wanted}), got {len(values) - 1} arguments", where=where)
-    arguments = (
-        _argument(f.type, v, symbols, f"{where}, {f.name} of {name}") for f, v in zip(expected, values[1:], strict=True)
-    )
-    return kind(*arguments)
+    return PRIMITIVES[name]
 
 
 def _argument(kind: Any, value: Any, symbols: Mapping[str, Var], where: str) -> Any:

@@ -1,6 +1,6 @@
 """Layout primitives that make a dimension longer or shorter: pad and unpad (ALT, Section 4.1.2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,6 +50,11 @@ class Pad(Primitive):
         object.__setattr__(self, "before", as_size(self.before))
         object.__setattr__(self, "after", as_size(self.after))
 
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Numbers of elements that may be negative."""
+        yield from Primitive.impossible(self)
+        yield from _negative(self.before, self.after)
+
     def shape(self, shape: Shape) -> Shape:
         """N_k grown by both."""
         self.check(shape)
@@ -59,12 +64,9 @@ class Pad(Primitive):
     def check(self, shape: Shape) -> None:
         """Nothing is cropped."""
         check_dims(shape, self.dim, 1, self.name)
-        for what, n in (("before", self.before), ("after", self.after)):
-            if not prove(as_expr(n) >= 0):
-                raise LayoutError(
-                    f"expected {what} of at least 0, got {n}", where=f"pad of dimension {self.dim}",
-                    hint="cropping is `unpad`",
-                )  # fmt: skip
+        where = f"pad of dimension {self.dim}"
+        for name, what in _negative(self.before, self.after):
+            raise LayoutError(what.replace("at", f"{name} of at", 1), where=where, hint="cropping is `unpad`")
 
     def forward(
         self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
@@ -119,6 +121,11 @@ class Unpad(Primitive):
         object.__setattr__(self, "before", as_size(self.before))
         object.__setattr__(self, "after", as_size(self.after))
 
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Numbers of elements that may be negative."""
+        yield from Primitive.impossible(self)
+        yield from _negative(self.before, self.after)
+
     def shape(self, shape: Shape) -> Shape:
         """N_k less both."""
         self.check(shape)
@@ -129,9 +136,8 @@ class Unpad(Primitive):
         """There is enough to drop."""
         check_dims(shape, self.dim, 1, self.name)
         where = f"unpad of dimension {self.dim}"
-        for what, n in (("before", self.before), ("after", self.after)):
-            if not prove(as_expr(n) >= 0):
-                raise LayoutError(f"expected {what} of at least 0, got {n}", where=where)
+        for name, what in _negative(self.before, self.after):
+            raise LayoutError(what.replace("at", f"{name} of at", 1), where=where)
         dropped = as_expr(self.before) + self.after
         if not prove(dropped <= shape[self.dim]):
             raise LayoutError(f"expected to drop at most {shape[self.dim]} elements, got {dropped}", where=where)
@@ -159,6 +165,13 @@ class Unpad(Primitive):
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The names stay."""
         return names
+
+
+def _negative(before: Size, after: Size) -> Iterator[tuple[str, str]]:
+    """Numbers that are not proved to be 0 or more, by name."""
+    for name, n in (("before", before), ("after", after)):
+        if not prove(as_expr(n) >= 0):
+            yield name, f"expected at least 0, got {n}"
 
 
 def shifted(indices: Indices, dim: int, by: Expr) -> Indices:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from tilewright.errors import LayoutError, Problem
 from tilewright.expr.nodes import Var, free_vars
 from tilewright.graph.program import Program
-from tilewright.layout.encoding import decoded_primitive, decoded_symbols, encoded
+from tilewright.layout.encoding import encoded, read_primitive, read_symbols
 from tilewright.layout.layout import Layout
 from tilewright.layout.plan import Choice, Plan, Variant, chosen_names
 from tilewright.layout.primitive import Primitive, Size
@@ -112,11 +112,9 @@ class _Reader:
         if variant not in list(Variant):
             self._wrong("field 'variant'", f"expected one of {', '.join(Variant)}, got {variant!r}")
             variant = Variant.FULL
-        symbols: Mapping[str, Var] = {}
-        try:
-            symbols = decoded_symbols(given.get("symbols", {}))
-        except LayoutError as error:
-            self._wrong(f"field 'symbols', {error.where}", error.what)
+        wrong: list[LayoutError] = []
+        symbols = read_symbols(given.get("symbols", {}), wrong)
+        self._all_wrong("field 'symbols'", wrong)
         listed = given.get("layouts")
         if not isinstance(listed, dict):
             self._wrong("field 'layouts'", f"expected an object with a choice per node, got {listed!r}")
@@ -142,11 +140,11 @@ class _Reader:
             self._wrong(place, f"expected a list of primitives or null, got {data!r}")
             return None
         found: list[Primitive] = []
+        wrong: list[LayoutError] = []
         for k, step in enumerate(cast(list[Any], data)):
-            try:
-                found.append(decoded_primitive(step, symbols, f"primitive {k}"))
-            except LayoutError as error:
-                self._wrong(f"{place}, {error.where}", error.what)
+            primitive = read_primitive(step, symbols, f"primitive {k}", wrong)
+            found += [] if primitive is None else [primitive]
+        self._all_wrong(place, wrong)
         return tuple(found)
 
     def _object(self, data: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:
@@ -157,6 +155,10 @@ class _Reader:
         for name in sorted(given.keys() - set(known)):
             self._wrong(place, f"there is no field {name!r}; fields are {', '.join(known)}")
         return given
+
+    def _all_wrong(self, place: str, errors: Sequence[LayoutError]) -> None:
+        for error in errors:
+            self._wrong(f"{place}, {error.where}", error.what)
 
     def _wrong(self, place: str, what: str) -> None:
         self.problems.append(Problem("layout", place, what))

@@ -5,7 +5,7 @@ to one is logical to the next.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
@@ -33,6 +33,9 @@ class Primitive(ABC):
 
     name: ClassVar[str]
     """What the primitive is called in text, in JSON and as a method of `Layout`."""
+
+    least: ClassVar[Mapping[str, int]] = {"dim": 0}
+    """The least values of arguments, whatever the shape is."""
 
     @abstractmethod
     def shape(self, shape: Shape) -> Shape:
@@ -77,6 +80,15 @@ class Primitive(ABC):
     @abstractmethod
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the physical dimensions, made of those of the logical ones."""
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """The arguments that are legal on no shape: the name of each, and what was expected and what came."""
+        for name, least in self.least.items():
+            value = getattr(self, name)
+            listed = [(f"{name}[{k}]", n) for k, n in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
+            for place, n in listed:
+                if prove(as_expr(n) < least):
+                    yield place, f"expected at least {least}, got {n}"
 
     def expands(self, shape: Shape) -> bool:
         """Whether the data becomes larger (or smaller), so that elements are repeated, added or dropped."""

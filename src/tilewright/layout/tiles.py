@@ -1,6 +1,6 @@
 """Overlapped tiling: unfold and its inverse, fold (ALT, Section 4.1.2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,10 +53,16 @@ class Unfold(Primitive):
     tile: Size
     stride: Size
     name: ClassVar[str] = "unfold"
+    least: ClassVar[Mapping[str, int]] = {"dim": 0, "tile": 1, "stride": 1}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tile", as_size(self.tile))
         object.__setattr__(self, "stride", as_size(self.stride))
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Numbers that are too small, or tiles with gaps between them."""
+        yield from Primitive.impossible(self)
+        yield from _gaps(self.tile, self.stride)
 
     def shape(self, shape: Shape) -> Shape:
         """D replaced by T, B."""
@@ -139,10 +145,16 @@ class Fold(Primitive):
     stride: Size
     size: Size
     name: ClassVar[str] = "fold"
+    least: ClassVar[Mapping[str, int]] = {"dim": 0, "tile": 1, "stride": 1, "size": 0}
 
     def __post_init__(self) -> None:
         for field in ("tile", "stride", "size"):
             object.__setattr__(self, field, as_size(getattr(self, field)))
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Numbers that are too small, or tiles with gaps between them."""
+        yield from Primitive.impossible(self)
+        yield from _gaps(self.tile, self.stride)
 
     def shape(self, shape: Shape) -> Shape:
         """T, B replaced by D."""
@@ -188,6 +200,12 @@ class Fold(Primitive):
         """h_o and h_i become h_o_h_i."""
         k = self.dim
         return (*names[:k], f"{names[k]}_{names[k + 1]}", *names[k + 2 :])
+
+
+def _gaps(tile: Size, stride: Size) -> Iterator[tuple[str, str]]:
+    """A stride that is not proved to be at most the tile."""
+    if not prove(as_expr(stride) <= tile):
+        yield "stride", f"expected at most the tile size {tile}, got {stride}"
 
 
 def tile_count(size: Size, tile: Size, stride: Size) -> Expr:

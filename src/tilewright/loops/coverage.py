@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.expr.nodes import Const, const, free_vars
 from tilewright.expr.prover import at_most
+from tilewright.loops.boxes import given
 from tilewright.loops.elements import elements_apart, same_domain
-from tilewright.loops.givers import gives, shared_with_init, wiped
+from tilewright.loops.givers import begun, gives, overwritten, shared_with_init, starts, wiped
 from tilewright.loops.images import Placed, UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import Func, IterKind
@@ -35,12 +36,23 @@ def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
 def _checked(some: Sequence[Nest], nests: Sequence[Nest], whole: bool) -> Findings:
     """What algebra finds about some blocks, of which those of parameters must cover their `whole` domains."""
     reached = reach(some, whole)
-    found = [(nest, f) for nest in some for f in _counted(nest, reached, nests)]
+    found = [(nest, f) for nest in some for f in _counted(nest, reached, nests, whole)]
     boxes = list(dict.fromkeys(reached.boxes.values()))
     first = _groups(_initialised(boxes) if whole else ())
     for key, group in _groups(boxes).items():
         found += _uncovered([_Joint(*box, reached.parts(box)) for box in group], first.get(key, ()), nests)
-    return found
+    return [(nest, finding) for nest, finding in found if not _only_begins(nest, nests)]
+
+
+def _only_begins(nest: Nest, nests: Sequence[Nest]) -> bool:
+    """Whether a block gives first values to sums, which cover the domain that it states, and need no more of them."""
+    buffer = nest.block.body.buffer
+    if not gives(nest, buffer, True):
+        return False
+    sums = [n for n in nests if n.block.body.buffer == buffer and accumulated(n.block.body) is not None]
+    if not any(same_domain(nest, n) for n in sums):
+        return False
+    return all(begun(n, nests[: nests.index(n) + 1]) for n in sums)
 
 
 def reached_once(nest: Nest) -> Iterator[Finding]:
@@ -65,20 +77,20 @@ def counted_once(nests: Sequence[Nest], names: Collection[str]) -> Iterator[Find
     def check(nests: Sequence[Nest]) -> Findings:
         some = [n for n in nests if n.block.name in names]
         reached = reach(some, False)
-        return [(nest, f) for nest in some for f in _counted(nest, reached, nests)]
+        return [(nest, f) for nest in some for f in _counted(nest, reached, nests, False)]
 
     yield from settled(check, nests, False)
 
 
-def _counted(nest: Nest, reached: Reached, nests: Sequence[Nest]) -> Iterator[Finding]:
+def _counted(nest: Nest, reached: Reached, nests: Sequence[Nest], whole: bool) -> Iterator[Finding]:
     reason = reached.unclear.get(nest)
     if reason is not None:
         yield Finding(f"block {nest.block.name!r}", reason, nest.shown)
     elif nest in reached.boxes:
-        yield from _counted_once(nest, reached.boxes[nest][1], nests)
+        yield from _counted_once(nest, reached.boxes[nest][1], nests, whole)
 
 
-def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest]) -> Iterator[Finding]:
+def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest], whole: bool) -> Iterator[Finding]:
     """Whether an accumulating block adds every point of its reduction once to every element."""
     block = nest.block
     if accumulated(block.body) is None:
@@ -95,19 +107,38 @@ def _counted_once(nest: Nest, images: Sequence[Placed], nests: Sequence[Nest]) -
     if any(n is not nest and gives(n, block.body.buffer, True) and shared_loops(nest, n) > first for n in nests):
         yield Finding(where, f"{block.body.buffer.name!r} is initialised again inside the reduction", nest.shown)
         return
-    if block.init is None and not any(same_domain(n, nest) for n in nests if gives(n, block.body.buffer)):
+    if not (block.init is not None or _has_first_values(nest, nests)):
         what = f"adds to elements of {block.body.buffer.name!r} to which no block is proved to give a first value"
         yield Finding(where, what, nest.shown)
-    again = wiped(nest, nests)
-    if again is not None:
-        what = f"block {again.block.name!r} may initialise again what other iterations of the loops around both"
-        yield Finding(where, f"{what} collected in {block.body.buffer.name!r}", nest.shown)
+    for what in _lost(nest, nests, whole):
+        yield Finding(where, what, nest.shown)
     for k, loop in enumerate(nest.loops):
         if k < free or loop.var in reduced or (isinstance(loop.extent, Const) and loop.extent.value == 1):
             continue
         if not tells(store_keys(nest, k, reduced)):
             what = f"iterations of loop {loop.var.name!r} count the same points into one element"
             yield Finding(where, f"{what} of {block.body.buffer.name!r}", nest.shown)
+
+
+def _has_first_values(nest: Nest, nests: Sequence[Nest]) -> bool:
+    """Whether blocks give first values to the elements that one without an init adds to: by what they say of
+    themselves, or, where they say it in another way, by proof."""
+    givers = [n for n in nests if starts(n, nest)]
+    before = [n for n in givers if nests.index(n) < nests.index(nest)]
+    return any(same_domain(n, nest) for n in givers) or (bool(before) and given(nest, before))
+
+
+def _lost(nest: Nest, nests: Sequence[Nest], whole: bool) -> Iterator[str]:
+    """Blocks that store over what a block adds up."""
+    buffer = nest.block.body.buffer.name
+    again = wiped(nest, nests)
+    if again is not None:
+        what = f"block {again.block.name!r} may initialise again what other iterations of the loops around both"
+        yield f"{what} collected in {buffer!r}"
+    over = overwritten(nest, nests, whole)
+    if over is not None:
+        what = f"block {over.block.name!r} overwrites what was added up in {buffer!r}"
+        yield what if whole else f"{what}, which is not proved to be all read before"
 
 
 def _initialised(boxes: Iterable[Box]) -> Iterator[Box]:
@@ -205,9 +236,8 @@ def _added_again(sums: Sequence[_Joint], nests: Sequence[Nest]) -> Iterator[tupl
             if accumulated(then[0].block.body) is None or nests.index(first[0]) >= nests.index(then[0]):
                 continue
             between = nests[nests.index(first[-1]) + 1 : nests.index(then[0]) + 1]
-            if any(gives(n, buffer) for n in between):
-                continue
-            if not all(elements_apart(a, b, shared_with_init(b, nests)) for a in first for b in then):
+            left = [n for n in then if not begun(n, between)]
+            if not all(elements_apart(a, b, shared_with_init(b, nests)) for a in first for b in left):
                 what = f"adds the same points to elements of {buffer.name!r} as block {first[0].block.name!r}"
                 yield then[0], Finding(f"block {then[0].block.name!r}", what, then[0].shown)
 

@@ -1,6 +1,6 @@
 """Which elements blocks store: the same, others, or those that another block says to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Expr, Var, const, free_vars, loads
@@ -8,7 +8,7 @@ from tilewright.expr.prover import below
 from tilewright.expr.simplify import substitute
 from tilewright.loops.images import Images, UnclearError
 from tilewright.loops.ir import IterKind
-from tilewright.loops.nest import Nest
+from tilewright.loops.nest import Nest, determines, digit
 from tilewright.loops.races import store_keys, tells
 from tilewright.loops.siblings import seam, shared_loops
 
@@ -126,4 +126,14 @@ def elements_apart(a: Nest, b: Nest, free: int) -> bool:
     known = Bounds.inside((loop.var, loop.extent) for loop in both_of_them)
     known = known.assuming(a.block.predicate).assuming(b.block.predicate)
     plain = [(i, j) for i, j in zip(*indices, strict=True) if not loads(i) and not loads(j)]
-    return any(below(i, j, known) or below(j, i, known) for i, j in plain)
+    return any(below(i, j, known) or below(j, i, known) for i, j in (*plain, *_numbers(plain)))
+
+
+def _numbers(pairs: Sequence[tuple[Expr, Expr]]) -> Iterator[tuple[Expr, Expr]]:
+    """The pairs of numbers of which pairs of indices hold all digits: these differ if the numbers do."""
+    found: dict[tuple[Expr, Expr], list[tuple[Expr, Expr | None]]] = {}
+    for a, b in pairs:
+        one, other = digit(a), digit(b)
+        if one and other and (one.lower, one.modulus) == (other.lower, other.modulus):
+            found.setdefault((one.source, other.source), []).append((one.lower, one.modulus))
+    yield from (numbers for numbers, digits in found.items() if determines(digits))

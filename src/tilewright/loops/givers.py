@@ -1,14 +1,15 @@
-"""Blocks that give the elements of an accumulator their first values, and what they do in loops around the sum."""
+"""Blocks that give the elements of an accumulator their first values: which sums they begin, and which they destroy."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads, minimum
-from tilewright.expr.prover import at_most
-from tilewright.loops.elements import elements_apart, equal_combs
-from tilewright.loops.images import Images, UnclearError
-from tilewright.loops.ir import For, IterKind, Store
+from tilewright.expr.nodes import TRUE, Const, Load, free_vars, loads
+from tilewright.loops.access import accesses
+from tilewright.loops.boxes import begins, given, not_empty
+from tilewright.loops.elements import elements_apart
+from tilewright.loops.interpret import accumulated
+from tilewright.loops.ir import For, Store
 from tilewright.loops.nest import Nest
 from tilewright.loops.races import store_keys, tells
 from tilewright.loops.siblings import shared_loops
@@ -26,6 +27,14 @@ def gives(nest: Nest, buffer: Buffer, only: bool = False) -> bool:
     return not updates(nest.block.body) or (nest.block.init is not None and not only)
 
 
+def starts(giver: Nest, nest: Nest) -> bool:
+    """Whether a block gives first values to the buffer that another one adds to wherever that one runs: by an init only
+    if its part of the reduction is proved not to be empty there."""
+    if not gives(giver, nest.block.body.buffer):
+        return False
+    return giver.block.init is None or (begins(giver) and not_empty(giver, nest.known))
+
+
 def shared_with_init(nest: Nest, nests: Sequence[Nest]) -> int:
     """How many loops a block shares with whatever gives the elements that it adds to their first values: in every
     iteration of these, all of them begin anew.
@@ -38,7 +47,7 @@ def shared_with_init(nest: Nest, nests: Sequence[Nest]) -> int:
         if elements_apart(giver, nest, 0):
             continue
         free = shared if free is None else min(free, shared)
-        if _within(nest, giver, shared):
+        if given(nest, [giver]):
             break
     return free or 0
 
@@ -50,9 +59,44 @@ def wiped(nest: Nest, nests: Sequence[Nest]) -> Nest | None:
     return next((n for n in _givers(nest, nests) if gives(n, buffer, True) and not _spares(n, nest)), None)
 
 
+def overwritten(nest: Nest, nests: Sequence[Nest], whole: bool) -> Nest | None:
+    """A block that stores other values over what one accumulated, so that the sum is lost; None where there is none.
+
+    It may where the elements are proved to collect again afterwards, or where other blocks are proved to have read all
+    that was collected; the latter does not count where the buffer must hold the sum in the end (`whole`).
+    """
+    buffer, place = nest.block.body.buffer, nests.index(nest)
+    for k, giver in enumerate(nests[place + 1 :], place + 1):
+        if not gives(giver, buffer, True) or elements_apart(nest, giver, 0):
+            continue
+        again = [n for n in nests[k + 1 :] if n.block.body.buffer == buffer and accumulated(n.block.body) is not None]
+        if again and given(giver, again):
+            continue
+        read = [] if whole else [r for n in nests[place + 1 : k] for r in _as_stores(n, buffer)]
+        if not read or not given(nest, read):
+            return giver
+    return None
+
+
+def _as_stores(nest: Nest, buffer: Buffer) -> Iterator[Nest]:
+    """What a block that does not change a buffer reads of it wherever it runs, each as if it were what it stores."""
+    if nest.block.body.buffer != buffer:
+        for a in accesses(nest.block):
+            if a.buffer == buffer and a.condition is TRUE:
+                body = Store(buffer, a.indices, nest.block.body.value)
+                yield Nest(replace(nest.block, body=body, init=None), nest.loops, nest.bindings, nest.known)
+
+
 def _givers(nest: Nest, nests: Sequence[Nest]) -> Iterator[Nest]:
     """The blocks that give values to the buffer that another one adds to; the last first."""
     return (n for n in reversed(nests) if n is not nest and gives(n, nest.block.body.buffer))
+
+
+def begun(nest: Nest, between: Sequence[Nest]) -> bool:
+    """Whether all elements that a block adds to are proved to get first values from some blocks, or its own init."""
+    buffer = nest.block.body.buffer
+    found = [n for n in between if gives(n, buffer, True) or (gives(n, buffer) and begins(n))]
+    return nest in found or (bool(found) and given(nest, found))
 
 
 def _spares(giver: Nest, nest: Nest) -> bool:
@@ -61,7 +105,7 @@ def _spares(giver: Nest, nest: Nest) -> bool:
     shared = shared_loops(giver, nest)
     if all(_told_or_unmoved(k, giver, nest) for k in range(shared)):
         return True
-    return _within(giver, nest, shared) or elements_apart(giver, nest, 0)
+    return given(giver, [nest]) or elements_apart(giver, nest, 0)
 
 
 def _told_or_unmoved(k: int, a: Nest, b: Nest) -> bool:
@@ -78,44 +122,3 @@ def _moves(loop: For, nest: Nest) -> bool:
     """Whether other iterations of a loop may store other elements."""
     said = [*(nest.bound(i) for i in nest.block.body.indices), nest.block.predicate, *(x.extent for x in nest.loops)]
     return any(loop.var in free_vars(e) or loads(e) for e in said)
-
-
-def _within(a: Nest, b: Nest, shared: int) -> bool:
-    """Whether all elements that a block stores in an iteration of the shared loops another one is proved to store in
-    it too."""
-    one, other = _ranges(a, shared), _ranges(b, shared)
-    if one is None or other is None:
-        return equal_combs(a, b, shared)
-    (mine, run), (theirs, needed) = one, other
-    if any(c not in run for c in needed):
-        return False
-    known = Bounds.inside((x.var, x.extent) for x in a.loops[:shared])
-    pairs = zip(mine, theirs, strict=True)
-    return all(at_most(y, x, known) and at_most(end, last, known) for (x, end), (y, last) in pairs)
-
-
-def _ranges(nest: Nest, shared: int) -> tuple[list[tuple[Expr, Expr]], list[Expr]] | None:
-    """(first, end) of the elements along every axis, which together are a box, while the innermost loops run; and the
-    conditions on the others. None where that is not understood."""
-    try:
-        images = Images.of(nest, True, shared)
-        boxes = {i.var: image for i, image in images.all()}
-    except UnclearError:
-        return None
-    if any(images.iters[place].kind is IterKind.REDUCE for place in images.limits):
-        return None
-    ends = {v: image.offset + image.size for v, image in boxes.items()}
-    for place, limit in images.limits.items():
-        v = images.iters[place].var
-        ends[v] = minimum(ends[v], limit)
-    own = {x.var for x in nest.loops[shared:]}
-    used: list[Var] = []
-    found: list[tuple[Expr, Expr]] = []
-    for index in nest.block.body.indices:
-        names = [v for v in free_vars(index) if v in boxes]
-        used += names
-        rest = index - names[0] if len(names) == 1 else index
-        if loads(rest) or any(v in own or v in boxes for v in free_vars(rest)):
-            return None
-        found.append((boxes[names[0]].offset + rest, ends[names[0]] + rest) if names else (rest, rest + 1))
-    return (found, images.kept) if len(used) == len(set(used)) else None

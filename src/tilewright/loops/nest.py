@@ -12,11 +12,12 @@ from tilewright.loops.printer import show_loop, show_stmt
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong: the place, the sentence, and the offending loop or block as text."""
+    """Something wrong: the place, the sentence, the offending loop or block as text, and what to do about it."""
 
     where: str
     what: str
     shown: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,9 +8,10 @@ for io in serial(N // 8):                           for io in serial(N // 8):
         block B_2(v_2 = io*8 + 6 + r)
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Const, Expr, Var, both, conjuncts, const, free_vars, minimum
 from tilewright.expr.prover import at_most, prove
 from tilewright.expr.simplify import substitute
@@ -147,9 +148,12 @@ def _together(a: Nest, b: Nest, whole: bool) -> Nest | None:
         pair = one.all(), other.all()
     except UnclearError:
         return None
-    if not shared or one.kept != other.kept or one.limits != other.limits:
+    if not shared or one.kept != other.kept:
         return None
     known = Nest.of(Block("", (), a.block.body, None, both(*one.kept)), a.loops[:shared]).known
+    limits = one.limits | other.limits
+    if not (_heeds(pair[0], one.limits, limits, known) and _heeds(pair[1], other.limits, limits, known)):
+        return None
     for i, image in (*pair[0], *pair[1]):
         if not at_most(const(0), image.size, known) or (i.kind is IterKind.REDUCE and not image.once):
             return None
@@ -165,9 +169,15 @@ def _together(a: Nest, b: Nest, whole: bool) -> Nest | None:
             loops.append(For(Var(f"@{len(loops)}"), image.size, LoopKind.SERIAL, a.block))
             binding = binding + loops[-1].var
         iters.append(replace(i, binding=binding))
-        if place in one.limits:
-            conditions.append(binding < one.limits[place])
+        if place in limits:
+            conditions.append(binding < limits[place])
     return Nest.of(replace(a.block, iters=tuple(iters), predicate=both(*conditions)), tuple(loops))
+
+
+def _heeds(box: Sequence[Placed], own: Mapping[int, Expr], limits: Mapping[int, Expr], known: Bounds) -> bool:
+    """Whether a block that states some limits of a box keeps to the others without saying so."""
+    ends = {place: image.offset + image.size for place, (_, image) in enumerate(box)}
+    return all(own.get(k) is n or (k not in own and at_most(ends[k], n, known)) for k, n in limits.items())
 
 
 def _adds_twice(a: Block, b: Block, box: Sequence[Placed]) -> bool:

@@ -11,6 +11,9 @@ MAX_STACK_BYTES = 256 << 10
 """What the buffers of a kernel may take of a stack: threads of OpenMP runtimes have a few MiB in all, and some of that
 is the caller's."""
 
+ADVICE = "leave it in memory, or compute less of it at a time"
+"""What to do about a buffer that is too large for the stack."""
+
 
 def stack_buffers(func: Func) -> Mapping[str, int]:
     """The buffers on the stack with their sizes in bytes, largest first; those without a literal size are left out."""
@@ -36,4 +39,4 @@ def findings(func: Func) -> Iterator[Finding]:
     problem = excess(func)
     if problem is not None:
         names = ", ".join(map(repr, stack_buffers(func)))
-        yield Finding(f"buffers {names}" if "," in names else f"buffer {names}", problem)
+        yield Finding(f"buffers {names}" if "," in names else f"buffer {names}", problem, hint=ADVICE)

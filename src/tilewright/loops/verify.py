@@ -98,8 +98,8 @@ def _error(func: Func, found: Sequence[Finding]) -> VerifyError:
         return f.what + shown
 
     if len(found) == 1:
-        return VerifyError(text(found[0]), where=f"func {func.name!r}, {found[0].where}")
-    lines = "".join(f"\n  {f.where}: {text(f)}" for f in found)
+        return VerifyError(text(found[0]), where=f"func {func.name!r}, {found[0].where}", hint=found[0].hint)
+    lines = "".join(f"\n  {f.where}: {text(f)}{f.hint and '; '}{f.hint}" for f in found)
     return VerifyError(f"{len(found)} problems{lines}", where=f"func {func.name!r}")
 
 

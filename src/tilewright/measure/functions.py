@@ -13,8 +13,8 @@ from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
+from tilewright.runtime.frame import address_of
 from tilewright.runtime.loader import Library, link_functions
-from tilewright.runtime.native import address_of
 
 
 class NativeFunctions:

@@ -6,7 +6,7 @@ its loops. Everything else moves memory: what it reads and writes comes from and
 
 from collections.abc import Callable, Sequence
 
-from tilewright.cost.analytical import SPREAD_CYCLES
+from tilewright.cost.instructions import SPREAD_CYCLES
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Var, free_vars, loads

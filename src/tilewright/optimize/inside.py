@@ -1,9 +1,13 @@
-"""The loops of one step inside a row: element-wise work, a reduction to one value, windows."""
+"""The loops of one step inside a row: element-wise work, a reduction to one value, windows.
 
+What a step computes at once is a `Tile`; by default the rule chooses it by strides and extents alone.
+"""
+
+from dataclasses import dataclass
 from math import prod
 
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Const, Expr, loads
+from tilewright.expr.nodes import Const, Expr, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import is_literal, load_stride, store_stride
 from tilewright.optimize.chunk import ChunkLimits
@@ -28,16 +32,34 @@ MOST_LINES = 8
 """Lines of a tile of windows."""
 
 
-def pointwise(s: Schedule, block: str, loops: dict[int, str], task: Task) -> None:
-    """Lanes along the axis of a row that most accesses walk contiguously, innermost."""
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one step of a row computes at once.
+
+    Attributes:
+        lane: position, among the block's variables, of the axis along which vectors lie.
+        vectors: along it.
+        lines: results of windows along their last other axis.
+        written_out: whether the points of windows are written out.
+    """
+
+    lane: int
+    vectors: int = 1
+    lines: int = 1
+    written_out: bool = True
+
+
+def pointwise(s: Schedule, block: str, loops: dict[int, str], task: Task, tile: Tile | None = None) -> None:
+    """Lanes along one axis of a row, innermost; by default the one that most accesses walk contiguously."""
     node = find_block(s.func, block)[0]
-    lane = max(loops, key=lambda k: (_contiguous(node, k), k))
-    rest = [x for k, x in loops.items() if k != lane]
-    outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
+    tile = tile or Tile(max(loops, key=lambda k: (_contiguous(node, k), k)))
+    rest = [x for k, x in loops.items() if k != tile.lane]
+    width = tile.vectors * task.target.lanes(32)
+    outer, inner = split_for_lanes(s, loops[tile.lane], width)
     order = [*rest, *(x for x in (outer, inner) if x is not None)]
     if len(order) > 1:
         s.do("reorder", tuple(order))
-    full = _full_vectors(node.iters[lane].extent, task.target.lanes(32))
+    full = _full_vectors(node.iters[tile.lane].extent, width)
     if outer is not None and full:
         # the masks of the last vector would cost every one
         s.do("vectorize", s.loops(_rest_of(s, outer, full))[-1])
@@ -64,16 +86,15 @@ def _contiguous(node: Block, k: int) -> float:
     )
 
 
-def along_reduction(s: Schedule, block: str, task: Task) -> None:
+def along_reduction(s: Schedule, block: str, task: Task, vectors: int = REDUCING_VECTORS) -> None:
     """Lanes along the reduction loop that loads walk contiguously, several vectors at once."""
     names = Names.of(s, block)
     s.do("decompose_reduction", block, names.reduce[0])
     node = find_block(s.func, block)[0]
     reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
     for name, i in zip(names.reduce, reduced, strict=True):
-        steps = [load_stride(x, i.var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-        if any(is_literal(step, 1) for step in steps) and not _below(loop_extent(s, name), 4):
-            outer, inner = split_for_lanes(s, name, REDUCING_VECTORS * task.target.lanes(32))
+        if _walked(node, i.var) and not _below(loop_extent(s, name), 4):
+            outer, inner = split_for_lanes(s, name, vectors * task.target.lanes(32))
             rest = [x for x in names.reduce if x != name]
             if rest:
                 s.do("reorder", (*rest, *(x for x in (outer, inner) if x is not None)))
@@ -81,44 +102,65 @@ def along_reduction(s: Schedule, block: str, task: Task) -> None:
             return
 
 
-def windows(s: Schedule, block: str, sums: str, rows: list[str], loops: dict[int, str], task: Task) -> None:
-    """Results in tiles of registers: vectors along the contiguous axis, as many lines as fit, taps written out."""
-    node = find_block(s.func, block)[0]
-    lane = max(loops, key=lambda k: (is_literal(store_stride(node, node.iters[k].var), 1), k))
-    width = task.target.lanes(node.body.buffer.dtype.bits)
-    most = task.target.vector_registers // 2
-    vectors = min(_vectors(loop_extent(s, loops[lane]), width), most, 4)
-    lanes_out, lanes_in = split_for_lanes(s, loops[lane], vectors * width)
+def along_axis(node: Block) -> int | None:
+    """Position of the reduction variable along which `along_reduction` lays lanes; None where it has none."""
+    return next((k for k, i in enumerate(node.iters)
+                 if i.kind is IterKind.REDUCE and _walked(node, i.var) and not _below(i.extent, 4)), None)  # fmt: skip
+
+
+def _walked(node: Block, var: Var) -> bool:
+    """Whether a load walks contiguously along a variable."""
+    steps = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+    return any(is_literal(step, 1) for step in steps)
+
+
+def windows(
+    s: Schedule, block: str, sums: str, rows: list[str], loops: dict[int, str], task: Task, tile: Tile | None = None
+) -> None:
+    """Results in tiles of registers: vectors along one axis, lines along the last of the others."""
+    tile = tile or _window_tile(s, block, sums, loops, task)
+    width = task.target.lanes(find_block(s.func, block)[0].body.buffer.dtype.bits)
+    lanes_out, lanes_in = split_for_lanes(s, loops[tile.lane], tile.vectors * width)
     tiled = [x for x in (lanes_out, lanes_in) if x is not None and x != lanes_in]
-    rest = [x for k, x in loops.items() if k != lane]
+    rest = [x for k, x in loops.items() if k != tile.lane]
     lines: list[str] = []
-    if rest:
-        height = _lines(loop_extent(s, rest[-1]), most // vectors)
-        if is_literal(loop_extent(s, rest[-1]), height):
-            lines = [rest.pop()]
-        elif height > 1:
-            outer, inner = s.split(rest.pop(), height)
-            rest, lines = [*rest, outer], [inner]
+    if rest and is_literal(loop_extent(s, rest[-1]), tile.lines):
+        lines = [rest.pop()]
+    elif rest and tile.lines > 1:
+        outer, inner = s.split(rest.pop(), tile.lines)
+        rest, lines = [*rest, outer], [inner]
     order = [*rest, *tiled, *lines, lanes_in]
     if len(order) > 1:
         s.do("reorder", tuple(order))
     outside = [*rows, *rest, *tiled]
     if outside:
         s.do("compute_at", sums, outside[-1])
-    _tile(s, sums)
+    _accumulate(s, sums, tile.written_out)
     for x in lines:
         s.do("unroll", x)
     s.do("vectorize", lanes_in)
 
 
-def _tile(s: Schedule, block: str) -> None:
+def _window_tile(s: Schedule, block: str, sums: str, loops: dict[int, str], task: Task) -> Tile:
+    """The rule's tile: vectors along the contiguous axis, as many lines as fit, few taps written out."""
+    node = find_block(s.func, block)[0]
+    lane = max(loops, key=lambda k: (is_literal(store_stride(node, node.iters[k].var), 1), k))
+    most = task.target.vector_registers // 2
+    width = task.target.lanes(node.body.buffer.dtype.bits)
+    vectors = min(_vectors(loop_extent(s, loops[lane]), width), most, 4)
+    rest = [x for k, x in loops.items() if k != lane]
+    height = _lines(loop_extent(s, rest[-1]), most // vectors) if rest else 1
+    taps = prod(literal(i.extent) for i in find_block(s.func, sums)[0].iters if i.kind is IterKind.REDUCE)
+    return Tile(lane, vectors, height, taps <= MOST_TAPS)
+
+
+def _accumulate(s: Schedule, block: str, written_out: bool) -> None:
     """Accumulators in registers, taps outside, lines written out, lanes innermost."""
     s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
     names = Names.of(s, block)
     s.do("reorder", (*names.reduce, *names.spatial))
     init = s.decompose_reduction(block, names.reduce[0])
-    taps = prod(literal(loop_extent(s, x)) for x in names.reduce)
-    for x in names.reduce if taps <= MOST_TAPS else ():
+    for x in names.reduce if written_out else ():
         s.do("unroll", x)
     for own in (names.spatial, Names.of(s, init).spatial):
         for x in own[:-1]:

@@ -5,8 +5,8 @@ has lanes of its own: element-wise work and reductions to one value along what t
 their results, in tiles of registers.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.errors import ScheduleError
@@ -16,7 +16,7 @@ from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.loops.stack import MAX_STACK_BYTES
 from tilewright.optimize.chunk import chunk_of
-from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction, literal, pointwise, windows
+from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, Tile, along_reduction, literal, pointwise, windows
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
@@ -75,12 +75,28 @@ class Stage:
     partial: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is chosen for a chain; the rule chooses what is left open.
+
+    Attributes:
+        together: rows that are handed on at once, a divisor of their number; None leaves it open.
+        tiles: by the name of the block that does a step's work.
+    """
+
+    together: int | None = None
+    tiles: Mapping[str, Tile] = field(default_factory=dict[str, Tile])
+
+
+RULE = Plan()
+
+
 def rowwise(task: Task) -> Schedule:
     """The schedule of a chain. One that hands on more than stacks hold, that has windows before its end, or whose parts
     of a row are not known without data, stays as it is."""
     s = Schedule(task.func)
     rank = shared_axes(s.func)
-    if not _fit_stacks(s.func, rank):
+    if not fit_stacks(s.func, rank):
         return s
     try:
         chain(s, rank, task)
@@ -89,30 +105,42 @@ def rowwise(task: Task) -> Schedule:
     return s
 
 
-def chain(s: Schedule, rank: int, task: Task) -> None:
+def chain(s: Schedule, rank: int, task: Task, plan: Plan = RULE, parallel: bool | None = None) -> None:
     """Schedules a chain of blocks whose first `rank` axes are rows.
+
+    Args:
+        s: of the untransformed function.
+        rank: see `shared_axes`.
+        task: the kernel.
+        plan: what is chosen.
+        parallel: whether threads share the rows; by default where there is enough work.
 
     Raises:
         ScheduleError: see `rowwise`.
     """
-    stages = _stages(s, rank, task)
+    stages = _stages(s, rank, task, plan)
     if any(x.sums is not None for x in stages[:-1]):
         raise ScheduleError("windows before the end of a chain", where=f"func {s.func.name!r}")
     last = stages[-1]
     rows = list(s.loops(last.block)[:rank])
-    together = 1 if last.sums is None else _rows_together(s, stages, rank)
+    together = plan.together
+    if together is None:
+        together = 1 if last.sums is None else _rows_together(s, stages, rank)
     inside: list[str] = []
     if rows and together > 1:
         outer, inner = s.split(rows[-1], together)
         rows, inside = [*rows[:-1], outer], [inner]
-    _schedule(s, last, [*rows, *inside], task)
+    _schedule(s, last, [*rows, *inside], task, plan)
     for stage in reversed(stages[:-1]):
         if rows:
             s.do("compute_at", stage.block, rows[-1])
         s.do("set_scope", buffer_of(s, stage.block), Scope.STACK)
     for stage in stages[:-1]:
-        _schedule(s, stage, rows, task)
-    parallelize(s, rows)
+        _schedule(s, stage, rows, task, plan)
+    if parallel is None:
+        parallelize(s, rows)
+    for x in rows if parallel else ():
+        s.do("parallel", x)
 
 
 def _rows_together(s: Schedule, stages: Sequence[Stage], rank: int) -> int:
@@ -128,7 +156,7 @@ def _rows_together(s: Schedule, stages: Sequence[Stage], rank: int) -> int:
     return max((k for k in range(1, most + 1) if rows % k == 0), default=1)
 
 
-def _stages(s: Schedule, rank: int, task: Task) -> list[Stage]:
+def _stages(s: Schedule, rank: int, task: Task, plan: Plan) -> list[Stage]:
     """The steps in order. Reductions with many results in a row are made in registers, and so are those of the end: the
     block that takes them over one by one, if need be a copy, goes with them."""
     found = blocks(s.func.body)
@@ -138,19 +166,24 @@ def _stages(s: Schedule, rank: int, task: Task) -> list[Stage]:
         if b.name in epilogues:
             stages.append(Stage(b.name, epilogues[b.name]))
         elif b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in s.func.allocs):
-            after = _epilogue(b, found)
+            after = epilogue(b, found)
             if after is None:
                 stages.append(Stage(next(iter(new_blocks(s, "cache_write", b.name))), b.name))
             else:
                 epilogues[after] = b.name
         else:
-            chunk = None if b.init is None else chunk_of(b, CHUNKS, REDUCING_VECTORS * task.target.lanes(32))
+            beside = _vectors(plan, b.name) * task.target.lanes(32)
+            chunk = None if b.init is None else chunk_of(b, CHUNKS, beside)
             partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", b.name, *chunk)))
             stages.append(Stage(b.name, None, partial))
     return stages
 
 
-def _epilogue(b: Block, found: Sequence[Block]) -> str | None:
+def _vectors(plan: Plan, block: str) -> int:
+    return plan.tiles[block].vectors if block in plan.tiles else REDUCING_VECTORS
+
+
+def epilogue(b: Block, found: Sequence[Block]) -> str | None:
     """The only reader of a reduction's results, which takes them one by one."""
     readers = [x for x in found if x is not b and any(y.buffer == b.body.buffer for y in loads(x.body.value))]
     if len(readers) != 1 or readers[0].init is not None:
@@ -162,7 +195,7 @@ def _epilogue(b: Block, found: Sequence[Block]) -> str | None:
     return reader.name if plain and extents == [i.extent for i in reader.iters] else None
 
 
-def _fit_stacks(func: Func, rank: int) -> bool:
+def fit_stacks(func: Func, rank: int) -> bool:
     """Whether the rows that are handed on have literal sizes, few bytes in all."""
     handed = dict.fromkeys(b.body.buffer for b in blocks(func.body) if b.body.buffer in func.allocs)
     sizes = [(b.shape[rank:], b.dtype.bytes) for b in handed]
@@ -171,24 +204,26 @@ def _fit_stacks(func: Func, rank: int) -> bool:
     return sum(prod(literal(n) for n in shape) * width for shape, width in sizes) <= MAX_STACK_BYTES
 
 
-def _schedule(s: Schedule, stage: Stage, rows: list[str], task: Task) -> None:
+def _schedule(s: Schedule, stage: Stage, rows: list[str], task: Task, plan: Plan) -> None:
     """The loops of a step within a row."""
+    name = stage.sums or stage.block
+    tile, vectors = plan.tiles.get(name), _vectors(plan, name)
     node = find_block(s.func, stage.block)[0]
     loops = {k: x for k, x in own_loops(s, stage.block).items() if x not in rows}
     if stage.sums is not None and loops:
-        windows(s, stage.block, stage.sums, rows, loops, task)
+        windows(s, stage.block, stage.sums, rows, loops, task, tile)
     elif stage.sums is not None:
         if rows:
             s.do("compute_at", stage.sums, rows[-1])
         s.do("set_scope", buffer_of(s, stage.sums), Scope.STACK)
-        along_reduction(s, stage.sums, task)
+        along_reduction(s, stage.sums, task, vectors)
     elif stage.partial is not None:
         names = Names.of(s, stage.block)
         s.do("decompose_reduction", stage.block, names.reduce[0])
         s.do("compute_at", stage.partial, names.reduce[0])
         s.do("set_scope", buffer_of(s, stage.partial), Scope.STACK)
-        along_reduction(s, stage.partial, task)
+        along_reduction(s, stage.partial, task, vectors)
     elif any(i.kind is IterKind.REDUCE for i in node.iters):
-        along_reduction(s, stage.block, task)
+        along_reduction(s, stage.block, task, vectors)
     elif loops:
-        pointwise(s, stage.block, loops, task)
+        pointwise(s, stage.block, loops, task, tile)

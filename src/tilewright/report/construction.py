@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 
 from tilewright.cost.analytical import times
+from tilewright.cost.chain import chain_time
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.errors import OptionError, ScheduleError
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.optimizer import Constructed, Gensor, Roller, lowered
+from tilewright.optimize.construct.optimizer import Constructed, Gensor, Program, Roller, lowered
 from tilewright.optimize.construct.roller import Path
 from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
 from tilewright.report.drawing import draw
 from tilewright.report.states import of_path, of_walk
+from tilewright.tile.chain import ChainProgram
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import LEVELS, Form, TileProgram
+from tilewright.tile.program import LEVELS, Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Scored:
     """A program with its time in nanoseconds, split as the cost model does.
 
     Attributes:
-        program: tile sizes and form.
+        program: tile sizes and form, per step where it is a chain's.
         compute: instructions on the busiest thread.
         memory: (level, time) of the bytes that come from each level of memory.
         parallel: starting and joining threads.
@@ -38,7 +40,7 @@ class Scored:
         lowered: whether this one became loops.
     """
 
-    program: TileProgram
+    program: Program
     compute: float
     memory: tuple[tuple[str, float], ...]
     parallel: float
@@ -88,7 +90,10 @@ class Construction:
         """The greedy growth of the best program's form."""
         if self.found is None or not self.programs:
             return None
-        best = self.programs[0].program.form
+        program = self.programs[0].program
+        if isinstance(program, ChainProgram):
+            return None
+        best = program.form
         same = [p for p in self.found.paths if (p.space.form.lane, p.space.form.packed) == (best.lane, best.packed)]
         return same[0] if same else None
 
@@ -140,7 +145,7 @@ def _construction(
     return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded)
 
 
-def _lowered(found: Constructed, task: Task) -> TileProgram | None:
+def _lowered(found: Constructed, task: Task) -> Program | None:
     """The first program that can be lowered, as the optimizer takes it."""
     for k, program in enumerate(found.programs):
         alone = Constructed((program,), found.nanoseconds[k : k + 1], ())
@@ -152,8 +157,11 @@ def _lowered(found: Constructed, task: Task) -> TileProgram | None:
     return None
 
 
-def _scored(program: TileProgram, machine: Machine, chosen: bool) -> Scored:
-    time = times(program.problem, program.form, program.array[None], machine)
+def _scored(program: Program, machine: Machine, chosen: bool) -> Scored:
+    if isinstance(program, ChainProgram):
+        time = chain_time(program, machine)
+    else:
+        time = times(program.problem, program.form, program.array[None], machine)
     memory = tuple((x.name, float(t[0])) for x, t in zip(machine.levels[1:], time.memory, strict=False))
     return Scored(program, _one(time.compute), memory, _one(time.parallel), _one(time.total), chosen)
 
@@ -224,8 +232,7 @@ def data(c: Construction) -> dict[str, Any]:
         "growth": None if c.walk is not None or c.path is None else _path_data(c.path),
         "programs": [
             {
-                "form": _form_data(problem, p.program.form),
-                "sizes": [list(level) for level in p.program.sizes],
+                **_program_data(p.program),
                 "compute_ns": p.compute,
                 "memory_ns": dict(p.memory),
                 "threads_ns": p.parallel,
@@ -235,6 +242,13 @@ def data(c: Construction) -> dict[str, Any]:
             for p in c.programs
         ],
     }
+
+
+def _program_data(program: Program) -> dict[str, Any]:
+    if isinstance(program, ChainProgram):
+        rows = {"together": program.rows.together, "groups": program.rows.groups}
+        return {"rows": rows, "steps": [{"block": p.problem.block, **_program_data(p)} for p in program.steps]}
+    return {"form": _form_data(program.problem, program.form), "sizes": [list(level) for level in program.sizes]}
 
 
 def picture(found: Sequence[Construction]) -> str:
@@ -250,6 +264,9 @@ def picture(found: Sequence[Construction]) -> str:
         raise OptionError(what, where="--svg", hint="choose one by --kernel NAME or --node NAME")
     (c,) = drawn
     best, walk, path = c.programs[0].program, c.walk, c.path
+    if isinstance(best, ChainProgram):
+        what = "the steps of a chain have few states, and all were scored: there is no walk to draw"
+        raise OptionError(what, where=f"kernel {c.kernel!r}", hint="--construction without --svg prints the programs")
     title = f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"
     if walk is not None:
         return draw(of_walk(walk, best), title)

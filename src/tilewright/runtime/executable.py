@@ -17,12 +17,18 @@ from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
 from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.feeds import Signature, collect, raise_problems
+from tilewright.runtime.frame import Plan
 from tilewright.runtime.loader import Library, link
 from tilewright.runtime.manifest import Manifest, NativeStep, TensorSpec
-from tilewright.runtime.native import NativeCall, Plan, remember
+from tilewright.runtime.native import NativeCall, remember
 from tilewright.runtime.openmp import openmp
 from tilewright.runtime.weights import aligned, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
+
+_Shapes = tuple[tuple[int, ...], ...]
+
+_FITS = 0x101
+"""Flags of an array that native code can read as it is: NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED."""
 
 
 class _Process:
@@ -56,7 +62,7 @@ class Executable:
         manifest = artifact.manifest
         self._where = where or f"model '{manifest.meta.graph_name}'"
         manifest.check(self._where)
-        self._threads = thread_count(threads)
+        self._team = thread_count(threads)
         self._artifact = Artifact(manifest, artifact.code, {k: aligned(v) for k, v in artifact.weights.items()})
         self._signature = Signature(manifest.inputs, manifest.symbols)
         self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
@@ -68,7 +74,9 @@ class Executable:
         self._calls: tuple[NativeCall | FallbackCall, ...] = ()
         self._only: NativeCall | None = None
         self._unused = _last_uses(manifest)
-        self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
+        self._plans: dict[_Shapes, Plan] = {}
+        # one tuple, so that another thread sees a plan with its own shapes
+        self._last: tuple[_Shapes, Plan | None] = ((),) * len(self._names), None
 
     @property
     def artifact(self) -> Artifact:
@@ -93,8 +101,7 @@ class Executable:
     @property
     def threads(self) -> int:
         """How many threads a call uses."""
-        alone = _Process.forked or (self._library is not None and not self._library.omp.parallel)
-        return 1 if alone else self._threads
+        return 1 if _Process.forked else self._team
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled model to one file, which `tilewright.load` reads.
@@ -124,7 +131,7 @@ class Executable:
         native = [step.prefix for step in steps if isinstance(step, NativeStep)]
         library = link(self._artifact.code, native, self._where) if native else Library({}, openmp(), ())
         self._calls = tuple(
-            NativeCall(step, library, weights)
+            NativeCall(step, library, weights, keep=len(steps) == 1)
             if isinstance(step, NativeStep)
             else FallbackCall(step, weights[step.model], self._where)
             for step in steps
@@ -132,6 +139,8 @@ class Executable:
         only = self._calls[0] if len(self._calls) == 1 else None
         if isinstance(only, NativeCall) and _is_whole(only.step, manifest):
             self._only = only
+        if not library.omp.parallel:
+            self._team = 1
         self._library = library
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
@@ -173,28 +182,30 @@ class Executable:
                     for name in unknown
                 ]
             )
-        if len(feeds) == len(self._names) and all(name in feeds for name in self._names):
-            results = self._run_fast([feeds[name] for name in self._names])
-        else:
-            results = self._run(feeds)
-        values = dict(zip(self._output_names, results, strict=True))
+        arrays = [feeds[name] for name in self._names if name in feeds]
+        fits = len(arrays) == len(self._names) == len(feeds)
+        results = self._run_fast(arrays) if fits else self._run(feeds)
+        values = dict(zip(self._output_names, results))  # noqa: B905 - one per output, always
         return values if outputs is None else {name: values[name] for name in outputs}
 
     def _run_fast(self, arrays: Sequence[Any]) -> list[Any]:
         """Arrays in order: straight to native code if they need no conversion and their shapes were seen before."""
-        only = self._only
-        if only is not None:
-            for array, dtype in zip(arrays, self._dtypes, strict=True):
-                if type(array) is not np.ndarray or array.dtype is not dtype:
-                    break
-                flags = array.flags
-                if not (flags.c_contiguous and flags.aligned):
-                    break
-            else:
-                plan = self._plans.get(tuple([array.shape for array in arrays]))
-                if plan is not None:
-                    return only.run(arrays, plan, self._pool, self.threads)
-        return self._run(dict(zip(self._names, arrays, strict=True)))
+        call = self._only
+        if call is None:
+            return self._run(dict(zip(self._names, arrays, strict=True)))
+        shapes, plan = self._last
+        for array, dtype, shape in zip(arrays, self._dtypes, shapes):  # noqa: B905 - the caller counted
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.flags.num & _FITS != _FITS:
+                return self._run(dict(zip(self._names, arrays, strict=True)))
+            if array.shape != shape:
+                plan = None
+        if plan is None:
+            shapes = tuple([array.shape for array in arrays])
+            plan = self._plans.get(shapes)
+            if plan is None:
+                return self._run(dict(zip(self._names, arrays, strict=True)))
+            self._last = shapes, plan
+        return call.run(arrays, plan, self._pool, 1 if _Process.forked else self._team)
 
     def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Any feeds: convert, check, bind the symbols, and go through the steps."""

@@ -1,40 +1,30 @@
 """One native step: sizes in, output shapes and workspace out, then a single call into the object code.
 
 What depends only on the sizes (constraints, output shapes, bytes of workspace) is asked from native code once per
-combination of sizes and remembered, so that a repeated shape costs one native call.
+combination of sizes and remembered, so that a repeated shape costs one native call. Its arguments are prepared too
+(`frame`): a call takes a frame that no other one uses, sets the inputs' addresses, and gives it back.
 """
 
 import ctypes
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from tilewright.errors import InternalError, ShapeError, TilewrightError
+from tilewright.runtime.frame import KEPT, KEPT_BYTES, Frame, Plan, address_of
 from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, Library, entry_names
 from tilewright.runtime.manifest import NativeStep
 from tilewright.runtime.weights import numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
 REMEMBERED_SHAPES = 512
+FRAMES = 2
+"""Frames that take turns where calls do not overlap."""
+
 Key = TypeVar("Key")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """What is known about a call once its sizes are.
-
-    Attributes:
-        sizes: the int64 sizes of the symbols, as native code reads them.
-        outputs: shape and type of every output.
-        workspace: bytes.
-    """
-
-    sizes: ctypes.Array[ctypes.c_int64]
-    outputs: tuple[tuple[tuple[int, ...], np.dtype], ...]
-    workspace: int
 
 
 def remember(plans: dict[Key, Plan], key: Key, plan: Plan) -> None:
@@ -47,19 +37,18 @@ def remember(plans: dict[Key, Plan], key: Key, plan: Plan) -> None:
     plans[key] = plan
 
 
-def address_of(array: Any) -> int:
-    """Address of a NumPy array's first element; the buffer protocol tells it four times as fast as NumPy itself."""
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type without a buffer format
-        return int(array.__array_interface__["data"][0])
-
-
 class NativeCall:
     """A native step bound to its linked functions and its weights; safe to use from several threads at once."""
 
-    def __init__(self, step: NativeStep, library: Library, weights: Mapping[str, np.ndarray]) -> None:
-        """Args: the step, the linked code, and all weights by name (64-byte aligned; kept alive here)."""
+    def __init__(
+        self, step: NativeStep, library: Library, weights: Mapping[str, np.ndarray], keep: bool = True
+    ) -> None:
+        """Args:
+        step: what is called.
+        library: the linked code.
+        weights: all weights by name (64-byte aligned; kept alive here).
+        keep: memory of outputs that the caller has dropped serves the next call.
+        """
         check, shapes, workspace, main = (library.addresses[name] for name in entry_names(step.prefix))
         self.step = step
         self._library = library
@@ -68,8 +57,9 @@ class NativeCall:
         self._arrays = [weights[name] for name in step.weights]
         self._weights = (ctypes.c_void_p * len(self._arrays))(*(address_of(array) for array in self._arrays))
         self._dtypes = [numpy_dtype(spec.dtype) for spec in step.outputs]
-        self._inputs_type = ctypes.c_void_p * len(step.inputs)
-        self._outputs_type = ctypes.c_void_p * len(step.outputs)
+        self._keep = keep and KEPT
+        self._frames: deque[Frame] = deque()
+        self._made = 0
         self._plans: dict[tuple[int, ...], Plan] = {}
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
@@ -101,7 +91,8 @@ class NativeCall:
         workspace = self._workspace(sizes)
         if workspace < 0 or any(size < 0 for shape, _ in outputs for size in shape):
             raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
-        return Plan(sizes, tuple(outputs), workspace)
+        taken = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
+        return Plan(sizes, tuple(outputs), workspace, taken)
 
     def run(
         self,
@@ -124,24 +115,44 @@ class NativeCall:
             ShapeError: there is not enough memory for these sizes.
         """
         try:
-            outputs = list(into) if into is not None else [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-            room = pool.take(plan.workspace)
+            frame = self._frame(plan, into)
+            room = pool.take(plan.workspace) if plan.workspace else None
         except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
             raise self._no_memory(plan) from error
+        outputs = [array.view() for array in frame.arrays] if into is None else list(into)
+        frame.set(inputs, 0 if room is None else room.address, threads)
         try:
-            status = self._main(
-                self._inputs_type(*map(address_of, inputs)),
-                self._outputs_type(*map(address_of, outputs)),
-                self._weights,
-                room.address,
-                plan.sizes,
-                threads,
-            )
+            status = self._main(*frame.arguments)
         finally:
-            pool.give(room)
+            if room is not None:
+                pool.give(room)
+        if into is not None or not self._keep or plan.bytes > KEPT_BYTES:
+            frame.release()
+        self._frames.append(frame)
         if status:
             raise self._unknown(status)
         return outputs
+
+    def _frame(self, plan: Plan, into: Sequence[np.ndarray] | None) -> Frame:
+        """A frame for one call: the one that has waited longest, as its outputs are the likeliest to be dropped."""
+        try:
+            # deque.popleft and deque.append are atomic, so no lock is needed and a fork can't leave one held
+            frame = self._frames.popleft()
+        except IndexError:
+            frame = self._new_frame()
+        if into is not None:
+            frame.borrow(plan, into)
+        elif not frame.serves(plan):
+            if frame.arrays and self._made < FRAMES:
+                # a loop drops the results of one call after the next one
+                self._frames.append(frame)
+                frame = self._new_frame()
+            frame.prepare(plan)
+        return frame
+
+    def _new_frame(self) -> Frame:
+        self._made += 1
+        return Frame(len(self.step.inputs), len(self.step.outputs), self._weights)
 
     def _rejected(self, sizes: Sequence[int], status: int) -> TilewrightError:
         """The error for sizes that native code does not accept."""
@@ -155,7 +166,7 @@ class NativeCall:
         return ShapeError(f"expected {broken.text}, got {self._given(sizes)}", where=broken.where or "call")
 
     def _no_memory(self, plan: Plan) -> ShapeError:
-        needed = plan.workspace + sum(math.prod(shape) * dtype.itemsize for shape, dtype in plan.outputs)
+        needed = plan.workspace + plan.bytes
         given = self._given(plan.sizes)
         what = f"not enough memory: these sizes need {needed} bytes{': ' if given else ''}{given}"
         return ShapeError(what, where="call", hint="feed smaller arrays")

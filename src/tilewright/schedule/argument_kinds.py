@@ -146,15 +146,16 @@ class Size(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Kind):
-    """A member of an enumeration."""
+    """A member of an enumeration, or of some members of one."""
 
-    members: type[StrEnum]
+    members: tuple[StrEnum, ...]
 
     def read(self, value: object) -> StrEnum:
         """A member or its text."""
-        if not isinstance(value, str) or value not in [m.value for m in self.members]:
+        found = next((m for m in self.members if isinstance(value, str) and m.value == value), None)
+        if found is None:
             raise WrongValueError(f"one of {', '.join(m.value for m in self.members)}")
-        return self.members(value)
+        return found
 
     def write(self, value: StrEnum) -> str:
         """The member's text."""

@@ -1,7 +1,7 @@
 """Arguments of primitives as data: what a primitive's signature says about them.
 
 A primitive gets its JSON form, its schema and the checks of its arguments from its annotations alone; each parameter
-after the function has one of the kinds of `argument_kinds`.
+after the function has one of the kinds of `argument_kinds`. `Annotated[Enumeration, members]` is a choice of some.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tilewright.errors import InternalError, Problem
 from tilewright.expr.nodes import Expr
@@ -46,7 +46,7 @@ def parameters(primitive: Callable[..., Any]) -> Mapping[str, Parameter]:
     Raises:
         InternalError: one is annotated with what can't travel as data.
     """
-    hints = get_type_hints(primitive)
+    hints = get_type_hints(primitive, include_extras=True)
     found: dict[str, Parameter] = {}
     for p in list(inspect.signature(primitive).parameters.values())[1:]:
         if p.kind is not p.POSITIONAL_OR_KEYWORD:
@@ -62,7 +62,9 @@ def _kind(hint: Any, where: str) -> Kind:
     if hint in (str, int, bool, Layout):
         return {str: Name(), int: Integer(), bool: Flag(), Layout: LayoutKind()}[hint]
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return Choice(hint)
+        return Choice(tuple(hint))
+    if origin is Annotated:
+        return Choice(inner[1])
     if origin in (Union, UnionType):
         rest = tuple(a for a in inner if a is not NoneType)
         one = Size() if set(rest) == {int, Expr} else _kind(rest[0], where) if len(rest) == 1 else None

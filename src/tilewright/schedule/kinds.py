@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const, free_vars
@@ -62,7 +63,7 @@ def unroll(func: Func, loop: str) -> Func:
     return with_replaced(func, node, replace(node, kind=LoopKind.UNROLLED))
 
 
-def bind(func: Func, loop: str, axis: LoopKind) -> Func:
+def bind(func: Func, loop: str, axis: Annotated[LoopKind, GPU_AXES]) -> Func:
     """Runs the iterations of a loop on an axis of a GPU: as the blocks of a grid, or as the threads of a block.
 
     Args:

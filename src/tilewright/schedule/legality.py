@@ -108,13 +108,15 @@ def check_iterations_apart(func: Func, node: For, place: str) -> None:
     inside = {id(b) for b in blocks(node)}
     shared = {a.buffer for b in blocks(func.body) if id(b) not in inside for a in accesses(b)}
     apart = func.with_body(_serial_but(func.body, "", CONCURRENT))
-    for buffer in func.allocs:
-        if buffer.scope is Scope.MEMORY and buffer not in shared:
-            apart = with_new_buffer(apart, buffer, replace(buffer, scope=Scope.STACK))
+    own = [b for b in func.allocs if b.scope is Scope.MEMORY and b not in shared]
+    for buffer in own:
+        apart = with_new_buffer(apart, buffer, replace(buffer, scope=Scope.STACK))
     loop, _ = find_loop(apart, node.var.name)
     apart = with_replaced(apart, loop, replace(loop, kind=LoopKind.PARALLEL))
     for finding in races.findings(apart, [Nest.of(s, a) for s, a in walk(apart.body) if isinstance(s, Block)]):
         what = finding.what.replace(f"parallel loop {node.var.name!r}", f"loop {node.var.name!r}")
+        for buffer in own:  # it only counts as private here
+            what = what.replace(f"private buffer {buffer.name!r}", f"buffer {buffer.name!r}")
         raise ScheduleError(f"{finding.where}: {what}", where=place)
 
 

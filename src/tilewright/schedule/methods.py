@@ -217,9 +217,11 @@ class Primitives(ABC):
         `schedule.reduction.decompose_reduction`."""
         return self._named(lambda new: new.blocks, "decompose_reduction", block, loop, name)
 
-    def rfactor(self, block: str, axis: int, factor: int, name: str | None = None) -> str:
+    def rfactor(
+        self, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False
+    ) -> str:
         """Reduces in two levels. Answers with the buffer of partial results. See `schedule.reduction.rfactor`."""
-        return self._named(lambda new: new.buffers, "rfactor", block, axis, factor, name)
+        return self._named(lambda new: new.buffers, "rfactor", block, axis, factor, name, strands)
 
     def rolling_update(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
         """Fuses a sum into the loop of a reduction that it depends on, correcting it as that goes on. Answers with the

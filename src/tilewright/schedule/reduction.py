@@ -15,10 +15,12 @@ from tilewright.expr.nodes import (
     as_expr,
     binary,
     both,
+    ceildiv,
     conjuncts,
     const,
     free_vars,
     loads,
+    select,
 )
 from tilewright.expr.prover import prove
 from tilewright.expr.simplify import substitute
@@ -141,20 +143,23 @@ def check_initialised_once(node: Block, around: Sequence[For], outer: For) -> li
     return kept
 
 
-def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None) -> Func:
-    """Reduces in two levels: partial results over chunks of `factor` steps of one reduction axis, then over them.
+def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> Func:
+    """Reduces in two levels: partial results over chunks of one reduction axis, or over strands of it, then over them.
 
-    Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki).
+    Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki);
+    with `strands` C[s] = op over ki < factor of P[s, ki], P[s, ki] = op over ko and the other axes of the same.
     Partial results start from what is neutral for op, the total from the block's own init. Floating-point sums are
     reassociated: shorter chains of additions, so a smaller rounding error.
 
     Args:
         axis: which of the reduction variables, counted from 0.
-        factor: steps of a chunk.
+        factor: steps of a chunk; with `strands` how many there are.
         name: of the buffer of partial results; `<buffer>_partial` without it.
+        strands: partial results over every `factor`-th step, so that they can be the lanes of a vector.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    has its untransformed nest to itself, and `factor` divides the extent of the axis, for all sizes if it is symbolic.
+    has its untransformed nest to itself; without `strands`, `factor` divides the extent of the axis, for all sizes if
+    it is symbolic. Strands of any extent are legal: beyond it they take in what is neutral.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
@@ -163,35 +168,43 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     """
     node, around = find_block(func, block)
     place = f"rfactor of block {block!r}"
-    chunked, value = check_factorable(func, node, around, axis, factor, place)
+    chunked, value = check_factorable(func, node, around, axis, None if strands else factor, place)
+    if factor < 1:
+        raise ScheduleError(f"expected at least 1 strand, got {factor}", where=place)
     op = node.body.value
     if not isinstance(op, Binary) or node.init is None:
         raise ScheduleError("it does not accumulate", where=place)
     used = used_names(func)
     spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
-    chunks = chunked.extent // factor
+    chunks = ceildiv(chunked.extent, factor)
+    kept, gone = (as_expr(factor), chunks) if strands else (chunks, as_expr(factor))
     own = node.body.buffer
     if name is not None:
         check_new_names((name,), used, place)
-    part = Buffer(claimed(name or f"{own.name}_partial", used), (*own.shape, chunks), own.dtype)
+    part = Buffer(claimed(name or f"{own.name}_partial", used), (*own.shape, kept), own.dtype)
     outer, inner = (Var(claimed(f"{chunked.var.name}_{letter}", used)) for letter in "oi")
-    index = (*(i.var for i in spatial), outer)
-    body = substitute(value, {chunked.var: outer * factor + inner})
+    stays, goes = (inner, outer) if strands else (outer, inner)
+    index = (*(i.var for i in spatial), stays)
+    step = outer * factor + inner
+    neutral = NEUTRAL[op.op].identity(own.dtype)
+    body = substitute(value, {chunked.var: step})
+    if not prove((chunked.extent % factor).equals(0)):
+        body = select(step < chunked.extent, body, neutral)
     target = Load(part, index)
-    reduced = [(inner, as_expr(factor)) if i is chunked else (i.var, i.extent)
+    reduced = [(goes, gone) if i is chunked else (i.var, i.extent)
                for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
     first = _nest(
         fresh(f"{block}_partial", used),
-        [*((i.var, i.extent) for i in spatial), (outer, chunks)],
+        [*((i.var, i.extent) for i in spatial), (stays, kept)],
         reduced,
         Store(part, index, binary(op.op, target, body)),
-        Store(part, index, NEUTRAL[op.op].identity(own.dtype)),
+        Store(part, index, neutral),
         used,
     )
     second = _nest(
         block,
         [(i.var, i.extent) for i in spatial],
-        [(outer, chunks)],
+        [(stays, kept)],
         Store(own, node.body.indices, binary(op.op, Load(own, node.body.indices), target)),
         node.init,
         used,
@@ -220,13 +233,13 @@ def _nest(
 
 
 def check_factorable(
-    func: Func, node: Block, around: Sequence[For], axis: int, factor: int, place: str
+    func: Func, node: Block, around: Sequence[For], axis: int, factor: int | None, place: str
 ) -> tuple[BlockIter, Expr]:
-    """The reduction variable to be cut, and what the block combines."""
+    """The reduction variable to be cut, and what the block combines; None stands for a factor that need not divide."""
     reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
     if not 0 <= axis < len(reduced):
         raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduced)}", where=place)
-    if factor < 1 or not prove((reduced[axis].extent % factor).equals(0)):
+    if factor is not None and (factor < 1 or not prove((reduced[axis].extent % factor).equals(0))):
         what = f"{factor} is not known to divide {reduced[axis].extent}"
         raise ScheduleError(what, where=place, hint="use a factor that divides it for all sizes, or split with a tail")
     if node.init is None:

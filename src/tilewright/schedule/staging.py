@@ -11,7 +11,7 @@ from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import Const, ceildiv
 from tilewright.loops.access import reads
 from tilewright.loops.ir import Block, Func, seq
-from tilewright.loops.stack import excess
+from tilewright.loops.stack import ADVICE, excess
 from tilewright.schedule.legality import check_independent, check_inputs_final, check_only_writer
 from tilewright.schedule.tree import (
     check_new_names,
@@ -58,7 +58,7 @@ def check_stack(func: Func, place: str) -> None:
     """The buffers on the stack fit it together."""
     problem = excess(func)
     if problem is not None:
-        raise ScheduleError(problem, where=place, hint="leave it in memory, or compute less of it at a time")
+        raise ScheduleError(problem, where=place, hint=ADVICE)
 
 
 def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str] | None = None) -> Func:

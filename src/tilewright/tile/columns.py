@@ -40,8 +40,15 @@ class Columns:
         whole: list[Numbers] = []
         for k, a in enumerate(problem.axes):
             size = turned[REGISTER, k]
-            count = a.extent / size if a.reduce else np.ceil(a.extent / size) if k == form.lane else a.extent // size
+            count = np.ceil(a.extent / size) if k == form.lane else a.extent / size if a.reduce else a.extent // size
             whole.append(count * size)
+        return Columns(tuple(tuple(level) for level in turned), tuple(whole))
+
+    @staticmethod
+    def covering(problem: Problem, sizes: Sizes) -> "Columns":
+        """The columns of candidates whose register tiles cover every axis, the last ones under masks or conditions."""
+        turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
+        whole = [np.ceil(a.extent / turned[REGISTER, k]) * turned[REGISTER, k] for k, a in enumerate(problem.axes)]
         return Columns(tuple(tuple(level) for level in turned), tuple(whole))
 
     @staticmethod

@@ -33,6 +33,10 @@ class Features:
         streams: places far apart in memory that a register tile reads and writes.
         pages: pages that a register tile reads over one chunk of the reduction.
         starts: places far apart at which a register tile begins to read, per chunk of the reduction.
+        crossings: of the vector loads per step, those that touch two cache lines.
+        stores: vectors that element-wise work stores per step.
+        apart: elements per step that lie far apart along the lanes: they are loaded or stored one by one.
+        fixed: elements that are broadcast and the same in all steps of a register tile.
     """
 
     tasks: Numbers
@@ -50,6 +54,17 @@ class Features:
     streams: Numbers
     pages: Numbers
     starts: Numbers
+    crossings: Numbers
+    stores: Numbers
+    apart: Numbers
+    fixed: Numbers
+
+
+SHUFFLED = 2
+"""The largest stride, in elements, at which vectors are put together from vectors that hold all between."""
+
+LINE = 64
+"""Bytes of a cache line."""
 
 
 def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Features:
@@ -63,28 +78,43 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
         accumulators = accumulators * size
         useful = useful * problem.axes[a].extent / columns.whole[a]
     steps = window = one
+    if problem.axes[form.lane].reduce:
+        useful = useful * problem.axes[form.lane].extent / columns.whole[form.lane]
     entries = one * 0
     for k in problem.reduce:
         count = columns.tiles[L1][k] / columns.tiles[REGISTER][k]
         entries = entries + np.where(count > 1, steps, 0.0)
         steps = steps * count
-        window = window * columns.tiles[REGISTER][k]
+        if k == form.lane:
+            # every vector along the reduction has sums of its own
+            accumulators = accumulators * columns.tiles[REGISTER][k]
+        else:
+            window = window * columns.tiles[REGISTER][k]
     vectors, broadcast, gathers = one * 0, one * 0, one * 0
     held, kept = one * 0, one * 0
+    crossings, stores, apart, fixed = one * 0, one * 0, one * 0, one * 0
     for k, o in enumerate(problem.operands):
-        if o.written:
-            continue
         touched = elements(o, columns.tiles[REGISTER])
         along = 1 if (k, form.lane) in form.packed else o.strides[form.lane]
+        if along != 0 and abs(along) > SHUFFLED:
+            apart = apart + touched * _shifts(o, form.lane, columns.tiles[REGISTER])
+            continue
+        if o.written:
+            stores = stores + touched / form.lanes
+            continue
         kept = kept + _kept(problem, form, o, columns.tiles[REGISTER])
         if along == 0:
-            broadcast = broadcast + touched
+            if any(o.uses(r) for r in problem.reduce):
+                broadcast = broadcast + touched
+            else:
+                fixed = fixed + touched
             continue
         # shifted windows are vectors of their own
         box, lanes = columns.tiles[REGISTER], columns.tiles[REGISTER][form.lane]
         run = _lane_run(o, form.lane, box)
         made = touched / run[0] * _shifts(o, form.lane, box) * lanes / form.lanes
         if along == 1:
+            crossings = crossings + (0.0 if is_packed(form, k) else made * _crossing(o, form))
             vectors = vectors + made
             held = np.maximum(held, made / window)
         else:
@@ -101,8 +131,16 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
     pages = sum_of(rows(o, swept, PAGE, is_packed(form, k)) for k, o in enumerate(problem.operands))
     return Features(
         tasks, balance, micro, accumulators, registers, steps, entries, vectors, broadcast, gathers, done, useful,
-        streams, pages, starts,
+        streams, pages, starts, crossings, stores, apart, fixed,
     )  # fmt: skip
+
+
+def _crossing(operand: Operand, form: Form) -> float:
+    """The part of an operand's vectors that begin in one line and end in another: rows, or windows along the lanes,
+    that start anywhere."""
+    vector = form.lanes * operand.bytes
+    anywhere = any(s * operand.bytes % vector for a, s in enumerate(operand.strides) if a != form.lane)
+    return vector / LINE if anywhere else 0.0
 
 
 def _kept(problem: Problem, form: Form, operand: Operand, box: Sequence[Numbers]) -> Numbers:
@@ -111,7 +149,7 @@ def _kept(problem: Problem, form: Form, operand: Operand, box: Sequence[Numbers]
     single = [np.ones_like(x) if problem.axes[a].reduce else x for a, x in enumerate(box)]
     for k in problem.reduce:
         # along the lanes, a shifted window is loaded anew
-        if not operand.uses(k) or any(row[form.lane] and row[k] for row in operand.index):
+        if k == form.lane or not operand.uses(k) or any(row[form.lane] and row[k] for row in operand.index):
             continue
         window = list(single)
         window[k] = box[k]

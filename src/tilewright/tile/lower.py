@@ -16,10 +16,12 @@ from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
+from tilewright.tile.moving import move
 from tilewright.tile.packing import ask_ahead, pack
 from tilewright.tile.parts import Part, parts_of
 from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
 from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks, own_loops
+from tilewright.tile.strands import strand_tile, strands_of
 
 
 def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
@@ -30,7 +32,10 @@ def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
     """
     check_program(program)
     s = Schedule(func)
-    return _reduction(s, program, parallel) if program.problem.reduce else s
+    if program.problem.reduce:
+        return _reduction(s, program, parallel)
+    move(s, program, parallel)
+    return s
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ def _reduction(s: Schedule, program: TileProgram, parallel: bool) -> Schedule:
     if form.chunked is not None and program.sizes[L1][form.chunked] < problem.axes[form.chunked].extent:
         position = problem.reduce.index(form.chunked)
         (partial,) = new_blocks(s, "rfactor", block, position, program.sizes[L1][form.chunked])
+    if problem.axes[form.lane].reduce:
+        partial = strands_of(s, block, program)
     copies = pack(s, partial or block, program, parallel)
     parts, shared = parts_of(s, Part(block, partial, final, program.sizes, copies), program)
     for part in parts:
@@ -74,7 +81,9 @@ def _schedule_part(s: Schedule, part: Part, program: TileProgram, shared: Mappin
     points += [tiles.points[last]] if last in tiles.points else []
     s.do("reorder", (*outer, *inner, *micro, *points))
     at = (*outer, *inner)[-1]
-    if part.partial is not None:
+    if program.problem.axes[program.form.lane].reduce:
+        strand_tile(s, part, program, (*outer, *inner, *micro)[-1])
+    elif part.partial is not None:
         _chunked(s, part, program, at)
     elif last != program.form.lane:
         (copy,) = new_blocks(s, "cache_write", part.producer)

@@ -13,6 +13,9 @@ from tilewright.tile.steps import buffer_of, loop_extent, new_blocks
 AHEAD = 4096
 """Bytes between what is asked for and what is read."""
 
+ABREAST = 256
+"""Bytes that a copy reads in a row, of narrow panels from several, before it goes on to the next row."""
+
 
 def pack(s: Schedule, block: str, program: TileProgram, parallel: bool) -> dict[int, str]:
     """Lets a block read the operands that the program's form names from copies in panels, and answers with the copies;
@@ -48,6 +51,8 @@ def _by_threads(s: Schedule, copy: str, operand: Operand, dim: int, lanes: int, 
     loops = list(s.loops(copy))
     last = len(operand.shape) - 1
     if dim == last or len(loops) < 3:
+        if dim == last:
+            loops = _abreast(s, loops, operand)
         s.do("vectorize", loops[-1])
     else:
         # the loops are over panels, the other dimensions in order, and the inside of a panel
@@ -60,3 +65,18 @@ def _by_threads(s: Schedule, copy: str, operand: Operand, dim: int, lanes: int, 
         s.do("vectorize", along)
     if parallel and len(loops) > 1:
         s.do("parallel", loops[0])
+
+
+def _abreast(s: Schedule, loops: list[str], operand: Operand) -> list[str]:
+    """Narrow panels that lie side by side in the operand are filled together: rows are far apart, and what is left of a
+    line would be gone before the next panel asks for it. Answers with the loops, outermost first."""
+    panels, inside = (loop_extent(s, x) for x in (loops[0], loops[-1]))
+    if len(loops) < 3 or not isinstance(panels, Const) or not isinstance(inside, Const):
+        return loops
+    together = min(ABREAST // (int(inside.value) * operand.bytes), int(panels.value))
+    if together < 2:
+        return loops
+    outer, inner = s.split(loops[0], together)
+    loops = [outer, *loops[1:-1], inner, loops[-1]]
+    s.do("reorder", tuple(loops))
+    return loops

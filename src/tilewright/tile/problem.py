@@ -55,6 +55,7 @@ class Operand:
         shape: of the buffer.
         index: per dimension the coefficient of every axis.
         written: whether it is stored to.
+        private: whether it lives inside of the kernel, on the stack of a thread.
     """
 
     buffer: str
@@ -63,6 +64,7 @@ class Operand:
     shape: tuple[int, ...]
     index: tuple[tuple[int, ...], ...]
     written: bool
+    private: bool = False
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class Form:
     """What programs that are scored together have in common.
 
     Attributes:
-        lane: the axis along which vectors lie.
+        lane: the axis along which vectors lie; where it is one of the reduction, every lane adds up a strand of it.
         lanes: elements of one vector.
         order: spatial axes, the outermost loop first; the same at every level.
         chunked: the reduction axis that may be cut, None without one.
@@ -141,10 +141,12 @@ def one_remainder(problem: Problem, form: Form, sizes: Sizes) -> Mask:
 def one_chunked(problem: Problem, form: Form, sizes: Sizes) -> Mask:
     """Whether no reduction axis but the one of the form is cut below the L2 tile, and none above it."""
     result = np.ones(sizes.shape[:-2], np.bool_)
+    covered = register_tiles(problem, form, sizes) * sizes[..., REGISTER, :]
     for k in problem.reduce:
-        result &= sizes[..., L2, k] == problem.axes[k].extent
+        whole = covered[..., k] if k == form.lane else problem.axes[k].extent
+        result &= sizes[..., L2, k] == whole
         if k != form.chunked:
-            result &= sizes[..., L1, k] == problem.axes[k].extent
+            result &= sizes[..., L1, k] == whole
     return result
 
 

@@ -104,6 +104,21 @@ class Lanes:
             self.const(coefficients[-1]),
         )
 
+    def estrin(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+        """The polynomial with `coefficients` from the constant term upwards, by pairs (Estrin's scheme).
+
+        For long polynomials in the middle of long functions: a logarithm of the steps that wait for each other, for a
+        logarithm more multiplications. The constant term comes last, so that it rounds as in Horner's scheme.
+        """
+        terms, power = [self.const(c) for c in coefficients[1:]], x
+        while len(terms) > 1:
+            square = self.mul(power, power) if len(terms) > 2 else power
+            paired = [self.fma(b, power, a) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            if len(terms) % 2:  # three in the last group
+                paired[-1] = self.fma(terms[-1], square, paired[-1])
+            terms, power = paired, square
+        return self.fma(terms[0], x, self.const(coefficients[0]))
+
     def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a + b`."""
         return self.builder.fadd(a, b)

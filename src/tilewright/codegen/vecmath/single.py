@@ -6,6 +6,7 @@ to float32 from the lowest order upwards, refitting the rest after each. Every c
 to it. The bounds hold whether `fmuladd` is fused or not.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from llvmlite import ir
@@ -44,11 +45,9 @@ def _scale(v: Lanes, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Value:
 
     `shifted` is an integer with n + 254 in its low bits: half of it is a valid biased exponent, and so is the rest.
     """
-    count = lane_count(v.kind) or 1
-    if "avx512f" in v.features and count % 16 == 0 and (count & (count - 1)) == 0:
-        return v.per_chunk(16, partial(_scalef, v, 16), p, n)
-    if "avx512vl" in v.features and count in (4, 8):
-        return _scalef(v, count, p, n)
+    chunk = _chunk(v)
+    if chunk:
+        return v.per_chunk(chunk, partial(_scalef, v, chunk), p, n)
     b = v.builder
     half = b.lshr(shifted, v.iconst(1))
     first = v.from_bits(b.shl(half, v.iconst(23)))
@@ -56,28 +55,58 @@ def _scale(v: Lanes, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Value:
     return v.mul(v.mul(p, first), second)
 
 
-def _scalef(v: Lanes, count: int, p: ir.Value, n: ir.Value) -> ir.Value:
-    """AVX-512's one-instruction `p * 2**floor(n)` for vectors of 4, 8 or 16 lanes."""
+def _chunk(v: Lanes) -> int:
+    """Lanes of the AVX-512 instructions that a vector's lanes are worth; 0 where there are none."""
+    count = lane_count(v.kind) or 1
+    if "avx512f" in v.features and count % 16 == 0 and (count & (count - 1)) == 0:
+        return 16
+    return count if "avx512vl" in v.features and count in (4, 8) else 0
+
+
+def _avx512(v: Lanes, name: str, count: int, args: Sequence[ir.Value]) -> ir.Value:
+    """An AVX-512 instruction in all lanes of a vector of 4, 8 or 16."""
     kind, mask = ir.VectorType(ir.FloatType(), count), ir.IntType(max(8, count))
-    args = [p, n, ir.Constant(kind, None), ir.Constant(mask, -1)]
+    args = [*args, ir.Constant(kind, None), ir.Constant(mask, -1)]
     if count == 16:
         args.append(ir.Constant(ir.IntType(32), 4))  # rounding: as MXCSR says
-    name = f"llvm.x86.avx512.mask.scalef.ps.{32 * count}"
+    name = f"llvm.x86.{name}.ps.{32 * count}"
     return v.builder.call(declare(v.builder.module, name, kind, [a.type for a in args]), args)
 
 
-def _exp_clamped(v: Lanes, x: ir.Value) -> ir.Value:
-    """exp of x in [-104, 89] or NaN: n = round(x / ln 2), r = x - n ln 2 in two steps, 2**n exp(r)."""
+def _scalef(v: Lanes, count: int, p: ir.Value, n: ir.Value) -> ir.Value:
+    """AVX-512's one-instruction `p * 2**floor(n)`."""
+    return _avx512(v, "avx512.mask.scalef", count, [p, n])
+
+
+def _within_half(v: Lanes, count: int, r: ir.Value) -> ir.Value:
+    """AVX-512's smaller of |r| and 1/2 with the sign of r; a number also where r is NaN."""
+    smaller_with_sign_of_first = ir.Constant(ir.IntType(32), 0b0010)
+    return _avx512(v, "avx512.mask.range", count, [r, ir.Constant(r.type, [0.5] * count), smaller_with_sign_of_first])
+
+
+def _exp_reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """n = round(x / ln 2), an integer with n + 254 in its low bits, and r = x - n ln 2 in two steps."""
     magic = v.const(1.5 * 2.0**23 + _SCALE_OFFSET)
     z = v.fma(x, v.const(_LOG2_E), magic)
     n = v.sub(z, magic)
-    r = v.fma(n, v.const(-_LN2_LOW), v.fma(n, v.const(-_LN2_HIGH), x))
-    return _scale(v, v.horner(r, _EXP), n, v.to_bits(z))
+    return n, v.to_bits(z), v.fma(n, v.const(-_LN2_LOW), v.fma(n, v.const(-_LN2_HIGH), x))
+
+
+def _exp_clamped(v: Lanes, x: ir.Value) -> ir.Value:
+    """exp of x in [-104, 89] or NaN: 2**n exp(r)."""
+    n, shifted, r = _exp_reduced(v, x)
+    return _scale(v, v.horner(r, _EXP), n, shifted)
 
 
 def exp(v: Lanes, x: ir.Value) -> ir.Value:
     """e**x; gradual underflow down to -103.97, inf from 88.73 on."""
-    return _exp_clamped(v, v.at_least(v.at_most(x, 89.0), -104.0))
+    chunk = _chunk(v) if "avx512dq" in v.features else 0
+    if not chunk:
+        return _exp_clamped(v, v.at_least(v.at_most(x, 89.0), -104.0))
+    # far from zero n is large, infinite or NaN as x is, and decides alone as long as exp(r) is any positive number
+    n, _, r = _exp_reduced(v, x)
+    r = v.per_chunk(chunk, partial(_within_half, v, chunk), r)
+    return v.per_chunk(chunk, partial(_scalef, v, chunk), v.horner(r, _EXP), n)
 
 
 def exp2(v: Lanes, x: ir.Value) -> ir.Value:
@@ -136,10 +165,10 @@ def tanh(v: Lanes, x: ir.Value) -> ir.Value:
 def erf(v: Lanes, x: ir.Value) -> ir.Value:
     """The error function as 1 - 2**log2(erfc(|x|)), in expm1's form so that small x stay accurate; never beyond +-1."""
     a = v.at_most(v.intrinsic("fabs", x), 3.95)
-    t = v.mul(a, v.horner(a, [-c for c in _ERF]))
+    t = v.mul(a, v.estrin(a, [-c for c in _ERF]))
     n, biased = v.round_magic(t, 127)
     f = v.sub(t, n)
-    p = v.mul(f, v.horner(f, _EXP2[1:]))
+    p = v.mul(f, v.estrin(f, _EXP2[1:]))
     scale = _power_of_two(v, biased)
     return v.intrinsic("copysign", v.fma(p, scale, v.sub(scale, v.const(1.0))), x)
 

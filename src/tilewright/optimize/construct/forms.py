@@ -1,5 +1,5 @@
 """The forms that a kernel's programs may have: which axis lies along the lanes of vectors, what is packed for that, and
-in which order tiles are walked."""
+in which order tiles are walked. Lanes lie along results, or along the reduction where operands are contiguous there."""
 
 from math import prod
 
@@ -26,7 +26,27 @@ def forms(problem: Problem, target: Target, machine: Machine) -> list[Form]:
                 transposed = problem.results[-1].strides[lane] != 1
                 ahead = tuple(k for k, _ in packed if _far(problem.operands[k], machine))
                 found.append(Form(lane, lanes, order, chunked_axis(problem), packed, transposed, ahead))
+    for lane in problem.reduce:
+        packed = _along_reduction(problem, lane, lanes)
+        if packed is not None:
+            ahead = tuple(k for k, o in enumerate(problem.operands) if _far(o, machine))
+            found += [Form(lane, lanes, order, None, packed, ahead=ahead) for order in _orders(problem, None)]
     return found
+
+
+def _along_reduction(problem: Problem, lane: int, lanes: int) -> tuple[tuple[int, int], ...] | None:
+    """What to pack so that every operand that moves along a reduction axis is contiguous there; None where that is not
+    possible, or the axis fills no vector."""
+    if problem.axes[lane].extent < lanes:
+        return None
+    packed: list[tuple[int, int]] = []
+    moving = [(k, o) for k, o in enumerate(problem.operands) if o.strides[lane] != 0]
+    for k, o in moving:
+        if o.constant and o.dimension(lane) is not None and o.strides[lane] != 1:
+            packed.append((k, lane))
+        elif o.strides[lane] != 1:
+            return None
+    return tuple(packed) if len(moving) > len(packed) else None
 
 
 def chunked_axis(problem: Problem) -> int | None:
@@ -73,9 +93,12 @@ def _reused(problem: Problem, o: Operand) -> bool:
     return problem.points >= LEAST_REUSE * prod(o.shape)
 
 
-def _orders(problem: Problem, lane: int) -> list[tuple[int, ...]]:
-    """Axes that every operand moves with outside; tiles of lanes around tiles of rows, and inside."""
+def _orders(problem: Problem, lane: int | None) -> list[tuple[int, ...]]:
+    """Axes that every operand moves with outside; tiles of lanes around tiles of rows, and inside. Without lanes along
+    results, rows in either order."""
     shared = [a for a in problem.spatial if a != lane and all(o.uses(a) for o in problem.operands)]
     rows = [a for a in problem.spatial if a != lane and a not in shared]
+    if lane is None:
+        return list(dict.fromkeys(((*shared, *rows), (*shared, *reversed(rows)))))
     orders = [(*shared, lane, *rows), (*shared, *rows, lane)]
     return orders if rows else orders[:1]

@@ -113,24 +113,28 @@ class History:
     probabilities: Numbers
     recorded: npt.NDArray[np.bool_]
 
-    def found(self) -> Sizes:
-        """Sizes of all recorded states and the last ones, each once."""
-        kept = np.concatenate([self.states[1:][self.recorded], self.states[-1]])
-        return self.space.sizes(np.unique(kept, axis=0))
+    def kept(self) -> Indices:
+        """All recorded states and the last ones [state, axis], each once."""
+        return np.unique(np.concatenate([self.states[1:][self.recorded], self.states[-1]]), axis=0)
 
-    def walk(self, number: int) -> Walk:
-        """One of the walks."""
+    def found(self) -> Sizes:
+        """Their sizes."""
+        return self.space.sizes(self.kept())
+
+    def walk(self, number: int, steps: int | None = None) -> Walk:
+        """One of the walks, or its first steps."""
         labels = [a.label(self.space.problem) for a in self.actions]
         sizes = self.space.sizes(self.states[:, number])
         moves: list[Move] = []
-        for k in range(len(self.chosen)):
+        steps = len(self.chosen) if steps is None else steps
+        for k in range(steps):
             odds = self.probabilities[k, number]
             likely = tuple((labels[j], float(odds[j])) for j in np.flatnonzero(odds))
             moves.append(
                 Move(LEVELS[self.levels[k, number]], _tuples(sizes[k]), labels[self.chosen[k, number]], likely,
                      bool(self.recorded[k, number]))
             )  # fmt: skip
-        return Walk(self.space.problem, self.space.form, tuple(moves), _tuples(sizes[-1]))
+        return Walk(self.space.problem, self.space.form, tuple(moves), _tuples(sizes[steps]))
 
 
 def _tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:

@@ -44,7 +44,8 @@ class Ladder:
 
     Attributes:
         extent: of the axis.
-        step: elements that sizes are multiples of: lanes of a vector, or 1.
+        step: elements that sizes are multiples of: lanes of a vector, or 1; a reduction along lanes has no L1 tiles of
+            its own, and its last vector may be beyond the end.
         options: register sizes, rising.
         between: whether there are tiles between register tiles and the whole; not where the extent is a symbol.
         whole: whether the L2 tile is always the whole axis; so for reductions.
@@ -79,6 +80,9 @@ class Ladder:
 
     def fitted(self, register: int, near: int, far: int) -> int:
         """The chain with that register size whose other sizes are those wanted, or a little larger, or the largest."""
+        if self.whole and self.step > 1:
+            cover = -(-self.extent // register) * register
+            return self.number((register, cover, cover))
         if self.whole:
             near = self.extent if self.fixed else near
             if near % register:
@@ -112,7 +116,7 @@ class Ladder:
         level = edge % Kind.INV_TILE
         if level == REGISTER:
             found = _next(self.options, register, grow)
-            if found is None or (self.whole and near % found):
+            if found is None or (self.whole and self.step == 1 and near % found):
                 return NONE
             return self.fitted(found, near, far)
         if not self.between or (self.whole and (level == L2 or self.fixed)):

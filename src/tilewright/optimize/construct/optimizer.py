@@ -1,20 +1,31 @@
-"""The optimizers `roller` and `gensor`: forms, states, ranking by the cost model, lowering of the best."""
+"""The optimizers `roller` and `gensor`: forms, states, ranking by the cost model, lowering of the best.
+
+Reductions with lanes along results or along the reduction, and element-wise work, are tile programs; chains of blocks
+that work row by row are programs of several steps (`chains.py`). Where a kernel is both, all are ranked together.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.analytical import times, worth_threads
+from tilewright.cost.analytical import caches, times, worth_threads
+from tilewright.cost.chain import chain_worth_threads
 from tilewright.errors import ScheduleError
+from tilewright.loops.ir import blocks
 from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
+from tilewright.optimize.cases import case_axes
+from tilewright.optimize.construct.chains import best_chains, chain_problem, lower_chain
+from tilewright.optimize.construct.descent import Descent, descents
 from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, History, walks
+from tilewright.optimize.construct.moving import moving_forms
 from tilewright.optimize.construct.roller import Path, grow
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
 from tilewright.schedule.trace import Schedule
+from tilewright.tile.chain import ChainProgram
 from tilewright.tile.lower import lower
 from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, Sizes, TileProgram
@@ -26,43 +37,65 @@ KEPT_FORMS = 2
 """Forms through which walks go: those whose greedy programs are the best."""
 
 
+Program = TileProgram | ChainProgram
+"""What the cost model scores."""
+
+Ranked = tuple[float, Program]
+"""A program behind its nanoseconds."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Constructed:
-    """What construction found for a problem.
+    """What construction found for a kernel.
 
     Attributes:
         programs: the best ones, best first.
         nanoseconds: what the cost model says of each.
         paths: greedy growth per form.
         histories: walks per form.
+        descents: from the best recorded states on.
     """
 
-    programs: tuple[TileProgram, ...]
+    programs: tuple[Program, ...]
     nanoseconds: tuple[float, ...]
     paths: tuple[Path, ...]
     histories: tuple[History, ...] = ()
+    descents: tuple[Descent, ...] = ()
 
     def walk(self) -> Walk | None:
-        """The walk that found the best program first; None where no walk did."""
-        if not self.programs:
+        """The walk that found the best program first, with the descent to it where it is behind one; None where no walk
+        did."""
+        best = self.programs[0] if self.programs else None
+        if not isinstance(best, TileProgram):
             return None
-        best = self.programs[0]
         for h in self.histories:
-            form = h.space.form
-            if (form.lane, form.packed) != (best.form.lane, best.form.packed):
-                continue
-            count = h.states.shape[1]
-            sizes = h.space.sizes(h.states.reshape(-1, h.states.shape[2]))
-            same = (sizes == best.array).all(axis=(1, 2)).reshape(-1, count)
-            if same.any():
-                return h.walk(int(np.argwhere(same)[0][1]))
+            if (h.space.form.lane, h.space.form.packed) == (best.form.lane, best.form.packed):
+                found = _visit(h, best.array)
+                if found is not None:
+                    return h.walk(found[1])
+        for d in self.descents:
+            if d.form == best.form and (d.sizes[0] == best.array).all():
+                (h,) = [h for h in self.histories if h.space is d.space]
+                found = _visit(h, d.space.sizes(d.states[:1])[0])
+                if found is not None:
+                    moves = (*h.walk(found[1], found[0]).moves, *d.moves())
+                    return Walk(best.problem, best.form, moves, best.sizes)
         return None
+
+
+def _visit(history: History, sizes: Sizes) -> tuple[int, int] | None:
+    """The first step and walk at which sizes [level, axis] were; None where they never were."""
+    states = history.states
+    found = history.space.sizes(states.reshape(-1, states.shape[2])) == sizes
+    places = np.argwhere(found.all(axis=(1, 2)).reshape(states.shape[:2]))
+    return (int(places[0][0]), int(places[0][1])) if len(places) else None
 
 
 def spaces(problem: Problem, task: Task, machine: Machine) -> dict[Space, list[Form]]:
     """One space for forms that differ only in the order of loops, which states do not depend on."""
     found: dict[tuple[object, ...], tuple[Space, list[Form]]] = {}
-    for form in forms(problem, task.target, machine):
+    choices = forms(problem, task.target, machine) if problem.reduce else moving_forms(problem, task.target)
+    for form in choices:
         key = (form.lane, form.packed)
         if key not in found:
             found[key] = (Space.of(problem, form, machine), [])
@@ -70,17 +103,33 @@ def spaces(problem: Problem, task: Task, machine: Machine) -> dict[Space, list[F
     return dict(found.values())
 
 
-def ranked(candidates: list[tuple[Form, Sizes]], problem: Problem, machine: Machine, most: int) -> Constructed:
-    """The best programs among states of several forms."""
-    programs: list[tuple[float, int, TileProgram]] = []
+def ranked(candidates: list[tuple[Form, Sizes]], problem: Problem, machine: Machine, most: int) -> list[Ranked]:
+    """The best programs among states of several forms, with their nanoseconds, best first."""
+    programs: list[Ranked] = []
     for form, sizes in candidates:
         total = times(problem, form, sizes, machine).total
         for k in np.argsort(total, kind="stable")[:most]:
             chain = tuple(tuple(int(x) for x in level) for level in sizes[k])
-            program = TileProgram(problem, form, chain)
-            programs.append((float(total[k]), len(programs), program))
-    programs.sort(key=lambda p: p[:2])
-    return Constructed(tuple(p for _, _, p in programs[:most]), tuple(t for t, _, _ in programs[:most]), ())
+            programs.append((float(total[k]), TileProgram(problem, form, chain)))
+    return sorted(programs, key=lambda p: p[0])[:most]
+
+
+def _constructed(
+    found: list[Ranked],
+    task: Task,
+    machine: Machine,
+    paths: tuple[Path, ...],
+    histories: tuple[History, ...] = (),
+    ends: tuple[Descent, ...] = (),
+) -> Constructed | None:
+    """The best of the tile programs that were found and of the programs of the chain that a kernel is; None without
+    any."""
+    chain = chain_problem(task)
+    if chain is not None:
+        found = sorted([*found, *best_chains(chain, task.target, machine, LOWERED)], key=lambda p: p[0])[:LOWERED]
+    if not found:
+        return None
+    return Constructed(tuple(p for _, p in found), tuple(t for t, _ in found), paths, histories, ends)
 
 
 DEFAULT = Annealing()
@@ -102,16 +151,20 @@ class Roller:
         return replace(self, machine=machine)
 
     def construct(self, task: Task) -> Constructed | None:
-        """The programs of all forms, best first; None where the kernel has no problem."""
-        problem = _problem(task)
-        if problem is None:
-            return None
+        """The programs of all forms, best first; None where the kernel has none.
+
+        Raises:
+            MachineError: programs can't be constructed for the machine.
+        """
         machine = self.machine or machine_for(task.target)
+        caches(machine)
+        problem = problem_for(task)
+        if problem is None:
+            return _constructed([], task, machine, ())
         found = spaces(problem, task, machine)
         paths = [grow(space) for space in found]
         candidates = [(form, p.found()) for p in paths for form in found[p.space]]
-        best = ranked(candidates, problem, machine, LOWERED)
-        return Constructed(best.programs, best.nanoseconds, tuple(paths))
+        return _constructed(ranked(candidates, problem, machine, LOWERED), task, machine, tuple(paths))
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
@@ -138,27 +191,38 @@ class Gensor:
         return replace(self, machine=machine)
 
     def construct(self, task: Task) -> Constructed | None:
-        """The best states of all walks, best first; None where the kernel has no problem."""
-        problem = _problem(task)
-        if problem is None:
-            return None
+        """The best states of all walks, best first; None where the kernel has none.
+
+        Raises:
+            MachineError: programs can't be constructed for the machine.
+        """
         machine = self.machine or machine_for(task.target)
+        caches(machine)
+        problem = problem_for(task)
+        if problem is None:
+            return _constructed([], task, machine, ())
         found = spaces(problem, task, machine)
         paths = [grow(space) for space in found]
         kept = sorted(paths, key=lambda p: _greedy(p, found[p.space], problem, machine))[:KEPT_FORMS]
         histories = [walks(p.space, self.annealing, self.seed) for p in kept]
         candidates = [(form, h.found()) for h in histories for form in found[h.space]]
+        ends = [d for h in histories for form in found[h.space] for d in descents(h.space, form, h.kept())]
+        candidates += [(d.form, d.sizes) for d in ends]
         best = ranked(candidates, problem, machine, LOWERED)
-        return Constructed(best.programs, best.nanoseconds, tuple(paths), tuple(histories))
+        return _constructed(best, task, machine, tuple(paths), tuple(histories), tuple(ends))
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
         return lowered(self.construct(task), task, self.machine)
 
 
-def _problem(task: Task) -> Problem | None:
+def problem_for(task: Task) -> Problem | None:
+    """The problem that tile programs are for; cases of element-wise work that are decided while code is generated are
+    left to the rule."""
     problem = problem_of(task.func, task.constants)
-    return problem if problem is not None and problem.reduce and problem.spatial else None
+    if problem is None or not problem.spatial:
+        return None
+    return problem if problem.reduce or not case_axes(blocks(task.func.body)[-1]) else None
 
 
 def _greedy(path: Path, forms: list[Form], problem: Problem, machine: Machine) -> float:
@@ -173,6 +237,8 @@ def lowered(found: Constructed | None, task: Task, machine: Machine | None = Non
     machine = machine or machine_for(task.target)
     for program in found.programs:
         try:
+            if isinstance(program, ChainProgram):
+                return lower_chain(program, task, chain_worth_threads(program, machine))
             return lower(program, task.func, worth_threads(program, machine))
         except ScheduleError:
             continue

@@ -28,6 +28,9 @@ MAX_VECTORS = 8
 UNROLLED = (1, 2, 4)
 """Points of a long reduction that may be written out."""
 
+STRANDS = (1, 2, 4, 8)
+"""Vectors of a register tile where lanes lie along the reduction: each has sums of its own."""
+
 WINDOW = 9
 """A reduction axis of at most this extent may be written out as a whole."""
 
@@ -68,7 +71,7 @@ class Space:
         found: list[int] = []
         for k, (axis, ladder) in enumerate(zip(self.problem.axes, self.ladders, strict=True)):
             size = ladder.options[0]
-            if axis.reduce:
+            if axis.reduce and k != self.form.lane:
                 found.append(ladder.number((size, self._chain(k), axis.extent)))
             else:
                 found.append(ladder.fitted(size, size, size))
@@ -105,6 +108,8 @@ class Space:
         for a in self.problem.spatial:
             held = held * box[a]
         row = box[self.form.lane] / self.form.lanes
+        if self.problem.axes[self.form.lane].reduce:
+            held = held * box[self.form.lane]
         return held + np.where(held > row, row, 0.0) + 1
 
     def traffic(self, box: list[Numbers], level: Indices) -> Numbers:
@@ -147,6 +152,10 @@ def sum_bytes(problem: Problem, form: Form, box: list[Numbers], line: int) -> Nu
 
 def _ladder(problem: Problem, form: Form, k: int) -> Ladder:
     axis = problem.axes[k]
+    if axis.reduce and k == form.lane:
+        most = -(-axis.extent // form.lanes)
+        counts = tuple(c for c in STRANDS if c <= most or c == 1)
+        return Ladder(axis.extent, form.lanes, tuple(form.lanes * c for c in counts), whole=True, fixed=True)
     if axis.reduce:
         options = tuple(u for u in UNROLLED if axis.extent % u == 0) if axis.literal else (1,)
         if axis.literal and axis.extent <= WINDOW:

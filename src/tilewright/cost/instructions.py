@@ -1,0 +1,187 @@
+"""Cycles of the instructions of tile programs on one core: what a register tile issues, waits for and leaves.
+
+A register tile whose reduction is a loop pays for starting that loop, for filling the pipeline and for the branch that
+ends it. One that is written out as a whole, as windows and element-wise work are, has no branch of its own: while its
+last additions wait, the instructions of the next tiles are already on their way, as many as the processor looks ahead.
+"""
+
+import numpy as np
+
+from tilewright.machine.model import Machine
+from tilewright.tile.columns import Columns, chunks, sum_of
+from tilewright.tile.features import Features
+from tilewright.tile.footprint import Numbers
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L1, REGISTER, Form
+
+ISSUE = 5.0
+"""Instructions that start per cycle."""
+
+LOAD_CYCLES = 1.25
+"""Of a load, where ports would allow 1: they are not free every time."""
+
+STEP_CYCLES = 0.75
+"""What the loop around a step costs beyond its instructions."""
+
+CUT_CYCLES = 6.0
+"""Of a vector of totals, where the reduction is cut: zeros at first, moved to the results at the end."""
+
+DRAW_CYCLES = 0.15
+"""Of a load beside multiply-adds that keep their pipes busy: cores lower their clock as more of their units work."""
+
+LOOP_CYCLES = 4.0
+"""Of starting and leaving a loop around steps."""
+
+TILE_CYCLES = 12.0
+"""Of starting and ending a register tile, beyond its loads and stores: a full pipeline, a mispredicted branch."""
+
+START = 0.5
+"""Of the latency of the second cache, what each place costs at which a register tile begins to read."""
+
+SPREAD_CYCLES = 1.5
+"""Of storing one element of a vector of results across the direction of the vector."""
+
+GATHER_CYCLES = 2.0
+"""Of putting one vector together from every second element of vectors that were loaded."""
+
+APART_CYCLES = 1.0
+"""Of moving one element into or out of a vector: the port that shuffles takes one per cycle."""
+
+FLAT_CYCLES = 1.5
+"""Of the counters and addresses around a register tile that is written out."""
+
+AHEAD = 256.0
+"""Instructions between the oldest one that waits and the youngest one that runs."""
+
+TRANSLATIONS = 96.0
+"""Pages whose addresses a core translates without delay."""
+
+TRANSLATION_CYCLES = 3.0
+"""Of looking up one more, as far as it is not hidden."""
+
+MASK_PENALTY = 0.25
+"""Of the loads of lanes that are masked in every step, as a part of the step."""
+
+SPILLED = 4.0
+"""Cycles per step and vector that has no register."""
+
+COMPILER_UNROLLS = 300.0
+"""Instructions up to which LLVM writes out an innermost loop of known length as a whole."""
+
+
+def cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
+    """Cycles of all instructions, on one core."""
+    entries = _entries(problem, columns, found)
+    looped = entries > 0
+    tile = looped_cycles(problem, form, columns, found, machine, entries)
+    if not looped.all():
+        tile = np.where(looped, tile, flat_cycles(problem, form, columns, found, machine))
+    return found.micro_tiles * tile
+
+
+def _entries(problem: Problem, columns: Columns, found: Features) -> Numbers:
+    """How often loops of the reduction start, for one register tile and chunk: those that neither the program nor LLVM
+    writes out; 0 where there are none."""
+    body = found.multiply_adds + found.vector_loads + found.element_loads + found.gathers + found.apart
+    entries, written = np.zeros_like(body), np.ones(len(body), np.bool_)
+    counts = [columns.tiles[L1][k] / columns.tiles[REGISTER][k] for k in problem.reduce]
+    for k in range(len(counts) - 1, -1, -1):
+        body = body * counts[k]
+        written &= body <= COMPILER_UNROLLS
+        outside: Numbers = np.ones_like(body)
+        for c in counts[:k]:
+            outside = outside * c
+        entries = entries + np.where(written | (counts[k] <= 1), 0.0, outside)
+    return entries
+
+
+def looped_cycles(
+    problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine, entries: Numbers
+) -> Numbers:
+    """Cycles of one register tile with a loop over its reduction, which starts so often."""
+    step = step_cycles(problem, form, columns, found, machine)
+    results = found.accumulators
+    cut = chunks(form, columns) > 1
+    # the totals of a register tile are loaded, added to and stored once per chunk, results stored at the end
+    ends = np.where(cut, results * (1.0 / machine.load_ports + 1.0 / machine.store_ports), 0.0)
+    last = results * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
+    if form.transposed:
+        last = last + results * form.lanes * SPREAD_CYCLES
+    last = (last + np.where(cut, results * CUT_CYCLES, 0.0)) / chunks(form, columns)
+    if form.lane in problem.reduce:
+        last = _combined(problem, form, columns, found, machine)
+    # more pages than translations are kept at hand: each is looked up again
+    pages = np.where(found.pages > TRANSLATIONS, found.pages * TRANSLATION_CYCLES, 0.0)
+    # what a register tile reads first comes from the second cache before anything is fetched ahead
+    first = START * found.starts * machine.levels[min(1, len(machine.levels) - 1)].latency_ns * machine.ghz
+    loops = entries * LOOP_CYCLES + first
+    return found.steps * step + loops + ends + last + pages + TILE_CYCLES
+
+
+def _combined(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
+    """Of combining the lanes of sums along a reduction: vectors with each other, then halves with halves. The sums of
+    several results do not wait for each other."""
+    results = sum_of([found.accumulators * form.lanes / columns.tiles[REGISTER][form.lane]])
+    halves = float(np.log2(form.lanes))
+    wait, busy = halves * (machine.fma_cycles + APART_CYCLES), results * halves * APART_CYCLES
+    return (found.accumulators - results) * machine.fma_cycles / machine.fma_pipes + np.maximum(wait, busy)
+
+
+def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
+    """Cycles of one step: a register tile over one (unrolled) piece of the reduction."""
+    loads = found.vector_loads + found.element_loads + found.gathers * GATHER_CYCLES + found.apart * APART_CYCLES
+    pipes = found.multiply_adds / machine.fma_pipes + loads * DRAW_CYCLES
+    ports = loads / machine.load_ports * LOAD_CYCLES
+    # every accumulator is a chain: the next addition to it waits for the one before
+    latency = machine.fma_cycles * _terms(problem, form, columns)
+    issue = (found.multiply_adds + found.vector_loads + found.element_loads + 2) / ISSUE
+    longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
+    return longest + _spilled(found, machine) + _masked_cycles(problem, form, columns, found) + STEP_CYCLES
+
+
+def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
+    """Cycles of one register tile that is written out as a whole, among others of its kind."""
+    results, steps = found.accumulators, found.steps
+    shuffles = steps * (found.gathers + found.apart * APART_CYCLES)
+    operations = steps * found.multiply_adds
+    pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
+    read = sum(1.0 for o in problem.results if not o.written) * results
+    stores = found.stores + sum(1.0 for o in problem.results if o.written) * results
+    if form.transposed and problem.results:
+        pipes, stores = pipes + results * form.lanes * SPREAD_CYCLES, stores * form.lanes
+    loads = steps * (found.vector_loads + found.crossings + found.element_loads + found.apart) + found.fixed + read
+    ports = np.maximum(loads / machine.load_ports * LOAD_CYCLES, stores / machine.store_ports)
+    instructions = operations + shuffles + loads + stores + 4.0
+    issue = instructions / ISSUE
+    # the additions to one result wait for each other, while the next register tiles are computed
+    chain = machine.fma_cycles * steps * _terms(problem, form, columns)
+    latency = chain / np.maximum(1.0, AHEAD / instructions)
+    longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
+    extra = _spilled(found, machine) + _masked_cycles(problem, form, columns, found)
+    return longest + steps * extra + FLAT_CYCLES
+
+
+def _terms(problem: Problem, form: Form, columns: Columns) -> Numbers:
+    """What is added to one accumulator in a step, one after the other."""
+    terms: Numbers = np.ones_like(columns.whole[0]) * (1.0 if problem.reduce else 0.0)
+    for k in problem.reduce:
+        if k != form.lane:
+            terms = terms * columns.tiles[REGISTER][k]
+    return terms
+
+
+def _spilled(found: Features, machine: Machine) -> Numbers:
+    return np.maximum(found.registers - machine.vector_registers, 0.0) * SPILLED
+
+
+def _masked_cycles(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:
+    """What masks cost in a step, where the register tiles at the end of the lane axis read lanes under a mask: all
+    operands that are neither packed nor private, as lanes without work may touch those."""
+    packed = {k for k, _ in form.packed}
+    plain = any(o.uses(form.lane) and k not in packed and not o.private for k, o in enumerate(problem.operands))
+    if not plain:
+        return np.zeros_like(columns.whole[0])
+    size = columns.tiles[REGISTER][form.lane]
+    extent = problem.axes[form.lane].extent
+    masked = np.where(extent % size != 0, 1.0 / np.ceil(extent / size), 0.0)
+    return masked * (MASK_PENALTY * found.vector_loads + 2.0 * GATHER_CYCLES * found.gathers)

@@ -1,0 +1,102 @@
+"""Whether a call of a kernel pays for starting threads: its time on one core against what starting them costs.
+
+A rough estimate over symbolic sizes, so that generated code can decide for each call: vector instructions at the rate
+of the units, or bytes at the rate of the second cache, whichever takes longer. Where the answer is close, the data of
+a kernel lies in that cache.
+
+Starting n threads costs `sync_us` for all cores of a machine, and less for fewer, as it goes by the logarithm of their
+number; and n threads save n - 1 of n parts of the time. Together that asks for a time of `1 + log2(n)` times what
+starting two threads costs, which `grains` counts in.
+"""
+
+from functools import reduce
+from math import log2
+from operator import add, mul
+
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const, maximum
+from tilewright.loops.ir import Block, Func, IterKind, blocks
+from tilewright.machine.model import Machine
+
+MARGIN = 2.0
+"""How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the call
+before; they sleep after a while, and then it takes far longer."""
+
+PER_CYCLE = 2
+"""Vector instructions that start per cycle, where some are loads and stores."""
+
+DIVISION, FUNCTION = 16, 20
+"""Instructions that a division or a root, and a function such as `exp`, count as."""
+
+_SIMPLE = frozenset(("neg", "not", "abs", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf"))
+_SLOW = frozenset(("div", "sqrt", "rsqrt", "reciprocal", "floordiv", "mod", "fmod"))
+
+
+def grain_ns(machine: Machine) -> float:
+    """The time on one core that counts as one grain."""
+    return MARGIN * machine.sync_us * 1e3 / max(1.0, log2(machine.cores))
+
+
+def grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
+    """The estimated time of a kernel on one core, in grains; an int64 expression over its symbols. It pays to start n
+    threads where it is at least `1 + ceil(log2(n))`.
+
+    Args:
+        func: the untransformed loops.
+        machine: what runs the kernel.
+        vectorized: whether its loops run along the lanes of vectors.
+    """
+    lanes = max(1, machine.vector_bits // 32)
+    work = reduce(add, (_points(b) * _instructions(b, 1 if vectorized else lanes) for b in blocks(func.body)), const(0))
+    written = {b.body.buffer.name for b in blocks(func.body)}
+    # a line that is written is read first
+    moved = reduce(add, (p.size * (p.dtype.bytes * (2 if p.name in written else 1)) for p in func.params), const(0))
+    grain = grain_ns(machine)
+    instructions = max(1, int(grain * machine.ghz * PER_CYCLE * lanes))
+    bytes_ = max(1, int(grain * machine.levels[min(1, len(machine.levels) - 1)].core_gbs))
+    return maximum(work // instructions, moved // bytes_)
+
+
+def _points(block: Block) -> Expr:
+    return reduce(mul, (i.extent for i in block.iters), const(1))
+
+
+def _instructions(block: Block, lanes: int) -> int:
+    """Vector instructions per vector of points, for 32-bit elements; for each point of it where there are no vectors.
+
+    What a sum of products reads stays in registers for several of its terms, and products are part of the additions.
+    """
+    target, nodes = block.body.buffer, _nodes(block.body.value)
+    reduces = any(i.kind is IterKind.REDUCE for i in block.iters)
+    total = {e for e in nodes if reduces and isinstance(e, Load) and e.buffer == target}
+    product = reduces and sum(isinstance(e, Load) for e in nodes) - len(total) > 1
+    count = sum(_cost(e, product) for e in nodes if e not in total)
+    return (count if reduces else count + 1) * lanes * max(1, target.dtype.bytes // 4)
+
+
+def _cost(e: Expr, product: bool) -> int:
+    match e:
+        case Const() | Var():
+            return 0
+        case Load() | Binary(op="mul") if product:
+            return 0
+        case Unary(op=op) if op not in _SIMPLE | _SLOW:
+            return FUNCTION
+        case Unary(op=op) | Binary(op=op) if op in _SLOW:
+            return DIVISION
+        case Binary(op="pow"):
+            return FUNCTION
+        case _:
+            return 1
+
+
+def _nodes(e: Expr) -> list[Expr]:
+    """Every distinct node of a value, without those of the indices of what it loads."""
+    found: dict[Expr, None] = {}
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found[node] = None
+            if not isinstance(node, Load):
+                stack.extend(node.children())
+    return list(found)

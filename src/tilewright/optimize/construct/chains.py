@@ -1,0 +1,236 @@
+"""Construction of chains of blocks that work row by row: how many rows a group has, and a register tile for every step.
+
+A group of rows lies in the caches, so a step has no tiles above its register tile, and its states are few: all of them
+are scored. Steps do not depend on each other beside the number of rows, so each takes the best one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from tilewright.cost.chain import step_cycles, time_of
+from tilewright.loops.ir import Block, Func, Seq, Stmt, blocks
+from tilewright.machine import Target
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.ladder import balanced
+from tilewright.optimize.inside import Tile, along_axis
+from tilewright.optimize.interface import Task
+from tilewright.optimize.rows import Plan, chain, epilogue, fit_stacks, is_chain, shared_axes
+from tilewright.schedule.trace import Schedule
+from tilewright.schedule.tree import spatial_vars
+from tilewright.tile.chain import ChainProgram, Rows, Step, of_group, rows_of
+from tilewright.tile.problem import Problem, problem_of
+from tilewright.tile.program import Form, Sizes, TileProgram
+
+VECTORS = (1, 2, 4, 8)
+"""Vectors of a register tile along its lanes; LLVM widens other numbers."""
+
+MOST_LINES = 16
+"""Lines of a register tile of windows."""
+
+MOST_TAPS = 64
+"""Points of a window up to which it may be written out."""
+
+WRITTEN_OUT = 512
+"""Vector operations of one register tile that may be written out."""
+
+ENOUGH_GROUPS = 16
+"""Groups of rows that are left for threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainProblem:
+    """A chain as construction sees it.
+
+    Attributes:
+        func: its untransformed loops.
+        rank: leading axes that are rows.
+        blocks: of every step the one that does its work.
+        problems: theirs, in the whole kernel.
+        private: buffers that steps hand on.
+    """
+
+    func: Func
+    rank: int
+    blocks: tuple[Block, ...]
+    problems: tuple[Problem, ...]
+    private: frozenset[str]
+
+    @property
+    def windows(self) -> bool:
+        """Whether the last step has many results in a row, each a reduction."""
+        last = self.blocks[-1]
+        return last.init is not None and len(spatial_vars(last)) > self.rank
+
+
+def chain_problem(task: Task) -> ChainProblem | None:
+    """The chain that a kernel is; None where it is none whose rows fit stacks, or a step is not affine."""
+    func = task.func
+    found = blocks(func.body)
+    rank = shared_axes(func)
+    if not fit_stacks(func, rank):
+        return None
+    if not is_chain(func) and all(along_axis(b) is None for b in found):
+        return None
+    steps: list[Block] = []
+    problems: list[Problem] = []
+    taken: set[str] = set()
+    for b in found:
+        if b.name in taken or not b.iters:
+            continue
+        results = b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in func.allocs)
+        after = epilogue(b, found) if results else None
+        if results and b is not found[-1] and after != found[-1].name:
+            return None
+        names = {b.name} | ({after} if after else set())
+        taken |= names
+        nests = [x for x in _nests(func.body) if blocks(x)[0].name in names]
+        problem = problem_of(replace(func, body=nests[0] if len(nests) == 1 else Seq(tuple(nests))), task.constants)
+        if problem is None:
+            return None
+        steps.append(b)
+        problems.append(problem)
+    if found[-1].name not in taken:
+        return None
+    return ChainProblem(func, rank, tuple(steps), tuple(problems), frozenset(b.name for b in func.allocs))
+
+
+def _nests(body: Stmt) -> tuple[Stmt, ...]:
+    return body.stmts if isinstance(body, Seq) else (body,)
+
+
+def together_of(c: ChainProblem) -> tuple[int, ...]:
+    """Rows that a group may have: divisors of the last rows that leave groups for threads; windows gain from several
+    short rows, other steps have nothing to share between rows."""
+    axis = c.problems[-1].axes[c.rank - 1]
+    if not c.windows or c.rank == 0 or not axis.literal:
+        return (1,)
+    outer = prod(a.extent for a in c.problems[-1].axes[: c.rank - 1])
+    most = max(1, axis.extent * outer // ENOUGH_GROUPS)
+    return tuple(k for k in range(1, axis.extent + 1) if axis.extent % k == 0 and k <= most)
+
+
+def steps_of(c: ChainProblem, target: Target, machine: Machine, together: int) -> list[list[Step]]:
+    """Per step its forms with all states of each."""
+    return [_forms(c, k, of_group(p, c.rank, together, c.private), target, machine)
+            for k, p in enumerate(c.problems)]  # fmt: skip
+
+
+def _forms(c: ChainProblem, k: int, problem: Problem, target: Target, machine: Machine) -> list[Step]:
+    block, lanes = c.blocks[k], target.lanes(32)
+    inner = [a for a in problem.spatial if a >= c.rank]
+    if problem.reduce and not inner:
+        lane = along_axis(block)
+        return [_step(problem, lanes, lane, [(v, 1, False) for v in _vectors(problem, lane, lanes)])]
+    if not inner:
+        return [_step(problem, lanes, None, [(1, 1, False)])]
+    store = problem.results[-1] if problem.reduce else problem.operands[-1]
+    along = [a for a in inner if store.strides[a] == 1]
+    if problem.reduce:
+        return [_windows(problem, a, target.lanes(problem.bits), machine) for a in along]
+    moving = [a for a in inner if any(o.strides[a] == 1 for o in problem.operands)]
+    return [_step(problem, lanes, a, [(v, 1, False) for v in _vectors(problem, a, lanes)]) for a in along or moving]
+
+
+def _vectors(problem: Problem, lane: int | None, lanes: int) -> list[int]:
+    most = 1 if lane is None else -(-problem.axes[lane].extent // lanes)
+    return [v for v in VECTORS if v < 2 * most]
+
+
+def _windows(problem: Problem, lane: int, lanes: int, machine: Machine) -> Step:
+    """States of windows: vectors by lines, taps written out while they are few (LLVM does it if we do not)."""
+    line = _line_axis(problem, lane)
+    heights = (1,) if line is None else _heights(problem, line)
+    taps = prod(problem.axes[k].extent for k in problem.reduce)
+    out = taps <= MOST_TAPS
+    most = min(machine.vector_registers - 1, WRITTEN_OUT // taps if out else WRITTEN_OUT)
+    states = [(v, h, out) for v in _vectors(problem, lane, lanes) for h in heights if v * h <= max(1, most)]
+    return _step(problem, lanes, lane, states)
+
+
+def _heights(problem: Problem, line: int) -> tuple[int, ...]:
+    axis = problem.axes[line]
+    return balanced(axis.extent, MOST_LINES) if axis.literal else (1, 2, 4)
+
+
+def _line_axis(problem: Problem, lane: int) -> int | None:
+    """The axis of lines: the last of the results' others."""
+    return next((a for a in reversed(problem.spatial) if a != lane), None)
+
+
+def _step(problem: Problem, lanes: int, lane: int | None, states: Sequence[tuple[int, int, bool]]) -> Step:
+    """A form with its states (vectors, lines, whether windows are written out)."""
+    along = (*problem.reduce, *problem.spatial)[-1] if lane is None else lane
+    width = 1 if lane is None else lanes
+    line = _line_axis(problem, along)
+    sizes = np.ones((len(states), 3, len(problem.axes)), np.int64)
+    for k, a in enumerate(problem.axes):
+        if a.reduce:
+            sizes[:, 1:, k] = a.extent
+    for n, (vectors, lines, out) in enumerate(states):
+        sizes[n, 0, along] = vectors * width
+        if line is not None:
+            sizes[n, 0, line] = lines
+        for k in problem.reduce if out else ():
+            sizes[n, 0, k] = problem.axes[k].extent
+    for k in problem.spatial:
+        sizes[:, 1:, k] = sizes[:, :1, k]
+    if lane in problem.reduce:
+        cover = -(-problem.axes[along].extent // sizes[:, 0, along]) * sizes[:, 0, along]
+        sizes[:, 1:, along] = cover[:, None]
+    order = tuple(a for a in problem.spatial if a != along) + ((along,) if along in problem.spatial else ())
+    return Step(problem, Form(along, width, order, None), sizes)
+
+
+def best_chains(c: ChainProblem, target: Target, machine: Machine, most: int) -> list[tuple[float, ChainProgram]]:
+    """The best programs with their nanoseconds, best first: per number of rows the best tile of every step."""
+    found: list[tuple[float, ChainProgram]] = []
+    for together in together_of(c):
+        rows, scored = scored_steps(c, target, machine, together)
+        best = [min(s, key=lambda x: x[0]) for s in scored]
+        program = ChainProgram(rows, tuple(p for _, p in best))
+        total = time_of(rows, [p.problem for p in program.steps], [np.array([t]) for t, _ in best], machine).total
+        found.append((float(total[0]), program))
+    return sorted(found, key=lambda x: x[0])[:most]
+
+
+def scored_steps(
+    c: ChainProblem, target: Target, machine: Machine, together: int
+) -> tuple[Rows, list[list[tuple[float, TileProgram]]]]:
+    """How rows are cut, and per step every program with its cycles for one group of rows."""
+    names = {b.name: p for b, p in zip(c.blocks, c.problems, strict=True)}
+    scored: list[list[tuple[float, TileProgram]]] = []
+    for forms in steps_of(c, target, machine, together):
+        programs: list[tuple[float, TileProgram]] = []
+        for step in forms:
+            spent = step_cycles(step.problem, step.form, step.sizes, machine)
+            programs += [(float(t), TileProgram(step.problem, step.form, _tuples(s)))
+                         for t, s in zip(spent, step.sizes, strict=True)]  # fmt: skip
+        scored.append(programs)
+    return rows_of(names, c.rank, together, c.private), scored
+
+
+def _tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(x) for x in level) for level in sizes)
+
+
+def lower_chain(program: ChainProgram, task: Task, parallel: bool) -> Schedule:
+    """The schedule of a chain's program.
+
+    Raises:
+        ScheduleError: a step of it is not legal for these loops.
+    """
+    tiles = {p.problem.block: _tile(p, program.rows.rank) for p in program.steps if p.form.lanes > 1}
+    s = Schedule(task.func)
+    chain(s, program.rows.rank, task, Plan(program.rows.together, tiles), parallel)
+    return s
+
+
+def _tile(p: TileProgram, rank: int) -> Tile:
+    lane, (register, *_) = p.form.lane, p.sizes
+    line = _line_axis(p.problem, lane)
+    lines = 1 if line is None else register[line]
+    out = bool(p.problem.reduce) and all(register[k] == p.problem.axes[k].extent for k in p.problem.reduce)
+    return Tile(lane, register[lane] // p.form.lanes, lines, out)

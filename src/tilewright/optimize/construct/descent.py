@@ -1,0 +1,117 @@
+"""From the best states of walks on to the best program nearby: the neighbour that the cost model likes best, until none
+is better.
+
+Walks follow the benefits of single edges and know neither loop orders nor instructions; what they record lies near good
+programs, rarely on one. All descents of a form run side by side as arrays.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.cost.analytical import times
+from tilewright.optimize.construct.gensor import Action
+from tilewright.optimize.construct.ladder import EDGES, NONE, VTHREADS, Indices, Kind
+from tilewright.optimize.construct.space import Space
+from tilewright.optimize.construct.walk import Move
+from tilewright.tile.footprint import Numbers
+from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes
+
+STARTS = 3
+"""Recorded states of a form from which descents start: its best ones."""
+
+STEPS = 64
+"""Steps of a descent at most; it ends by itself, as every step is better than the one before."""
+
+LONGEST_CHAIN = 1024
+"""Terms of a sum that are added one after the other, beyond which no step makes a chain longer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """One descent.
+
+    Attributes:
+        space: in which it went.
+        form: whose programs were compared.
+        states: [step, axis], the recorded state that it started from first.
+        edges: (axis, edge) of every step.
+    """
+
+    space: Space
+    form: Form
+    states: Indices
+    edges: tuple[tuple[int, int], ...]
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of its end, as a batch of one."""
+        return self.space.sizes(self.states[-1:])
+
+    def moves(self) -> tuple[Move, ...]:
+        """Its steps as those of a walk; each is certain."""
+        found: list[Move] = []
+        for (axis, edge), state in zip(self.edges, self.states, strict=False):
+            vthread = edge >= Kind.VTHREAD
+            kind = Kind.VTHREAD if vthread else Kind.TILE if edge < Kind.INV_TILE else Kind.INV_TILE
+            label = Action(kind, axis, VTHREADS[edge - kind] if vthread else 1).label(self.space.problem)
+            level = LEVELS[REGISTER if vthread else edge % Kind.INV_TILE]
+            sizes = tuple(tuple(int(x) for x in row) for row in self.space.sizes(state[None])[0])
+            found.append(Move(level, sizes, label, ((label, 1.0),), True))
+        return tuple(found)
+
+
+def descents(space: Space, form: Form, states: Indices) -> tuple[Descent, ...]:
+    """Descents from the best states.
+
+    Args:
+        space: of the form, or of one that differs only in the order of loops.
+        form: whose programs are compared.
+        states: recorded ones [state, axis].
+    """
+    value = _nanoseconds(space, form, states)
+    first = np.argsort(value, kind="stable")[:STARTS]
+    here, value = states[first], value[first]
+    ways = [[state.copy()] for state in here]
+    edges: list[list[tuple[int, int]]] = [[] for _ in here]
+    for _ in range(STEPS):
+        targets, exists = neighbours(space, here)
+        count, many, axes = targets.shape
+        flat = targets.reshape(-1, axes)
+        exists &= _chain(space, flat).reshape(count, many) <= np.maximum(_chain(space, here), LONGEST_CHAIN)[:, None]
+        exists &= space.possible(space.sizes(flat)).reshape(count, many)
+        found = np.where(exists, _nanoseconds(space, form, flat).reshape(count, many), np.inf)
+        better = np.flatnonzero(found.min(axis=1) < value)
+        if not len(better):
+            break
+        for k in better:
+            edge = int(found[k].argmin())
+            here[k], value[k] = targets[k, edge], found[k, edge]
+            ways[k].append(targets[k, edge])
+            edges[k].append(divmod(edge, EDGES))
+    return tuple(Descent(space, form, np.stack(way), tuple(e)) for way, e in zip(ways, edges, strict=True))
+
+
+def neighbours(space: Space, states: Indices) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """Where every edge of every axis, at every level, leads from states [state, edge, axis], and whether it exists."""
+    axes = states.shape[1]
+    targets = np.repeat(states[:, None], axes * EDGES, axis=1)
+    exists = np.zeros(targets.shape[:2], np.bool_)
+    for axis, ladder in enumerate(space.ladders):
+        for edge in range(EDGES):
+            found = ladder.step_from(states[:, axis], np.full(len(states), edge))
+            column = axis * EDGES + edge
+            exists[:, column] = found != NONE
+            targets[:, column, axis] = np.where(found != NONE, found, states[:, axis])
+    return targets, exists
+
+
+def _nanoseconds(space: Space, form: Form, states: Indices) -> Numbers:
+    return times(space.problem, form, space.sizes(states), space.machine).total
+
+
+def _chain(space: Space, states: Indices) -> Numbers:
+    """Terms that are added one after the other."""
+    sizes = space.sizes(states)[:, L1].astype(np.float64)
+    return sizes[:, list(space.problem.reduce)].prod(axis=1)

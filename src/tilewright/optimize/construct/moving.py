@@ -1,0 +1,27 @@
+"""The forms of element-wise work and of movement: lanes along an axis that some operand walks contiguously."""
+
+from tilewright.machine import Target
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import Form
+
+
+def moving_forms(problem: Problem, target: Target) -> list[Form]:
+    """The forms worth scoring; none where no operand is contiguous along any axis."""
+    lanes = target.lanes(32)
+    found: list[Form] = []
+    for lane in problem.spatial:
+        if any(o.strides[lane] == 1 for o in problem.operands):
+            found += [Form(lane, lanes, order, None) for order in _orders(problem, lane)]
+    return found
+
+
+def _orders(problem: Problem, lane: int) -> list[tuple[int, ...]]:
+    """Lanes innermost; where another axis is contiguous in some operand, also next to that one: tiles of both use up
+    the lines that they touch."""
+    rest = [a for a in problem.spatial if a != lane]
+    across = [a for a in rest if any(o.strides[a] == 1 for o in problem.operands)]
+    orders = [(*rest, lane)]
+    for a in across:
+        others = [x for x in rest if x != a]
+        orders += [(*others, a, lane), (*others, lane, a)]
+    return list(dict.fromkeys(orders))

@@ -1,0 +1,104 @@
+"""Register tiles with lanes along the reduction: every lane adds up a strand of it, and lanes are combined at the end.
+
+A strand is every n-th point of an axis, n the elements of the tile along it. It suits operands that are contiguous
+along the reduction where results have no axis that is: products of rows with rows, a matrix with a vector, narrow
+results.
+
+    sums = 0                                # a vector, or several, per result
+    steps along the reduction: sums += ..   # whole vectors of all operands
+    the step that is not whole: sums += ..  # under a mask
+    results = the sums' lanes together
+"""
+
+from math import prod
+
+from tilewright.expr.buffer import Scope
+from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.prover import prove
+from tilewright.loops.ir import IterKind
+from tilewright.schedule.prefetch import MAX_DISTANCE
+from tilewright.schedule.trace import Schedule
+from tilewright.schedule.tree import find_block
+from tilewright.tile.packing import AHEAD
+from tilewright.tile.parts import Part
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import REGISTER, TileProgram
+from tilewright.tile.steps import Names, buffer_of, new_blocks
+
+
+def strands_of(s: Schedule, block: str, program: TileProgram) -> str:
+    """Cuts an untransformed reduction into strands along the lane axis, as many as a register tile has elements there;
+    the block that computes them."""
+    lane = program.form.lane
+    position = program.problem.reduce.index(lane)
+    return new_blocks(s, "rfactor", block, position, program.sizes[REGISTER][lane], None, True)[0]
+
+
+def strand_tile(s: Schedule, part: Part, program: TileProgram, at: str) -> None:
+    """The register tile at a loop: strands in registers over the whole reduction, their sums on the stack.
+
+    Raises:
+        ScheduleError: a step is not legal for these loops.
+    """
+    strands = part.partial or part.producer
+    s.do("compute_at", part.producer, at)
+    s.do("set_scope", buffer_of(s, part.producer), Scope.STACK)
+    sums = Names.of(s, part.producer)
+    init = s.decompose_reduction(part.producer, sums.reduce[0])
+    for loop in (*sums.spatial, *Names.of(s, init).spatial):
+        s.do("unroll", loop)
+    s.do("vectorize", sums.reduce[0])
+    s.do("compute_at", strands, at)
+    s.do("set_scope", buffer_of(s, strands), Scope.REGISTER)
+    _accumulate(s, strands, program)
+
+
+def _accumulate(s: Schedule, block: str, program: TileProgram) -> None:
+    """The reduction outside, results written out inside, lanes innermost."""
+    problem, names = program.problem, Names.of(s, block)
+    loops = _reduction_loops(s, block, names.reduce, problem)
+    steps = loops[program.form.lane]
+    windows = [x for k, x in loops.items() if x != steps and program.sizes[REGISTER][k] == problem.axes[k].extent > 1]
+    outside = [x for x in names.reduce if x not in windows]
+    s.do("reorder", (*outside, *windows, *names.spatial))
+    init = s.decompose_reduction(block, outside[0])
+    for x in windows:
+        s.do("unroll", x)
+    for own in (names.spatial, Names.of(s, init).spatial):
+        for x in own[:-1]:
+            s.do("unroll", x)
+        s.do("vectorize", own[-1])
+    _ask_ahead(s, steps, program)
+    _tail_apart(s, steps, program)
+
+
+def _reduction_loops(s: Schedule, block: str, loops: tuple[str, ...], problem: Problem) -> dict[int, str]:
+    """The loop that drives each axis of the reduction."""
+    node = find_block(s.func, block)[0]
+    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    return {
+        axis: loop
+        for axis, i in zip(problem.reduce, reduced, strict=True)
+        for loop in loops
+        if Var(loop) in free_vars(i.binding)
+    }
+
+
+def _ask_ahead(s: Schedule, steps: str, program: TileProgram) -> None:
+    """Prefetches operands that come from far memory: all rows of a register tile together so many bytes ahead."""
+    problem, register = program.problem, program.sizes[REGISTER]
+    packed = {k for k, _ in program.form.packed}
+    for k in program.form.ahead:
+        operand = problem.operands[k]
+        if k not in packed:
+            moved = prod((register[a] for a in problem.spatial if operand.uses(a)), start=operand.bytes)
+            distance = AHEAD // (moved * register[program.form.lane])
+            s.do("prefetch", steps, operand.buffer, min(MAX_DISTANCE, max(1, distance)))
+
+
+def _tail_apart(s: Schedule, steps: str, program: TileProgram) -> None:
+    """Gives a last step that is not full loops of its own, so that only it is masked."""
+    extent = find_block(s.origin, program.problem.block)[0].iters[program.form.lane].extent
+    size = program.sizes[REGISTER][program.form.lane]
+    if not prove((extent % size).equals(0)) and not (isinstance(extent, Const) and extent.value < size):
+        s.do("peel", steps, extent // size)

@@ -1,0 +1,103 @@
+"""When threads are started, how many, and which share each gets: OpenMP's functions are stood in for by functions of
+this test, which run the members of a team one after the other."""
+
+import ctypes
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from tilewright.codegen import Call, Input, Output, Segment, compile_object, emit_llvm
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.loops.parser import parse
+from tilewright.machine import Target
+from tilewright.runtime.loader import MAIN, entry_names
+
+K = Var("K", 1, 1000)
+
+DOUBLE = """
+func double(X: float32[K], Y: float32[K]; K: 1..1000):
+    for i in parallel(K):
+        block Y(v: K = i):
+            Y[v] = Y[v] + X[v] * 2.0
+"""
+
+
+class Team:
+    """One segment that calls the kernel once, linked with functions that note what they are asked for."""
+
+    def __init__(self, grains: Expr | None) -> None:
+        target = Target.host()
+        call = Call("double", (Input(0), Output(0)), (K,), grains)
+        segment = Segment("tw", (K,), (call,), const(0), ((K,),))
+        self.started: list[int] = []
+        self.given = 0
+        self._thread = self._threads = 0
+        body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+        def start(enter: int, data: int, threads: int, flags: int) -> None:
+            self.started.append(threads)
+            self._threads = self.given or threads
+            for thread in range(self._threads):
+                self._thread = thread
+                body(enter)(data)
+
+        self._kept = [
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(start),
+            ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._thread),
+            ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._threads),
+        ]
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._jit = llvm.create_lljit_compiler()
+        code = compile_object(emit_llvm([parse(DOUBLE)], [segment], target), target)
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        library.export_symbol(entry_names("tw")[3])
+        names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+        for name, function in zip(names, self._kept, strict=True):
+            library.import_symbol(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
+        self._tracker = library.link(self._jit, f"team{id(self)}")
+        self._main = MAIN(self._tracker[entry_names("tw")[3]])
+
+    def __call__(self, size: int, threads: int) -> list[int]:
+        """Runs the kernel once, checks its result, and returns how many threads were started, if any."""
+        self.started.clear()
+        x, y = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y)]
+        assert self._main(*pointers, None, None, (ctypes.c_int64 * 1)(size), threads) == 0
+        np.testing.assert_array_equal(y, 2 * x)  # each element once
+        return list(self.started)
+
+
+@pytest.mark.parametrize(("threads", "asked"), [(2, 2), (3, 3), (4, 3), (5, 4), (8, 4), (9, 5), (64, 7)])
+def test_more_threads_ask_for_more_work(threads: int, asked: int) -> None:
+    team = Team(K)
+    assert team(asked - 1, threads) == []
+    assert team(asked, threads) == [threads]
+
+
+def test_work_that_is_known_at_compile_time() -> None:
+    assert Team(const(2))(100, 2) == [2]
+    assert Team(const(1))(100, 2) == []
+
+
+@pytest.mark.parametrize("grains", [None, K, const(0)])
+def test_one_thread_starts_nothing(grains: Expr | None) -> None:
+    assert Team(grains)(100, 1) == []
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 8, 9, 100])
+def test_teams_are_of_one_size(size: int) -> None:
+    """Even with fewer iterations than threads."""
+    assert Team(None)(size, 8) == [8]
+
+
+def test_one_iteration_runs_on_the_calling_thread() -> None:
+    assert Team(None)(1, 8) == []
+
+
+@pytest.mark.parametrize("given", [1, 2, 5, 8])
+def test_openmp_may_give_fewer_threads(given: int) -> None:
+    team = Team(None)
+    team.given = given
+    assert team(17, 8) == [8]

@@ -1,0 +1,142 @@
+"""Construction of chains, windows, element-wise work: meaning is kept, and what the rule chooses is a program too."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimize import programs
+from tests.optimize.native import same
+from tests.optimize.programs import Program, axes, buffer, check, scheduled
+from tests.optimize.test_construct import MACHINES, optimizers, task_of
+from tests.optimize.test_rows import COLUMNS, ROWS, normalised, some_windows, windows
+from tests.optimize.test_rule import KERNELS
+from tests.tile.test_lower import check_same_results
+
+from tilewright.cost.chain import chain_time
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Var
+from tilewright.loops.ir import LoopKind
+from tilewright.loops.printer import show
+from tilewright.loops.verify import verify
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.chains import (
+    ChainProblem,
+    best_chains,
+    chain_problem,
+    lower_chain,
+    scored_steps,
+    together_of,
+)
+from tilewright.optimize.construct.optimizer import Gensor
+from tilewright.optimize.interface import Task
+from tilewright.schedule.trace import replay
+from tilewright.tile.chain import ChainProgram
+
+ZEN5 = machine_named("zen5")
+V4 = Target.parse("x86-64-v4")
+
+
+def chain_of(program: Program, target: str = "x86-64-v4") -> tuple[Task, ChainProblem]:
+    """The task of a program that is a chain."""
+    task = task_of(program, target)
+    found = chain_problem(task)
+    assert found is not None
+    return task, found
+
+
+def drawn(c: ChainProblem, target: str, rng: np.random.Generator) -> ChainProgram:
+    """Any program of a chain."""
+    choices = together_of(c)
+    together = choices[int(rng.integers(len(choices)))]
+    rows, steps = scored_steps(c, Target.parse(target), machine_named(MACHINES[target]), together)
+    return ChainProgram(rows, tuple(s[int(rng.integers(len(s)))][1] for s in steps))
+
+
+@settings(max_examples=30)
+@given(some_windows(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
+def test_any_program_of_windows_keeps_the_meaning(program: Program, target: str, seed: int) -> None:
+    task = task_of(program, target)
+    found = chain_problem(task)
+    if found is None:
+        return
+    rng = np.random.default_rng(seed)
+    made = lower_chain(drawn(found, target, rng), task, bool(rng.integers(2)))
+    verify(made.func)
+    assert replay(task.func, made.trace) == made.func
+    check_same_results(task.func, made.func, program, rng)
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([1, 3, 64, ROWS]), st.integers(1, 90), st.sampled_from(programs.TARGETS), st.integers(0, 99))
+def test_any_program_of_rows_keeps_the_meaning(rows: int | Var, columns: int, target: str, seed: int) -> None:
+    program = Program(normalised(rows, columns), {ROWS: 5} if rows is ROWS else {})
+    task, found = chain_of(program, target)
+    rng = np.random.default_rng(seed)
+    made = lower_chain(drawn(found, target, rng), task, bool(rng.integers(2)))
+    verify(made.func)
+    check_same_results(task.func, made.func, program, rng)
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "reduction", "pool"])
+def test_what_is_constructed_keeps_the_meaning(kind: str) -> None:
+    @settings(max_examples=20)
+    @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS))
+    def run(program: Program, target: str) -> None:
+        for optimizer in optimizers(target):
+            check(program, target, optimizer)
+
+    run()
+
+
+@pytest.mark.parametrize("size", [1, 5, 17, 40])
+def test_rows_of_unknown_length_and_number(size: int) -> None:
+    for optimizer in optimizers("x86-64-v3"):
+        check(Program(normalised(ROWS, 40), {ROWS: size}), "x86-64-v3", optimizer)
+        check(Program(normalised(ROWS, COLUMNS)[:2], {ROWS: 3, COLUMNS: size}), "x86-64-v3", optimizer)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_native_chains(target: str) -> None:
+    for program in (Program(normalised(9, 1000)), Program(windows(24, (7, 7), (3, 3), 1, 1, weighted=True))):
+        same(program, target, optimizers(target)[1])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_typical_kernel_is_constructed(name: str) -> None:
+    assert optimizers("x86-64-v4")[1].optimize(task_of(KERNELS[name])) is not None
+
+
+def test_the_tile_of_the_rule_is_one_of_the_programs() -> None:
+    program = Program(windows(64, (56, 56), (3, 3), 1, 1, weighted=True))
+    task, found = chain_of(program)
+    by_rule = scheduled(program, "x86-64-v4")[2].func
+    rows, steps = scored_steps(found, V4, ZEN5, 1)
+    every = (ChainProgram(rows, (pad, tile)) for _, pad in steps[0] for _, tile in steps[1])
+    assert show(by_rule) in (show(lower_chain(p, task, True).func) for p in every)
+
+
+def test_the_best_program_is_no_slower_than_any_other_by_the_model() -> None:
+    task, found = chain_of(Program(windows(64, (28, 28), (3, 3), 2, 1, weighted=True)))
+    best = best_chains(found, V4, ZEN5, 1)[0]
+    assert best[0] == pytest.approx(float(chain_time(best[1], ZEN5).total[0]))
+    rng = np.random.default_rng(3)
+    assert all(float(chain_time(drawn(found, "x86-64-v4", rng), ZEN5).total[0]) >= best[0] for _ in range(50))
+    lower_chain(best[1], task, True)
+
+
+def test_small_chains_start_no_threads() -> None:
+    _, _, s = scheduled(Program(normalised(2, 8)), "x86-64-v4", Gensor(ZEN5))
+    assert str(LoopKind.PARALLEL) not in show(s.func)
+    _, _, s = scheduled(Program(normalised(4096, 1000)), "x86-64-v4", Gensor(ZEN5))
+    assert str(LoopKind.PARALLEL) in show(s.func)
+
+
+def test_a_transposition_reads_or_writes_along_lanes_in_tiles() -> None:
+    a, b = Var("a"), Var("b")
+    x = buffer("x", (1000, 777))
+    turned = Computation(buffer("y", (777, 1000)), axes("ab", (777, 1000)), (), x[b, a])
+    found = Gensor(ZEN5).construct(task_of(Program([turned])))
+    assert found is not None
+    assert not isinstance(found.programs[0], ChainProgram)
+    assert found.programs[0].sizes[0][1 - found.programs[0].form.lane] > 1
