@@ -265,6 +265,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.create_schedule(A), "[definition] create_schedule: 'A' is an input; nothing computes it"),
     (lambda: tw.create_schedule(C, C.stage),
      "[definition] create_schedule: expected tensors or computations, got Compu"),
+    (lambda: tw.create_schedule(C, C), "[definition] create_schedule: output 'C' is named twice; name it once"),
+    (lambda: tw.create_schedule(tw.compute((tw.symbol("n", 1, 9),), lambda i: A[0, i], "D"), C),
+     "[definition] create_schedule: two symbols of different ranges are both called 'n'; make the symbol once"),
+    (lambda: tw.create_schedule(C, layouts={"B": (1, 0)}),  # pyright: ignore[reportArgumentType]
+     "[definition] create_schedule, layouts: 'B': expected a Layout, got (1, 0); write Layout.of(shape) and its"),
     (lambda: tw.create_schedule(C, inputs=(A,)), "[definition] create_schedule, inputs: input 'B' is not listed"),
     (lambda: tw.create_schedule(C, layouts={"D": tw.Layout.of((3,))}),
      "[definition] create_schedule, layouts: there is no tensor 'D'; there are A, B, C"),
@@ -339,6 +344,25 @@ def _aliased() -> object:
     x = tw.placeholder((8,), name="X")
     data = np.zeros(8, np.float32)
     return tw.create_schedule(tw.compute((8,), lambda i: x[7 - i], "Z")).build()(data, out=data)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_floats_saturate_as_integers(dtype: str) -> None:
+    ends = np.iinfo(dtype)
+    data = np.array([np.nan, np.inf, -np.inf, 2.9, -2.9, 1e30, -1e30, float(ends.max), float(ends.min)], np.float32)
+    x = tw.placeholder((9,), name="X")
+    s = tw.create_schedule(tw.compute((9,), lambda i: tw.cast(x[i], dtype), "Z"))
+    expected = [0, ends.max, ends.min, 2, max(-2, ends.min), ends.max, ends.min, ends.max, ends.min]
+    assert s.build()(data).tolist() == expected == s.interpret(data).tolist()
+    s.check()
+
+
+def test_numbers_on_the_left_of_quotients() -> None:
+    n = tw.symbol("n", 1, 64)
+    x = tw.placeholder((64,), name="X")
+    s = tw.create_schedule(tw.compute((100 // n,), lambda i: x[100 % n] + x[i % 3], "Z"))
+    data = RNG.standard_normal(64).astype(np.float32)
+    assert np.array_equal(s.build()(data, n=7), data[100 % 7] + data[np.arange(14) % 3])
 
 
 @pytest.mark.parametrize(("act", "message"), REFUSED)

@@ -192,6 +192,11 @@ def test_every_field_of_a_level_must_be_there(field: str) -> None:
         (with_level(2, latency_ns=0.5), "levels \\(L2, L3\\)': the farther level is nearer"),
         (with_level(3, core_gbs=1e4, total_gbs=2e4), "levels \\(L3, memory\\)': the farther level is faster"),
         (with_level(0, total_gbs=1.0), "levels \\(L1\\)': all cores read less than one"),
+        (with_level(0, bytes=32), "levels \\(L1\\)': 32 bytes hold not even "),
+        (with_level(0, ways=1 << 20), "levels \\(L1\\)': .* hold not even 1048576 ways of lines of 64 bytes"),
+        (described(vector_bits=1 << 20), "field 'vector_bits': must be at most 65536, got 1048576"),
+        (described(ghz=4_400_000_000), "field 'ghz': must be at most 100, got 4400000000.0"),
+        (with_level(3, total_gbs=1e30), "field 'levels\\[3\\].total_gbs': must be at most 1000000000, got 1e\\+30"),
     ],
 )
 def test_impossible_descriptions(text: str, message: str) -> None:

@@ -140,6 +140,18 @@ def test_strided_conv_of_symbolic_size():
         ((1, 3, 8, 8), (4, 3, 3, 3), {"kernel_shape": [3]}, "kernel_shape: expected 2 values, got 1"),
         ((1, 3, 8, 8), (4, 3, 3, 3), {"strides": [2]}, "strides: expected 2 values, got 1"),
         ((1, 3, 8, 8), (4, 3, 3, 3), {"strides": [2, 0]}, "strides: expected values of at least 1, got 0"),
+        (
+            (1, 3, 8, 8),
+            (4, 3, 3, 3),
+            {"pads": [1 << 62, 0, 1 << 62, 0]},
+            "pads: expected values of at most 2147483647, got 4611686018427387904",
+        ),
+        (
+            (1, 3, 8, 8),
+            (4, 3, 3, 3),
+            {"dilations": [1, 1 << 62]},
+            "dilations: expected values of at most 2147483647, got 4611686018427387904",
+        ),
         ((1, 3, 8, 8), (4, 3, 3, 3), {"pads": [1, 1]}, "pads: expected 4 values, got 2"),
         ((1, 3, 8, 8), (4, 3, 3, 3), {"auto_pad": "SAME"}, "auto_pad: expected one of NOTSET, .*, got 'SAME'"),
         ((1, 3, 2, 8), (4, 3, 3, 3), {}, "dimension 0: a window of 3 does not fit the padded size 2"),

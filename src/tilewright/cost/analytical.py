@@ -7,6 +7,7 @@ are those of the machine's description; nothing is fitted to single programs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,12 @@ import numpy.typing as npt
 from tilewright.cost.instructions import cycles
 from tilewright.errors import MachineError
 from tilewright.machine.model import Level, Machine
-from tilewright.tile.columns import Columns
+from tilewright.tile.columns import Columns, accesses_of
 from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L2, REGISTER, Form, Sizes, TileProgram, remainders
-from tilewright.tile.traffic import cache_traffic
+from tilewright.tile.traffic import USABLE, cache_traffic, waits
 
 OVERLAP = 0.25
 """The part of the time of all but the slowest kind of work that is not hidden behind it."""
@@ -32,6 +33,9 @@ FOLLOWED = 12.0
 
 STREAM_PENALTY = 0.3
 """What as many streams again cost, as a part of the time of far memory."""
+
+COPY_CYCLES = 0.4
+"""Of packing one element of an operand along the axis in which it is contiguous."""
 
 TURN_CYCLES = 6.0
 """Of packing one element of an operand along an axis in which it is not contiguous."""
@@ -54,15 +58,18 @@ class Time:
 
 
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
-    """Nanoseconds of packing operands whose data is not known at compile time."""
-    far = machine.levels[min(2, len(machine.levels) - 1)]
+    """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
+    near = [x for x in machine.levels[1:] if x.ways and x.shared_by == 1]
     total = 0.0
-    for k, _ in form.packed:
+    for k, axis in form.packed:
         o = problem.operands[k]
         if not o.constant:
             size = float(np.prod(o.shape))
-            each = 0.0 if o.strides[form.lane] == 1 else TURN_CYCLES / machine.ghz
-            total += size * (each + 2.0 * o.bytes / far.gbs(1))
+            # a copy of what the second cache holds with its source comes and goes there
+            held = [x for x in near if 2.0 * size * o.bytes <= x.bytes * USABLE]
+            level = held[0] if held else machine.levels[min(2, len(machine.levels) - 1)]
+            each = (COPY_CYCLES if o.strides[axis] == 1 else TURN_CYCLES) / machine.ghz
+            total += size * (each + 2.0 * o.bytes / level.gbs(1))
     return total
 
 
@@ -78,7 +85,8 @@ def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
         joined = rest.parallel * np.where(apart, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, joined, rest.total - rest.parallel + joined)
         found = _sum(found, rest, some)
-    return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine))
+    share = np.where(found.parallel > 0, machine.cores, 1)
+    return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine) / share)
 
 
 def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
@@ -106,9 +114,13 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     work = cycles(problem, form, columns, found, machine) / machine.ghz
     near = caches(machine)
     moved = cache_traffic(problem, form, columns, [_capacity(x.bytes, x.shared_by) for x in near], near[0].line)
-    # what lies beyond the second cache comes in time only as far as streams are followed
-    lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY
-    moved = [m * lost if k >= 1 else m for k, m in enumerate(moved)]
+    if waits(problem):
+        # what lies beyond the second cache comes in time only as far as streams are followed
+        lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY
+        moved = [m * lost if k >= 1 else m for k, m in enumerate(moved)]
+    elif _whole(problem) <= _capacity(near[min(1, len(near) - 1)].bytes, near[min(1, len(near) - 1)].shared_by) * USABLE:
+        # earlier kernels have just made what they hand on: it is still there where the second cache holds it
+        moved = [m if k == 0 else np.zeros_like(m) for k, m in enumerate(moved)]
     return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine)
 
 
@@ -165,6 +177,11 @@ def caches(machine: Machine) -> tuple[Level, ...]:
         hint = "choose the description of a processor"
         raise MachineError(what, where=f"machine {machine.name!r}", hint=hint)
     return found
+
+
+def _whole(problem: Problem) -> float:
+    """Bytes of all operands."""
+    return float(sum(prod(o.shape) * o.bytes for o in accesses_of(problem)))
 
 
 def _capacity(size: int, shared_by: int) -> float:

@@ -23,7 +23,7 @@ LOAD_CYCLES = 1.25
 STEP_CYCLES = 0.75
 """What the loop around a step costs beyond its instructions."""
 
-CUT_CYCLES = 6.0
+CUT_CYCLES = 12.0
 """Of a vector of totals, where the reduction is cut: zeros at first, moved to the results at the end."""
 
 DRAW_CYCLES = 0.15

@@ -157,6 +157,8 @@ def _lowered(
         for t in tensors:
             if t.stage is None:
                 raise DefinitionError(f"{t.name!r} is an input; nothing computes it", where="create_schedule")
+            if tensors.count(t) > 1:
+                raise DefinitionError(f"output {t.name!r} is named twice", where="create_schedule", hint="name it once")
         found, stages = stages_of(tensors)
         results = [t.plain for t in tensors]
         read = [t.plain for t in found]
@@ -174,11 +176,17 @@ def _lowered(
         if tensor not in known:
             hint = f"there are {', '.join(sorted(known))}"
             raise DefinitionError(f"there is no tensor {tensor!r}", where="create_schedule, layouts", hint=hint)
+        if not isinstance(layout, Layout):  # pyright: ignore[reportUnnecessaryIsInstance]
+            what, hint = f"{tensor!r}: expected a Layout, got {layout!r}", "write Layout.of(shape) and its primitives"
+            raise DefinitionError(what, where="create_schedule, layouts", hint=hint)
         check_layout(known[tensor], layout)
     params = tuple(stored(b, layouts) for b in (*_ordered(read, inputs), *results))
     stages = tuple(s for s in (with_layouts(s, layouts) for s in stages) if isinstance(s, Computation))
     symbols = _symbols(params, stages)
     for v in symbols:
+        if any(v is not other and v.name == other.name for other in symbols):
+            what = f"two symbols of different ranges are both called {v.name!r}"
+            raise DefinitionError(what, where="create_schedule", hint="make the symbol once, or give one another name")
         if v.name in known:
             raise DefinitionError(f"a tensor and a symbol are both called {v.name!r}", where="create_schedule")
     called = name or _identifier("_".join(b.name for b in results))

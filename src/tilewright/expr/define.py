@@ -40,8 +40,9 @@ def symbol(name: str, lo: int = 1, hi: int = MAX_SIZE) -> Var:
     """
     where = f"symbol {name!r}"
     _check_name(name, where)
-    if not 0 <= lo <= hi:
-        raise DefinitionError(f"expected a range 0 <= lo <= hi, got {lo}..{hi}", where=where)
+    whole = isinstance(lo, int) and isinstance(hi, int)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not whole or not 0 <= lo <= hi:
+        raise DefinitionError(f"expected a range of integers 0 <= lo <= hi, got {lo!r}..{hi!r}", where=where)
     return Var(name, lo, hi)
 
 
@@ -168,6 +169,9 @@ def _reduction(reducer: Reducer, value: object, axes: Sequence[object]) -> Reduc
         raise value.misplaced()
     if not isinstance(value, Expr):
         raise DefinitionError(f"expected an expression, got {type(value).__name__}", where=where)
+    if value.dtype == boolean and reducer in (Reducer.SUM, Reducer.PROD):
+        hint = 'write cast(condition, "int64") to count, max for any, min for all'
+        raise DefinitionError("conditions can't be added or multiplied", where=where, hint=hint)
     if not listed:
         hint = f"write {reducer}(value, k) with k = reduce_axis(..)"
         raise DefinitionError("no axis is named", where=where, hint=hint)

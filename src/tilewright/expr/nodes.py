@@ -5,7 +5,9 @@ equality is identity and hashing costs nothing. Operators on int64 expressions b
 expressions (`simplify.py`); on other types they build plain nodes.
 
 Semantics, shared by the interpreter, the NumPy evaluation and the generated code:
-  * `floordiv` and `mod` round towards minus infinity; `div` is the floating-point quotient.
+  * `floordiv` and `mod` round towards minus infinity; `div` is the quotient of floats, and of integers the one
+    that is rounded towards zero (as ONNX has it). The operator `/` takes floats only.
+  * `Cast` of a float to an integer drops the fraction, saturates at the ends of the type, and maps NaN to 0.
   * `Select` is lazy: the arm not taken is not evaluated, so its loads may lie outside their buffer.
   * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type.
   * `min`/`max` give NaN when either operand is NaN.
@@ -96,16 +98,22 @@ class Expr(metaclass=_Interned):
         return binary("mul", other, self)
 
     def __truediv__(self, other: "Expr | int | float") -> "Expr":
-        return binary("div", self, other)
+        return _quotient(self, other)
 
     def __rtruediv__(self, other: "int | float") -> "Expr":
-        return binary("div", other, self)
+        return _quotient(other, self)
 
     def __floordiv__(self, other: "Expr | int") -> "Expr":
         return binary("floordiv", self, other)
 
+    def __rfloordiv__(self, other: int) -> "Expr":
+        return binary("floordiv", other, self)
+
     def __mod__(self, other: "Expr | int") -> "Expr":
         return binary("mod", self, other)
+
+    def __rmod__(self, other: int) -> "Expr":
+        return binary("mod", other, self)
 
     def __pow__(self, other: "Expr | int | float") -> "Expr":
         return binary("pow", self, other)
@@ -340,6 +348,14 @@ def binary(op: BinaryOp, a: "Expr | int | float", b: "Expr | int | float") -> Ex
         what = f"operands of {op!r} have types {left.dtype} and {right.dtype}"
         raise DefinitionError(what, hint="cast one of them")
     return _simplify().make_binary(op, left, right)
+
+
+def _quotient(a: "Expr | int | float", b: "Expr | int | float") -> Expr:
+    left, right = _pair(a, b)
+    if not left.dtype.is_float:
+        hint = "write // to round down, or cast to a float first"
+        raise DefinitionError(f"`/` of {left.dtype} values: their quotient is no {left.dtype}", hint=hint)
+    return binary("div", left, right)
 
 
 def unary(op: UnaryOp, a: Expr) -> Expr:

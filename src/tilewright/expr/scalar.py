@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.dtype import DType, boolean
+from tilewright.expr.dtype import DType, boolean, dtype_of
 from tilewright.expr.nodes import BinaryOp, Const, UnaryOp, const
 
 Array = Any
@@ -27,8 +27,11 @@ def _softplus(x: Array) -> Array:
     return np.logaddexp(x, np.zeros((), np.asarray(x).dtype))
 
 
-def _floordiv(a: Array, b: Array) -> Array:
-    return np.floor_divide(a, b)
+def _div(a: Array, b: Array) -> Array:
+    if np.asarray(a).dtype.kind not in "iu":
+        return np.divide(a, b)
+    down = np.floor_divide(a, b)
+    return down + ((down < 0) & (down * b != a))  # towards zero
 
 
 def _wide(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -53,7 +56,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 }  # fmt: skip
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": _floordiv, "mod": np.mod,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "floordiv": np.floor_divide, "mod": np.mod,
     "fmod": np.fmod, "min": np.minimum, "max": np.maximum, "pow": np.power, "eq": np.equal, "ne": np.not_equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "shl": np.left_shift, "shr": np.right_shift,
@@ -84,9 +87,16 @@ def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
 
 
 def apply_cast(dtype: DType, a: Array) -> Array:
-    """Conversion: float to integer truncates; to bool means != 0."""
+    """Conversion: float to integer truncates, saturates and maps NaN to 0; to bool means != 0."""
     with np.errstate(all="ignore"):
-        return np.asarray(a).astype(dtype.numpy)
+        value = np.asarray(a)
+        if not (dtype.is_int and dtype_of(value.dtype).is_float):
+            return value.astype(dtype.numpy)
+        limits, wide = np.iinfo(dtype.numpy), value.astype(np.float64)
+        # The largest integer of 64 bits is no double: what reaches the power of two above it is set apart.
+        above, below = wide >= float(limits.max), wide <= float(limits.min)
+        inside = np.where(above | below | np.isnan(wide), 0.0, wide).astype(dtype.numpy)
+        return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(dtype.numpy)
 
 
 def _literal(dtype: DType, value: Array) -> Const:
@@ -124,6 +134,5 @@ def fold_binary(op: BinaryOp, a: Const, b: Const) -> Const | None:
 def fold_cast(dtype: DType, a: Const) -> Const:
     """The converted literal."""
     if a.dtype.is_float and dtype.is_int:
-        value = float(a.value)
-        return const(int(value) if np.isfinite(value) else 0, dtype)
+        return _literal(dtype, apply_cast(dtype, np.asarray(a.value).astype(a.dtype.numpy)))
     return const(a.value, dtype) if dtype.kind != "b" else const(a.value != 0, dtype)

@@ -136,6 +136,11 @@ _POSITIVE = ("bytes", "line", "core_gbs", "total_gbs", "latency_ns", "shared_by"
 _LARGEST = 1 << 53
 """The largest whole number: what floating point holds exactly."""
 
+_MOST = {"cores": 1 << 20, "ghz": 100, "vector_bits": 1 << 16, "vector_registers": 1 << 12, "fma_pipes": 1 << 10,
+         "load_ports": 1 << 10, "store_ports": 1 << 10, "fma_cycles": 1 << 10, "line": 1 << 16, "core_gbs": 1e6,
+         "total_gbs": 1e9, "latency_ns": 1e6, "sync_us": 1e6}  # fmt: skip
+"""Far beyond any machine: who writes more mistook the unit."""
+
 _ARCHITECTURES = ("x86_64", "aarch64", "nvptx64")
 
 
@@ -245,8 +250,8 @@ class _Reader:
                 self._wrong(prefix + name, f"must not be negative, got {value}")
             elif name == "line" and isinstance(value, int) and value & (value - 1):
                 self._wrong(prefix + name, f"expected a power of two, got {value}")
-            elif isinstance(value, int) and value > _LARGEST:
-                self._wrong(prefix + name, f"must be at most {_LARGEST}, got {value}")
+            elif value is not None and not isinstance(value, str) and value > (most := _MOST.get(name, _LARGEST)):
+                self._wrong(prefix + name, f"must be at most {most:.16g}, got {value}")
             result[name] = value
         return result
 
@@ -272,6 +277,10 @@ class _Reader:
         for x in levels:
             if x is not None and x.total_gbs < x.core_gbs:
                 self._wrong(f"levels ({x.name})", f"all cores read less than one: {x.total_gbs} against {x.core_gbs}")
+        for x in levels:
+            if x is not None and x.bytes < x.line * max(1, x.ways):
+                what = f"{x.ways} ways of lines of {x.line} bytes" if x.ways > 1 else f"a line of {x.line} bytes"
+                self._wrong(f"levels ({x.name})", f"{x.bytes} bytes hold not even {what}")
         for near, far in pairwise(levels):
             if near is not None and far is not None:
                 self._consistent(near, far, processor)

@@ -6,6 +6,7 @@ together, as what two iterations share stays; a loop whose body does not fit loa
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -49,7 +50,8 @@ def traffic(problem: Problem, form: Form, columns: Columns, level: int, line: in
 def cache_traffic(
     problem: Problem, form: Form, columns: Columns, capacities: Sequence[float], line: int
 ) -> list[Numbers]:
-    """Bytes that move into each cache, for caches of these capacities, by the loops of the program.
+    """Bytes that move into each cache, for caches of these capacities, by the loops of the program; those of far memory
+    count as many times as the pages of a program with long sums are too short to be followed.
 
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
     """
@@ -58,7 +60,8 @@ def cache_traffic(
     moving = [k for k, c in enumerate(counts) if (c > 1).any()]
     loops, counts = tuple(loops[k] for k in moving), [counts[k] for k in moving]
     operands = accesses_of(problem)
-    starts = [_starts(o, form, columns, line, is_packed(form, k)) for k, o in enumerate(operands)]
+    starts = [_starts(o, form, columns, line, is_packed(form, k)) if waits(problem) else 1.0
+              for k, o in enumerate(operands)]  # fmt: skip
     feet = [_feet(o, loops, columns, line, is_packed(form, k)) for k, o in enumerate(operands)]
     totals = _totals(problem, form, columns)
     sums = [sum_of(f[d] for f in feet) + totals for d in range(len(loops) + 1)]
@@ -77,6 +80,15 @@ def cache_traffic(
     if found:
         found[-1] = np.where(sums[0] <= capacities[-1] * USABLE, 0.0, found[-1])
     return found
+
+
+LONG_SUM = 32
+"""Terms of a sum from which on a program waits for its operands: the next sums come too late to be begun meanwhile."""
+
+
+def waits(problem: Problem) -> bool:
+    """Whether sums are so long that a program waits for the operands of one before it begins the next."""
+    return prod(problem.axes[k].extent for k in problem.reduce) >= LONG_SUM
 
 
 PAGE_START = 256.0

@@ -79,7 +79,18 @@ def _packings(problem: Problem, lane: int) -> list[tuple[tuple[int, int], ...]]:
     choices = [tuple(fixed)]
     if maybe:
         choices.append((*fixed, *maybe))
-    return choices
+    return [*choices, *((*choices[0], row) for row in _rows(problem, lane))]
+
+
+def _rows(problem: Problem, lane: int) -> list[tuple[int, int]]:
+    """Operands that may be packed in panels of rows: contiguous along rows, so that every step of the reduction reads a
+    little of another line, and often another page."""
+    found: list[tuple[int, int]] = []
+    for k, o in enumerate(problem.operands):
+        across = o.strides[lane] == 0 and not any(o.strides[r] == 1 for r in problem.reduce)
+        if across and not o.constant and _reused(problem, o):
+            found += [(k, a) for a in problem.spatial if o.strides[a] == 1 and o.dimension(a) is not None]
+    return found
 
 
 def _far(o: Operand, machine: Machine) -> bool:

@@ -34,7 +34,7 @@ LOWERED = 3
 """Programs that are tried where the best ones can't be lowered."""
 
 KEPT_FORMS = 2
-"""Forms through which walks go: those whose greedy programs are the best."""
+"""Forms through which walks go: those with the best programs near the ends of their greedy paths."""
 
 
 Program = TileProgram | ChainProgram
@@ -203,7 +203,7 @@ class Gensor:
             return _constructed([], task, machine, ())
         found = spaces(problem, task, machine)
         paths = [grow(space) for space in found]
-        kept = sorted(paths, key=lambda p: _greedy(p, found[p.space], problem, machine))[:KEPT_FORMS]
+        kept = sorted(paths, key=lambda p: _promise(p, found[p.space], problem, machine))[:KEPT_FORMS]
         histories = [walks(p.space, self.annealing, self.seed) for p in kept]
         candidates = [(form, h.found()) for h in histories for form in found[h.space]]
         ends = [d for h in histories for form in found[h.space] for d in descents(h.space, form, h.kept())]
@@ -225,9 +225,10 @@ def problem_for(task: Task) -> Problem | None:
     return problem if problem.reduce or not case_axes(blocks(task.func.body)[-1]) else None
 
 
-def _greedy(path: Path, forms: list[Form], problem: Problem, machine: Machine) -> float:
-    """The time of the best program of a greedy path."""
-    return min(float(times(problem, form, path.found(), machine).total[0]) for form in forms)
+def _promise(path: Path, forms: list[Form], problem: Problem, machine: Machine) -> float:
+    """The time of the best program near the end of a greedy path."""
+    ends = [d for form in forms for d in descents(path.space, form, path.states[-1:])]
+    return min(float(times(problem, d.form, d.sizes, machine).total[0]) for d in ends)
 
 
 def lowered(found: Constructed | None, task: Task, machine: Machine | None = None) -> Schedule | None:
