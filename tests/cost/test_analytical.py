@@ -24,7 +24,7 @@ def time_of(sizes: tuple[tuple[int, ...], ...], form: Form = FORM, m: int = 504,
 
 def test_no_program_is_faster_than_the_peak() -> None:
     peak = 2.0 * 504 * 512 * 512 / MACHINE.gflops(2)
-    assert peak < time_of(GOOD) < 1.4 * peak
+    assert peak < time_of(GOOD) < 1.5 * peak
 
 
 @pytest.mark.parametrize(

@@ -137,3 +137,11 @@ def test_the_pass_is_off_where_errors_may_not_grow():
     assert with_fast_convolutions(made.lowered, made.build, made.target) is made.lowered
     allowed = replace(made.build, convolutions="safe")
     assert with_fast_convolutions(made.lowered, allowed, made.target) is not made.lowered
+
+
+def test_a_filter_without_taps():
+    """There is nothing to be computed fast; the sums are empty."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")]
+    weights = {"w": array(1, 4, 3, 0, 0)}
+    source = model(nodes, [value("x", [1, 3, 4, 4])], [value("y", [1, 4, 5, 5])], weights)
+    assert tiles_in(compilation(source)) == []

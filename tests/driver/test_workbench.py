@@ -268,7 +268,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.create_schedule(C, C), "[definition] create_schedule: output 'C' is named twice; name it once"),
     (lambda: tw.create_schedule(tw.compute((tw.symbol("n", 1, 9),), lambda i: A[0, i], "D"), C),
      "[definition] create_schedule: two symbols of different ranges are both called 'n'; make the symbol once"),
-    (lambda: tw.create_schedule(C, layouts={"B": (1, 0)}),  # pyright: ignore[reportArgumentType]
+    (lambda: tw.create_schedule(C, layouts={"B": (1, 0)}),
      "[definition] create_schedule, layouts: 'B': expected a Layout, got (1, 0); write Layout.of(shape) and its"),
     (lambda: tw.create_schedule(C, inputs=(A,)), "[definition] create_schedule, inputs: input 'B' is not listed"),
     (lambda: tw.create_schedule(C, layouts={"D": tw.Layout.of((3,))}),

@@ -9,7 +9,7 @@ from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tilewright.errors import OptionError
 from tilewright.expr.buffer import Scope
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.dtype import float16, float64, int8, int32
+from tilewright.expr.dtype import float16, float32, float64, int8, int32
 from tilewright.expr.nodes import Const, Expr, Var, as_expr, cast, const, maximum, unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
@@ -176,6 +176,18 @@ def test_scalars() -> None:
     check(Program([Computation(buffer("y", ()), (), (), buffer("s", ())[()] + const(1, x.dtype))]), "x86-64-v3")
     epilogue = Computation(buffer("y", ()), (), (), unary("abs", total.output[()]))
     check(Program([total, epilogue]), "x86-64-v3")
+
+
+@pytest.mark.parametrize("reducer", [Reducer.SUM, Reducer.MAX])
+@pytest.mark.parametrize("shape", [(20480,), (64, 640), (20483,)], ids=str)
+def test_threads_share_a_long_reduction_to_one_value_where_it_divides(shape: tuple[int, ...], reducer: Reducer) -> None:
+    names = "ij"[: len(shape)]
+    x = buffer("x", shape, int32 if reducer is Reducer.MAX else float32)
+    body = x[tuple(Var(n) for n in names)]
+    total = Computation(buffer("t", (), x.dtype), (), axes(names, shape), body, reducer)
+    epilogue = Computation(buffer("y", (), x.dtype), (), (), unary("abs", total.output[()]))
+    s = check(Program([total, epilogue]), "x86-64-v4")
+    assert bool(loops(s, LoopKind.PARALLEL)) == (shape != (20483,))
 
 
 def test_functions_with_axes_of_one_element() -> None:

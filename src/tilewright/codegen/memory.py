@@ -174,6 +174,8 @@ class Memory:
         if active.mask is not None:
             if contiguous:
                 return self._masked_load(dtype, base, self._lane_mask(active, lanes))
+            if lanes < span <= 2 * lanes and len(set(offsets)) == lanes:
+                return self._masked_window(dtype, base, offsets, self._lane_mask(active, lanes))
             spread = constant(ir.VectorType(I64, lanes), offsets)
             return self._gather(dtype, Address(base, vector=spread), self._lane_mask(active, lanes))
         base = self._safe(base, active.guard)
@@ -193,6 +195,19 @@ class Memory:
         start = span - lanes
         high = self._element(dtype, self.moved(dtype, base, start), lanes)
         return picked(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
+
+    def _masked_window(self, dtype: DType, base: ir.Value, offsets: Sequence[int], mask: ir.Value) -> ir.Value:
+        """Two vectors under the mask, spread to where the lanes' elements lie, then the lanes picked out. Gathers take
+        several times as long."""
+        lanes, start = len(offsets), max(offsets) + 1 - len(offsets)
+        none = constant(mask.type, 0)
+        owners = {o: lane for lane, o in enumerate(offsets)}
+        parts: list[ir.Value] = []
+        for first in (0, start):
+            own = [owners.get(first + k, lanes) for k in range(lanes)]
+            spread = picked(self.builder, mask, none, own)
+            parts.append(self._masked_load(dtype, self.moved(dtype, base, first), spread))
+        return picked(self.builder, *parts, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _one_by_one(self, dtype: DType, base: ir.Value, offsets: Sequence[int]) -> ir.Value:
         result: ir.Value = undefined(ir.VectorType(memory_type(dtype), len(offsets)))

@@ -15,11 +15,12 @@ import numpy.typing as npt
 from tilewright.cost.instructions import cycles
 from tilewright.errors import MachineError
 from tilewright.machine.model import Level, Machine
-from tilewright.tile.columns import Columns, accesses_of
+from tilewright.tile.arrival import arriving
+from tilewright.tile.columns import Columns, accesses_of, sum_of
 from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L2, REGISTER, Form, Sizes, TileProgram, remainders
+from tilewright.tile.program import L1, L2, REGISTER, Form, Mask, Sizes, TileProgram, remainder_tiles
 from tilewright.tile.traffic import USABLE, cache_traffic, waits
 
 OVERLAP = 0.25
@@ -75,18 +76,53 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
 
 def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis]."""
-    found = _part(problem, form, Columns.of(problem, form, sizes), machine)
-    left = remainders(problem, form, sizes)
-    some = np.flatnonzero((left > 0).any(axis=1))
+    found = _where(_some_whole(problem, form, sizes), _part(problem, form, Columns.of(problem, form, sizes), machine))
+    heights, counts = remainder_tiles(problem, form, sizes)
+    some = np.flatnonzero((counts > 0).any(axis=1))
     if len(some):
+        rows = heights * counts
         # the rows that are left run behind the others, in the same tasks where these have all whole tiles of rows
-        rest = _part(problem, form, Columns.of_rest(problem, form, sizes[some]), machine)
-        apart = ((sizes[some, L2] < _whole_rows(problem, sizes[some])) & (left[some] > 0)).any(axis=1)
+        rest = _part(problem, form, Columns.of_rest(problem, form, sizes[some], heights[some], rows[some]), machine)
+        apart = ((sizes[some, L2] < _whole_rows(problem, sizes[some])) & (rows[some] > 0)).any(axis=1)
         joined = rest.parallel * np.where(apart, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, joined, rest.total - rest.parallel + joined)
         found = _sum(found, rest, some)
     share = np.where(found.parallel > 0, machine.cores, 1)
     return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine) / share)
+
+
+def expected(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
+    """Nanoseconds of candidates: their times where all sizes are known, else the geometric means over the problem's
+    samples, so that a part of the time counts alike at small sizes and at large ones."""
+    if not problem.samples:
+        return times(problem, form, sizes, machine).total
+    logs = [np.log(np.maximum(times(p, form, _fitted(p, sizes), machine).total, 1.0)) for p in problem.samples]
+    return np.exp(sum_of(logs) / len(logs))
+
+
+def _fitted(problem: Problem, sizes: Sizes) -> Sizes:
+    """The sizes of candidates at other extents: tiles of a reduction whose extent is a symbol cover all of it."""
+    found = sizes.copy()
+    for k in problem.reduce:
+        if not problem.axes[k].literal:
+            step = sizes[:, REGISTER, k]
+            found[:, L1:, k] = (-(-problem.axes[k].extent // step) * step)[:, None]
+    return found
+
+
+def _some_whole(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+    """Which candidates have a whole register tile at all."""
+    rows = [k for k in problem.spatial if k != form.lane]
+    extents = np.array([problem.axes[k].extent for k in rows], np.int64)
+    return (sizes[:, REGISTER, rows] <= extents).all(axis=1)
+
+
+def _where(some: Mask, time: Time) -> Time:
+    """The times of some candidates; the others take none."""
+    if some.all():
+        return time
+    kinds = [np.where(some, x, 0.0) for x in (time.compute, time.parallel, time.total)]
+    return Time(kinds[0], tuple(np.where(some, m, 0.0) for m in time.memory), kinds[1], kinds[2])
 
 
 def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
@@ -110,23 +146,60 @@ def _sum(whole: Time, rest: Time, some: npt.NDArray[np.int64]) -> Time:
 
 def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> Time:
     """The times of one part: all whole register tiles, or the rows that are left."""
+    columns = columns if waits(problem) else _written_out(problem, form, columns)
     found = features(problem, form, columns, machine.cores)
     work = cycles(problem, form, columns, found, machine) / machine.ghz
     near = caches(machine)
-    moved = cache_traffic(problem, form, columns, [_capacity(x.bytes, x.shared_by) for x in near], near[0].line)
+    # a cache of many cores mixes more of an address into its set
+    sets = [_sets(x) for x in near if x.shared_by == 1]
+    sizes = [_capacity(x.bytes, x.shared_by) for x in near]
+    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets)
     if waits(problem):
         # what lies beyond the second cache comes in time only as far as streams are followed
         lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY
         moved = [m * lost if k >= 1 else m for k, m in enumerate(moved)]
-    elif _whole(problem) <= _capacity(near[min(1, len(near) - 1)].bytes, near[min(1, len(near) - 1)].shared_by) * USABLE:
-        # earlier kernels have just made what they hand on: it is still there where the second cache holds it
-        moved = [m if k == 0 else np.zeros_like(m) for k, m in enumerate(moved)]
-    return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine)
+        parts = _phases(problem, form, columns, near, work, moved)
+        return shared_out(parts, found.tasks, 1.0 + CODE * found.multiply_adds, machine)
+    # stores of single elements leave in order, and each waits for its line
+    waiting = moved[0] / (3.0 * near[0].line) * machine.levels[min(1, len(machine.levels) - 1)].latency_ns
+    work = work + np.where(found.spread > 0, waiting, 0.0)
+    away = [1.0] + [missing(_whole(problem), _capacity(x.bytes, x.shared_by)) for x in near[1:]]
+    moved = [m * part for m, part in zip(moved, away, strict=True)]
+    return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine, streaming=True)
+
+
+def _phases(
+    problem: Problem, form: Form, columns: Columns, near: Sequence[Level], work: Numbers, moved: Sequence[Numbers]
+) -> list[tuple[Numbers, list[Numbers]]]:
+    """Work, and bytes that leave each memory level, while data come from beyond the second cache; and the rest, for
+    which they are there."""
+    if len(near) < 2:
+        return [(work, list(moved))]
+    first = arriving(problem, form, columns, _capacity(near[1].bytes, near[1].shared_by), near[0].line)
+    later = 1.0 - first
+    return [
+        (work * first, [moved[0] * first, *moved[1:]]),
+        (work * later, [moved[0] * later, *(np.zeros_like(m) for m in moved[1:])]),
+    ]
+
+
+def _written_out(problem: Problem, form: Form, columns: Columns) -> Columns:
+    """The columns as LLVM sees them: it writes out short windows, whichever of their loops a program leaves."""
+    register = [columns.tiles[L1 if k in problem.reduce and k != form.lane else REGISTER][k]
+                for k in range(len(problem.axes))]  # fmt: skip
+    return Columns((tuple(register), *columns.tiles[1:]), columns.whole)
+
+
+def missing(size: float, capacity: float) -> float:
+    """The part of so many bytes, used again and again, that a cache farther than the first has not kept: earlier
+    kernels have just made what they hand on, and what does not fit as a whole stays in part."""
+    return max(0.0, 1.0 - capacity * USABLE / max(1.0, size))
 
 
 def shared_out(
-    parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine
-) -> Time:
+    parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine,
+    streaming: bool = False,
+) -> Time:  # fmt: skip
     """The times on one thread or on all cores, whichever are shorter.
 
     Args:
@@ -135,16 +208,17 @@ def shared_out(
         tasks: that threads share.
         longer: by what times grow for other reasons.
         machine: with its cores.
+        streaming: whether little is used again, so that every line passes all levels one after the other.
     """
-    far = machine.levels[1:]
-    alone = _together([_time(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
+    far, of = machine.levels[1:], _streaming_time if streaming else _time
+    alone = _together([of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
     threads = np.minimum(machine.cores, tasks)
     balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
     uneven = np.where(tasks < machine.cores, 1.0, balance)
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
     shared = _together([
-        _time(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=False)])
+        of(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=False)])
         for work, moved in parts
     ])  # fmt: skip
     wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)
@@ -184,6 +258,11 @@ def _whole(problem: Problem) -> float:
     return float(sum(prod(o.shape) * o.bytes for o in accesses_of(problem)))
 
 
+def _sets(cache: Level) -> int:
+    """Sets of a cache: a power of two, whatever a description says of its size and its ways."""
+    return 1 << max(1, cache.bytes // (cache.line * cache.ways)).bit_length() - 1
+
+
 def _capacity(size: int, shared_by: int) -> float:
     """What one thread may count on of a cache."""
     return size / max(1, shared_by)
@@ -197,9 +276,18 @@ def _time(compute: Numbers, memory: list[Numbers]) -> Time:
     return Time(compute, tuple(memory), np.zeros_like(compute), longest + OVERLAP * (total - longest))
 
 
+def _streaming_time(compute: Numbers, memory: list[Numbers]) -> Time:
+    """Nothing asks ahead for lines of the second cache, so instructions wait for them; what lies farther away is
+    fetched while they run."""
+    near = compute + memory[0]
+    far = sum(memory[1:], start=np.zeros_like(compute))
+    total = np.maximum(near, far) + OVERLAP * np.minimum(near, far)
+    return Time(compute, tuple(memory), np.zeros_like(compute), total)
+
+
 def nanoseconds(program: TileProgram, machine: Machine) -> float:
     """The time of one program."""
-    return float(times(program.problem, program.form, program.array[None], machine).total[0])
+    return float(expected(program.problem, program.form, program.array[None], machine)[0])
 
 
 def worth_threads(program: TileProgram, machine: Machine) -> bool:

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.cost.analytical import CODE, Time, caches, shared_out
+from tilewright.cost.analytical import CODE, Time, caches, missing, shared_out
 from tilewright.cost.instructions import cycles
 from tilewright.machine.model import Machine
 from tilewright.tile.chain import ChainProgram, Rows
@@ -15,17 +15,31 @@ from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Form, Sizes
-from tilewright.tile.traffic import USABLE
 
 GROUP_CYCLES = 12.0
 """Of beginning a step for another group of rows: loops of a few iterations whose ends are mispredicted now and then."""
+
+STORE_BUFFER = 64
+"""Stores that wait for the first cache."""
+
+BLOCKED_CYCLES = 19.0
+"""Of waiting for one of them."""
 
 
 def step_cycles(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
     """Cycles of a step for one group of rows, per candidate [candidate, level, axis]."""
     columns = Columns.covering(problem, sizes)
     found = features(problem, form, columns, 1)
-    return cycles(problem, form, columns, found, machine) * (1.0 + CODE * found.multiply_adds) + GROUP_CYCLES
+    spent = cycles(problem, form, columns, found, machine) * (1.0 + CODE * found.multiply_adds) + GROUP_CYCLES
+    return spent + _blocked(problem, form)
+
+
+def _blocked(problem: Problem, form: Form) -> float:
+    """Cycles that windows wait for rows that the step before has just stored, where rows are shorter than vectors: a
+    load spans several stores, and must wait until they have left the store buffer. That of a short group holds all."""
+    handed = [o for o in problem.operands if o.private and o.uses(form.lane) and any(map(o.uses, problem.reduce))]
+    stores = sum(prod(o.shape[:-1]) for o in handed if o.shape[-1] < form.lanes)
+    return 0.0 if form.lane in problem.reduce or stores > STORE_BUFFER else stores * BLOCKED_CYCLES
 
 
 def chain_time(program: ChainProgram, machine: Machine) -> Time:
@@ -46,32 +60,32 @@ def time_of(rows: Rows, problems: Sequence[Problem], work: Sequence[Numbers], ma
     one = np.ones_like(work[0])
     moved = moved_bytes(rows, problems, machine)
     parts = [(cycles * rows.groups / machine.ghz, [one * x for x in m]) for cycles, m in zip(work, moved, strict=True)]
-    return shared_out(parts, one * rows.groups, one, machine)
+    return shared_out(parts, one * rows.groups, one, machine, streaming=True)
 
 
 def moved_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> list[list[float]]:
     """Per step the bytes that leave each level from the second one outwards.
 
     What lies outside moves in the first step that touches it, results back and forth; what steps hand on stays in the
-    nearest cache that holds a group with all that it touches, or moves in every step that touches it.
+    nearest cache that holds all that a step touches in a group, or moves in every step: as it is written and read from
+    first to last, a cache that is a little too small loses most of it.
     """
-    sizes = [x.bytes / max(1, x.shared_by) * USABLE for x in caches(machine)]
+    sizes = [x.bytes / max(1, x.shared_by) for x in caches(machine)]
     outside = float(sum(rows.outside.values()))
-    group = outside / rows.groups + rows.handed
     seen: set[str] = set()
     found: list[list[float]] = []
     for p in problems:
-        passing = handed = 0.0
+        passing = handed = live = 0.0
         for o in {x.buffer: x for x in (*p.operands, *p.results)}.values():
             twice = 2.0 if o.written else 1.0
+            live += prod(o.shape) * o.bytes / (1 if o.private else rows.groups)
             if o.private:
                 handed += twice * prod(o.shape) * o.bytes * rows.groups
             elif o.buffer not in seen:
                 passing += twice * rows.outside[o.buffer]
             seen.add(o.buffer)
-        # the second cache has what fits it before the program starts: earlier kernels have just used it
         found.append([
-            (0.0 if outside <= size and k > 0 else passing) + (0.0 if group <= size else handed)
+            passing * (missing(outside, size) if k else 1.0) + handed * min(1.0, 2.0 * missing(live, size))
             for k, size in enumerate(sizes)
         ])  # fmt: skip
     return found

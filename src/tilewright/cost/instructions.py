@@ -50,6 +50,13 @@ APART_CYCLES = 1.0
 FLAT_CYCLES = 1.5
 """Of the counters and addresses around a register tile that is written out."""
 
+RELOADED = 1.5
+"""Loads for a vector of a tile that is written out that has no register: LLVM's order of the instructions lengthens the
+lives of others, too."""
+
+GUARD_CYCLES = 0.5
+"""Per vector of results, of conditions on rows that a tile that is not whole has too many."""
+
 AHEAD = 256.0
 """Instructions between the oldest one that waits and the youngest one that runs."""
 
@@ -61,6 +68,15 @@ TRANSLATION_CYCLES = 3.0
 
 MASK_PENALTY = 0.25
 """Of the loads of lanes that are masked in every step, as a part of the step."""
+
+MASK_CYCLES = 1.0
+"""Of making and applying the mask of a vector of element-wise work."""
+
+LEAST_FULL = 4
+"""Whole vectors of element-wise work that get a loop of their own, without masks."""
+
+MOST_UNROLLED = 4.0
+"""Short tiles that LLVM writes out one after the other."""
 
 SPILLED = 4.0
 """Cycles per step and vector that has no register."""
@@ -101,15 +117,13 @@ def looped_cycles(
     """Cycles of one register tile with a loop over its reduction, which starts so often."""
     step = step_cycles(problem, form, columns, found, machine)
     results = found.accumulators
-    cut = chunks(form, columns) > 1
-    # the totals of a register tile are loaded, added to and stored once per chunk, results stored at the end
-    ends = np.where(cut, results * (1.0 / machine.load_ports + 1.0 / machine.store_ports), 0.0)
+    ends = _cut_cycles(form, columns, found, machine)
     last = results * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
     if form.transposed:
         last = last + results * form.lanes * SPREAD_CYCLES
-    last = (last + np.where(cut, results * CUT_CYCLES, 0.0)) / chunks(form, columns)
+    last = last / chunks(form, columns)
     if form.lane in problem.reduce:
-        last = _combined(problem, form, columns, found, machine)
+        last = np.maximum(_combined(problem, form, columns, found, machine), _combining_waits(form, machine))
     # more pages than translations are kept at hand: each is looked up again
     pages = np.where(found.pages > TRANSLATIONS, found.pages * TRANSLATION_CYCLES, 0.0)
     # what a register tile reads first comes from the second cache before anything is fetched ahead
@@ -118,19 +132,32 @@ def looped_cycles(
     return found.steps * step + loops + ends + last + pages + TILE_CYCLES
 
 
+def _cut_cycles(form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
+    """Of a register tile over one chunk of a reduction that is cut: totals are loaded, added to and stored per chunk;
+    they are zeros at first and results at the end."""
+    count = chunks(form, columns)
+    each = 1.0 / machine.load_ports + 1.0 / machine.store_ports + CUT_CYCLES / count
+    return np.where(count > 1, found.accumulators * each, 0.0)
+
+
 def _combined(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
-    """Of combining the lanes of sums along a reduction: vectors with each other, then halves with halves. The sums of
-    several results do not wait for each other."""
+    """Of combining the lanes of sums along a reduction: vectors with each other, then halves with halves, and of
+    storing each result by itself. The sums of several results do not wait for each other."""
     results = sum_of([found.accumulators * form.lanes / columns.tiles[REGISTER][form.lane]])
     halves = float(np.log2(form.lanes))
-    wait, busy = halves * (machine.fma_cycles + APART_CYCLES), results * halves * APART_CYCLES
-    return (found.accumulators - results) * machine.fma_cycles / machine.fma_pipes + np.maximum(wait, busy)
+    return (found.accumulators - results) / machine.fma_pipes + results * (halves * APART_CYCLES + 1.0)
+
+
+def _combining_waits(form: Form, machine: Machine) -> float:
+    """Of the additions of halves of one result, each of which waits for the one before."""
+    return float(np.log2(form.lanes)) * (machine.fma_cycles + APART_CYCLES)
 
 
 def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
     """Cycles of one step: a register tile over one (unrolled) piece of the reduction."""
     loads = found.vector_loads + found.element_loads + found.gathers * GATHER_CYCLES + found.apart * APART_CYCLES
-    pipes = found.multiply_adds / machine.fma_pipes + loads * DRAW_CYCLES
+    # vectors are put together by one of the pipes that multiply
+    pipes = (found.multiply_adds + found.gathers) / machine.fma_pipes + loads * DRAW_CYCLES
     ports = loads / machine.load_ports * LOAD_CYCLES
     # every accumulator is a chain: the next addition to it waits for the one before
     latency = machine.fma_cycles * _terms(problem, form, columns)
@@ -142,23 +169,60 @@ def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
 def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
     """Cycles of one register tile that is written out as a whole, among others of its kind."""
     results, steps = found.accumulators, found.steps
-    shuffles = steps * (found.gathers + found.apart * APART_CYCLES)
+    masks = _moved_masked(problem, form, columns) * (found.vector_loads + found.stores) * MASK_CYCLES
+    shuffles = steps * (found.gathers + found.apart * APART_CYCLES) + found.spread * SPREAD_CYCLES + masks
     operations = steps * found.multiply_adds
     pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
     read = sum(1.0 for o in problem.results if not o.written) * results
-    stores = found.stores + sum(1.0 for o in problem.results if o.written) * results
+    stores = found.stores + found.spread + sum(1.0 for o in problem.results if o.written) * results
     if form.transposed and problem.results:
         pipes, stores = pipes + results * form.lanes * SPREAD_CYCLES, stores * form.lanes
-    loads = steps * (found.vector_loads + found.crossings + found.element_loads + found.apart) + found.fixed + read
-    ports = np.maximum(loads / machine.load_ports * LOAD_CYCLES, stores / machine.store_ports)
-    instructions = operations + shuffles + loads + stores + 4.0
+    if form.lane in problem.reduce:
+        pipes = pipes + _combined(problem, form, columns, found, machine)
+    elements = found.element_loads - found.hoisted + found.apart
+    loads = steps * (found.vector_loads + found.crossings + elements) + found.fixed + read
+    loads = loads + _reloads(found, machine)
+    ports = np.maximum(loads / machine.load_ports, stores / machine.store_ports)
+    instructions = operations + shuffles + loads + stores + 1.0
     issue = instructions / ISSUE
     # the additions to one result wait for each other, while the next register tiles are computed
     chain = machine.fma_cycles * steps * _terms(problem, form, columns)
     latency = chain / np.maximum(1.0, AHEAD / instructions)
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    extra = _spilled(found, machine) + _masked_cycles(problem, form, columns, found)
-    return longest + steps * extra + FLAT_CYCLES
+    longest = longest + _conditions(problem, form, columns, found)
+    # LLVM writes out several short tiles
+    around = FLAT_CYCLES / np.clip(COMPILER_UNROLLS / 2.0 / instructions, 1.0, MOST_UNROLLED)
+    cut = _cut_cycles(form, columns, found, machine)
+    return longest + steps * _masked_cycles(problem, form, columns, found) + around + cut
+
+
+def _conditions(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:
+    """Of masks of results and of conditions on rows, where the last register tile of an axis is not whole; masks of the
+    only one are constants."""
+    total: Numbers = np.zeros_like(found.steps)
+    for a in problem.spatial if problem.reduce else ():
+        size, extent = columns.tiles[REGISTER][a], problem.axes[a].extent
+        each = MASK_CYCLES if a == form.lane else GUARD_CYCLES
+        total = total + np.where((extent % size != 0) & (extent > size), each, 0.0) * found.accumulators
+    return total
+
+
+def _reloads(found: Features, machine: Machine) -> Numbers:
+    """Loads of what lines of a window share but registers don't hold: at most as many as if half of it were not
+    shared."""
+    missing = np.maximum(found.accumulators + found.again + 1 - machine.vector_registers, 0.0)
+    apart = np.maximum(found.steps * (found.multiply_adds - found.vector_loads), 0.0)
+    each = 1.0 + found.crossings / np.maximum(found.vector_loads, 1.0)
+    return np.minimum(RELOADED * missing, 0.5 * apart) * each
+
+
+def _moved_masked(problem: Problem, form: Form, columns: Columns) -> Numbers:
+    """The part of the vectors of element-wise work under masks: all, unless whole ones are many enough for a loop of
+    their own."""
+    size = columns.tiles[REGISTER][form.lane]
+    extent = problem.axes[form.lane].extent
+    tail = (extent % size != 0) & (extent // size < LEAST_FULL) & (not problem.reduce)
+    return np.where(tail, 1.0, 0.0)
 
 
 def _terms(problem: Problem, form: Form, columns: Columns) -> Numbers:

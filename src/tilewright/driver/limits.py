@@ -15,9 +15,12 @@ def check_sizes(program: Program) -> None:
     """Every tensor could lie in memory, as far as its sizes are known.
 
     Raises:
-        ShapeError: names the first value that could not; its bytes would not fit an index either.
+        ShapeError: names the first value that could not; its bytes would not fit an index either. Or one with a
+            negative size, as products of sizes are that wrap.
     """
     for name, b in program.values.items():
+        if any(isinstance(n, Const) and n.value < 0 for n in b.shape):
+            raise ShapeError(f"expected sizes of at least 0, got {_shown(b)}", where=f"value '{name}'")
         known = [int(n.value) for n in b.shape if isinstance(n, Const)]
         size = prod(known) * max(1, b.dtype.bits // 8)
         if size > MOST_BYTES:
@@ -25,5 +28,8 @@ def check_sizes(program: Program) -> None:
 
 
 def _too_large(b: Buffer, size: int) -> str:
-    shape = ", ".join(map(str, b.shape))
-    return f"expected at most 2^47 bytes, got {b.dtype} [{shape}] with at least 2^{size.bit_length() - 1}"
+    return f"expected at most 2^47 bytes, got {_shown(b)} with at least 2^{size.bit_length() - 1}"
+
+
+def _shown(b: Buffer) -> str:
+    return f"{b.dtype} [{', '.join(map(str, b.shape))}]"

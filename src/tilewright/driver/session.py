@@ -24,6 +24,9 @@ _log = logging.getLogger("tilewright.session")
 _IGNORED = frozenset(["disabled_optimizers", "enable_fallback", "read_config_from_model"])
 """Keyword arguments of ONNX Runtime's class that have no meaning here."""
 
+_COMPILING = ("shapes", "target", "optimizer", "machine", "layouts", "exact", "winograd")
+"""Keyword arguments of `tilewright.compile`."""
+
 _ONNX_TYPES = {"float32": "float", "float64": "double", "any": "unknown"}
 
 
@@ -162,10 +165,12 @@ class InferenceSession:
             sess_options: `SessionOptions`, ONNX Runtime's own or ours; only the number of threads counts.
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
-            kwargs: `shapes` and `target` go to `tilewright.compile`; those of ONNX Runtime have no effect.
+            kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact` and `winograd` go to
+                `tilewright.compile`; those of ONNX Runtime have no effect.
 
         Raises:
-            TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword.
+            TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, and for
+                one of a compilation where the model is compiled already.
         """
         _check_keywords(kwargs)
         self._options = SessionOptions() if sess_options is None else sess_options
@@ -253,7 +258,7 @@ def get_device() -> str:
 
 
 def _check_keywords(kwargs: Mapping[str, Any]) -> None:
-    known = ("shapes", "target", *sorted(_IGNORED))
+    known = (*_COMPILING, *sorted(_IGNORED))
     for name in kwargs:
         if name not in known:
             hint = f"those that exist are {', '.join(known)}"
@@ -263,15 +268,20 @@ def _check_keywords(kwargs: Mapping[str, Any]) -> None:
 def _make_executable(
     source: str | os.PathLike[str] | bytes, threads: int | None, overrides: Mapping[str, int], kwargs: Mapping[str, Any]
 ) -> Executable:
+    given = {name: kwargs[name] for name in _COMPILING if kwargs.get(name) is not None}
     if _holds_artifact(source):
+        for name, value in given.items():
+            if value is not False:
+                what = f"{value!r} has no effect on a model that is compiled already"
+                raise OptionError(what, where=f"argument '{name}'", hint="leave it out or give the ONNX model")
         return load(source, threads=threads)
     # here, so that an artifact loads without the compiler
     from tilewright.driver.compile import compile_model
 
-    shapes = kwargs.get("shapes")
+    shapes = given.get("shapes")
     if overrides and (shapes is None or isinstance(shapes, Mapping)):
-        shapes = {**overrides, **(shapes or {})}
-    return compile_model(source, shapes=shapes, target=kwargs.get("target"), threads=threads)
+        given["shapes"] = {**overrides, **(shapes or {})}
+    return compile_model(source, threads=threads, **given)
 
 
 def _holds_artifact(source: str | os.PathLike[str] | bytes) -> bool:

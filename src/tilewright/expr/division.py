@@ -6,18 +6,21 @@ For a divisor d > 0 (sizes are positive wherever an index is evaluated):
     (g*y + r) // (g*c) = y // c          (g*y + r) % (g*c) = g*(y % c) + r, when 0 <= r < g is proved
     (g*y + k) // (g*c) = (y + k//g) // c (x // a) // c = x // (a*c)
     (x // d)*d + x % d = x               x - x % d = (x // d)*d
+    (y*a + z) // (a*d) = (y + z // a) // d, where that is looked for
     (x // d % c)*d + x % d = x % (d*c)
+    (d*t + r) // d = t                   for the tile t of an element, see `common_factor.tile_of`
 and where n % d == 0 was assumed (`Bounds.multiples`):
     (n*k + r) // d = n*k // d + r // d   (n*k + r) % d = r % d          (n // d)*d = n
 Digits of one number keep their source: a*119 + b stays as it is in (a*119 + b) % 28, next to (a*119 + b) // 28.
 """
 
+from collections.abc import Iterator
 from math import gcd
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds, interval
+from tilewright.expr.common_factor import coarser, tile_of, within
 from tilewright.expr.nodes import Binary, Const, Expr, const
-from tilewright.expr.prover import evident
 
 
 def recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
@@ -35,10 +38,10 @@ def recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
                 continue
             rest = poly.without_one(monomial, atom)
             scale: poly.Polynomial = {rest: k}
-            quotient = poly.polynomial(floordiv(atom.a, atom.b, bounds))
-            whole = poly.multiplied(poly.multiplied(quotient, poly.polynomial(atom.b)), scale)
-            if whole and all(p.get(m) == c for m, c in whole.items()):
-                return recombined(_replace_remainder(p, monomial, k, whole, poly.polynomial(atom.a), scale), bounds)
+            for quotient in _names_of_quotient(atom, bounds):
+                whole = poly.multiplied(poly.multiplied(poly.polynomial(quotient), poly.polynomial(atom.b)), scale)
+                if whole and all(p.get(m) == c for m, c in whole.items()):
+                    return recombined(_replace_remainder(p, monomial, k, whole, poly.polynomial(atom.a), scale), bounds)
             joined = _joined(p, monomial, k, atom)
             if joined is not None:
                 return recombined(joined, bounds)
@@ -46,6 +49,17 @@ def recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
             if floor is not None:
                 return recombined(floor, bounds)
     return poly.expression(p)
+
+
+def _names_of_quotient(atom: Binary, bounds: Bounds) -> Iterator[Expr]:
+    """x // d for x % d: as it is simplified, and as (y*a + z) // (a*d) where x = y + z // a."""
+    yield floordiv(atom.a, atom.b, bounds)
+    x = poly.polynomial(atom.a)
+    for m, c in x.items() if len(x) > 1 else ():
+        inner = m[0] if len(m) == 1 and c == 1 else None
+        if isinstance(inner, Binary) and inner.op == "floordiv" and _counts_as_positive(inner.b, bounds):
+            rest = poly.multiplied(poly.added(x, {m: c}, -1), poly.polynomial(inner.b))
+            yield floordiv(poly.expression(poly.added(rest, poly.polynomial(inner.a))), inner.b * atom.b, bounds)
 
 
 def _as_whole(
@@ -134,15 +148,18 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
     if (divisor is None and (len(rest) > len(pa) or not quotient)) or (divisor is not None and divisor < 0):
         quotient, rest = {}, pa
     remainder = poly.expression(rest)
-    if not rest or _within(remainder, b, bounds):
+    if not rest or within(remainder, b, bounds):
         return poly.expression(quotient)
-    if divisor is not None and bounds.facts and _within(remainder - b, b, bounds):
+    if divisor is not None and bounds.facts and within(remainder - b, b, bounds):
         return poly.expression(quotient) + 1  # the constant of the remainder, which lies in [0, d), hides it
     positive = divisor > 0 if divisor is not None else _counts_as_positive(b, bounds)
-    coarse = _coarser(rest, pb, bounds) if positive else None
+    coarse = coarser(rest, pb, bounds) if positive else None
     if coarse is not None:
         y, _, d, _ = coarse
         return recombined(poly.added(quotient, poly.polynomial(floordiv(y, d, bounds))))
+    tile = tile_of(pa, pb, bounds) if positive else None
+    if tile is not None:
+        return tile[0]
     if divisor is not None and positive:
         whole = {m: c for m, c in rest.items() if m and _is_multiple(m, c, divisor, bounds)}
         if whole and len(whole) < len(rest):
@@ -166,29 +183,6 @@ def _is_multiple(m: poly.Monomial, c: int, divisor: int, bounds: Bounds) -> bool
     for atom in m if bounds.multiples else ():
         c *= bounds.multiples.get(atom, 1)
     return c % divisor == 0
-
-
-def _coarser(p: poly.Polynomial, d: poly.Polynomial, bounds: Bounds) -> tuple[Expr, Expr, Expr, Expr] | None:
-    """y, g, c, r with p = g*y + r, d = g*c and 0 <= r < g, r not constant; None where there is no such factor g."""
-    if len(d) != 1:
-        return None
-    ((whole, size),) = d.items()
-    factors = dict.fromkeys((gcd(c, size), poly.common(m, whole)) for m, c in p.items() if m)
-    for factor, part in sorted(factors, key=lambda f: (len(f[1]), f[0]), reverse=True):
-        if (factor, part) in ((1, ()), (size, whole)):
-            continue
-        y, r = poly.divided_by_term(p, part, factor)
-        if not any(r) or not y:
-            continue
-        g = poly.expression({part: factor})
-        if _within(poly.expression(r), g, bounds):
-            (c, _) = poly.divided_by_term(d, part, factor)
-            return poly.expression(y), g, poly.expression(c), poly.expression(r)
-    return None
-
-
-def _within(r: Expr, d: Expr, bounds: Bounds) -> bool:
-    return evident(r, bounds) and evident(d - r - 1, bounds)
 
 
 def _reduced_quotient(rest: poly.Polynomial, divisor: int, bounds: Bounds) -> Expr:
@@ -239,6 +233,9 @@ def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         decided = _decided_remainder(rest, b, bounds)
     if decided is not None:
         return decided
+    tile = tile_of(pa, pb, bounds) if divisor is not None or _counts_as_positive(b, bounds) else None
+    if tile is not None:
+        return tile[1]
     if divisor is not None:
         factor = gcd(divisor, *rest.values())
         if factor > 1:
@@ -255,9 +252,11 @@ def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
 def _decided_remainder(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | None:
     """p % d where p is in 0..d-1, or where its lower digits are split off; else None."""
     remainder = poly.expression(p)
-    if not p or _within(remainder, d, bounds):
+    if not p or within(remainder, d, bounds):
         return remainder
-    coarse = _coarser(p, poly.polynomial(d), bounds) if _counts_as_positive(d, bounds) else None
+    if not _counts_as_positive(d, bounds):
+        return None
+    coarse = coarser(p, poly.polynomial(d), bounds)
     if coarse is None:
         return None
     y, g, high, r = coarse

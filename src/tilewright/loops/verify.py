@@ -12,7 +12,7 @@ Checked, in this order; the first group that fails ends the verification and lis
   * axes (`axes.py`): loops on the axes of a GPU form grids of blocks of threads;
   * races (`races.py`): iterations of concurrent loops write different elements and do not read each other's;
   * coverage (`coverage.py`): the blocks that write a parameter cover their domains, and reductions count every point
-    once.
+    once, begin with a first value, and are not overwritten before they are read.
 
 Everything is proved, nothing is sampled: a function that passes has these properties for all sizes in range. The
 proofs are sound but not complete: an exotic binding may be rejected although it is right. Not checked: whether every

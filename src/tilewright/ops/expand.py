@@ -4,6 +4,7 @@ from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr
 from tilewright.ops.axes import printed
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one, operator
+from tilewright.ops.window import FARTHEST
 
 
 @operator("Expand")
@@ -27,11 +28,15 @@ def tile(d: Definition) -> Operand:
     """The input repeated a number of times along every dimension.
 
     Raises:
-        ShapeError: there is not one number per dimension.
+        ShapeError: there is not one number per dimension, or one is negative.
     """
     x, repeats = d.input(0), d.known(1)
     if len(repeats) != x.rank:
         raise ShapeError(f"repeats: expected {x.rank} numbers, got {len(repeats)}", where=f"node {d.label}")
+    for r in repeats:
+        d.require(r >= 0, f"repeats: expected numbers of at least 0, got {r}")
+        if isinstance(r, Const) and r.value > FARTHEST:
+            raise ShapeError(f"repeats: expected numbers of at most {FARTHEST}, got {r}", where=f"node {d.label}")
 
     def body(*i: Expr) -> Expr:
         return x[tuple(k if is_one(r) else k % n for k, r, n in zip(i, repeats, x.shape, strict=True))]

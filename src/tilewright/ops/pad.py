@@ -10,6 +10,7 @@ from tilewright.ops.axes import axes_of
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.inside import guarded, limited
 from tilewright.ops.pointwise import expect_type, scalar
+from tilewright.ops.window import FARTHEST
 
 _MODES = ("constant", "edge", "reflect", "wrap")
 
@@ -53,6 +54,8 @@ def pad(d: Definition) -> Operand:
     sizes = tuple(borders[k].before + n + borders[k].after if k in borders else n for k, n in enumerate(x.shape))
     if not borders:
         return d.view(x, x.shape)
+    for k in borders:
+        d.require(sizes[k] >= 0, f"dimension {k}: expected a size of at least 0, the borders leave {sizes[k]}")
     value = _value(d, x)
     if mode != "constant":
         _require_elements(d, x, borders, mode)
@@ -79,6 +82,9 @@ def _borders(d: Definition, x: Operand) -> dict[int, Border]:
     axes = tuple(range(x.rank)) if axes is None else axes
     if len(widths) != 2 * len(axes):
         raise ShapeError(f"pads: expected {2 * len(axes)} numbers, got {len(widths)}", where=f"node {d.label}")
+    for w in widths:
+        if isinstance(w, Const) and abs(w.value) > FARTHEST:
+            raise ShapeError(f"pads: expected numbers of at most {FARTHEST}, got {w}", where=f"node {d.label}")
     pairs = zip(axes, widths[: len(axes)], widths[len(axes) :], strict=True)
     return {k: Border(a, b) for k, a, b in pairs if not (a is const(0) and b is const(0))}
 

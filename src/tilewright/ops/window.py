@@ -13,7 +13,7 @@ from tilewright.ops.definition import Definition, Operand
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
-_FARTHEST = (1 << 31) - 1
+FARTHEST = (1 << 31) - 1
 """The largest step or padding, either way: sums and products with sizes stay far below the end of int64."""
 
 
@@ -63,8 +63,8 @@ def spatial_ints(d: Definition, name: str, rank: int, default: int, *, least: in
     for v in values:
         if least is not None and v < least:
             raise ShapeError(f"{name}: expected values of at least {least}, got {v}", where=f"node {d.label}")
-        if abs(v) > _FARTHEST:
-            raise ShapeError(f"{name}: expected values of at most {_FARTHEST}, got {v}", where=f"node {d.label}")
+        if abs(v) > FARTHEST:
+            raise ShapeError(f"{name}: expected values of at most {FARTHEST}, got {v}", where=f"node {d.label}")
     return values
 
 

@@ -7,8 +7,11 @@ the square root of n make about twice that root, and so an error that many times
 from dataclasses import dataclass
 from math import isqrt, prod
 
+from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Binary, Const
 from tilewright.loops.ir import Block, IterKind
+
+_COMBINING = frozenset(r.op for r in Reducer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +32,22 @@ class ChunkLimits:
     slack: int
 
 
-def chunk_of(node: Block, limits: ChunkLimits, lanes: int = 1) -> tuple[int, int] | None:
+def chunk_of(node: Block, limits: ChunkLimits, lanes: int = 1, exact: bool = False) -> tuple[int, int] | None:
     """(reduction axis, steps along it) of the chunks of a sum; None for a short or symbolic one.
 
     Args:
         node: a reduction.
         limits: how long chunks are.
         lanes: sums that run beside each other already.
+        exact: whether reductions that round nothing are cut as well, which threads can share then.
     """
     extents = [int(i.extent.value) if isinstance(i.extent, Const) else 0
                for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
     total = prod(extents)
     value = node.body.value
-    is_sum = isinstance(value, Binary) and value.op == "add" and value.dtype.is_float
-    if not is_sum or total // lanes <= limits.longest:
+    rounds = isinstance(value, Binary) and value.op == "add" and value.dtype.is_float
+    combines = isinstance(value, Binary) and value.op in _COMBINING
+    if not (rounds or (exact and combines)) or total // lanes <= limits.longest:
         return None
     axis = max(range(len(extents)), key=lambda k: extents[k])
     rest = total // extents[axis]

@@ -26,6 +26,10 @@ from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, own
 STORED_BYTES = 8 << 10
 """Bytes after whose writing the first of them are in the cache; twice what store buffers hold."""
 
+BESIDE = 2
+"""Rows that take each step together. The lanes of a row are combined by instructions that wait for each other, and what
+follows waits for the last of them; meanwhile the processor works on the other row. More only need more room."""
+
 ENOUGH_ROWS = 16
 """Iterations over rows that are left for threads."""
 
@@ -125,7 +129,7 @@ def chain(s: Schedule, rank: int, task: Task, plan: Plan = RULE, parallel: bool 
     rows = list(s.loops(last.block)[:rank])
     together = plan.together
     if together is None:
-        together = 1 if last.sums is None else _rows_together(s, stages, rank)
+        together = _rows_beside(s, rows) if last.sums is None else _rows_together(s, stages, rank)
     inside: list[str] = []
     if rows and together > 1:
         outer, inner = s.split(rows[-1], together)
@@ -141,6 +145,13 @@ def chain(s: Schedule, rank: int, task: Task, plan: Plan = RULE, parallel: bool 
         parallelize(s, rows)
     for x in rows if parallel else ():
         s.do("parallel", x)
+
+
+def _rows_beside(s: Schedule, rows: Sequence[str]) -> int:
+    """How many rows without windows take each step together: two where they divide and many iterations are left."""
+    count = loop_extent(s, rows[-1]) if rows else None
+    most = int(count.value) // ENOUGH_ROWS if isinstance(count, Const) else 1
+    return BESIDE if most >= BESIDE and isinstance(count, Const) and count.value % BESIDE == 0 else 1
 
 
 def _rows_together(s: Schedule, stages: Sequence[Stage], rank: int) -> int:

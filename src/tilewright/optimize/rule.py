@@ -219,7 +219,16 @@ def _reduction_lanes(s: Schedule, block: str, task: Task) -> None:
 def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
     names = Names.of(s, block)
     if names.reduce and not names.spatial:
-        s.do("decompose_reduction", block, names.reduce[0])
+        beside = REDUCING_VECTORS * task.target.lanes(32)
+        chunk = chunk_of(find_block(s.func, block)[0], CHUNKS, beside, exact=True)
+        partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
+        s.do("decompose_reduction", block, names.reduce[0] if partial is None else Names.of(s, block).reduce[0])
+        if partial is not None:
+            # threads share the chunks
+            s.do("set_scope", buffer_of(s, partial), Scope.STACK)
+            along_reduction(s, partial, task)
+            parallelize(s, [s.loops(partial)[0]])
+            return
         node = find_block(s.func, block)[0]
         last = node.iters[-1].var
         steps = [load_stride(x, last) for x in loads(node.body.value) if x.buffer != node.body.buffer]

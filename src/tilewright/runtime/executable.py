@@ -182,8 +182,11 @@ class Executable:
                     for name in unknown
                 ]
             )
-        arrays = [feeds[name] for name in self._names if name in feeds]
-        fits = len(arrays) == len(self._names) == len(feeds)
+        try:
+            arrays = [feeds[name] for name in self._names]
+        except KeyError:
+            arrays = None
+        fits = arrays is not None and len(arrays) == len(feeds)
         results = self._run_fast(arrays) if fits else self._run(feeds)
         values = dict(zip(self._output_names, results))  # noqa: B905 - one per output, always
         return values if outputs is None else {name: values[name] for name in outputs}

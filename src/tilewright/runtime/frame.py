@@ -9,7 +9,7 @@ touched: NumPy lets every view hold the array that owns the memory, so that arra
 import ctypes
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
 
@@ -90,18 +90,19 @@ class Frame:
     """The arguments of a native call, and the memory of its outputs.
 
     Attributes:
-        arguments: what the native function is called with.
         arrays: over the memory of the outputs; callers get views of them.
     """
 
-    __slots__ = ("_inputs", "_memory", "_outputs", "_plan", "_symbols", "_threads", "_workspace", "arguments", "arrays")
+    __slots__ = (
+        "_arguments", "_inputs", "_memory", "_outputs", "_plan", "_symbols", "_threads", "_workspace", "arrays",
+    )  # fmt: skip
 
     def __init__(self, inputs: int, outputs: int, weights: ctypes.Array[ctypes.c_void_p]) -> None:
         """Args: the numbers of inputs and outputs, and the addresses of the weights (kept alive by the caller)."""
         self._inputs, self._outputs = (_Word * inputs)(), (_Word * outputs)()
         self._workspace, self._symbols, self._threads = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
         pointers = [ctypes.c_void_p(ctypes.addressof(x)) for x in (self._inputs, self._outputs, weights)]
-        self.arguments = (*pointers, self._workspace, self._symbols, self._threads)
+        self._arguments = (*pointers, self._workspace, self._symbols, self._threads)
         self._plan: Plan | None = None
         self._memory: tuple[Memory, ...] = ()
         self.arrays: tuple[np.ndarray, ...] = ()
@@ -143,10 +144,18 @@ class Frame:
         """Lets plan and outputs go."""
         self._plan, self._memory, self.arrays = None, (), ()
 
-    def set(self, inputs: Sequence[np.ndarray], workspace: int, threads: int) -> None:
-        """Sets what differs from call to call: the inputs, the address of the workspace, the number of threads."""
+    def call(self, main: Callable[..., int], inputs: Sequence[np.ndarray], workspace: int, threads: int) -> int:
+        """Calls the native function; the answer is its own.
+
+        Args:
+            main: the function; it lets go of the interpreter's lock.
+            inputs: contiguous arrays, alive until the call is over.
+            workspace: address of the workspace.
+            threads: at most this many threads work.
+        """
         addresses = self._inputs
         for k, array in enumerate(inputs):
             addresses[k] = address_of(array)
         self._workspace.value = workspace
         self._threads.value = threads
+        return main(*self._arguments)

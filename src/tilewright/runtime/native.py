@@ -115,14 +115,20 @@ class NativeCall:
             ShapeError: there is not enough memory for these sizes.
         """
         try:
-            frame = self._frame(plan, into)
+            # deque.popleft and deque.append are atomic, so no lock is needed and a fork can't leave one held. The frame
+            # that has waited longest comes first, as its outputs are the likeliest to be dropped
+            frame = self._frames.popleft()
+        except IndexError:
+            frame = self._new_frame()
+        try:
+            if into is not None or not frame.serves(plan):
+                frame = self._prepared(frame, plan, into)
             room = pool.take(plan.workspace) if plan.workspace else None
         except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
             raise self._no_memory(plan) from error
         outputs = [array.view() for array in frame.arrays] if into is None else list(into)
-        frame.set(inputs, 0 if room is None else room.address, threads)
         try:
-            status = self._main(*frame.arguments)
+            status = frame.call(self._main, inputs, 0 if room is None else room.address, threads)
         finally:
             if room is not None:
                 pool.give(room)
@@ -133,21 +139,16 @@ class NativeCall:
             raise self._unknown(status)
         return outputs
 
-    def _frame(self, plan: Plan, into: Sequence[np.ndarray] | None) -> Frame:
-        """A frame for one call: the one that has waited longest, as its outputs are the likeliest to be dropped."""
-        try:
-            # deque.popleft and deque.append are atomic, so no lock is needed and a fork can't leave one held
-            frame = self._frames.popleft()
-        except IndexError:
-            frame = self._new_frame()
+    def _prepared(self, frame: Frame, plan: Plan, into: Sequence[np.ndarray] | None) -> Frame:
+        """A frame with these outputs, or new ones: the given one, or another where its outputs are still in use."""
         if into is not None:
             frame.borrow(plan, into)
-        elif not frame.serves(plan):
-            if frame.arrays and self._made < FRAMES:
-                # a loop drops the results of one call after the next one
-                self._frames.append(frame)
-                frame = self._new_frame()
-            frame.prepare(plan)
+            return frame
+        if frame.arrays and self._made < FRAMES:
+            # a loop drops the results of one call after the next one
+            self._frames.append(frame)
+            frame = self._new_frame()
+        frame.prepare(plan)
         return frame
 
     def _new_frame(self) -> Frame:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tile.footprint import Numbers, distinct
+from tilewright.tile.footprint import Numbers
+from tilewright.tile.footprint import apart as runs
 from tilewright.tile.problem import Operand, Problem
-from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, remainders
+from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes
 
 PAGE = 4096
 """Bytes of a page of memory."""
@@ -35,12 +36,14 @@ class Columns:
 
     @staticmethod
     def of(problem: Problem, form: Form, sizes: Sizes) -> "Columns":
-        """The columns of candidates [candidate, level, axis], without the rows beyond the last whole register tile."""
+        """The columns of candidates [candidate, level, axis], without the rows beyond the last whole register tile;
+        where there is no whole one, those of one."""
         turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
         whole: list[Numbers] = []
         for k, a in enumerate(problem.axes):
             size = turned[REGISTER, k]
-            count = np.ceil(a.extent / size) if k == form.lane else a.extent / size if a.reduce else a.extent // size
+            rows = a.extent / size if a.reduce else np.maximum(a.extent // size, 1.0)
+            count = np.ceil(a.extent / size) if k == form.lane else rows
             whole.append(count * size)
         return Columns(tuple(tuple(level) for level in turned), tuple(whole))
 
@@ -52,12 +55,16 @@ class Columns:
         return Columns(tuple(tuple(level) for level in turned), tuple(whole))
 
     @staticmethod
-    def of_rest(problem: Problem, form: Form, sizes: Sizes) -> "Columns":
-        """The columns of the rows beyond the last whole register tile; candidates have some along one axis."""
-        left = remainders(problem, form, sizes)
-        few = np.where(left[:, None, :] > 0, left[:, None, :], sizes)
+    def of_rest(problem: Problem, form: Form, sizes: Sizes, heights: Sizes, rows: Sizes) -> "Columns":
+        """The columns of tiles of some rows beyond the last whole register tile; candidates have some along one axis.
+
+        Args:
+            problem, form, sizes: the candidates.
+            heights, rows: of the tiles and in all [candidate, axis]; 0 along the other axes.
+        """
+        few = np.where(heights[:, None, :] > 0, heights[:, None, :], sizes)
         columns = Columns.of(problem, form, few)
-        whole = tuple(np.where(left[:, k] > 0, left[:, k], w) for k, w in enumerate(columns.whole))
+        whole = tuple(np.where(rows[:, k] > 0, rows[:, k], w) for k, w in enumerate(columns.whole))
         return Columns(columns.tiles, whole)
 
     def count(self, loop: Loop) -> Numbers:
@@ -74,22 +81,18 @@ def chunks(form: Form, columns: Columns) -> Numbers:
 
 def rows(operand: Operand, box: Sequence[Numbers], apart: int, packed: bool) -> Numbers:
     """Rows of an operand that a box touches, as far as they lie apart."""
-    rows: Numbers = np.ones_like(box[0])
     if packed:
-        return rows
-    for row, size in zip(operand.index[:-1], operand.shape[:-1], strict=True):
-        if any(row):
-            rows = rows * np.minimum(distinct(row, box)[0], max(1, size))
-    reach = sum_of(abs(s) * (b - 1.0) * operand.bytes for s, b in zip(operand.strides, box, strict=True))
-    return np.minimum(rows, 1.0 + reach / apart)
+        return np.ones_like(box[0])
+    reach = sum_of(abs(s) * (b - 1.0) * operand.bytes for s, b in zip(operand.strides, box, strict=True) if s)
+    return np.minimum(runs(operand, box), 1.0 + reach / apart)
 
 
 def sum_of(parts: Iterable[Numbers]) -> Numbers:
     """The sum of arrays; a plain 0 where there are none."""
-    total: Numbers = np.zeros(1)
+    total: Numbers | None = None
     for part in parts:
-        total = total + part
-    return total
+        total = part if total is None else total + part
+    return np.zeros(1) if total is None else total
 
 
 def accesses_of(problem: Problem) -> tuple[Operand, ...]:

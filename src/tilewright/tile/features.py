@@ -35,8 +35,12 @@ class Features:
         starts: places far apart at which a register tile begins to read, per chunk of the reduction.
         crossings: of the vector loads per step, those that touch two cache lines.
         stores: vectors that element-wise work stores per step.
-        apart: elements per step that lie far apart along the lanes: they are loaded or stored one by one.
+        apart: elements per step that lie far apart along the lanes: they are loaded one by one.
+        spread: elements per step that are stored so.
+        hoisted: of the elements that are broadcast per step, those that are the same in the next register tiles.
         fixed: elements that are broadcast and the same in all steps of a register tile.
+        again: vectors that a window written out has loaded and uses again for another line: as many for every shift
+            along the lanes.
     """
 
     tasks: Numbers
@@ -57,7 +61,10 @@ class Features:
     crossings: Numbers
     stores: Numbers
     apart: Numbers
+    spread: Numbers
+    hoisted: Numbers
     fixed: Numbers
+    again: Numbers
 
 
 SHUFFLED = 2
@@ -92,20 +99,25 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
             window = window * columns.tiles[REGISTER][k]
     vectors, broadcast, gathers = one * 0, one * 0, one * 0
     held, kept = one * 0, one * 0
-    crossings, stores, apart, fixed = one * 0, one * 0, one * 0, one * 0
+    crossings, stores, apart, spread, hoisted, fixed, again = (one * 0 for _ in range(7))
     for k, o in enumerate(problem.operands):
         touched = elements(o, columns.tiles[REGISTER])
         along = 1 if (k, form.lane) in form.packed else o.strides[form.lane]
         if along != 0 and abs(along) > SHUFFLED:
-            apart = apart + touched * _shifts(o, form.lane, columns.tiles[REGISTER])
+            if o.written:
+                spread = spread + touched
+            else:
+                apart = apart + touched * _shifts(o, form.lane, columns.tiles[REGISTER])
             continue
         if o.written:
             stores = stores + touched / form.lanes
             continue
-        kept = kept + _kept(problem, form, o, columns.tiles[REGISTER])
+        more = _kept(problem, form, o, columns.tiles[REGISTER])
+        kept, again = kept + more, again + more * _shifts(o, form.lane, columns.tiles[REGISTER])
         if along == 0:
             if any(o.uses(r) for r in problem.reduce):
                 broadcast = broadcast + touched
+                hoisted = hoisted + (0.0 if any(o.uses(a) for a in form.order[-2:]) else touched)
             else:
                 fixed = fixed + touched
             continue
@@ -131,7 +143,7 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
     pages = sum_of(rows(o, swept, PAGE, is_packed(form, k)) for k, o in enumerate(problem.operands))
     return Features(
         tasks, balance, micro, accumulators, registers, steps, entries, vectors, broadcast, gathers, done, useful,
-        streams, pages, starts, crossings, stores, apart, fixed,
+        streams, pages, starts, crossings, stores, apart, spread, hoisted, fixed, again,
     )  # fmt: skip
 
 

@@ -22,8 +22,12 @@ def distinct(row: tuple[int, ...], box: Sequence[Numbers]) -> tuple[Numbers, Num
     if len(terms) == 1:
         ((c, axis),) = terms
         return box[axis], box[axis] if c == 1 else c * (box[axis] - 1.0) + 1.0
-    count = reach = np.ones_like(box[0]) if box else np.ones(1)
-    for c, axis in terms:
+    if not terms:
+        one = np.ones_like(box[0]) if box else np.ones(1)
+        return one, one
+    (c, axis), *others = terms
+    count, reach = box[axis], c * (box[axis] - 1.0) + 1.0
+    for c, axis in others:
         grown = c * (box[axis] - 1.0) + reach
         count = np.where(c >= reach, count * box[axis], np.minimum(count * box[axis], grown))
         reach = grown
@@ -38,11 +42,24 @@ def _terms(row: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 def elements(operand: Operand, box: Sequence[Numbers]) -> Numbers:
     """How many elements of an operand the points of a box touch."""
-    total = np.ones_like(box[0]) if box else np.ones(1)
-    for row, size in zip(operand.index, operand.shape, strict=True):
-        if any(row):
-            total = total * np.minimum(distinct(row, box)[0], max(1, size))
+    return _product(operand.index, operand.shape, box)
+
+
+def _product(index: Sequence[tuple[int, ...]], shape: Sequence[int], box: Sequence[Numbers]) -> Numbers:
+    """How many combinations the indices of some dimensions take."""
+    total: Numbers | None = None
+    for row, size in zip(index, shape, strict=True):
+        if _terms(row):
+            part = np.minimum(distinct(row, box)[0], max(1, size))
+            total = part if total is None else total * part
+    if total is None:
+        return np.ones_like(box[0]) if box else np.ones(1)
     return total
+
+
+def apart(operand: Operand, box: Sequence[Numbers]) -> Numbers:
+    """How many runs along its last dimension the points of a box touch."""
+    return _product(operand.index[:-1], operand.shape[:-1], box)
 
 
 def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: bool = False) -> Numbers:
@@ -52,14 +69,15 @@ def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: boo
     """
     if packed or not operand.index:
         return elements(operand, box) * operand.bytes
-    total = np.ones_like(box[0]) if box else np.ones(1)
-    for row, size in zip(operand.index[:-1], operand.shape[:-1], strict=True):
-        if any(row):
-            total = total * np.minimum(distinct(row, box)[0], max(1, size))
+    total = apart(operand, box)
     count, reach = distinct(operand.index[-1], box)
     count, reach = np.minimum(count, operand.shape[-1]), np.minimum(reach, operand.shape[-1])
     per_line = max(1, line // operand.bytes)
     if operand.shape[-1] < per_line:
         # several short rows share a line
         return np.maximum(total * count * operand.bytes, line)
-    return total * np.minimum(count, np.ceil(reach / per_line)) * line
+    lines = np.ceil(reach / per_line)
+    # a part of a row may begin anywhere in a line, and end in one more
+    part = (reach < operand.shape[-1]) & ((reach % per_line != 0) | (operand.shape[-1] % per_line != 0))
+    lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
+    return total * np.minimum(count, lines) * line

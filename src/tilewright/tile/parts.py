@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.prover import non_negative
 from tilewright.schedule.trace import Schedule
-from tilewright.tile.program import L2, REGISTER, TileProgram
+from tilewright.tile.program import L2, REGISTER, TileProgram, rungs
 from tilewright.tile.steps import axis_loops, loop_extent, new_blocks
 
 
@@ -49,13 +49,24 @@ def parts_of(s: Schedule, main: Part, program: TileProgram) -> tuple[list[Part],
         order = (*shared.values(), loop, *(x for x in own if x != loop))
         if order != s.loops(main.consumer):
             s.do("reorder", order)
-        (rest,) = new_blocks(s, "peel", loop, cut)
-        clone = s.clone_producer(main.producer, rest)
-        partial = None if main.partial is None else s.clone_producer(main.partial, clone)
-        few = int(left.value) if isinstance(left, Const) else 1
-        sizes = tuple(tuple(few if k == axis else x for k, x in enumerate(level)) for level in main.sizes)
-        return [main, Part(clone, partial, rest, sizes, main.copies)], shared
+        parts = [main]
+        for height in (int(left.value),) if isinstance(left, Const) else rungs(rows):
+            rest = _rest(s, parts[-1], axis, loop, cut, height)
+            parts.append(rest)
+            loop = axis_loops(s, rest.consumer)[axis]
+            extent = loop_extent(s, loop)
+            cut = extent // height * height
+        return parts, shared
     return [main], {}
+
+
+def _rest(s: Schedule, part: Part, axis: int, loop: str, cut: Expr, height: int) -> Part:
+    """What is left of a part behind an iteration, in tiles of some height."""
+    (rest,) = new_blocks(s, "peel", loop, cut)
+    clone = s.clone_producer(part.producer, rest)
+    partial = None if part.partial is None else s.clone_producer(part.partial, clone)
+    sizes = tuple(tuple(height if k == axis else x for k, x in enumerate(level)) for level in part.sizes)
+    return Part(clone, partial, rest, sizes, part.copies)
 
 
 def _shared(s: Schedule, main: Part, program: TileProgram, rows: int) -> dict[int, str]:

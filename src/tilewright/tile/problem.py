@@ -6,7 +6,8 @@ gather or a division, have no problem; other optimizers take them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import isqrt, prod
 
 from tilewright.errors import InternalError
@@ -20,6 +21,9 @@ from tilewright.loops.ir import Block, Func, IterKind, blocks
 
 UNKNOWN = 256
 """Stands for a size of which only the least value is known."""
+
+QUANTILES = (0.05, 0.45, 0.95)
+"""Where in a symbol's range, on a logarithmic scale, the sizes lie at which programs are compared."""
 
 SLOW_OPERATIONS = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "sqrt"))
 """Operations that count as `SLOW` ones."""
@@ -69,12 +73,11 @@ class Operand:
     @property
     def strides(self) -> tuple[int, ...]:
         """By how many elements the position in the buffer moves with each axis."""
-        pitch = [prod(self.shape[d + 1 :]) for d in range(len(self.shape))]
-        return tuple(sum(pitch[d] * row[a] for d, row in enumerate(self.index)) for a in range(len(self.index[0])))
+        return _strides(self.shape, self.index)
 
     def uses(self, axis: int) -> bool:
         """Whether another element is touched as the axis grows."""
-        return any(row[axis] for row in self.index)
+        return axis in _moving(self.index)
 
     def dimension(self, axis: int) -> int | None:
         """The one dimension that an axis alone indexes, plainly; None where there is none."""
@@ -83,6 +86,19 @@ class Operand:
             return None
         row = self.index[moved[0]]
         return moved[0] if row[axis] == 1 and sum(map(abs, row)) == 1 else None
+
+
+# formulas ask for these thousands of times per problem
+@lru_cache(maxsize=4096)
+def _strides(shape: tuple[int, ...], index: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    pitch = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    return tuple(sum(pitch[d] * row[a] for d, row in enumerate(index)) for a in range(len(index[0])))
+
+
+@lru_cache(maxsize=4096)
+def _moving(index: tuple[tuple[int, ...], ...]) -> frozenset[int]:
+    """The axes that move an index."""
+    return frozenset(k for row in index for k, c in enumerate(row) if c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,7 @@ class Problem:
         results: what is read and written once per result, the store last; empty for element-wise work.
         operations: instructions of one point; a multiplication and an addition are one.
         bits: of an element that is computed.
+        samples: the same problem at other sizes, where some are symbols.
     """
 
     block: str
@@ -106,16 +123,17 @@ class Problem:
     results: tuple[Operand, ...]
     operations: int
     bits: int
+    samples: "tuple[Problem, ...]" = field(default=(), compare=False)
 
     @property
     def spatial(self) -> tuple[int, ...]:
         """Positions of the axes along which results are independent."""
-        return tuple(k for k, a in enumerate(self.axes) if not a.reduce)
+        return tuple([k for k, a in enumerate(self.axes) if not a.reduce])
 
     @property
     def reduce(self) -> tuple[int, ...]:
         """Positions of the axes along which values are combined."""
-        return tuple(k for k, a in enumerate(self.axes) if a.reduce)
+        return tuple([k for k, a in enumerate(self.axes) if a.reduce])
 
     @property
     def points(self) -> int:
@@ -124,18 +142,26 @@ class Problem:
 
 
 def problem_of(func: Func, constants: frozenset[str]) -> Problem | None:
-    """The problem of a kernel, or None where it has none.
+    """The problem of a kernel at representative sizes, with samples of others; None where it has none.
 
     Args:
         func: untransformed loops: a reduction with at most one block behind it, or a block of element-wise work.
         constants: names of parameters whose data is known at compile time.
     """
+    made = _problem_at(func, constants, {v: representative(v) for v in func.symbols})
+    if made is None or all(a.literal for a in made.axes):
+        return made
+    others = [_problem_at(func, constants, sizes) for sizes in samples(func.symbols)]
+    return replace(made, samples=tuple(p for p in others if p is not None))
+
+
+def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int]) -> Problem | None:
+    """The problem at given sizes."""
     found = blocks(func.body)
     reduction = next((b for b in found if b.init is not None), None)
     main = found[-1] if reduction is None else reduction
     if len(found) > (1 if reduction is None else 2) or found[0] is not main:
         return None
-    sizes = {v: representative(v) for v in func.symbols}
     order = sorted(range(len(main.iters)), key=lambda k: main.iters[k].kind is IterKind.REDUCE)
     if order != list(range(len(order))) or not main.iters:
         return None
@@ -155,9 +181,26 @@ def problem_of(func: Func, constants: frozenset[str]) -> Problem | None:
 
 def representative(symbol: Var) -> int:
     """The size of a symbol for which programs are chosen: in the middle of its range, on a logarithmic scale."""
-    low = 1 if symbol.lo is None else max(1, symbol.lo)
-    high = UNKNOWN if symbol.hi is None else symbol.hi
+    low, high = _range(symbol)
     return max(low, min(high, isqrt(low * high))) if high < 1 << 40 else max(low, UNKNOWN)
+
+
+def samples(symbols: Sequence[Var]) -> tuple[Mapping[Var, int], ...]:
+    """Sizes of symbols at which programs are compared: in every one each symbol is at another place of its range, and
+    small ranges beside large ones, so that tiles seldom divide."""
+    count = len(QUANTILES)
+    return tuple({v: _at(v, QUANTILES[(j + k) % count]) for k, v in enumerate(symbols)} for j in range(count))
+
+
+def _at(symbol: Var, quantile: float) -> int:
+    low, high = _range(symbol)
+    high = high if high < 1 << 40 else max(low, UNKNOWN)
+    return max(low, min(high, round(low * (high / low) ** quantile)))
+
+
+def _range(symbol: Var) -> tuple[int, int]:
+    low = 1 if symbol.lo is None else max(1, symbol.lo)
+    return low, UNKNOWN if symbol.hi is None else symbol.hi
 
 
 def value_of(size: Expr, sizes: Mapping[Var, int]) -> int:

@@ -17,6 +17,7 @@ with a smaller register tile.
 """
 
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +111,27 @@ def remainders(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
     return rest
 
 
+def rungs(rows: int) -> tuple[int, ...]:
+    """Heights of the tiles that rows beyond the last whole register tile get where their number is not known: with
+    about the root of a tile's rows, then single ones, few tiles are left."""
+    return (isqrt(rows - 1) + 1, 1) if rows > 2 else (1,)
+
+
+def remainder_tiles(problem: Problem, form: Form, sizes: Sizes) -> tuple[Sizes, Sizes]:
+    """The tiles of the rows beyond the last whole register tile: their heights and how many there are
+    [candidate, axis], 0 where no row is left.
+
+    A known number of rows is one tile. Of an unknown one single rows count as the first of the `rungs`, since tiles of
+    few rows wait for their additions about equally long.
+    """
+    left = remainders(problem, form, sizes)
+    known = np.array([a.literal for a in problem.axes])
+    register = sizes[..., REGISTER, :]
+    high = np.where(register > 2, np.sqrt(np.maximum(register - 1, 0)).astype(np.int64) + 1, 1)
+    counts = np.where(known, np.minimum(left, 1), left // high + left % high)
+    return np.where(left > 0, np.where(known, left, high), 0), counts
+
+
 def nested(problem: Problem, form: Form, sizes: Sizes) -> Mask:
     """Whether every size is a multiple of the one below, and the tiles of a level fill those of the next.
 
@@ -132,10 +154,16 @@ def lanes_filled(problem: Problem, form: Form, sizes: Sizes) -> Mask:
 
 
 def one_remainder(problem: Problem, form: Form, sizes: Sizes) -> Mask:
-    """Whether at most one axis has rows beyond its last whole register tile, and no reduction axis."""
+    """Whether at most one axis may have rows beyond its last whole register tile, and no reduction axis."""
     rest = remainders(problem, form, sizes)
+    rest = np.where(_open(problem, form) & (sizes[..., REGISTER, :] > 1), 1, rest)
     reduce = np.array([a.reduce for a in problem.axes])
     return ((rest > 0).sum(axis=-1) <= 1) & ~(rest[..., reduce] > 0).any(axis=-1)
+
+
+def _open(problem: Problem, form: Form) -> Mask:
+    """Which axes have an unknown number of rows, so that any tile may leave some."""
+    return np.array([not (a.literal or a.reduce) and k != form.lane for k, a in enumerate(problem.axes)])
 
 
 def one_chunked(problem: Problem, form: Form, sizes: Sizes) -> Mask:

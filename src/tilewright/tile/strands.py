@@ -10,16 +10,12 @@ results.
     results = the sums' lanes together
 """
 
-from math import prod
-
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.expr.prover import prove
 from tilewright.loops.ir import IterKind
-from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
-from tilewright.tile.packing import AHEAD
 from tilewright.tile.parts import Part
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, TileProgram
@@ -68,7 +64,6 @@ def _accumulate(s: Schedule, block: str, program: TileProgram) -> None:
         for x in own[:-1]:
             s.do("unroll", x)
         s.do("vectorize", own[-1])
-    _ask_ahead(s, steps, program)
     _tail_apart(s, steps, program)
 
 
@@ -82,18 +77,6 @@ def _reduction_loops(s: Schedule, block: str, loops: tuple[str, ...], problem: P
         for loop in loops
         if Var(loop) in free_vars(i.binding)
     }
-
-
-def _ask_ahead(s: Schedule, steps: str, program: TileProgram) -> None:
-    """Prefetches operands that come from far memory: all rows of a register tile together so many bytes ahead."""
-    problem, register = program.problem, program.sizes[REGISTER]
-    packed = {k for k, _ in program.form.packed}
-    for k in program.form.ahead:
-        operand = problem.operands[k]
-        if k not in packed:
-            moved = prod((register[a] for a in problem.spatial if operand.uses(a)), start=operand.bytes)
-            distance = AHEAD // (moved * register[program.form.lane])
-            s.do("prefetch", steps, operand.buffer, min(MAX_DISTANCE, max(1, distance)))
 
 
 def _tail_apart(s: Schedule, steps: str, program: TileProgram) -> None:

@@ -11,7 +11,8 @@ from math import prod
 import numpy as np
 
 from tilewright.tile.columns import PAGE, Columns, Loop, accesses_of, chunks, is_packed, rows, sum_of
-from tilewright.tile.footprint import Numbers, moved_bytes
+from tilewright.tile.crowding import crowding, crowds
+from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form
 
@@ -48,10 +49,15 @@ def traffic(problem: Problem, form: Form, columns: Columns, level: int, line: in
 
 
 def cache_traffic(
-    problem: Problem, form: Form, columns: Columns, capacities: Sequence[float], line: int
+    problem: Problem,
+    form: Form,
+    columns: Columns,
+    capacities: Sequence[float],
+    line: int,
+    sets: Sequence[int] = (),
 ) -> list[Numbers]:
-    """Bytes that move into each cache, for caches of these capacities, by the loops of the program; those of far memory
-    count as many times as the pages of a program with long sums are too short to be followed.
+    """Bytes that move into each cache, for caches of these capacities, by the loops of the program. `sets` of the nearest
+    caches, those where the lowest bits of an address choose the set, tell where rows crowd.
 
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
     """
@@ -64,15 +70,27 @@ def cache_traffic(
               for k, o in enumerate(operands)]  # fmt: skip
     feet = [_feet(o, loops, columns, line, is_packed(form, k)) for k, o in enumerate(operands)]
     totals = _totals(problem, form, columns)
-    sums = [sum_of(f[d] for f in feet) + totals for d in range(len(loops) + 1)]
+    one_by_one = {o: not waits(problem) and abs(o.strides[form.lane]) * o.bytes >= line for o in operands}
     found: list[Numbers] = []
     for level, capacity in enumerate(capacities):
         total: Numbers = np.zeros_like(totals)
+        held = [
+            _crowded(o, f, loops, columns, sets[level], line)
+            if level < len(sets) and not is_packed(form, k) and crowds(o, sets[level], line)
+            else f
+            for k, (o, f) in enumerate(zip(operands, feet, strict=True))
+        ]
+        sums = [sum_of(f[d] for f in held) + totals for d in range(len(loops) + 1)]
         fits = [s <= capacity * USABLE for s in sums[:-1]] + [np.ones(len(totals), np.bool_)]
+        if any(one_by_one.values()):
+            fits[-1] = sums[-1] <= capacity
         for o, f, start in zip(operands, feet, starts, strict=True):
             # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop
             # whose body fits everything stays that the next iteration touches again
             loaded = f[-1]
+            if one_by_one[o]:
+                # not even a register tile stays: every element brings its line
+                loaded = np.where(fits[-1], loaded, elements(o, columns.tiles[REGISTER]) * line)
             for d in range(len(loops) - 1, -1, -1):
                 loaded = np.where(fits[d + 1], f[d], loaded * counts[d])
             total = total + loaded * (2.0 if o.written else 1.0) * (start if level >= 1 else 1.0)
@@ -121,6 +139,18 @@ def _feet(operand: Operand, loops: Sequence[Loop], columns: Columns, line: int, 
     for loop in loops:
         box[loop.axis] = columns.tiles[loop.level][loop.axis]
         found.append(moved_bytes(operand, box, line, packed) if operand.uses(loop.axis) else found[-1])
+    return found
+
+
+def _crowded(
+    operand: Operand, feet: list[Numbers], loops: Sequence[Loop], columns: Columns, sets: int, line: int
+) -> list[Numbers]:
+    """What the footprints of an operand at every depth take of a cache with so many sets."""
+    box = list(columns.whole)
+    found = [feet[0] * crowding(operand, box, sets, line)]
+    for loop, foot in zip(loops, feet[1:], strict=True):
+        box[loop.axis] = columns.tiles[loop.level][loop.axis]
+        found.append(foot * crowding(operand, box, sets, line) if operand.uses(loop.axis) else found[-1])
     return found
 
 

@@ -115,6 +115,6 @@ def _slide(index: Expr, outer: dict[Var, Axis], inner: dict[Var, Axis]) -> Slide
     variables = [m[0] for m in terms]
     axis = next((outer[v] for v in variables if isinstance(v, Var) and v in outer), None)
     tap = next((inner[v] for v in variables if isinstance(v, Var) and v in inner), None)
-    if axis is None or tap is None or not isinstance(tap.extent, Const):
+    if axis is None or tap is None or not isinstance(tap.extent, Const) or tap.extent.value < 1:
         return None
     return Slide(axis, tap)

@@ -17,7 +17,7 @@ from tilewright.machine.model import Machine
 from tilewright.optimize.construct.ladder import balanced
 from tilewright.optimize.inside import Tile, along_axis
 from tilewright.optimize.interface import Task
-from tilewright.optimize.rows import Plan, chain, epilogue, fit_stacks, is_chain, shared_axes
+from tilewright.optimize.rows import BESIDE, Plan, chain, epilogue, fit_stacks, is_chain, shared_axes
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import spatial_vars
 from tilewright.tile.chain import ChainProgram, Rows, Step, of_group, rows_of
@@ -25,7 +25,11 @@ from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, Sizes, TileProgram
 
 VECTORS = (1, 2, 4, 8)
-"""Vectors of a register tile along its lanes; LLVM widens other numbers."""
+"""Vectors of a register tile of windows along its lanes; LLVM widens other numbers."""
+
+REDUCING_VECTORS = (2, 4)
+"""Vectors over which a reduction to one value runs at once, where a row has them: one would wait for itself, and to
+combine many takes time in every row."""
 
 MOST_LINES = 16
 """Lines of a register tile of windows."""
@@ -103,12 +107,13 @@ def _nests(body: Stmt) -> tuple[Stmt, ...]:
 
 def together_of(c: ChainProblem) -> tuple[int, ...]:
     """Rows that a group may have: divisors of the last rows that leave groups for threads; windows gain from several
-    short rows, other steps have nothing to share between rows."""
+    short rows, other steps have nothing to share between rows, but one may wait beside another."""
     axis = c.problems[-1].axes[c.rank - 1]
-    if not c.windows or c.rank == 0 or not axis.literal:
+    if c.rank == 0 or not axis.literal:
         return (1,)
     outer = prod(a.extent for a in c.problems[-1].axes[: c.rank - 1])
     most = max(1, axis.extent * outer // ENOUGH_GROUPS)
+    most = most if c.windows else min(most, BESIDE)
     return tuple(k for k in range(1, axis.extent + 1) if axis.extent % k == 0 and k <= most)
 
 
@@ -123,7 +128,7 @@ def _forms(c: ChainProblem, k: int, problem: Problem, target: Target, machine: M
     inner = [a for a in problem.spatial if a >= c.rank]
     if problem.reduce and not inner:
         lane = along_axis(block)
-        return [_step(problem, lanes, lane, [(v, 1, False) for v in _vectors(problem, lane, lanes)])]
+        return [_step(problem, lanes, lane, [(v, 1, False) for v in _vectors(problem, lane, lanes, REDUCING_VECTORS)])]
     if not inner:
         return [_step(problem, lanes, None, [(1, 1, False)])]
     store = problem.results[-1] if problem.reduce else problem.operands[-1]
@@ -131,12 +136,13 @@ def _forms(c: ChainProblem, k: int, problem: Problem, target: Target, machine: M
     if problem.reduce:
         return [_windows(problem, a, target.lanes(problem.bits), machine) for a in along]
     moving = [a for a in inner if any(o.strides[a] == 1 for o in problem.operands)]
-    return [_step(problem, lanes, a, [(v, 1, False) for v in _vectors(problem, a, lanes)]) for a in along or moving]
+    # what iterations have in common is little, and LLVM writes several out by itself
+    return [_step(problem, lanes, a, [(1, 1, False)]) for a in along or moving]
 
 
-def _vectors(problem: Problem, lane: int | None, lanes: int) -> list[int]:
+def _vectors(problem: Problem, lane: int | None, lanes: int, counts: Sequence[int] = VECTORS) -> list[int]:
     most = 1 if lane is None else -(-problem.axes[lane].extent // lanes)
-    return [v for v in VECTORS if v < 2 * most]
+    return [v for v in counts if v < 2 * most] or [1]
 
 
 def _windows(problem: Problem, lane: int, lanes: int, machine: Machine) -> Step:

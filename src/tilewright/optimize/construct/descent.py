@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.analytical import times
+from tilewright.cost.analytical import expected
 from tilewright.optimize.construct.gensor import Action
 from tilewright.optimize.construct.ladder import EDGES, NONE, VTHREADS, Indices, Kind
 from tilewright.optimize.construct.space import Space
@@ -108,10 +108,14 @@ def neighbours(space: Space, states: Indices) -> tuple[Indices, npt.NDArray[np.b
 
 
 def _nanoseconds(space: Space, form: Form, states: Indices) -> Numbers:
-    return times(space.problem, form, space.sizes(states), space.machine).total
+    return expected(space.problem, form, space.sizes(states), space.machine)
 
 
 def _chain(space: Space, states: Indices) -> Numbers:
     """Terms that are added one after the other."""
-    sizes = space.sizes(states)[:, L1].astype(np.float64)
+    found = space.sizes(states).astype(np.float64)
+    sizes, lane = found[:, L1], space.form.lane
+    if lane in space.problem.reduce:
+        # lanes along the reduction have chains of their own
+        sizes[:, lane] /= found[:, REGISTER, lane]
     return sizes[:, list(space.problem.reduce)].prod(axis=1)

@@ -12,6 +12,9 @@ from tilewright.tile.traffic import USABLE
 LEAST_REUSE = 16
 """How often an element of an operand must be used for packing it at run time to be tried."""
 
+NARROW = 16
+"""Results along the axes of an operand that is packed along the reduction; all are in one register tile."""
+
 NEAR = 4
 """The largest stride, in elements, at which lanes are collected one by one."""
 
@@ -29,8 +32,7 @@ def forms(problem: Problem, target: Target, machine: Machine) -> list[Form]:
     for lane in problem.reduce:
         packed = _along_reduction(problem, lane, lanes)
         if packed is not None:
-            ahead = tuple(k for k, o in enumerate(problem.operands) if _far(o, machine))
-            found += [Form(lane, lanes, order, None, packed, ahead=ahead) for order in _orders(problem, None)]
+            found += [Form(lane, lanes, order, None, packed) for order in _orders(problem, None)]
     return found
 
 
@@ -42,11 +44,18 @@ def _along_reduction(problem: Problem, lane: int, lanes: int) -> tuple[tuple[int
     packed: list[tuple[int, int]] = []
     moving = [(k, o) for k, o in enumerate(problem.operands) if o.strides[lane] != 0]
     for k, o in moving:
-        if o.constant and o.dimension(lane) is not None and o.strides[lane] != 1:
+        if o.constant and o.dimension(lane) is not None and o.strides[lane] != 1 and _narrow(problem, o):
             packed.append((k, lane))
         elif o.strides[lane] != 1:
             return None
     return tuple(packed) if len(moving) > len(packed) else None
+
+
+def _narrow(problem: Problem, o: Operand) -> bool:
+    """Whether one register tile may have all results that an operand has a part in: packed along the reduction it is
+    contiguous only then."""
+    across = [problem.axes[a] for a in problem.spatial if o.uses(a)]
+    return all(a.literal for a in across) and prod(a.extent for a in across) <= NARROW
 
 
 def chunked_axis(problem: Problem) -> int | None:

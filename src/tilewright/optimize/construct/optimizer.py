@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.analytical import caches, times, worth_threads
+from tilewright.cost.analytical import caches, expected, worth_threads
 from tilewright.cost.chain import chain_worth_threads
 from tilewright.errors import ScheduleError
 from tilewright.loops.ir import blocks
@@ -107,7 +107,7 @@ def ranked(candidates: list[tuple[Form, Sizes]], problem: Problem, machine: Mach
     """The best programs among states of several forms, with their nanoseconds, best first."""
     programs: list[Ranked] = []
     for form, sizes in candidates:
-        total = times(problem, form, sizes, machine).total
+        total = expected(problem, form, sizes, machine)
         for k in np.argsort(total, kind="stable")[:most]:
             chain = tuple(tuple(int(x) for x in level) for level in sizes[k])
             programs.append((float(total[k]), TileProgram(problem, form, chain)))
@@ -226,9 +226,10 @@ def problem_for(task: Task) -> Problem | None:
 
 
 def _promise(path: Path, forms: list[Form], problem: Problem, machine: Machine) -> float:
-    """The time of the best program near the end of a greedy path."""
-    ends = [d for form in forms for d in descents(path.space, form, path.states[-1:])]
-    return min(float(times(problem, d.form, d.sizes, machine).total[0]) for d in ends)
+    """The time of the best program near the end of a greedy path, of one order of loops where times take samples."""
+    tried = forms[:1] if problem.samples else forms
+    ends = [d for form in tried for d in descents(path.space, form, path.states[-1:])]
+    return min(float(expected(problem, d.form, d.sizes, machine)[0]) for d in ends)
 
 
 def lowered(found: Constructed | None, task: Task, machine: Machine | None = None) -> Schedule | None:

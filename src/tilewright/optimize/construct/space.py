@@ -19,8 +19,11 @@ from tilewright.tile.traffic import USABLE
 MAX_ROWS = 16
 """Rows of a register tile along one axis."""
 
-UNKNOWN_ROWS = (1, 2, 4, 6, 8)
+UNKNOWN_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 """Rows of a register tile where their number is a symbol."""
+
+ENOUGH_ROWS = 4
+"""Rows of known number that make tiles of rows of unknown number needless."""
 
 MAX_VECTORS = 8
 """Vectors of a register tile along the lane axis."""
@@ -132,7 +135,9 @@ class Space:
         spatial, reduce = list(self.problem.spatial), list(self.problem.reduce)
         written = register[:, spatial].prod(axis=1) * register[:, reduce].prod(axis=1) / self.form.lanes
         totals = sizes[:, L1][:, spatial].prod(axis=1) * self.problem.bits / 8
-        rest = extents % register
+        # any tile of an unknown number of rows may leave some
+        unknown = np.array([not a.literal for a in self.problem.axes])
+        rest = np.where(unknown & (register > 1), 1, extents % register)
         rest[:, self.form.lane] = 0
         cut = np.zeros(len(sizes), np.bool_)
         if self.form.chunked is not None:
@@ -148,6 +153,16 @@ def sum_bytes(problem: Problem, form: Form, box: list[Numbers], line: int) -> Nu
     for k, o in enumerate(problem.operands):
         total = total + (elements(o, box) * o.bytes if line == 1 else moved_bytes(o, box, line, k in packed))
     return total
+
+
+def _unknown_rows(problem: Problem, form: Form, k: int) -> tuple[int, ...]:
+    """Rows of a register tile along an axis whose size is a symbol: a single one where an axis of known size lets as
+    much be used again, as its rows leave no tails at run time."""
+    moved = [o.uses(k) for o in problem.operands]
+    known = [a for a in problem.spatial if a not in (k, form.lane) and problem.axes[a].literal]
+    if any(problem.axes[a].extent >= ENOUGH_ROWS and [o.uses(a) for o in problem.operands] == moved for a in known):
+        return (1,)
+    return tuple(r for r in UNKNOWN_ROWS if r <= problem.axes[k].extent)
 
 
 def _ladder(problem: Problem, form: Form, k: int) -> Ladder:
@@ -167,5 +182,7 @@ def _ladder(problem: Problem, form: Form, k: int) -> Ladder:
         vectors = -(-axis.extent // form.lanes)
         counts = balanced(vectors, MAX_VECTORS) if axis.literal else (1, 2, 4)
         return Ladder(axis.extent, form.lanes, tuple(form.lanes * c for c in counts), between=axis.literal)
-    rows = balanced(axis.extent, MAX_ROWS) if axis.literal else tuple(r for r in UNKNOWN_ROWS if r <= axis.extent)
+    if problem.axes[form.lane].reduce and any(problem.operands[o].uses(k) for o, _ in form.packed):
+        return Ladder(axis.extent, 1, (axis.extent,))
+    rows = balanced(axis.extent, MAX_ROWS) if axis.literal else _unknown_rows(problem, form, k)
     return Ladder(axis.extent, 1, rows, between=axis.literal)

@@ -1,0 +1,51 @@
+"""While how much of its work a program still brings data from far memory: the rest of the work hides nothing of it.
+
+A panel that is used by one row of register tiles after the other comes during the first row; while the others run,
+memory is idle. A program that uses each byte up as it comes computes all the time that memory is busy.
+"""
+
+import numpy as np
+
+from tilewright.tile.columns import Columns, accesses_of, is_packed, sum_of
+from tilewright.tile.footprint import Numbers, moved_bytes
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import REGISTER, Form
+from tilewright.tile.traffic import USABLE, nest
+
+
+def arriving(problem: Problem, form: Form, columns: Columns, capacity: float, line: int) -> Numbers:
+    """The part of all register tiles, each over one chunk of the reduction, during which data come from beyond a cache
+    of `capacity` bytes; the average over bytes, between 0 and 1.
+
+    Of an operand that is loaded once in all iterations of a loop, and that the loop does not move, it is one iteration.
+    """
+    loops = [x for x in nest(problem, form) if x.level != REGISTER or x.axis not in problem.reduce]
+    counts = [columns.count(x) for x in loops]
+    boxes = [columns.whole]
+    for x in loops:
+        box = list(boxes[-1])
+        box[x.axis] = columns.tiles[x.level][x.axis]
+        boxes.append(tuple(box))
+    feet = [[moved_bytes(o, box, line, is_packed(form, k)) for box in boxes]
+            for k, o in enumerate(accesses_of(problem))]  # fmt: skip
+    fits = [sum_of(f[d] for f in feet) <= capacity * USABLE for d in range(len(boxes) - 1)]
+    fits.append(np.ones(len(columns.whole[0]), np.bool_))
+    bytes_in_all: Numbers = np.zeros_like(columns.whole[0])
+    weighted = bytes_in_all
+    for o, f in zip(accesses_of(problem), feet, strict=True):
+        if o.written:
+            # every line comes and goes, as results are finished one after the other
+            bytes_in_all, weighted = bytes_in_all + 2.0 * f[0], weighted + 2.0 * f[0]
+        else:
+            loaded, anew = _loaded(f, counts, fits)
+            bytes_in_all, weighted = bytes_in_all + loaded, weighted + loaded * loaded / anew
+    return np.clip(weighted / np.maximum(bytes_in_all, 1.0), 0.0, 1.0)
+
+
+def _loaded(feet: list[Numbers], counts: list[Numbers], fits: list[Numbers]) -> tuple[Numbers, Numbers]:
+    """Bytes that an operand loads in the whole program, and if every register tile loaded its own anew."""
+    loaded = anew = feet[-1]
+    for d in range(len(counts) - 1, -1, -1):
+        loaded = np.where(fits[d + 1], feet[d], loaded * counts[d])
+        anew = anew * counts[d]
+    return loaded, anew

@@ -1,0 +1,49 @@
+"""Crowding of rows in the sets of a cache, against counting lines set by set."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.tile.crowding import crowding, crowds
+from tilewright.tile.problem import Operand
+
+SETS, LINE = 16, 64
+
+
+def matrix(rows: int, columns: int) -> Operand:
+    """A float32 matrix with an axis along either dimension."""
+    return Operand("x", 4, False, (rows, columns), ((1, 0), (0, 1)), False)
+
+
+def fullest(operand: Operand, box: tuple[int, ...]) -> int:
+    """Lines in the fullest set."""
+    lines = {4 * (i * operand.shape[1] + j) // LINE for i in range(box[0]) for j in range(box[1])}
+    return max(Counter(line % SETS for line in lines).values())
+
+
+def factor(operand: Operand, box: tuple[int, ...]) -> float:
+    return float(crowding(operand, [np.array([float(n)]) for n in box], SETS, LINE)[0])
+
+
+@given(st.integers(1, 64), st.sampled_from([16, 32, 48, 64, 128, 256, 512]), st.integers(1, 64))
+def test_the_fullest_set_holds_what_the_formula_says(rows: int, columns: int, width: int) -> None:
+    operand, box = matrix(rows, columns), (rows, min(width, columns))
+    lines = rows * -(-box[1] * 4 // LINE)
+    said = lines * factor(operand, box) / SETS
+    counted = fullest(operand, box)
+    # whole rows of lines in few sets; what is left over goes into some of them
+    assert counted <= 2 * max(1.0, said) + 1
+    assert said <= max(counted, lines / SETS)
+
+
+def test_rows_a_power_of_two_apart_crowd_and_others_do_not() -> None:
+    assert factor(matrix(64, 256), (64, 16)) == SETS
+    assert factor(matrix(64, 256), (64, 64)) == SETS / 4
+    assert factor(matrix(64, 256), (1, 16)) == 1.0
+    assert factor(matrix(64, 272), (64, 16)) == 1.0
+    assert not crowds(matrix(64, 272), SETS, LINE)
+    assert crowds(matrix(64, 32), SETS, LINE)
+    assert factor(matrix(64, 32), (8, 16)) == 1.0, "eight rows begin in eight sets"
+    assert factor(matrix(64, 32), (16, 16)) == 2.0

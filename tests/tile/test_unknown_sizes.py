@@ -1,0 +1,113 @@
+"""Sizes that are symbols: where programs are compared, which tiles rows are left to, and what that costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.optimize.programs import Program, data_for, shape_of
+from tests.optimize.test_construct import task_of
+from tests.optimize.test_rule import product
+
+from tilewright.cost.analytical import expected, times
+from tilewright.expr.nodes import Var
+from tilewright.loops.interpret import interpret
+from tilewright.loops.ir import IterKind, blocks
+from tilewright.loops.verify import verify
+from tilewright.machine.shipped import machine_named
+from tilewright.tile.lower import lower
+from tilewright.tile.problem import Problem, problem_of, samples
+from tilewright.tile.program import Form, TileProgram, legal, remainder_tiles, rungs
+
+R = Var("R", 1, 64)
+C = Var("C", 1, 64)
+FORM = Form(1, 16, (1, 0), 2, ((1, 1),))
+MACHINE = machine_named("zen5").with_cores(2)
+
+
+def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Program]:
+    """A product of some rows with constant weights."""
+    sizes = {v: 7 for v in (rows, columns) if isinstance(v, Var)}
+    program = Program([product(rows, columns, 48)], sizes, frozenset({"w"}))
+    task = task_of(program)
+    found = problem_of(task.func, task.constants)
+    assert found is not None
+    return found, program
+
+
+def test_samples_lie_all_over_the_ranges_and_sizes_differ() -> None:
+    h, w = Var("h", 8, 128), Var("w", 8, 128)
+    assert [tuple(s.values()) for s in samples((R, h, w))] == [(1, 28, 111), (6, 111, 9), (52, 9, 28)]
+    for symbol, found in ((Var("n", 5, 5), [5] * 3), (Var("n", 0, None), [1, 12, 194]),
+                          (Var("n", 1000, 1 << 62), [1000] * 3)):  # fmt: skip
+        assert [s[symbol] for s in samples((symbol,))] == found
+
+
+def test_a_problem_has_samples_where_a_size_is_a_symbol() -> None:
+    found, _ = problem()
+    assert [p.axes[0].extent for p in found.samples] == [1, 6, 52]
+    assert [p.operands[0].shape for p in found.samples] == [(1, 48), (6, 48), (52, 48)]
+    assert problem(28)[0].samples == ()
+
+
+def test_expected_times_are_geometric_means_over_samples() -> None:
+    sizes = np.array([[[8, 32, 1], [8, 32, 48], [8, 64, 48]], [[2, 32, 1], [2, 32, 48], [2, 32, 48]]])
+    found, _ = problem()
+    each = np.array([times(p, FORM, sizes, MACHINE).total for p in found.samples])
+    assert np.isfinite(each).all()
+    assert (each > 0).all()
+    np.testing.assert_allclose(expected(found, FORM, sizes, MACHINE), np.exp(np.log(each).mean(axis=0)))
+    known, _ = problem(28)
+    np.testing.assert_array_equal(expected(known, FORM, sizes, MACHINE), times(known, FORM, sizes, MACHINE).total)
+
+
+@given(st.integers(1, 14), st.integers(1, 200))
+def test_rows_that_are_left_are_covered_by_few_tiles(rows: int, extent: int) -> None:
+    found, _ = problem()
+    at = replace(found, axes=(replace(found.axes[0], extent=extent), *found.axes[1:]))
+    sizes = np.array([[[rows, 32, 1]] * 3])
+    left, tiles = extent % rows, 0
+    for height in rungs(rows):
+        left, tiles = left % height, tiles + left // height
+    assert left == 0
+    assert tiles <= 2 * rows**0.5
+    heights, counts = remainder_tiles(at, FORM, sizes)
+    assert counts[0].tolist() == [tiles, 0, 0]
+    assert heights[0].tolist() == [rungs(rows)[0] if tiles else 0, 0, 0]
+
+
+def test_a_known_number_of_rows_that_are_left_is_one_tile() -> None:
+    found, _ = problem(28)
+    heights, counts = remainder_tiles(found, FORM, np.array([[[8, 32, 1]] * 3]))
+    assert (heights.tolist(), counts.tolist()) == ([[4, 0, 0]], [[1, 0, 0]])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 6, 8])
+def test_rows_of_unknown_number_keep_the_meaning(rows: int) -> None:
+    found, program = problem()
+    task = task_of(program)
+    made = lower(TileProgram(found, FORM, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func)
+    verify(made.func)
+    sums = [b for b in blocks(made.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
+    assert len(sums) == (1 + len(rungs(rows)) if rows > 1 else 1)
+    rng = np.random.default_rng(rows)
+    for n in (1, 2, 7, 8, 14, 23, 64):
+        sizes = {R: n}
+        feeds = {p.name: data_for(p, sizes, rng) for p in task.func.params[:-1]}
+        results: list[np.ndarray] = []
+        for f in (task.func, made.func):
+            out = f.params[-1]
+            result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
+            interpret(f, {**feeds, out.name: result}, sizes, seed=3)
+            results.append(result)
+        np.testing.assert_array_equal(results[1], results[0])
+
+
+def test_one_axis_of_unknown_size_has_more_than_one_row() -> None:
+    found, _ = problem(R, C)
+    form = Form(2, 16, (1, 0), None)
+    both = np.array([[[2, 2, 16], [2, 2, 48], [2, 2, 48]]])
+    one = np.array([[[2, 1, 16], [2, 1, 48], [2, 1, 48]]])
+    assert not legal(found, form, both).any()
+    assert legal(found, form, one).all()
