@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from tests.codegen.native import TARGETS, Native, check
 
+from tilewright.codegen import emit_llvm
 from tilewright.loops.interpret import interpret
 from tilewright.loops.parser import parse
+from tilewright.machine import Target
 
 RNG = np.random.default_rng(7)
 
@@ -252,3 +254,17 @@ func f{k}(X: float32[10], Y: float32[10]):
         expected = {n: a.copy() for n, a in arrays.items()}
         interpret(func, expected, {})
         np.testing.assert_array_equal(native(arrays, threads=2, name=func.name)["Y"], expected["Y"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("index", ["b * 2", "26 - b * 2"])
+def test_every_second_element_under_a_mask(target: str, index: str) -> None:
+    func = parse(f"""
+func even(X: float32[5, 27], Y: float32[5, 14]):
+    for i in serial(5):
+        for j in vectorized(16):
+            block Y(a: 5 = i, b: 14 = j) where j < 14:
+                Y[a, b] = X[a, {index}]
+""")
+    check(func, {"X": normal(5, 27), "Y": normal(5, 14)}, target=target)
+    assert "gather" not in emit_llvm([func], [], Target.parse(target))

@@ -96,12 +96,13 @@ def test_native_rows(rows: int, columns: int) -> None:
     same(Program(normalised(rows, columns)), "x86-64-v3", Rule())
 
 
-def test_what_rows_hand_on_is_a_row_on_the_stack() -> None:
-    _, func, s = scheduled(Program(normalised(64, 1000)), "x86-64-v4")
+@pytest.mark.parametrize(("rows", "beside"), [(63, []), (64, ["2"]), (30, [])])
+def test_what_rows_hand_on_is_a_row_on_the_stack(rows: int, beside: list[str]) -> None:
+    _, func, s = scheduled(Program(normalised(rows, 1000)), "x86-64-v4")
     assert is_chain(func)
     assert shared_axes(func) == 1
     assert [(str(n.scope), [str(e) for e in n.shape]) for n in s.func.allocs] == [
-        ("stack", []), ("stack", ["1000"]), ("stack", []),
+        ("stack", beside), ("stack", [*beside, "1000"]), ("stack", beside),
     ]  # fmt: skip
     loops = [x for x, _ in walk(s.func.body) if isinstance(x, For)]
     assert [x.kind is LoopKind.PARALLEL for x in loops] == [True] + [False] * (len(loops) - 1)

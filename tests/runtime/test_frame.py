@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ctypes import c_void_p
 from dataclasses import replace
 from sys import getrefcount
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,8 +75,8 @@ HOLDERS: dict[str, Callable[[np.ndarray], object]] = {
     "view of a view": lambda y: y.T[1:][:, 1:],
     "other type": lambda y: y.view(np.int32),
     "row": lambda y: next(iter(y)),
-    "memoryview": memoryview,
-    "slice of a memoryview": lambda y: memoryview(y)[1:],
+    "memoryview": lambda y: _memoryview(y),
+    "slice of a memoryview": lambda y: _memoryview(y)[1:],
     "iterator": lambda y: y.flat,
     "dlpack": lambda y: np.from_dlpack(y),
     "capsule": lambda y: y.__dlpack__(),
@@ -86,6 +87,10 @@ HOLDERS: dict[str, Callable[[np.ndarray], object]] = {
     "base": lambda y: y.base,
 }
 """Ways to hold on to the memory of an output after the output itself is gone."""
+
+
+def _memoryview(y: Any) -> memoryview:
+    return memoryview(y)
 
 
 class _Interface:

@@ -134,7 +134,9 @@ def test_they_are_chosen_for_narrow_results_and_not_for_wide_ones() -> None:
         program = Program(rows_by_rows(m, n, k, turned=True), {}, frozenset({"w"}))
         found = Gensor(machine_named("zen5")).construct(task_of(program))
         assert found is not None
-        return found.programs[0].form.lane
+        best = found.programs[0]
+        assert isinstance(best, TileProgram)
+        return best.form.lane
 
     assert lane(4096, 4, 1024) == 2
     assert lane(4096, 3, 1000) == 2

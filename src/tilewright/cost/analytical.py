@@ -6,14 +6,13 @@ are those of the machine's description; nothing is fitted to single programs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.instructions import cycles
-from tilewright.errors import MachineError
+from tilewright.cost.time import Time, caches, missing, shared_out
 from tilewright.machine.model import Level, Machine
 from tilewright.tile.arrival import arriving
 from tilewright.tile.columns import Columns, accesses_of, sum_of
@@ -22,9 +21,6 @@ from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask, Sizes, TileProgram, remainder_tiles
 from tilewright.tile.traffic import USABLE, cache_traffic, waits
-
-OVERLAP = 0.25
-"""The part of the time of all but the slowest kind of work that is not hidden behind it."""
 
 CODE = 4e-4
 """What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""
@@ -40,23 +36,6 @@ COPY_CYCLES = 0.4
 
 TURN_CYCLES = 6.0
 """Of packing one element of an operand along an axis in which it is not contiguous."""
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """Nanoseconds of a batch by what they are spent on; `total` is what counts.
-
-    Attributes:
-        compute: instructions of register tiles, on the busiest thread.
-        memory: one per memory level from L2 outwards: bytes that leave it over its bandwidth.
-        parallel: starting and joining threads, if any.
-        total: the whole.
-    """
-
-    compute: Numbers
-    memory: tuple[Numbers, ...]
-    parallel: Numbers
-    total: Numbers
-
 
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
     """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
@@ -190,69 +169,6 @@ def _written_out(problem: Problem, form: Form, columns: Columns) -> Columns:
     return Columns((tuple(register), *columns.tiles[1:]), columns.whole)
 
 
-def missing(size: float, capacity: float) -> float:
-    """The part of so many bytes, used again and again, that a cache farther than the first has not kept: earlier
-    kernels have just made what they hand on, and what does not fit as a whole stays in part."""
-    return max(0.0, 1.0 - capacity * USABLE / max(1.0, size))
-
-
-def shared_out(
-    parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine,
-    streaming: bool = False,
-) -> Time:  # fmt: skip
-    """The times on one thread or on all cores, whichever are shorter.
-
-    Args:
-        parts: what a task does one after the other, so that work of one part hides nothing of another: nanoseconds of
-            all instructions on one core, and bytes that leave each memory level from the second one outwards.
-        tasks: that threads share.
-        longer: by what times grow for other reasons.
-        machine: with its cores.
-        streaming: whether little is used again, so that every line passes all levels one after the other.
-    """
-    far, of = machine.levels[1:], _streaming_time if streaming else _time
-    alone = _together([of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
-    threads = np.minimum(machine.cores, tasks)
-    balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
-    # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
-    uneven = np.where(tasks < machine.cores, 1.0, balance)
-    rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
-    shared = _together([
-        of(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=False)])
-        for work, moved in parts
-    ])  # fmt: skip
-    wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)
-    together = shared.total + wake
-    better = (together < alone.total) & (tasks > 1)
-    memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
-    total = np.where(better, together, alone.total) * longer
-    compute = np.where(better, shared.compute, alone.compute)
-    return Time(compute, memory, np.where(better, wake, 0.0), total)
-
-
-def _together(parts: Sequence[Time]) -> Time:
-    """The times of parts that follow each other."""
-    found = parts[0]
-    for x in parts[1:]:
-        memory = tuple(a + b for a, b in zip(found.memory, x.memory, strict=True))
-        found = Time(found.compute + x.compute, memory, found.parallel, found.total + x.total)
-    return found
-
-
-def caches(machine: Machine) -> tuple[Level, ...]:
-    """The caches of a machine, nearest first.
-
-    Raises:
-        MachineError: it has none, as graphics processors have memories that programs fill themselves.
-    """
-    found = tuple(x for x in machine.levels[:-1] if x.ways)
-    if not found:
-        what = f"it has no caches, and there is no construction of programs for {machine.arch} yet"
-        hint = "choose the description of a processor"
-        raise MachineError(what, where=f"machine {machine.name!r}", hint=hint)
-    return found
-
-
 def _whole(problem: Problem) -> float:
     """Bytes of all operands."""
     return float(sum(prod(o.shape) * o.bytes for o in accesses_of(problem)))
@@ -266,23 +182,6 @@ def _sets(cache: Level) -> int:
 def _capacity(size: int, shared_by: int) -> float:
     """What one thread may count on of a cache."""
     return size / max(1, shared_by)
-
-
-def _time(compute: Numbers, memory: list[Numbers]) -> Time:
-    kinds = [compute, *memory]
-    longest, total = kinds[0], kinds[0]
-    for x in kinds[1:]:
-        longest, total = np.maximum(longest, x), total + x
-    return Time(compute, tuple(memory), np.zeros_like(compute), longest + OVERLAP * (total - longest))
-
-
-def _streaming_time(compute: Numbers, memory: list[Numbers]) -> Time:
-    """Nothing asks ahead for lines of the second cache, so instructions wait for them; what lies farther away is
-    fetched while they run."""
-    near = compute + memory[0]
-    far = sum(memory[1:], start=np.zeros_like(compute))
-    total = np.maximum(near, far) + OVERLAP * np.minimum(near, far)
-    return Time(compute, tuple(memory), np.zeros_like(compute), total)
 
 
 def nanoseconds(program: TileProgram, machine: Machine) -> float:

@@ -6,8 +6,9 @@ from math import prod
 
 import numpy as np
 
-from tilewright.cost.analytical import CODE, Time, caches, missing, shared_out
+from tilewright.cost.analytical import CODE
 from tilewright.cost.instructions import cycles
+from tilewright.cost.time import Time, caches, missing, shared_out
 from tilewright.machine.model import Machine
 from tilewright.tile.chain import ChainProgram, Rows
 from tilewright.tile.columns import Columns

@@ -186,8 +186,7 @@ class Executable:
             arrays = [feeds[name] for name in self._names]
         except KeyError:
             arrays = None
-        fits = arrays is not None and len(arrays) == len(feeds)
-        results = self._run_fast(arrays) if fits else self._run(feeds)
+        results = self._run(feeds) if arrays is None or len(arrays) != len(feeds) else self._run_fast(arrays)
         values = dict(zip(self._output_names, results))  # noqa: B905 - one per output, always
         return values if outputs is None else {name: values[name] for name in outputs}
 

@@ -217,9 +217,7 @@ class Primitives(ABC):
         `schedule.reduction.decompose_reduction`."""
         return self._named(lambda new: new.blocks, "decompose_reduction", block, loop, name)
 
-    def rfactor(
-        self, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False
-    ) -> str:
+    def rfactor(self, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> str:
         """Reduces in two levels. Answers with the buffer of partial results. See `schedule.reduction.rfactor`."""
         return self._named(lambda new: new.buffers, "rfactor", block, axis, factor, name, strands)
 

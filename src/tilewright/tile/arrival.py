@@ -4,12 +4,14 @@ A panel that is used by one row of register tiles after the other comes during t
 memory is idle. A program that uses each byte up as it comes computes all the time that memory is busy.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilewright.tile.columns import Columns, accesses_of, is_packed, sum_of
 from tilewright.tile.footprint import Numbers, moved_bytes
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import REGISTER, Form
+from tilewright.tile.program import REGISTER, Form, Mask
 from tilewright.tile.traffic import USABLE, nest
 
 
@@ -42,7 +44,7 @@ def arriving(problem: Problem, form: Form, columns: Columns, capacity: float, li
     return np.clip(weighted / np.maximum(bytes_in_all, 1.0), 0.0, 1.0)
 
 
-def _loaded(feet: list[Numbers], counts: list[Numbers], fits: list[Numbers]) -> tuple[Numbers, Numbers]:
+def _loaded(feet: Sequence[Numbers], counts: Sequence[Numbers], fits: Sequence[Mask]) -> tuple[Numbers, Numbers]:
     """Bytes that an operand loads in the whole program, and if every register tile loaded its own anew."""
     loaded = anew = feet[-1]
     for d in range(len(counts) - 1, -1, -1):

@@ -56,8 +56,8 @@ def cache_traffic(
     line: int,
     sets: Sequence[int] = (),
 ) -> list[Numbers]:
-    """Bytes that move into each cache, for caches of these capacities, by the loops of the program. `sets` of the nearest
-    caches, those where the lowest bits of an address choose the set, tell where rows crowd.
+    """Bytes that move into each cache, for caches of these capacities, by the loops of the program. `sets` of the
+    nearest caches, those where the lowest bits of an address choose the set, tell where rows crowd.
 
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
     """
@@ -96,7 +96,8 @@ def cache_traffic(
             total = total + loaded * (2.0 if o.written else 1.0) * (start if level >= 1 else 1.0)
         found.append(total)
     if found:
-        found[-1] = np.where(sums[0] <= capacities[-1] * USABLE, 0.0, found[-1])
+        whole = sum_of(f[0] for f in feet) + totals
+        found[-1] = np.where(whole <= capacities[-1] * USABLE, 0.0, found[-1])
     return found
 
 

@@ -43,8 +43,9 @@ def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: C
         builder: positioned where the code goes; its module receives the declarations.
         name: a key of `BOUNDS`.
         args: values of one type: `float`, `double`, or a vector of them.
-        features: LLVM target features known to be present, with or without "+"; "avx512f" and "avx512vl" shorten exp
-            and its relatives, with the same results bit for bit. Others matter to instruction selection only.
+        features: LLVM target features known to be present, with or without "+"; "avx512f", "avx512vl" and "avx512dq"
+            shorten exp and its relatives, with the same results bit for bit. Others matter to instruction selection
+            only.
 
     Returns:
         a value of the arguments' type; for `isnan` and `isinf` an i1 or a vector of i1.

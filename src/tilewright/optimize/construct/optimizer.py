@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.analytical import caches, expected, worth_threads
+from tilewright.cost.analytical import expected, worth_threads
 from tilewright.cost.chain import chain_worth_threads
+from tilewright.cost.time import caches
 from tilewright.errors import ScheduleError
 from tilewright.loops.ir import blocks
 from tilewright.machine.model import Machine
