@@ -6,7 +6,8 @@ Programs of one kernel are drawn from everything that construction would score, 
 up to four times the best one. They run in turns on one thread; the fastest run of each counts, as a shared machine only
 ever adds time. The first table has a line per kernel: the rank correlation (Spearman's) of prediction and measurement,
 the median of measured over predicted, the spread of what was measured, and how the program that the model likes best
-compares with the best of those drawn. The second one has the mean correlation of the kernels of each kind.
+compares with the best of those drawn. The second one has the mean correlation of the kernels of each kind, of all and
+of those whose programs differ by more than what a measurement errs.
 """
 
 import argparse
@@ -67,6 +68,13 @@ HEADER = ("kind", "kernel", "programs", "rank correlation", "measured / predicte
           "chosen / best")  # fmt: skip
 
 
+KIND_HEADER = ("kind", "kernels", "rank correlation", "told apart", "their rank correlation")
+
+APART = 1.3
+"""Kernels of which the slowest program drawn takes at least so many times as long as the fastest: their programs can be
+told apart by measuring on a shared machine."""
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -90,9 +98,7 @@ def main() -> None:
                 print("\n".join(f"{m / 1e3:10.1f} us, predicted {p / 1e3:10.1f}: {text}" for m, p, text in each))
     print(report.markdown_table(HEADER, [row(k, n, x) for k, group in found.items() for n, x in group.items()]))
     print()
-    means = [[kind, str(len(group)), f"{fmean(x['correlation'] for x in group.values()):.2f}"]
-             for kind, group in found.items()]  # fmt: skip
-    print(report.markdown_table(("kind", "kernels", "mean rank correlation"), means))
+    print(report.markdown_table(KIND_HEADER, [kind_row(kind, list(group.values())) for kind, group in found.items()]))
     if options.plot is not None:
         options.plot.write_text(picture({kind: list(group.values()) for kind, group in found.items()}))
 
@@ -195,6 +201,13 @@ def row(kind: str, name: str, found: Mapping[str, Any]) -> list[str]:
     """One line of the table."""
     return [kind, name, str(len(found["measured"])), f"{found['correlation']:.2f}", f"{found['ratio']:.2f}",
             f"{found['spread']:.1f}", f"{found['chosen']:.2f}"]  # fmt: skip
+
+
+def kind_row(kind: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line of the table of kinds: mean correlations of all kernels, and of those whose programs differ."""
+    apart = [x["correlation"] for x in found if x["spread"] >= APART]
+    every = fmean(x["correlation"] for x in found)
+    return [kind, str(len(found)), f"{every:.2f}", str(len(apart)), f"{fmean(apart):.2f}" if apart else "-"]
 
 
 def picture(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

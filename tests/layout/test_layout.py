@@ -14,6 +14,8 @@ from tilewright.expr.nodes import Var, as_expr, const
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitives import PRIMITIVES, DecoupleAt, Fold, Fuse, Pad, Reorder, Split, StoreAt, Unfold, Unpad
 
+Z = Var("Z", 0, 9)
+
 
 def shape(*sizes):
     return Layout.of(sizes).shape
@@ -66,7 +68,6 @@ def test_data_of_attached_tensors():
     stored = layout.transform(weights, {"bias": bias})
     np.testing.assert_array_equal(stored, [[1, 2, 3], [4, 5, 6], [-1, -2, -3]])
     np.testing.assert_array_equal(layout.restore(stored), weights)
-    np.testing.assert_array_equal(DecoupleAt("bias", (3,), 0).detached(stored), bias)
 
 
 def test_symbols_take_the_sizes_of_the_data():
@@ -100,9 +101,19 @@ def test_json_form():
         ({"shape": 4, "primitives": []}, "shape: expected a list, got 4"),
         ({"shape": [1.5], "primitives": []}, "shape: expected an integer or an expression, got 1.5"),
         ({"shape": [True], "primitives": []}, "shape: expected an integer or an expression, got True"),
-        ({"shape": ["K"], "primitives": []}, "shape: expected an expression over the symbols, got 'K'"),
-        ({"shape": ["1 <"], "primitives": []}, "shape: expected an expression over the symbols, got '1 <'"),
-        ({"shape": ["1 < 2"], "primitives": []}, "shape: expected an int64 expression, got '1 < 2'"),
+        ({"shape": ["K"], "primitives": []}, "shape: expected an expression (unknown variable 'K'), got 'K'"),
+        ({"shape": ["1 <"], "primitives": []}, "shape: expected an expression (expected"),
+        ({"shape": ["4 // 0"], "primitives": []}, "shape: expected an expression that does not divide by 0, got '4 //"),
+        ({"shape": [10**30], "primitives": []}, "shape: expected an integer of at most 281474976710656, got 1000"),
+        ({"shape": [str(10**30)], "primitives": []}, "shape: expected an integer of at most 281474976710656, got '10"),
+        ({"shape": [-4], "primitives": []}, "dimension 0: expected a size of at least 0, got -4"),
+        ({"shape": ["(" * 4000], "primitives": []}, "shape: expected an expression (it is nested too deeply), got '((("),
+        ({"shape": ["1" * 5000], "primitives": []}, "shape: expected an expression of at most 4096 characters, got '1"),
+        ({"shape": [4], "primitives": [["pad", 0, 10**20, 0]]}, "before of pad: expected an integer of at most"),
+        ({"shape": [4], "symbols": {"n": [5, 3]}, "primitives": []}, "symbol 'n': expected a lower end that is not"),
+        ({"shape": [4], "symbols": {"n": [-5, 3]}, "primitives": []}, "symbol 'n': expected ends of at least 0, got"),
+        ({"shape": [4], "symbols": {"n": [1, 10**30]}, "primitives": []}, "symbol 'n': expected ends of at most 2814"),
+        ({"shape": ["1 < 2"], "primitives": []}, "shape: expected an integer or an int64 expression without loads, got '1 < 2'"),
         ({"shape": [4]}, "primitives: expected a list, got None"),
         ({"shape": [4], "symbols": [], "primitives": []}, "symbols: expected an object, got []"),
         ({"shape": [4], "symbols": {"N": [1]}, "primitives": []}, "symbol 'N': expected two integers or null, got [1]"),
@@ -189,8 +200,58 @@ def test_data_of_another_shape():
 
 
 def test_data_with_unknown_symbols():
-    with pytest.raises(LayoutError, match=r"expected a number, got M; give the symbols' sizes"):
+    with pytest.raises(LayoutError, match=r"of shape \[4\] does not tell the size of 'M'; pass sizes=\{M: \.\.\.\}"):
         Layout.of((N,)).pad(0, 0, M).transform(np.zeros(4))
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Layout.of((-4,)), "dimension 0: expected a size of at least 0, got -4"),
+    (lambda: Layout.of((2.5,)), "expected an integer or an expression, got 2.5"),
+    (lambda: Layout.of((1 << 70,)), "expected an integer of at most 281474976710656, got 1180591620717411303424"),
+    (lambda: Layout.of(("n",)), "expected an integer or an expression, got 'n'"),
+    (lambda: Layout.of(7), "shape: expected a sequence of sizes, got 7"),
+    (lambda: Layout.of((4, 6)).split(1, 3), "split: expected a sequence of factors, got 3; write (3,) or (None, 3)"),
+    (lambda: Layout.of((4, 6)).split(1, (None, 0)), "split: expected factors of at least 1 beside None, got (0,)"),
+    (lambda: Layout.of((4, 6)).split(1, (6, 0)), "split of dimension 1: expected factors of at least 1, got 0"),
+    (lambda: Layout.of((4, 6)).split(True, (2, 3)), "split: expected the number of a dimension, got True"),
+    (lambda: Layout.of((4, 6)).reorder(1), "reorder: expected a sequence of integers, got 1"),
+    (lambda: Layout.of((4, 6)).store_at("b", 6, 0), "store_at: expected a sequence of sizes, got 6"),
+    (lambda: Layout.of((1,)).decouple_at("U", (), 0).decouple_at("V", (), 0),
+     "decouple_at along dimension 0: expected a dimension of at least 1, got 0"),
+])  # fmt: skip
+def test_what_is_no_layout(make, message):
+    with pytest.raises(LayoutError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize("layout", [
+    Layout.of((Z, 4)).fuse(0, 2), Layout.of((Z, 3)).pad_to(0, 4).split(0, (None, 4)), Layout.of((Z * 4, 3)).fuse(0, 2),
+    Layout.of((3, Z)).reorder((1, 0)).fuse(0, 2), Layout.of((Z * 4, 3)).split(0, (None, 4)),
+    Layout.of((4, Z)).pad(1, 0, 2), Layout.of((4, Z)).unfold(0, 2, 1), Layout.of((Z, 2, 3)).fuse(0, 3).pad(0, 1, 0),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_tensors_without_elements(layout, n):
+    data = numbered(tuple(int(s.value) for s in layout.at({Z: n}).shape))
+    stored = layout.transform(data, sizes={Z: n})
+    assert stored.shape == tuple(int(s.value) for s in layout.at({Z: n}).physical_shape)
+    np.testing.assert_array_equal(layout.restore(stored, sizes={Z: n}), data)
+
+
+def test_detached_tensors_go_back_to_their_place():
+    layout = Layout.of((3, 4)).decouple_at("bias", (4,), 0)
+    both = numbered((3, 4))
+    stored = layout.transform(both)
+    np.testing.assert_array_equal(layout.restore(stored, others={"bias": both[2]}), both)
+    with pytest.raises(LayoutError, match="store_at: expected the data of 'bias', got none"):
+        layout.restore(stored)
+
+
+def test_restoring_needs_the_symbols_that_the_data_does_not_tell():
+    layout = Layout.of((N, 3)).pad_to(0, 4).split(0, (None, 4))
+    stored = layout.transform(np.ones((5, 3)))
+    with pytest.raises(LayoutError, match=r"of shape \[2, 4, 3\] does not tell the size of 'N'; pass sizes=\{N: \.\.\.\}"):
+        layout.restore(stored)
+    assert layout.restore(stored, sizes={N: 5}).shape == (5, 3)
 
 
 def test_data_of_a_missing_attached_tensor():

@@ -326,12 +326,14 @@ func stencil(A: float32[N], Y: float32[N]; N: 1..64):
             "compute_at of 'T' in loop 'i_1': block 'Y_2' reads 'T' outside the loop",
         ),
         (
-            lambda: compute_at(parallel(ROWS, "i_1"), "T", "i_1"),
-            "compute_at of 'T' in loop 'i_1': loop 'i_1' is parallel; its iterations would share 'T'",
+            lambda: compute_at(parallel(STENCIL, "i_1"), "T", "i_1"),
+            "compute_at of 'T' in loop 'i_1': block 'T': iterations of parallel loop 'i_1' may write the same element: "
+            "T[v]",
         ),
         (
             lambda: compute_at(vectorize(ROWS, "i_1"), "T", "i_1"),
-            "compute_at of 'T' in loop 'i_1': loop 'i_1' is vectorized; its iterations would share 'T'",
+            "compute_at of 'T' in loop 'i_1': loop 'i_1' is vectorized; its iterations would share 'T'; use "
+            "compute_at before loop 'i_1' becomes vectorized",
         ),
         (
             lambda: compute_at(OVERWRITTEN, "T", "l"),
@@ -365,6 +367,49 @@ func stencil(A: float32[N], Y: float32[N]; N: 1..64):
 )
 def test_compute_at_refuses(make, message: str) -> None:
     refuses(make, message)
+
+
+SOFTMAX = parse("""
+func softmax(A: float32[M, N], Y: float32[M, N]; M: 0..64, N: 1..64):
+    alloc E: float32[M, N]
+    alloc S: float32[M]
+    for i in serial(M):
+        for j in serial(N):
+            block E(v_i: M = i, v_j: N = j):
+                E[v_i, v_j] = exp(A[v_i, v_j])
+    for i_1 in serial(M):
+        for l in serial(N):
+            block S(u: M = i_1, reduce v_l: N = l):
+                init S[u] = 0.0
+                S[u] = S[u] + E[u, v_l]
+    for i_2 in serial(M):
+        for j_2 in serial(N):
+            block Y(w_i: M = i_2, w_j: N = j_2):
+                Y[w_i, w_j] = E[w_i, w_j] / S[w_i]
+""")
+
+
+def test_parallel_iterations_keep_parts_of_their_own(golden) -> None:
+    func = parallel(SOFTMAX, "i_2")
+    for block in ("S", "E"):
+        func = compute_at(func, block, "i_2")
+    golden(show(func))
+    check_same(SOFTMAX, func)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_parallel_tiles_keep_parts_of_their_own(rows: int) -> None:
+    """The last tile is not whole; on the stack every thread has a tile of its own."""
+    func = parallel(split(CHAIN, "i_1", rows), "i_1_o")
+    shared = compute_at(func, "T", "i_1_o")
+    assert [str(b) for b in shared.allocs] == ["T: float32[M, 9]"]
+    check_same(CHAIN, shared)
+    assert [str(b) for b in compute_at(shared_serial(rows), "T", "i_1_o").allocs] != ["T: float32[M, 9]"]
+
+
+def shared_serial(rows: int) -> Func:
+    """The same tiles, one after the other."""
+    return split(CHAIN, "i_1", rows)
 
 
 def test_accumulators_in_registers(golden) -> None:

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tests.codegen.native import TARGETS, check
 from tests.schedule.functions import CHAIN, MATMUL, STENCIL, applied, check_same, refuses
 
-from tilewright.loops.ir import Func
+from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.schedule.hoist import hoist
-from tilewright.schedule.kinds import parallel, unroll, vectorize, virtual_thread
+from tilewright.schedule.kinds import bind, parallel, unroll, vectorize, virtual_thread
 from tilewright.schedule.loops import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 
@@ -197,6 +197,11 @@ func empty(A: float32[M], Y: float32[M]; M: 0..64):
             "< M",
         ),
         (lambda: hoist(OUTER, "Y", "j", "B"), "hoist of block 'Y' before loop 'j': name 'B' is already used"),
+        (
+            lambda: hoist(bind(OUTER, "j", LoopKind.THREAD_X), "Y", "j"),
+            "hoist of block 'Y' before loop 'j': loop 'j' on thread_x: register buffer 'Y_part' of one thread is used "
+            "outside of it too, in block 'Y_hoist'",
+        ),
         (lambda: hoist(OUTER, "Y", "k"), "outer: there is no loop 'k'; loops are i, j"),
     ],
 )

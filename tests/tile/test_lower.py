@@ -12,6 +12,8 @@ from tests.optimize.test_construct import MACHINES, task_of
 from tests.optimize.test_rule import product
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.nodes import Var, const
 from tilewright.loops.interpret import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
@@ -23,6 +25,7 @@ from tilewright.schedule.trace import replay
 from tilewright.tile.lower import lower
 from tilewright.tile.problem import problem_of
 from tilewright.tile.program import Form, TileProgram, check_program, legal
+from tilewright.tile.steps import loop_extent
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])
@@ -99,6 +102,25 @@ def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, 
     assert steps.count("pack") == 2
     assert steps.count("prefetch") == (4 if rows == 6 else 2)
     check_same_results(task_of(program).func, made.func, program, np.random.default_rng(7))
+
+
+@pytest.mark.parametrize("rows", [2, 5, 6])
+def test_narrow_panels_of_an_operand_that_lies_across_are_filled_together(rows: int) -> None:
+    x, w, out = programs.buffer("x", (40, 70)), programs.buffer("w", (40, 32)), programs.buffer("t", (70, 32))
+    a, b, i = Var("a"), Var("b"), Var("i")
+    turned = Computation(out, programs.axes("ab", (70, 32)), programs.axes("i", (40,)), x[i, a] * w[i, b], Reducer.SUM)
+    program = Program([turned], {}, frozenset({"w"}))
+    task = task_of(program)
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    whole = 70 // rows * rows
+    sizes = ((rows, 32, 2), (whole, 32, 40), (whole, 32, 40))
+    made = lower(TileProgram(problem, Form(1, 16, (0, 1), 2, ((1, 1), (0, 0))), sizes), task.func)
+    verify(made.func)
+    loops = made.loops("a0_packed_pack")
+    assert len(loops) == 4, "groups of panels, the reduction, panels of a group, the inside of a panel"
+    assert loop_extent(made, loops[2]) == const(min(256 // (4 * rows), -(-70 // rows)))
+    check_same_results(task.func, made.func, program, np.random.default_rng(rows))
 
 
 def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:

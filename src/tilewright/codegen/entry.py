@@ -87,6 +87,7 @@ def _emit_check(module: ir.Module, segment: Segment, target: Target) -> None:
             raise InternalError(f"constraint {constraint} of {segment.name!r} is no condition")
         _reject(f, f.builder.not_(test), I64(i + 1))
     _reject(f, magnitudes.any_above([*segment.sizes, segment.workspace_bytes], MAX_BYTES), large)
+    _reject(f, magnitudes.any_above(segment.numbers, MAX_NUMBER), large)
     _reject(f, magnitudes.any_above(magnitudes.arithmetic(_expressions(segment)), MAX_NUMBER), large)
     f.builder.ret(I64(0))
 

@@ -207,7 +207,8 @@ class Memory:
             own = [owners.get(first + k, lanes) for k in range(lanes)]
             spread = picked(self.builder, mask, none, own)
             parts.append(self._masked_load(dtype, self.moved(dtype, base, first), spread))
-        return picked(self.builder, *parts, [o if o < lanes else lanes + o - start for o in offsets])
+        low, high = parts
+        return picked(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _one_by_one(self, dtype: DType, base: ir.Value, offsets: Sequence[int]) -> ir.Value:
         result: ir.Value = undefined(ir.VectorType(memory_type(dtype), len(offsets)))

@@ -85,6 +85,7 @@ class Segment:
         output_shapes: shape of every output.
         constraints: bool expressions over the symbols that must hold; the first violated one is reported.
         sizes: bytes of every buffer that the segment touches; sizes for which one exceeds `MAX_BYTES` are rejected.
+        numbers: what numbers in the kernels are at most; sizes for which one exceeds `MAX_NUMBER` are rejected.
     """
 
     name: str
@@ -94,3 +95,4 @@ class Segment:
     output_shapes: tuple[tuple[Expr, ...], ...]
     constraints: tuple[Expr, ...] = ()
     sizes: tuple[Expr, ...] = ()
+    numbers: tuple[Expr, ...] = ()

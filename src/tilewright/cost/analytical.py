@@ -93,7 +93,7 @@ def _some_whole(problem: Problem, form: Form, sizes: Sizes) -> Mask:
     """Which candidates have a whole register tile at all."""
     rows = [k for k in problem.spatial if k != form.lane]
     extents = np.array([problem.axes[k].extent for k in rows], np.int64)
-    return (sizes[:, REGISTER, rows] <= extents).all(axis=1)
+    return np.all(sizes[:, REGISTER, rows] <= extents, axis=1)
 
 
 def _where(some: Mask, time: Time) -> Time:

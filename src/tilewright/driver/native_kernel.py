@@ -11,6 +11,7 @@ from tilewright.errors import FeedError, OptionError
 from tilewright.expr.nodes import Expr, ceildiv, const, free_vars
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
+from tilewright.loops.reach import reached
 from tilewright.machine import Target, thread_count
 from tilewright.measure.functions import with_workspace
 from tilewright.runtime.frame import Plan
@@ -121,7 +122,7 @@ def native_segment(func: Func) -> tuple[Func, Segment]:
     call = Call(func.name, (*(places[p.name] for p in func.params), *rooms), func.symbols)
     sizes = tuple(dict.fromkeys(e for e in (b.size * b.dtype.bytes for b in kernel.params) if free_vars(e)))
     shapes = tuple(b.shape for b in known.outputs)
-    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), sizes)
+    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), sizes, reached(func, {}))
 
 
 def native_text(func: Func, target: Target) -> str:

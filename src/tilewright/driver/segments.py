@@ -41,6 +41,7 @@ from tilewright.graph.memory import (
     plan_memory,
 )
 from tilewright.graph.program import Constraint, Fallback, Program
+from tilewright.loops.reach import reached
 from tilewright.runtime import manifest as m
 
 Array = np.ndarray[Any, Any]
@@ -149,6 +150,13 @@ class _Weights:
         return Weight(self.names.setdefault(name, len(self.names)))
 
 
+def _numbers(run: Run) -> tuple[Expr, ...]:
+    """What numbers in the kernels are at most, where they may be large."""
+    kernels = [u for u in run.units if isinstance(u, BoundKernel)]
+    funcs = ((u.compiled.func, u.symbols) for u in kernels)
+    return tuple(dict.fromkeys(e for f, given in funcs for e in reached(f, dict(zip(f.symbols, given, strict=True)))))
+
+
 def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: WeightPool) -> PlannedSegment:
     """The native entry of one run: memory planned, weights collected, sizes as expressions.
 
@@ -189,7 +197,7 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
     conditions = tuple(c.condition for c in run.constraints)
     sizes = _sizes(run, scratch)
     symbols = _ordered_symbols(program, run, calls, [plan.total, *conditions, *sizes, *(n for s in shapes for n in s)])
-    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes)
+    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes, _numbers(run))
     return PlannedSegment(segment, plan, _native_step(segment, run, names, tuple(weights.names)))
 
 

@@ -123,9 +123,11 @@ def create_schedule(
     Args:
         outputs: the tensors that the kernel makes, in their order; or the computations of a kernel in an order of
             execution, whose outputs are those that none of them reads; or loops.
-        inputs: the order of the inputs; that of their first use by default.
+        inputs: the order of the inputs; that of their first use by default. An input that the expressions, once they
+            are simplified, do not read is an input only where it is listed here.
         layouts: how tensors are stored, by name; the others row by row. The kernel's loops follow the layouts of the
-            tensors that they write, and callers hand over inputs as `Layout.transform` stores them.
+            tensors that they write, and callers hand over inputs as `Layout.transform` stores them. What a layout
+            stores at another input (`store_at`) is no input of its own.
         name: of the function; made of the outputs' names by default.
 
     Returns:
@@ -180,8 +182,12 @@ def _lowered(
             what, hint = f"{tensor!r}: expected a Layout, got {layout!r}", "write Layout.of(shape) and its primitives"
             raise DefinitionError(what, where="create_schedule, layouts", hint=hint)
         check_layout(known[tensor], layout)
-    params = tuple(stored(b, layouts) for b in (*_ordered(read, inputs), *results))
     stages = tuple(s for s in (with_layouts(s, layouts) for s in stages) if isinstance(s, Computation))
+    # What is stored at another tensor is read from there: nobody has to hand it over a second time.
+    attached = {a.other for layout in layouts.values() for a in layout.attached}
+    needed = {b.name for s in stages for b in s.inputs}
+    read = [b for b in read if b.name in needed or b.name not in attached]
+    params = tuple(stored(b, layouts) for b in (*_ordered(read, inputs), *results))
     symbols = _symbols(params, stages)
     for v in symbols:
         if any(v is not other and v.name == other.name for other in symbols):

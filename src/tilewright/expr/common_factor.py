@@ -10,7 +10,7 @@ from math import gcd
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Binary, Const, Expr
-from tilewright.expr.prover import evident
+from tilewright.expr.prover import evident, evident_order
 
 MOST_FACTORS = 16
 """Integer factors of a divisor that are tried."""
@@ -53,7 +53,7 @@ def _tells_tile(t: Binary, c: int, d: poly.Polynomial) -> bool:
 
 def within(r: Expr, d: Expr, bounds: Bounds) -> bool:
     """Whether 0 <= r < d is evident."""
-    return evident(r, bounds) and evident(d - r - 1, bounds)
+    return evident(r, bounds) and evident_order(r, d, bounds, 1)
 
 
 _Found = tuple[poly.Polynomial, poly.Polynomial, poly.Polynomial, poly.Polynomial]

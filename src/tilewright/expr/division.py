@@ -11,6 +11,7 @@ For a divisor d > 0 (sizes are positive wherever an index is evaluated):
     (d*t + r) // d = t                   for the tile t of an element, see `common_factor.tile_of`
 and where n % d == 0 was assumed (`Bounds.multiples`):
     (n*k + r) // d = n*k // d + r // d   (n*k + r) % d = r % d          (n // d)*d = n
+All of this is for integers, so it holds where the operands are exact (`intervals.py`); others are left alone.
 Digits of one number keep their source: a*119 + b stays as it is in (a*119 + b) % 28, next to (a*119 + b) // 28.
 """
 
@@ -18,15 +19,19 @@ from collections.abc import Iterator
 from math import gcd
 
 from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds, interval
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
 from tilewright.expr.common_factor import coarser, tile_of, within
-from tilewright.expr.nodes import Binary, Const, Expr, const
+from tilewright.expr.elimination import product_of_divisors
+from tilewright.expr.intervals import counts_as_positive, exact, opened
+from tilewright.expr.nodes import Binary, Const, Expr, const, reads
 
 
 def recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
     """The expression of `p` after (x // d)*d + x % d -> x and x - (x // d)*d -> x % d."""
     for monomial, k in p.items():
         for atom in monomial:
+            if not opened(atom, bounds):
+                continue
             if isinstance(atom, Binary) and atom.op == "floordiv":
                 whole = _as_whole(p, monomial, k, atom, bounds) if bounds.multiples else None
                 if whole is not None:
@@ -42,7 +47,7 @@ def recombined(p: poly.Polynomial, bounds: Bounds = NOTHING_KNOWN) -> Expr:
                 whole = poly.multiplied(poly.multiplied(poly.polynomial(quotient), poly.polynomial(atom.b)), scale)
                 if whole and all(p.get(m) == c for m, c in whole.items()):
                     return recombined(_replace_remainder(p, monomial, k, whole, poly.polynomial(atom.a), scale), bounds)
-            joined = _joined(p, monomial, k, atom)
+            joined = _joined(p, monomial, k, atom, bounds)
             if joined is not None:
                 return recombined(joined, bounds)
             floor = _as_quotient(p, monomial, k, atom)
@@ -57,9 +62,12 @@ def _names_of_quotient(atom: Binary, bounds: Bounds) -> Iterator[Expr]:
     x = poly.polynomial(atom.a)
     for m, c in x.items() if len(x) > 1 else ():
         inner = m[0] if len(m) == 1 and c == 1 else None
-        if isinstance(inner, Binary) and inner.op == "floordiv" and _counts_as_positive(inner.b, bounds):
-            rest = poly.multiplied(poly.added(x, {m: c}, -1), poly.polynomial(inner.b))
-            yield floordiv(poly.expression(poly.added(rest, poly.polynomial(inner.a))), inner.b * atom.b, bounds)
+        if not (isinstance(inner, Binary) and inner.op == "floordiv" and counts_as_positive(inner.b, bounds)):
+            continue
+        rest = poly.multiplied(poly.added(x, {m: c}, -1), poly.polynomial(inner.b))
+        top, both = poly.expression(poly.added(rest, poly.polynomial(inner.a))), product_of_divisors(inner.b, atom.b)
+        if both is not None and opened(inner, bounds) and exact(top, bounds):
+            yield floordiv(top, both, bounds)
 
 
 def _as_whole(
@@ -88,18 +96,23 @@ def _as_remainder(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Bin
     return poly.added(left, poly.multiplied(poly.polynomial(mod(atom.a, atom.b, NOTHING_KNOWN)), scale))
 
 
-def _joined(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
+def _joined(
+    p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary, bounds: Bounds
+) -> poly.Polynomial | None:
     """`p` with s*(y // d)*d + s*(x % d) replaced by s*y and s*((y // d) % c)*d + s*(x % d) by s*(y % (d*c)), where
     x % d is y % d, perhaps under another name; else None."""
     d = atom.b
     scale: poly.Polynomial = {poly.without_one(monomial, atom): k}
     for high in dict.fromkeys(a for m in p for a in m):
         c, q = (high.b, high.a) if isinstance(high, Binary) and high.op == "mod" else (None, high)
-        if not (isinstance(q, Binary) and q.op == "floordiv" and q.b is d):
+        if not (isinstance(q, Binary) and q.op == "floordiv" and q.b is d and opened(q, bounds)):
+            continue
+        both = d if c is None else product_of_divisors(d, c)
+        if both is None:
             continue
         whole = poly.multiplied(poly.multiplied({(high,): 1}, poly.polynomial(d)), scale)
         if all(p.get(m) == n for m, n in whole.items()) and _is_remainder(q.a, atom):
-            y = q.a if c is None else mod(q.a, d * c, NOTHING_KNOWN)
+            y = q.a if c is None else mod(q.a, both, NOTHING_KNOWN)
             return _replace_remainder(p, monomial, k, whole, poly.polynomial(y), scale)
     return None
 
@@ -142,17 +155,21 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         return Binary("floordiv", a, b)
     if divisor == 1:
         return a
+    if not _can_divide(a, b, bounds):
+        return Binary("floordiv", a, b)
     if a is b:
         return const(1)
     quotient, rest = poly.divided(pa, pb)
     if (divisor is None and (len(rest) > len(pa) or not quotient)) or (divisor is not None and divisor < 0):
         quotient, rest = {}, pa
     remainder = poly.expression(rest)
+    if not exact(remainder, bounds):
+        quotient, rest, remainder = {}, pa, a
     if not rest or within(remainder, b, bounds):
         return poly.expression(quotient)
     if divisor is not None and bounds.facts and within(remainder - b, b, bounds):
         return poly.expression(quotient) + 1  # the constant of the remainder, which lies in [0, d), hides it
-    positive = divisor > 0 if divisor is not None else _counts_as_positive(b, bounds)
+    positive = divisor > 0 if divisor is not None else counts_as_positive(b, bounds)
     coarse = coarser(rest, pb, bounds) if positive else None
     if coarse is not None:
         y, _, d, _ = coarse
@@ -162,9 +179,10 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         return tile[0]
     if divisor is not None and positive:
         whole = {m: c for m, c in rest.items() if m and _is_multiple(m, c, divisor, bounds)}
-        if whole and len(whole) < len(rest):
-            exact, left = (floordiv(poly.expression(p), b, bounds) for p in (whole, poly.added(rest, whole, -1)))
-            return poly.expression(quotient) + (exact + left)
+        parts = [poly.expression(p) for p in (whole, poly.added(rest, whole, -1))]
+        if whole and len(whole) < len(rest) and all(exact(p, bounds) for p in parts):
+            multiple, left = (floordiv(p, b, bounds) for p in parts)
+            return poly.expression(quotient) + (multiple + left)
         inner = _reduced_quotient(rest, divisor, bounds)
     else:
         nested = _nested_quotient(rest, b, bounds) if positive else None
@@ -172,10 +190,9 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
     return recombined(poly.added(quotient, poly.polynomial(inner))) if quotient else inner
 
 
-def _counts_as_positive(d: Expr, bounds: Bounds) -> bool:
-    """Whether a divisor is known not to be negative; nothing is divided by zero."""
-    low = interval(d, bounds)[0]
-    return low is not None and low >= 0
+def _can_divide(a: Expr, b: Expr, bounds: Bounds) -> bool:
+    """Whether the rules hold: both are exact, and a divisor that depends on data is positive."""
+    return exact(a, bounds) and (not reads(b) or counts_as_positive(b, bounds))
 
 
 def _is_multiple(m: poly.Monomial, c: int, divisor: int, bounds: Bounds) -> bool:
@@ -206,10 +223,14 @@ def _nested_quotient(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | None
     atom = next((m[0] for m, c in p.items() if len(m) == 1 and c == 1), None)
     if not (isinstance(atom, Binary) and atom.op == "floordiv") or any(m and m != (atom,) for m in p):
         return None
-    if not _counts_as_positive(atom.b, bounds):
+    both = product_of_divisors(atom.b, d)
+    if both is None or not counts_as_positive(atom.b, bounds):
         return None
+    if not p.get((), 0):
+        return floordiv(atom.a, both, bounds)
     shifted = poly.added(poly.polynomial(atom.a), poly.multiplied(poly.polynomial(atom.b), poly.constant(p.get((), 0))))
-    return floordiv(poly.expression(shifted), atom.b * d, bounds)
+    top = poly.expression(shifted)
+    return floordiv(top, both, bounds) if exact(atom.a, bounds) and exact(top, bounds) else None
 
 
 def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
@@ -218,7 +239,11 @@ def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
     divisor = poly.constant_value(pb)
     if divisor is not None and divisor <= 0:
         return Binary("mod", a, b)
-    if divisor == 1 or a is b:
+    if divisor == 1:
+        return const(0)
+    if not _can_divide(a, b, bounds):
+        return Binary("mod", a, b)
+    if a is b:
         return const(0)
     quotient, rest = poly.divided(pa, pb)
     if divisor is None and (len(rest) > len(pa) or not quotient):
@@ -227,13 +252,16 @@ def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         rest = {m: c for m, c in rest.items() if not _is_multiple(m, c, divisor, bounds)}
         # Coefficients count modulo the divisor, but once changed they hide that x // d and x % d are digits of one x.
         small = {m: c if abs(c) < divisor else c % divisor for m, c in rest.items()}
+        if reads(a) and not all(exact(poly.expression(p), bounds) for p in (rest, small)):
+            return Binary("mod", a, b)
         decided = _decided_remainder(small, b, bounds)
         rest = small if len(rest) == 1 else rest
     else:
+        rest = rest if exact(poly.expression(rest), bounds) else pa
         decided = _decided_remainder(rest, b, bounds)
     if decided is not None:
         return decided
-    tile = tile_of(pa, pb, bounds) if divisor is not None or _counts_as_positive(b, bounds) else None
+    tile = tile_of(pa, pb, bounds) if divisor is not None or counts_as_positive(b, bounds) else None
     if tile is not None:
         return tile[1]
     if divisor is not None:
@@ -254,7 +282,7 @@ def _decided_remainder(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | No
     remainder = poly.expression(p)
     if not p or within(remainder, d, bounds):
         return remainder
-    if not _counts_as_positive(d, bounds):
+    if not counts_as_positive(d, bounds):
         return None
     coarse = coarser(p, poly.polynomial(d), bounds)
     if coarse is None:

@@ -17,8 +17,9 @@ It is sound, not complete: limits on the size of the system end a proof that wou
 from collections.abc import Iterator
 from math import gcd
 
-from tilewright.expr.bounds import Bounds, atom_interval, facts_of, interval, opposite, polynomial_interval
-from tilewright.expr.nodes import Binary, Const, Expr, Select, Var
+from tilewright.expr.bounds import Bounds, facts_of, opposite
+from tilewright.expr.intervals import HIGHEST, atom_interval, counts_as_positive, exact, opened, polynomial_interval
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, reads
 from tilewright.expr.polynomial import (
     Monomial,
     Polynomial,
@@ -49,12 +50,12 @@ def _contradictory(system: list[Polynomial], bounds: Bounds, cases: int) -> bool
     known = _known(system, bounds)
     if _eliminated([*system, *known]):
         return True
-    atom = next((a for a in _atoms([*system, *known]) if _alternatives(a)), None) if cases else None
+    atom = next((a for a in _atoms([*system, *known]) if _alternatives(a, bounds)), None) if cases else None
     if atom is None:
         return False
     return all(
         _contradictory([*(_replaced(p, atom, value) for p in (*system, *known)), *conditions], bounds, cases - 1)
-        for conditions, value in _alternatives(atom)
+        for conditions, value in _alternatives(atom, bounds)
     )
 
 
@@ -62,19 +63,24 @@ def _atoms(system: list[Polynomial]) -> dict[Expr, None]:
     return dict.fromkeys(a for p in system for m in p for a in m)
 
 
-def _alternatives(atom: Expr) -> list[tuple[list[Polynomial], Polynomial]]:
+def _alternatives(atom: Expr, bounds: Bounds) -> list[tuple[list[Polynomial], Polynomial]]:
     """What an atom may be: conditions, each >= 0, and its value under them; nothing for an atom that is one thing."""
     match atom:
-        case Binary("min" | "max" as op, a, b):
+        case Binary("min" | "max" as op, a, b) if opened(atom, bounds):
             x, y = polynomial(a), polynomial(b)
             less, more = added(y, x, -1), added(x, y, -1)
             return [([less], x), ([more], y)] if op == "min" else [([more], x), ([less], y)]
-        case Select(c, a, b) if facts_of(c):
+        case Select(c, a, b) if facts_of(c, bounds) and _exact_arms(atom, bounds):
             against = opposite(c)
-            holds, fails = ([] if x is None else [polynomial(f) for f in facts_of(x)] for x in (c, against))
+            holds, fails = ([] if x is None else [polynomial(f) for f in facts_of(x, bounds)] for x in (c, against))
             return [(holds, polynomial(a)), (fails, polynomial(b))]
         case _:
             return []
+
+
+def _exact_arms(e: Select, bounds: Bounds) -> bool:
+    """Whether each arm is exact where it is taken."""
+    return not reads(e) or all(exact(x, bounds.where(e.cond, x is e.a)) for x in (e.a, e.b))
 
 
 def _replaced(p: Polynomial, atom: Expr, value: Polynomial) -> Polynomial:
@@ -90,7 +96,9 @@ def _without_remainders(p: Polynomial, bounds: Bounds) -> Polynomial:
     """`p` with every a % d written as a - d * (a // d)."""
     for m in p:
         for atom in m:
-            if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
+            if not (isinstance(atom, Binary) and atom.op == "mod" and counts_as_positive(atom.b, bounds)):
+                continue
+            if opened(atom, bounds):
                 value = added(polynomial(atom.a), multiplied({(quotient_of(atom),): 1}, polynomial(atom.b)), -1)
                 return _without_remainders(_replaced(p, atom, value), bounds)
     return p
@@ -101,22 +109,24 @@ def _times_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
     for atom in _atoms([p]):
         if not isinstance(atom, Binary) or atom.op != "floordiv" or isinstance(atom.b, Const):
             continue
-        if _is_size(atom.b, bounds):
+        if counts_as_positive(atom.b, bounds):
             yield _without_remainders(multiplied(p, polynomial(atom.b)), bounds)
 
 
 def quotient_of(remainder: Binary) -> Expr:
     """x // d of x % d; (y // c) // d in its normal form."""
     x, d = remainder.a, remainder.b
-    if isinstance(x, Binary) and x.op == "floordiv":
-        return Binary("floordiv", x.a, x.b * d)
-    return Binary("floordiv", x, d)
+    both = product_of_divisors(x.b, d) if isinstance(x, Binary) and x.op == "floordiv" else None
+    return Binary("floordiv", x, d) if both is None or not isinstance(x, Binary) else Binary("floordiv", x.a, both)
 
 
-def _is_size(e: Expr, bounds: Bounds) -> bool:
-    """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
-    low = interval(e, bounds)[0]
-    return low is not None and low >= 0
+def product_of_divisors(a: Expr, b: Expr) -> Expr | None:
+    """a * b, where it can be a divisor: None where it depends on data or is too large."""
+    if reads(a) or reads(b):
+        return None
+    if isinstance(a, Const) and isinstance(b, Const) and abs(int(a.value) * int(b.value)) > HIGHEST:
+        return None
+    return a * b
 
 
 def _known(system: list[Polynomial], bounds: Bounds) -> list[Polynomial]:
@@ -165,7 +175,7 @@ def _about_atom(atom: Expr, bounds: Bounds) -> Iterator[Polynomial]:
             yield added(this, polynomial(low), -1)
             yield added(polynomial(high), this, -1)
             return
-        case Binary("floordiv", a, b) if _is_size(b, bounds):
+        case Binary("floordiv", a, b) if counts_as_positive(b, bounds) and opened(atom, bounds):
             d = polynomial(b)
             rest = added(polynomial(a), multiplied(d, this), -1)
             yield rest
@@ -173,7 +183,7 @@ def _about_atom(atom: Expr, bounds: Bounds) -> Iterator[Polynomial]:
             yield added(d, {(): 1}, -1)
         case Binary("min" | "max" as op, a, b):
             sign = 1 if op == "min" else -1
-            for x in (a, b):
+            for x in (e for e in (a, b) if exact(e, bounds)):
                 difference = added(polynomial(x), this, -1)
                 yield multiplied(difference, {(): sign})
         case _:

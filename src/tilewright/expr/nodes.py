@@ -9,7 +9,8 @@ Semantics, shared by the interpreter, the NumPy evaluation and the generated cod
     that is rounded towards zero (as ONNX has it). The operator `/` takes floats only.
   * `Cast` of a float to an integer drops the fraction, saturates at the ends of the type, and maps NaN to 0.
   * `Select` is lazy: the arm not taken is not evaluated, so its loads may lie outside their buffer.
-  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type.
+  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type. What the index algebra
+    may conclude nevertheless is said in `intervals.py`.
   * `min`/`max` give NaN when either operand is NaN.
   * Comparisons and `and`/`or`/`not` have dtype bool.
 """
@@ -67,7 +68,7 @@ class _Interned(type):
 class Expr(metaclass=_Interned):
     """Base of all expressions. `dtype` is the type of the value."""
 
-    __slots__ = ("__weakref__", "dtype", "normal_form")
+    __slots__ = ("__weakref__", "dtype", "normal_form", "of_data")
     dtype: DType
 
     def children(self) -> tuple["Expr", ...]:
@@ -445,6 +446,14 @@ def free_vars(e: Expr) -> frozenset[Var]:
 
 _free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyDictionary()
 _loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
+
+
+def reads(e: Expr) -> bool:
+    """Whether there is a load in `e`, so that its value depends on data."""
+    known: bool | None = getattr(e, "of_data", None)
+    if known is None:
+        known = e.of_data = isinstance(e, Load) or any(reads(c) for c in e.children())
+    return known
 
 
 def loads(e: Expr) -> tuple[Load, ...]:

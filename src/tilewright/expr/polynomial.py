@@ -11,6 +11,7 @@ from tilewright.expr.nodes import Binary, Const, Expr
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
+_LOWEST = -(1 << 63)
 _order: dict[int, tuple[Expr, str]] = {}
 
 
@@ -55,6 +56,14 @@ def multiplied(p: Polynomial, q: Polynomial) -> Polynomial:
             else:
                 result.pop(m, None)
     return result
+
+
+def wrapped(p: Polynomial) -> Polynomial:
+    """`p` modulo 2**64: every coefficient as an int64."""
+    if all(_LOWEST <= c < -_LOWEST for c in p.values()):
+        return p
+    small = {m: (c - _LOWEST) % (1 << 64) + _LOWEST for m, c in p.items()}
+    return {m: c for m, c in small.items() if c}
 
 
 def without_one(monomial: Monomial, atom: Expr) -> Monomial:
@@ -102,7 +111,7 @@ def expression(p: Polynomial) -> Expr:
         return Const(0, int64)
     result: Expr | None = None
     for monomial, c in sorted(p.items(), key=_term_key):
-        size = abs(c)
+        size = c if c == _LOWEST else abs(c)  # which has no opposite in int64
         if not monomial:
             term: Expr = Const(size, int64)
         else:
@@ -110,11 +119,11 @@ def expression(p: Polynomial) -> Expr:
             if size != 1:
                 term = Binary("mul", term, Const(size, int64))
         if result is None:
-            if c < 0:
+            if size != c:
                 term = Const(c, int64) if not monomial else Binary("mul", _product(monomial), Const(c, int64))
             result = term
         else:
-            result = Binary("sub" if c < 0 else "add", result, term)
+            result = Binary("sub" if size != c else "add", result, term)
     if result is None:  # pragma: no cover - p is not empty
         return Const(0, int64)
     result.normal_form = p

@@ -3,28 +3,25 @@
 The prover eliminates one variable after the other, the innermost first, replacing it by the end of its range
 that makes the goal hardest. What it leaves open `elimination.py` tries to decide, but not for simplification, which
 asks too often. All of this is sound, not complete: False means "not proved".
+
+Proofs are about integers: the question is translated by those who know that its sides are exact, and atoms are opened
+only where their operands are (`intervals.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
-from tilewright.expr.bounds import (
-    NOTHING_KNOWN,
-    Answer,
-    Bounds,
-    atom_interval,
-    facts_of,
-    interval,
-    polynomial_interval,
-)
+from tilewright.expr.bounds import NOTHING_KNOWN, Answer, Bounds, facts_of
 from tilewright.expr.elimination import follows, quotient_of
-from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars
+from tilewright.expr.intervals import atom_interval, counts_as_positive, exact, opened, polynomial_interval
+from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, reads
 from tilewright.expr.polynomial import (
     Monomial,
     Polynomial,
     added,
     divided,
     divided_by_term,
+    expression,
     multiplied,
     polynomial,
     sort_key,
@@ -59,9 +56,9 @@ def _ends(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | N
             return polynomial(lo), polynomial(hi)
         low = None if atom.lo is None else {(): atom.lo}
         return low, None if atom.hi is None else {(): atom.hi}
-    if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds):
+    if isinstance(atom, Binary) and atom.op == "mod" and _is_size(atom.b, bounds) and opened(atom, bounds):
         return {}, added(polynomial(atom.b), {(): 1}, -1)
-    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var | Binary):
+    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var | Binary) and opened(atom, bounds):
         ends = _quotient_ends(atom.a, atom.b, bounds)
         if ends is not None:
             return ends
@@ -93,6 +90,8 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
         for atom in monomial:
             if not (isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)):
                 continue
+            if not opened(atom, bounds):
+                continue
             d = int(atom.b.value)
             rest = without_one(monomial, atom)
             sign = polynomial_interval({rest: 1}, bounds)[0] if rest else 1
@@ -111,10 +110,10 @@ def _quotient_relaxed(p: Polynomial, bounds: Bounds) -> Polynomial | None:
     return added(added(scaled, {monomial: k * factor}, -1), multiplied(scale, bound))
 
 
-def _remainders_expanded(p: Polynomial) -> Polynomial:
+def _remainders_expanded(p: Polynomial, bounds: Bounds) -> Polynomial:
     """`p` with x % d written as y - d*(y // d) wherever y // d occurs too, also in another remainder, so that they
     cancel; y is x or differs from it by a multiple of d."""
-    atoms = {a for m in p for a in m if isinstance(a, Binary)}
+    atoms = {a for m in p for a in m if isinstance(a, Binary) and opened(a, bounds)}
     remainders = {a: quotient_of(a) for a in atoms if a.op == "mod"}
     quotients = [*(a for a in atoms if a.op == "floordiv"), *remainders.values()]
     for monomial, k in p.items():
@@ -127,7 +126,7 @@ def _remainders_expanded(p: Polynomial) -> Polynomial:
             if y is not None and quotient is not None:
                 rest = without_one(monomial, atom)
                 value = added(polynomial(y), multiplied({(quotient,): 1}, polynomial(atom.b)), -1)
-                return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})))
+                return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})), bounds)
     return p
 
 
@@ -143,8 +142,9 @@ def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> tuple[E
 
 def _is_size(e: Expr, bounds: Bounds) -> bool:
     """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
-    low = interval(e, bounds)[0]
-    return (low is not None and low >= 0) or (isinstance(e, Binary) and evident(e, bounds))
+    if counts_as_positive(e, bounds):
+        return True
+    return isinstance(e, Binary) and evident(e - 1 if reads(e) else e, bounds)
 
 
 def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial, Polynomial]]:
@@ -152,6 +152,8 @@ def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial,
     a // d <= u <=> a <= u*d + d - 1, or from p = c*(a // d - u) + r with a // d >= u <=> a >= u*d."""
     for atom in dict.fromkeys(a for m in p for a in m):
         if not (isinstance(atom, Binary) and atom.op == "floordiv" and _is_size(atom.b, bounds)):
+            continue
+        if not opened(atom, bounds):
             continue
         linear = _coefficient(p, atom)
         if linear is None:
@@ -185,9 +187,11 @@ def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Pol
         c, rest = linear
         low, high = polynomial_interval(c, bounds)
         grows = low is not None and low >= 0
-        if grows or (high is not None and high <= 0):
-            one, other = (added(rest, multiplied(c, polynomial(x))) for x in (atom.a, atom.b))
-            found.append(((atom.op == "min") == grows, len(sort_key(atom)), one, other))
+        every = (atom.op == "min") == grows
+        values = [polynomial(x) for x in (atom.a, atom.b) if exact(x, bounds)]
+        if len(values) > every and (grows or (high is not None and high <= 0)):
+            one, other = (added(rest, multiplied(c, x)) for x in (values[0], values[-1]))
+            found.append((every, len(sort_key(atom)), one, other))
     if not found:
         return None
     every, _, one, other = max(found, key=lambda case: case[:2])
@@ -238,7 +242,7 @@ def _non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) ->
     eliminated = _innermost_eliminated(p, bounds)
     if eliminated is not None:
         return _non_negative(eliminated, bounds, depth, work)
-    expanded = _remainders_expanded(p)
+    expanded = _remainders_expanded(p, bounds)
     if expanded is not p:
         return _non_negative(expanded, bounds, depth - 1, work)
     relaxed = _quotient_relaxed(p, bounds)
@@ -286,6 +290,23 @@ def _hopeless(p: Polynomial, bounds: Bounds) -> bool:
 
 def evident(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether an int64 expression is proved to be >= 0 by quick means, those that simplification uses."""
+    return exact(e, bounds) and _evident(e, bounds)
+
+
+def evident_order(a: Expr, b: Expr, bounds: Bounds, apart: int = 0) -> bool:
+    """Whether a + apart <= b, in integers, is proved by quick means."""
+    return exact(a, bounds) and exact(b, bounds) and _evident(_difference(b, a, apart), bounds)
+
+
+def _difference(b: Expr, a: Expr, apart: int) -> Expr:
+    """b - a - apart as an integer: modulo 2**64 it could be another one."""
+    if not (reads(a) or reads(b)):
+        return b - a - apart if apart else b - a
+    return expression(added(added(polynomial(b), polynomial(a), -1), {(): -apart} if apart else {}))
+
+
+def _evident(e: Expr, bounds: Bounds) -> bool:
+    """Whether the integer that the normal form denotes is proved to be >= 0 by quick means."""
     answer = bounds.proved.get(e)
     if answer is None:
         p = polynomial(e)
@@ -297,7 +318,12 @@ def evident(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
 
 def non_negative(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether an int64 expression is proved to be >= 0."""
-    if not evident(e, bounds) and bounds.proved[e] is Answer.NOT_EVIDENT:
+    return exact(e, bounds) and _non_negative_integer(e, bounds)
+
+
+def _non_negative_integer(e: Expr, bounds: Bounds) -> bool:
+    """Whether the integer that the normal form denotes is proved to be >= 0."""
+    if not _evident(e, bounds) and bounds.proved[e] is Answer.NOT_EVIDENT:
         p = polynomial(e)
         proved = not _hopeless(p, bounds) and follows(p, bounds)
         bounds.proved[e] = Answer.PROVED if proved else Answer.OPEN
@@ -356,12 +382,12 @@ def _cancelling(p: Polynomial, fact: Polynomial, bounds: Bounds) -> Iterator[Pol
 
 def at_most(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether a <= b is proved; cheaper than building the comparison first."""
-    return non_negative(b - a, bounds)
+    return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(_difference(b, a, 0), bounds)
 
 
 def below(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether a < b is proved; cheaper than building the comparison first."""
-    return non_negative(b - a - 1, bounds)
+    return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(_difference(b, a, 1), bounds)
 
 
 def prove(condition: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
@@ -374,9 +400,9 @@ def prove(condition: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
         case Binary("or", a, b):
             return prove(a, bounds) or prove(b, bounds)
         case Binary("eq", a, b) if a.dtype.name == "int64":
-            return non_negative(a - b, bounds) and non_negative(b - a, bounds)
+            return a is b or (at_most(a, b, bounds) and at_most(b, a, bounds))
         case Binary("ne", a, b) if a.dtype.name == "int64":
-            return non_negative(a - b - 1, bounds) or non_negative(b - a - 1, bounds)
+            return below(a, b, bounds) or below(b, a, bounds)
         case _:
-            facts = facts_of(condition)
-            return bool(facts) and all(non_negative(f, bounds) for f in facts)
+            facts = facts_of(condition, bounds)
+            return bool(facts) and all(_non_negative_integer(f, bounds) for f in facts)

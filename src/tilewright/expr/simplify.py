@@ -32,7 +32,7 @@ from tilewright.expr.nodes import (
     const,
     loads,
 )
-from tilewright.expr.prover import evident
+from tilewright.expr.prover import evident, evident_order
 from tilewright.expr.scalar import fold_binary, fold_cast, fold_unary
 
 
@@ -103,19 +103,19 @@ def _value(op: BinaryOp, a: Expr, b: Expr) -> Expr:
 def _index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
     match op:
         case "add":
-            return recombined(poly.added(poly.polynomial(a), poly.polynomial(b)), bounds)
+            return recombined(poly.wrapped(poly.added(poly.polynomial(a), poly.polynomial(b))), bounds)
         case "sub":
-            return recombined(poly.added(poly.polynomial(a), poly.polynomial(b), -1), bounds)
+            return recombined(poly.wrapped(poly.added(poly.polynomial(a), poly.polynomial(b), -1)), bounds)
         case "mul":
-            return recombined(poly.multiplied(poly.polynomial(a), poly.polynomial(b)), bounds)
+            return recombined(poly.wrapped(poly.multiplied(poly.polynomial(a), poly.polynomial(b))), bounds)
         case "floordiv":
             return floordiv(a, b, bounds)
         case "mod":
             return mod(a, b, bounds)
         case "min" | "max":
-            if a is b or evident(b - a, bounds):
+            if a is b or evident_order(a, b, bounds):
                 return a if op == "min" else b
-            if evident(a - b, bounds):
+            if evident_order(b, a, bounds):
                 return b if op == "min" else a
             return Binary(op, *sorted((a, b), key=poly.sort_key))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
@@ -131,16 +131,16 @@ def _comparison(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
         case "ge":
             return _comparison("le", b, a, bounds)
         case "lt":
-            if evident(b - a - 1, bounds):
+            if evident_order(a, b, bounds, 1):
                 return TRUE
-            return FALSE if evident(a - b, bounds) else Binary("lt", a, b)
+            return FALSE if a is b or evident_order(b, a, bounds) else Binary("lt", a, b)
         case "le":
-            if evident(b - a, bounds):
+            if a is b or evident_order(a, b, bounds):
                 return TRUE
-            return FALSE if evident(a - b - 1, bounds) else Binary("le", a, b)
+            return FALSE if evident_order(b, a, bounds, 1) else Binary("le", a, b)
         case _:
             equal = a is b or (poly.constant_value(poly.polynomial(a - b)) == 0)
-            apart = not equal and (evident(a - b - 1, bounds) or evident(b - a - 1, bounds))
+            apart = not equal and (evident_order(b, a, bounds, 1) or evident_order(a, b, bounds, 1))
             if equal or apart:
                 return TRUE if equal == (op == "eq") else FALSE
             return Binary(op, *sorted((a, b), key=poly.sort_key))
@@ -249,17 +249,11 @@ def _condition(op: BinaryOp, a: Expr, b: Expr, mapping: Mapping[Var, Expr], boun
     """A conjunction or disjunction; each side matters only where the other one does not decide."""
 
     def inside(other: Expr) -> Bounds:
-        return _where(other, op == "and", bounds)
+        return bounds.where(other, op == "and")
 
     left = _rebuilt(a, mapping, bounds, {})
     right = _rebuilt(b, mapping, inside(left), {})
     return make_binary(op, _rebuilt(left, {}, inside(right), {}), right)
-
-
-def _where(c: Expr, holds: bool, bounds: Bounds) -> Bounds:
-    """What is known where a condition holds, or where it does not."""
-    condition = c if holds else opposite(c)
-    return bounds if condition is None else bounds.assuming(condition)
 
 
 def _select(cond: Expr, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, done: dict[Expr, Expr]) -> Expr:
@@ -267,7 +261,7 @@ def _select(cond: Expr, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: B
     if isinstance(test, Const):
         return _rebuilt(a if test.value else b, mapping, bounds, done)
     # The arms may use the condition; their results must not leak to other places.
-    holds, fails = (_where(test, taken, bounds) for taken in (True, False))
+    holds, fails = (bounds.where(test, taken) for taken in (True, False))
     left = _rebuilt(a, mapping, holds, {} if holds is not bounds else done)
     right = _rebuilt(b, mapping, fails, {} if fails is not bounds else done)
     return left if left is right else Select(test, left, right)

@@ -18,7 +18,8 @@ from tilewright.layout.primitive import (
     Shape,
     Size,
     as_shape,
-    as_size,
+    as_sizes,
+    check_at_least,
     check_dims,
     check_indices,
     same,
@@ -49,7 +50,7 @@ class StoreAt(Primitive):
     least: ClassVar[Mapping[str, int]] = {"dim": 0, "other_shape": 0}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "other_shape", tuple(as_size(n) for n in self.other_shape))
+        object.__setattr__(self, "other_shape", as_sizes(self.other_shape, self.name))
 
     def shape(self, shape: Shape) -> Shape:
         """N_k grown by one."""
@@ -111,7 +112,7 @@ class DecoupleAt(Primitive):
         other_shape: U's shape.
         dim: the dimension k along which T's lines run.
 
-    Legality: U's shape is the shape without dimension k.
+    Legality: U's shape is the shape without dimension k, in which there is a slice to detach.
 
         W: [K + 1, N]  decouple_at(bias, (N,), 0)  W: [K, N]
     """
@@ -123,12 +124,13 @@ class DecoupleAt(Primitive):
     least: ClassVar[Mapping[str, int]] = {"dim": 0, "other_shape": 0}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "other_shape", tuple(as_size(n) for n in self.other_shape))
+        object.__setattr__(self, "other_shape", as_sizes(self.other_shape, self.name))
 
     def shape(self, shape: Shape) -> Shape:
         """N_k less one."""
         StoreAt(self.other, self.other_shape, self.dim).check(shape)
         k = self.dim
+        check_at_least(shape[k], 1, "a dimension", f"decouple_at along dimension {k}")
         return (*shape[:k], shape[k] - 1, *shape[k + 1 :])
 
     def forward(
@@ -149,10 +151,6 @@ class DecoupleAt(Primitive):
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
         """T alone."""
         return np.take(array, np.arange(array.shape[self.dim] - 1), axis=self.dim)
-
-    def detached(self, array: Array) -> Array:
-        """U alone."""
-        return np.take(array, array.shape[self.dim] - 1, axis=self.dim)
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The names stay."""

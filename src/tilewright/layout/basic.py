@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.errors import LayoutError
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
-from tilewright.expr.nodes import TRUE, Expr, Var, const
+from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.layout.primitive import (
     NO_ARRAYS,
@@ -21,7 +21,7 @@ from tilewright.layout.primitive import (
     Shape,
     Size,
     as_shape,
-    as_size,
+    as_sizes,
     check_at_least,
     check_dims,
     check_indices,
@@ -45,7 +45,7 @@ class Split(Primitive):
         dim: the dimension k.
         factors: F_1 .. F_m; expressions where they depend on symbols.
 
-    Legality: the product of the factors is N_k.
+    Legality: the product of the factors is N_k; a factor is 0 only where there is no element.
 
         [N, 64]  split(1, (4, 16))  [N, 4, 16]      A[n, c] -> A[n, c // 16, c % 16]
     """
@@ -56,7 +56,7 @@ class Split(Primitive):
     least: ClassVar[Mapping[str, int]] = {"dim": 0, "factors": 1}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", tuple(as_size(f) for f in self.factors))
+        object.__setattr__(self, "factors", as_sizes(self.factors, "split, factors"))
 
     def impossible(self) -> Iterator[tuple[str, str]]:
         """Factors below 1, or none."""
@@ -75,9 +75,9 @@ class Split(Primitive):
         where = f"split of dimension {self.dim}"
         if not self.factors:
             raise LayoutError("expected at least one factor, got none", where=where)
-        for f in self.factors:
-            check_at_least(f, 1, "factors", where)
         product, size = elements(self.factors), shape[self.dim]
+        for f in self.factors:
+            check_at_least(f, 0 if size is const(0) else 1, "factors", where)
         if not same(product, size):
             raise LayoutError(
                 f"expected factors whose product is {size}, got {show_argument(self.factors)} with product {product}",
@@ -235,7 +235,9 @@ class Fuse(Primitive):
 
 
 def digits(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
-    """A number below the product of `sizes`, written in the mixed radix of `sizes`."""
+    """A number below the product of `sizes`, written in the mixed radix of `sizes`; zeros where there is none."""
+    if any(as_expr(n) is const(0) for n in sizes):
+        return (const(0),) * len(sizes)
     result: list[Expr] = []
     weight: Expr = const(1)
     for j in range(len(sizes) - 1, -1, -1):

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
-from tilewright.errors import LayoutError, ParseError
-from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Const, Expr, Var, loads
-from tilewright.expr.parser import parse_expr
-from tilewright.layout.primitive import Primitive, Shape, Size, as_shape, as_size
+from tilewright.errors import LayoutError
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.layout.primitive import Primitive, Shape, Size, as_shape
 from tilewright.layout.primitives import PRIMITIVES
+from tilewright.layout.sizes import MAX_INTEGER, WrongSizeError, checked_size, parsed_size
 
 
 def encoded(shape: Shape, primitives: Sequence[Primitive], symbols: Sequence[Var]) -> dict[str, Any]:
@@ -83,6 +82,8 @@ def _wrong_range(ends: Any, where: str) -> LayoutError | None:
         return _wrong("two integers or null", ends, where)
     if not all(n is None or _is_int(n) for n in values):
         return _wrong("two integers or null", ends, where)
+    if any(n is not None and n > MAX_INTEGER for n in values):
+        return _wrong(f"ends of at most {MAX_INTEGER}", ends, where)
     if any(n is not None and n < 0 for n in values):
         return _wrong("ends of at least 0", ends, where)
     if None not in values and values[0] > values[1]:
@@ -170,6 +171,8 @@ def _is_int(value: Any) -> bool:
 def _integer(value: Any, where: str) -> int:
     if not _is_int(value):
         raise _wrong("an integer", value, where)
+    if abs(value) > MAX_INTEGER:
+        raise _wrong(f"an integer of at most {MAX_INTEGER}", value, where)
     return value
 
 
@@ -184,19 +187,12 @@ def _sizes(value: Any, symbols: Mapping[str, Var], where: str) -> tuple[Size, ..
 
 
 def _size(value: Any, symbols: Mapping[str, Var], where: str) -> Size:
-    if _is_int(value):
-        return value
-    if not isinstance(value, str):
-        raise _wrong("an integer or an expression", value, where)
     try:
-        e = parse_expr(value, symbols, {})
-    except ParseError as error:
-        what = f"expected an expression over the symbols, got {value!r} ({error.what})"
-        raise LayoutError(what, where=where) from None
-    if e.dtype != int64 or loads(e):
-        raise _wrong("an int64 expression", value, where)
-    return as_size(e)
+        return checked_size(parsed_size(value, symbols) if isinstance(value, str) else value)
+    except WrongSizeError as error:
+        raise _wrong(str(error), value, where) from None
 
 
 def _wrong(expected: str, got: Any, where: str) -> LayoutError:
-    return LayoutError(f"expected {expected}, got {got!r}", where=where)
+    shown = repr(got)
+    return LayoutError(f"expected {expected}, got {shown if len(shown) <= 80 else f'{shown[:77]}...'}", where=where)

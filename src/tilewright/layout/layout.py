@@ -7,7 +7,10 @@ Layout.of((N, 64, H, W)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from typing import Any
+
+import numpy as np
 
 from tilewright.errors import LayoutError
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
@@ -22,9 +25,13 @@ from tilewright.layout.primitive import (
     Shape,
     Size,
     as_shape,
+    as_sizes,
+    check_at_least,
     check_dims,
     check_indices,
     elements,
+    same,
+    show_argument,
     show_shape,
 )
 from tilewright.layout.primitives import DecoupleAt, Fold, Fuse, Pad, Reorder, Split, StoreAt, Unfold, Unpad
@@ -39,7 +46,7 @@ class Layout:
         primitives: what takes it to the physical shape, in order.
 
     Raises:
-        LayoutError: a primitive is not legal on the shape that it meets.
+        LayoutError: a size is none, or a primitive is not legal on the shape that it meets.
     """
 
     shape: Shape
@@ -47,6 +54,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", as_shape(self.shape))
+        for k, n in enumerate(self.shape):
+            check_at_least(n, 0, "a size", f"dimension {k}")
         object.__setattr__(self, "primitives", tuple(self.primitives))
         _shapes(self)
 
@@ -156,13 +165,18 @@ class Layout:
     def split(self, dim: int, factors: Sequence[Size | None]) -> "Layout":
         """Splits a dimension; a factor None is the dimension's size divided by the others."""
         check_dims(self.physical_shape, dim, 1, "split")
-        known = elements([f for f in factors if f is not None])
-        size = self.physical_shape[dim]
+        if isinstance(factors, str) or not isinstance(factors, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            hint = f"write ({factors},) or (None, {factors})"
+            raise LayoutError(f"expected a sequence of factors, got {factors!r}", where="split", hint=hint)
+        given = as_sizes([f for f in factors if f is not None], "split, factors")
+        if None in factors and any(same(f, 0) for f in given):
+            raise LayoutError(f"expected factors of at least 1 beside None, got {show_argument(given)}", where="split")
+        size, known = self.physical_shape[dim], elements(given)
         return self.then(Split(dim, tuple(size // known if f is None else f for f in factors)))
 
     def reorder(self, order: Sequence[int]) -> "Layout":
         """Permutes the dimensions."""
-        return self.then(Reorder(tuple(order)))
+        return self.then(Reorder(_integers(order, "reorder")))
 
     def fuse(self, dim: int, count: int = 2) -> "Layout":
         """Fuses `count` dimensions from `dim` on."""
@@ -193,11 +207,11 @@ class Layout:
 
     def store_at(self, other: str, other_shape: Sequence[Size], dim: int) -> "Layout":
         """Attaches another tensor behind the lines of a dimension."""
-        return self.then(StoreAt(other, tuple(other_shape), dim))
+        return self.then(StoreAt(other, as_sizes(other_shape, "store_at"), dim))
 
     def decouple_at(self, other: str, other_shape: Sequence[Size], dim: int) -> "Layout":
         """Undoes `store_at`."""
-        return self.then(DecoupleAt(other, tuple(other_shape), dim))
+        return self.then(DecoupleAt(other, as_sizes(other_shape, "decouple_at"), dim))
 
     # Data
 
@@ -214,7 +228,13 @@ class Layout:
         Raises:
             LayoutError: the array has another shape, a symbol is not known, or an attached tensor is missing.
         """
-        concrete = self.at({**_sizes_of(self.shape, array), **(sizes or {})})
+        array = np.asarray(array)
+        known = {**_sizes_of(self.shape, array), **(sizes or {})}
+        missing = [v.name for v in self.symbols if v not in known]
+        if missing and array.ndim == len(self.shape):
+            what = f"an array of shape {list(array.shape)} does not tell the size of {', '.join(map(repr, missing))}"
+            raise LayoutError(what, where=str(self), hint=f"pass sizes={{{missing[0]}: ...}}")
+        concrete = self.at(known)
         if concrete.shape != as_shape(array.shape):
             wanted = show_shape(concrete.shape)
             raise LayoutError(f"expected an array of shape {wanted}, got {list(array.shape)}", where=str(self))
@@ -222,9 +242,20 @@ class Layout:
             array = p.apply(array, others)
         return array
 
-    def restore(self, array: Array, sizes: Mapping[Var, int] | None = None) -> Array:
-        """The logical array of a stored one; `sizes` gives the symbols that the physical shape does not."""
-        return self.inverse().transform(array, sizes=sizes)
+    def restore(
+        self, array: Array, sizes: Mapping[Var, int] | None = None, others: Mapping[str, Array] = NO_ARRAYS
+    ) -> Array:
+        """The logical array of a stored one.
+
+        Args:
+            array: its shape gives the symbols that are dimensions of the physical shape.
+            sizes: the other symbols.
+            others: by name, data of tensors that the layout detaches (`decouple_at`) and that go back to their place.
+
+        Raises:
+            LayoutError: the array has another shape, a symbol is not known, or a detached tensor is missing.
+        """
+        return self.inverse().transform(array, others, sizes)
 
     # Text
 
@@ -256,6 +287,14 @@ def _shapes(layout: Layout) -> tuple[Shape, ...]:
         except LayoutError as e:
             raise LayoutError(e.what, where=f"primitive {position}, {e.where}", hint=e.hint) from None
     return tuple(shapes)
+
+
+def _integers(values: Sequence[int], where: str) -> tuple[int, ...]:
+    """Numbers of dimensions, also NumPy's."""
+    try:
+        return tuple(index(v) for v in values)
+    except TypeError:
+        raise LayoutError(f"expected a sequence of integers, got {values!r}", where=where) from None
 
 
 def _sizes_of(shape: Shape, array: Array) -> dict[Var, int]:

@@ -4,7 +4,6 @@
  "layouts": {"conv1": {"output": [["split", 1, [4, 16]], ["reorder", [0, 1, 3, 4, 2]]], "operands": [null]}}}
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.plan import Choice, Plan, Variant, chosen_names
 from tilewright.layout.primitive import Primitive, Size
 from tilewright.layout.primitives import PRIMITIVES
+from tilewright.layout.strict_json import strict_json
 
 FORMAT = 1
 """Version of the form."""
@@ -74,10 +74,10 @@ def read_plan(path: Path) -> Plan:
     """
     where = f"layouts file '{path}'"
     try:
-        data: object = json.loads(path.read_text(encoding="utf-8"))
+        data: object = strict_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise LayoutError(f"cannot be read: {error.strerror}", where=where) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise LayoutError(f"is not JSON: {error}", where=where) from error
     return from_data(data, where)
 
@@ -106,8 +106,9 @@ class _Reader:
     def plan(self, data: object) -> Plan:
         """The plan as far as it can be read."""
         given = self._object(data, "plan", ("format", "variant", "symbols", "layouts"))
-        if given.get("format") != FORMAT:
-            self._wrong("field 'format'", f"expected {FORMAT}, got {given.get('format')!r}")
+        version = given.get("format")
+        if type(version) is not int or version != FORMAT:  # True and 1.0 are equal to 1
+            self._wrong("field 'format'", f"expected {FORMAT}, got {version!r}")
         variant = given.get("variant", str(Variant.FULL))
         if variant not in list(Variant):
             self._wrong("field 'variant'", f"expected one of {', '.join(Variant)}, got {variant!r}")

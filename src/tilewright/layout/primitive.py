@@ -13,17 +13,15 @@ import numpy as np
 
 from tilewright.errors import LayoutError
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
-from tilewright.expr.nodes import Const, Expr, Var, as_expr, const, free_vars
+from tilewright.expr.nodes import Expr, Var, as_expr, const, free_vars
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.expr.prover import prove
 from tilewright.expr.simplify import make_binary, substitute
+from tilewright.layout.sizes import Size, WrongSizeError, checked_size
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Expr, ...]
 Indices = tuple[Expr, ...]
-
-Size = int | Expr
-"""A size in a primitive: a Python integer, or an expression over the symbols of dimensions."""
 
 NO_ARRAYS: Mapping[str, Array] = {}
 
@@ -129,8 +127,26 @@ def show_argument(value: Any) -> str:
 
 
 def as_size(value: Size) -> Size:
-    """A size in its one form: integers as `int`, everything else as expression."""
-    return int(value.value) if isinstance(value, Const) else value
+    """A size in its one form: integers as `int`, everything else as expression.
+
+    Raises:
+        LayoutError: it is no integer and no int64 expression, or too large to be a size.
+    """
+    try:
+        return checked_size(value)
+    except WrongSizeError as error:
+        raise LayoutError(f"expected {error}, got {value!r}", where="size") from None
+
+
+def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
+    """Sizes in their one form.
+
+    Raises:
+        LayoutError: there is no sequence of them, or one is none; names `what` they are.
+    """
+    if isinstance(values, str) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise LayoutError(f"expected a sequence of sizes, got {values!r}", where=what)
+    return tuple(as_size(n) for n in values)
 
 
 def number(value: Size) -> int:
@@ -145,8 +161,12 @@ def number(value: Size) -> int:
 
 
 def as_shape(sizes: Sequence[Size]) -> Shape:
-    """Sizes as expressions."""
-    return tuple(as_expr(n) for n in sizes)
+    """Sizes as expressions.
+
+    Raises:
+        LayoutError: one is no integer and no int64 expression, or too large.
+    """
+    return tuple(as_expr(n) for n in as_sizes(sizes, "shape"))
 
 
 def elements(sizes: Sequence[Size]) -> Expr:
@@ -175,6 +195,8 @@ def mod(a: Expr, b: Size, bounds: Bounds) -> Expr:
 
 def check_dims(shape: Shape, dim: int, count: int, where: str) -> None:
     """Dimensions dim .. dim + count - 1 exist."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise LayoutError(f"expected the number of a dimension, got {dim!r}", where=where)
     if not 0 <= dim <= len(shape) - count:
         last = len(shape) - count
         wanted = f"a dimension in 0..{last}" if last >= 0 else f"at least {count} dimensions"

@@ -1,4 +1,4 @@
-"""The ten layout primitives: six and their inverses (split and fuse are each other's, reorder is its own).
+"""The nine layout primitives, each with its inverse among them (split and fuse are each other's, reorder is its own).
 
 | primitive                          | shape                          | access                                     |
 |------------------------------------|--------------------------------|--------------------------------------------|

@@ -193,7 +193,7 @@ class Fold(Primitive):
         k, stride = self.dim, number(self.stride)
         x = np.arange(number(self.size))
         t = np.minimum(x // stride, array.shape[k] - 1)
-        flat = array.reshape((*array.shape[:k], -1, *array.shape[k + 2 :]))
+        flat = array.reshape((*array.shape[:k], array.shape[k] * array.shape[k + 1], *array.shape[k + 2 :]))
         return np.take(flat, t * array.shape[k + 1] + x - t * stride, axis=k)
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:

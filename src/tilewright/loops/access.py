@@ -76,7 +76,7 @@ def negation(condition: Expr) -> Expr:
     match condition:
         case Const(value):
             return const(not value, condition.dtype)
-        case Binary("eq" | "ne" | "lt" | "le" | "gt" | "ge" as op, a, b) if a.dtype.name == "int64":
+        case Binary("eq" | "ne" | "lt" | "le" | "gt" | "ge" as op, a, b) if a.dtype.is_int:
             return binary(_NEGATED[op], a, b)  # pyright: ignore[reportArgumentType] - the table holds comparisons
         case Binary("or", a, b):
             return both(negation(a), negation(b))

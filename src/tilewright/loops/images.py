@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from tilewright.expr import polynomial as poly
 from tilewright.expr.bounds import Bounds, facts_of
+from tilewright.expr.intervals import exact
 from tilewright.expr.nodes import Binary, Const, Expr, Var, both, conjuncts, const, free_vars, minimum
 from tilewright.expr.prover import at_most, below, prove
 from tilewright.loops.ir import BlockIter, IterKind
@@ -117,7 +118,7 @@ class Images:
         if isinstance(c, Binary) and c.op in ("lt", "le") and c.a.dtype.name == "int64":
             difference = poly.polynomial(c.a - c.b + (0 if c.op == "lt" else -1))
             moving = {m: k for m, k in difference.items() if self._moves(m)}
-            if moving:
+            if moving and exact(c.a, self.known) and exact(c.b, self.known):
                 return poly.expression(moving), poly.expression(poly.added(moving, difference, -1))
         raise UnclearError(f"predicate {c} is not of the form `index < bound`, so its iterations can't be counted")
 

@@ -50,6 +50,7 @@ from tilewright.loops.ir import EXPANDED, Block, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.nest import Finding, Nest
 from tilewright.loops.printer import show_buffer, show_loop, show_stmt
+from tilewright.loops.reach import large_numbers
 
 
 def verify(func: Func, *, registers: bool = True) -> None:
@@ -67,6 +68,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
     groups = (
         lambda: _structure(func),
         lambda: _types(func),
+        lambda: _numbers(func),
         lambda: _order(func),
         lambda: _scopes(func, nests, registers),
         lambda: stack.findings(func),
@@ -201,6 +203,16 @@ def _types(func: Func) -> Iterator[Finding]:
             for store in (s.body, s.init):
                 if store is not None:
                     yield from _typed_store(store, where, s)
+
+
+def _numbers(func: Func) -> Iterator[Finding]:
+    """Numbers made of literals and loop variables that need not fit int64 (see `reach.py`)."""
+    for s, e, most in large_numbers(func, {}):
+        if isinstance(most, Const):
+            where = f"block {s.name!r}" if isinstance(s, Block) else f"loop {s.var.name!r}"
+            what = f"{e} may reach {most.value}, but numbers made of sizes and loop variables must stay below 2^62"
+            hint = "where it shall wrap, compute it in uint64"
+            yield Finding(where, what, _shown(s), hint)
 
 
 def _typed_store(store: Store, where: str, thing: Stmt) -> Iterator[Finding]:

@@ -5,26 +5,17 @@ as a JSON Schema.
 """
 
 from abc import ABC, abstractmethod
-from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tilewright.errors import LayoutError, ParseError
+from tilewright.errors import LayoutError
 from tilewright.expr.bounds import NOTHING_KNOWN
-from tilewright.expr.dtype import int64
-from tilewright.expr.lexer import tokens
-from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
-from tilewright.expr.parser import parse_expr
+from tilewright.expr.nodes import Expr, Var, free_vars
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.layout.layout import Layout
-
-MAX_TEXT = 4096
-"""Characters that a name or an expression may have."""
-
-MAX_INTEGER = 1 << 48
-"""The largest integer that an argument may be; sizes, their products and sums stay far below the end of int64."""
+from tilewright.layout.sizes import MAX_INTEGER, MAX_TEXT, WrongSizeError, checked_size, parsed_size
 
 
 class WrongValueError(Exception):
@@ -110,30 +101,16 @@ class Size(Kind):
 
     def read(self, value: object) -> int | Expr:
         """An integer, an int64 expression, or the text of one."""
-        if isinstance(value, str):
-            value = self._parsed(value)
-        if isinstance(value, Expr):
-            if value.dtype != int64 or loads(value):
-                raise WrongValueError("an integer or an int64 expression without loads")
-            value = simplify(substitute(value, {v: Var(v.name) for v in free_vars(value)}), NOTHING_KNOWN)
-            if not isinstance(value, Const):
-                return value
-            value = value.value
         try:
-            return Integer().read(value)
-        except WrongValueError:
-            raise WrongValueError("an integer or an expression") from None
-
-    @staticmethod
-    def _parsed(text: str) -> Expr:
-        if len(text) > MAX_TEXT:
-            raise WrongValueError(f"an expression of at most {MAX_TEXT} characters")
-        try:
-            names = {literal_eval(t.text) if t.kind == "string" else t.text for t in tokens(text)}
-            return parse_expr(text, {str(name): Var(str(name)) for name in names}, {})
-        except (ParseError, RecursionError) as e:
-            reason = e.what if isinstance(e, ParseError) else "it is nested too deeply"
-            raise WrongValueError(f"an expression ({reason})") from None
+            size = checked_size(parsed_size(value) if isinstance(value, str) else value)
+            if not isinstance(size, Expr):
+                return size
+            named = substitute(size, {v: Var(v.name) for v in free_vars(size)})
+            return checked_size(simplify(named, NOTHING_KNOWN))
+        except WrongSizeError as e:
+            raise WrongValueError(str(e)) from None
+        except RecursionError:
+            raise WrongValueError("an expression (it is nested too deeply)") from None
 
     def write(self, value: int | Expr) -> int | str:
         """A number, or text."""

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Binary, Expr, Var, both, const, loads, walk
+from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.nodes import Binary, Expr, Var, both, const, free_vars, loads, walk
 from tilewright.expr.prover import at_most, below, non_negative
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.hints import without_stale_hints
-from tilewright.loops.ir import CONCURRENT, Block, BlockIter, For, Func, IterKind, blocks, seq
-from tilewright.schedule.legality import check_inputs_final, check_only_writer
+from tilewright.loops.ir import CONCURRENT, THREADED, Block, BlockIter, For, Func, IterKind, blocks, seq
+from tilewright.schedule.legality import check_independent, check_inputs_final, check_only_writer
 from tilewright.schedule.region import Span, check_domain, nested, over_region, region
 from tilewright.schedule.tree import (
     bounds_of,
@@ -33,9 +33,10 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
 
     The producer's spatial loops shrink to the region that the consumers inside `loop` read: the box around all their
     accesses. Its reduction loops stay whole; all are serial. Its domain shrinks to what all iterations need. The
-    buffer shrinks to the region. Where the region may leave the producer's domain (a tail) the producer is guarded,
-    unless all its reads are proved in bounds for the whole tile: then it computes a few values more that nobody reads.
-    Where regions of iterations overlap (a stencil), the overlap is computed again.
+    buffer shrinks to the region, but in memory not along loops that are parallel already: their iterations get parts
+    of their own, whatever the sizes are. Where the region may leave the producer's domain (a tail) the producer is
+    guarded, unless all its reads are proved in bounds for the whole tile: then it computes a few values more that
+    nobody reads. Where regions of iterations overlap (a stencil), the overlap is computed again.
 
     Args:
         names: of the block's new loops, outermost first: over the dimensions of which an iteration needs more than one
@@ -44,7 +45,8 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     Legality: the producer's nest holds only that block; it alone writes an internal buffer, at plain iteration
     variables; every reader of the buffer lies inside `loop`; the box's first and last element are known without data,
     and it is of one size in all iterations; nothing that the producer reads is written between its place and the end
-    of the consumers' nest; `loop` and the loops around it are not concurrent yet, or they would share the buffer.
+    of the consumers' nest; `loop` and the loops around it are neither vectorized nor virtual threads yet, and where
+    they are parallel, no two of their iterations need one element.
 
         for i: block P: B[i] = f(i)         for jo:
         for jo:                                 for x in serial(4): block P(v = jo*4 + x): B[v - jo*4] = f(v)
@@ -60,18 +62,31 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     nest = own_nest(node, around, "compute_at")
     check_domain(node, around, place)
     box = [s.within(n) for s, n in zip(region(func, buffer, (*outer, target), place), buffer.shape, strict=True)]
-    compact = replace(buffer, shape=tuple(s.size for s in box if not s.single))
+    kept = kept_whole(buffer, box, (*outer, target))
+    shape = tuple(n if k else s.size for n, s, k in zip(buffer.shape, box, kept, strict=True) if k or not s.single)
+    compact = replace(buffer, shape=shape)
 
     def relative(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i - s.start for i, s in zip(indices, box, strict=True) if not s.single)
+        parts = zip(indices, box, kept, strict=True)
+        return tuple(i if k else i - s.start for i, s, k in parts if k or not s.single)
 
     spans = dict(zip(spatial_vars(node), box, strict=True))
     moved, loops, inside = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
-    moved = _relaxed(moved, box, inside) or moved
+    moved = (None if any(kept) else _relaxed(moved, box, inside)) or moved
     body = with_buffer_inside(seq(nested(loops, moved), target.body), buffer, compact, relative)
     body = map_blocks(body, lambda b: _rebased(b, box) if b.name == block else b)
     result = with_replaced(with_replaced(func, nest, None), target, replace(target, body=body))
-    return without_stale_hints(replace(result, allocs=tuple(compact if a == buffer else a for a in func.allocs)))
+    result = without_stale_hints(replace(result, allocs=tuple(compact if a == buffer else a for a in func.allocs)))
+    if any(x.kind in THREADED for x in (*outer, target)):
+        check_independent(result, None, place)
+    return result
+
+
+def kept_whole(buffer: Buffer, box: Sequence[Span], loops: Sequence[For]) -> list[bool]:
+    """The dimensions along which the buffer keeps its size: iterations on different threads need different parts of
+    memory. On the stack and in registers every thread has its own."""
+    shared = {x.var for x in loops if x.kind in THREADED and buffer.scope is Scope.MEMORY}
+    return [bool(free_vars(s.start) & shared) for s in box]
 
 
 def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) -> Buffer:
@@ -89,10 +104,9 @@ def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) ->
         if b is not node and id(b) not in inside and any(a.buffer == buffer for a in accesses(b)):
             raise ScheduleError(f"block {b.name!r} reads {buffer.name!r} outside the loop", where=place)
     for x in loops:
-        if x.kind in CONCURRENT:
-            raise ScheduleError(
-                f"loop {x.var.name!r} is {x.kind}; its iterations would share {buffer.name!r}", where=place
-            )
+        if x.kind in CONCURRENT and x.kind not in THREADED:
+            what = f"loop {x.var.name!r} is {x.kind}; its iterations would share {buffer.name!r}"
+            raise ScheduleError(what, where=place, hint=f"use compute_at before loop {x.var.name!r} becomes {x.kind}")
     check_inputs_final(func, node, target, place)
     return buffer
 

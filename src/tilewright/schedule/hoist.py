@@ -12,6 +12,7 @@ from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, Store, blocks, seq
 from tilewright.loops.nest import Nest
 from tilewright.loops.verify import domain_findings
+from tilewright.schedule.legality import check_axes
 from tilewright.schedule.tree import (
     bounds_of,
     check_new_names,
@@ -38,7 +39,8 @@ def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
         name: of the new buffer; where there are several, the others are called after it.
 
     Legality: `loop` is around the block; there is such a part; it can be computed where the loop does not run at all:
-    its elements exist, and it divides integers only by what is known to be positive.
+    its elements exist, and it divides integers only by what is known to be positive; it is not taken out of a loop on
+    an axis of a GPU, whose threads have registers of their own.
 
         for i:                              for i:
             for j:                              block C_hoist(u = i): C_part[] = exp(A[u])
@@ -66,7 +68,9 @@ def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
         staged.append(_stored(part, claimed(f"{block}_hoist", used), made[part.value], used))
     changed = map_blocks(target, lambda b: _reading(b, made) if b is node else b)
     result = with_replaced(func, target, seq(*staged, changed))
-    return replace(result, allocs=(*func.allocs, *(x.buffer for x in made.values())))
+    result = replace(result, allocs=(*func.allocs, *(x.buffer for x in made.values())))
+    check_axes(result, place)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ def check_scope(buffer: Buffer, scope: Scope) -> None:
         raise ScheduleError(
             f"its shape ({', '.join(map(str, buffer.shape))}) is not literal",
             where=f"set_scope of {buffer.name!r} to {scope}",
+            hint="leave it in memory, where `parallel` before `compute_at` gives every iteration a part of its own, or "
+            "`split` the loops of its size and compute it per tile",
         )
 
 

@@ -175,7 +175,22 @@ def _here(func: Func, step: Step, value: Argument) -> Argument:
         return substitute(value, moved) if moved else value
     layout = value.at(moved) if moved else value
     of = _laid_out(func, step)
-    return layout if of is None or of.shape == layout.shape else _resized(layout, of)
+    layout = layout if of is None or of.shape == layout.shape else _resized(layout, of)
+    check_symbols(func, layout, step.primitive)
+    return layout
+
+
+def check_symbols(func: Func, layout: Layout, place: str) -> None:
+    """A layout names sizes that the function has, and nothing else.
+
+    Raises:
+        ScheduleError: names the symbol.
+    """
+    for v in layout.symbols:
+        if v not in func.symbols:
+            known = ", ".join(s.name for s in func.symbols) or "none"
+            what = f"the layout names {v.name!r}, which is no symbol of func {func.name!r}"
+            raise ScheduleError(what, where=place, hint=f"its symbols: {known}")
 
 
 def _laid_out(func: Func, step: Step) -> Buffer | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import Problem, TraceError
+from tilewright.layout.strict_json import strict_json
 from tilewright.schedule.arguments import bound, parameters
 from tilewright.schedule.trace import PRIMITIVES, Step, Trace, unknown_primitive
 from tilewright.schedule.tree import suggestion
@@ -68,10 +69,9 @@ def loads(text: str | bytes, where: str = "trace") -> Trace:
     if len(text) > MAX_BYTES:
         raise TraceError([Problem("trace", "", f"it is longer than {MAX_BYTES} bytes")], where=where)
     try:
-        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as e:
-        reason = "it is nested too deeply" if isinstance(e, RecursionError) else str(e)
-        raise TraceError([Problem("trace", "", f"it is no JSON: {reason}")], where=where) from None
+        data = strict_json(text)
+    except ValueError as e:
+        raise TraceError([Problem("trace", "", f"it is no JSON: {e}")], where=where) from None
     return decode(data, where)
 
 
@@ -209,16 +209,3 @@ def _decoded(number: int, data: Any, problems: list[Problem]) -> Step | None:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(n for n in names if names.count(n) > 1)
-        raise ValueError(f"the field {twice!r} appears twice")
-    return found
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON number")

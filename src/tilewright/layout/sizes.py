@@ -1,0 +1,78 @@
+"""Sizes as Python and JSON give them: the one place where a size is read, with the limits of what is believed."""
+
+from ast import literal_eval
+from collections.abc import Mapping
+from typing import SupportsIndex, cast
+
+from tilewright.errors import ParseError
+from tilewright.expr.dtype import int64
+from tilewright.expr.lexer import tokens
+from tilewright.expr.nodes import Binary, Const, Expr, Var, loads, walk
+from tilewright.expr.parser import parse_expr
+
+Size = int | Expr
+"""A size: a Python integer, or an expression over the symbols of dimensions."""
+
+MAX_TEXT = 4096
+"""Characters that a name or an expression may have."""
+
+MAX_INTEGER = 1 << 48
+"""The largest integer that is read; sizes, their products and sums stay far below the end of int64."""
+
+
+class WrongSizeError(Exception):
+    """A value that is no size; the text says what was expected."""
+
+
+def checked_size(value: object) -> Size:
+    """A size in its one form: integers, also NumPy's and literals, as `int`, everything else as an int64 expression.
+
+    Raises:
+        WrongSizeError: it is neither, it is too large, reads data or divides by 0.
+    """
+    if isinstance(value, Expr):
+        if value.dtype != int64 or loads(value):
+            raise WrongSizeError("an integer or an int64 expression without loads")
+        if any(isinstance(e, Binary) and e.op in ("floordiv", "mod") and _is_zero(e.b) for e in walk(value)):
+            raise WrongSizeError("an expression that does not divide by 0")
+        if not isinstance(value, Const):
+            return value
+        value = value.value
+    if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
+        raise WrongSizeError("an integer or an expression")
+    whole = cast(SupportsIndex, value).__index__()
+    if abs(whole) > MAX_INTEGER:
+        raise WrongSizeError(f"an integer of at most {MAX_INTEGER}")
+    return whole
+
+
+def parsed_size(text: str, symbols: Mapping[str, Var] | None = None) -> Expr:
+    """The expression that a text says, not simplified.
+
+    Args:
+        text: as expressions print.
+        symbols: what it may name; any name where that is None, as a variable of that name alone.
+
+    Raises:
+        WrongSizeError: it is none, too long, nested too deeply, holds too large a number, or divides by 0.
+    """
+    if len(text) > MAX_TEXT:
+        raise WrongSizeError(f"an expression of at most {MAX_TEXT} characters")
+    try:
+        found = tokens(text)
+        for t in found:
+            if t.text.isdecimal() and int(t.text) > MAX_INTEGER:
+                raise WrongSizeError(f"an integer of at most {MAX_INTEGER}")
+        if symbols is None:
+            names = {str(literal_eval(t.text)) if t.kind == "string" else t.text for t in found}
+            symbols = {name: Var(name) for name in names}
+        e = parse_expr(text, symbols, {})
+        checked_size(e)
+        return e
+    except (ParseError, RecursionError) as error:
+        reason = error.what if isinstance(error, ParseError) else "it is nested too deeply"
+        raise WrongSizeError(f"an expression ({reason})") from None
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0
