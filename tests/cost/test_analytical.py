@@ -133,3 +133,22 @@ def test_windows_of_step_2_take_more_than_twice_the_loads() -> None:
 
 def test_more_taps_take_longer() -> None:
     assert windows(1, 4, taps=5) > 1.5 * windows(1, 4)
+
+
+def transposed(tile: tuple[int, int], near: tuple[int, int]) -> float:
+    """The time of a matrix's transpose that no second cache holds, by its register and L1 tiles."""
+    axes = (Axis("i", 3136, True, False), Axis("j", 256, True, False))
+    read = Operand("x", 4, False, (256, 3136), ((0, 1), (1, 0)), False)
+    written = Operand("y", 4, False, (3136, 256), ((1, 0), (0, 1)), True)
+    problem = Problem("y", "y", axes, (read, written), (), 1, 32)
+    return nanoseconds(TileProgram(problem, Form(1, 16, (0, 1), None), (tile, near, near)), ZEN1)
+
+
+def test_single_lines_are_written_more_slowly_than_whole_rows() -> None:
+    assert transposed((16, 16), (3136, 16)) > 1.1 * transposed((16, 16), (3136, 64))
+    # tiles that follow each other along a row write it in a row, too
+    assert transposed((16, 16), (16, 16)) == pytest.approx(transposed((16, 16), (16, 32)), rel=0.05)
+
+
+def test_tiles_of_very_many_pages_look_them_up_again() -> None:
+    assert transposed((2, 128), (16, 128)) > 1.1 * transposed((4, 64), (16, 128))

@@ -220,6 +220,21 @@ def test_computations_with_layouts_can_be_scheduled() -> None:
     np.testing.assert_allclose(s.build()(x, layout.transform(y)), x @ y, rtol=1e-4, atol=1e-5)
 
 
+def test_what_is_stored_at_another_input_is_no_argument() -> None:
+    a, b = tw.placeholder((4, 6), name="A"), tw.placeholder((6,), name="b")
+    c = tw.compute((4, 6), lambda i, j: a[i, j] * b[j], "C")
+    layout = tw.Layout.of((4, 6)).store_at("b", (6,), 0)
+    s = tw.create_schedule(c, layouts={"A": layout})
+    assert [str(p) for p in s.func.params] == ["A: float32[5, 6]", "C: float32[4, 6]"]
+    s.check()
+    x, y = np.random.default_rng(4).random((4, 6), np.float32), np.random.default_rng(5).random(6, np.float32)
+    np.testing.assert_array_equal(s.build()(layout.transform(x, {"b": y})), x * y)
+    # Where the output carries it, the kernel writes it there, and needs it.
+    carried = tw.create_schedule(c, layouts={"C": layout})
+    assert [p.name for p in carried.func.params] == ["A", "b", "C"]
+    np.testing.assert_array_equal(carried.build()(x, y), layout.transform(x * y, {"b": y}))
+
+
 def test_check_compares_with_the_untransformed_loops() -> None:
     s = scheduled()
     found = s.check(threads=2)

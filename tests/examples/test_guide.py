@@ -26,6 +26,8 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "s.tile(('i_1', 'j_1'), (8, 32), names=('i_1_o', 'j_1_o', 'i_1_i', 'j_1_i'))" in shown
     np.testing.assert_array_equal(names["d"], np.full((10, 128), 256, np.float32))
     assert isinstance(names["t"], tw.Workbench)
+    assert isinstance(names["softmax"], tw.Workbench)
+    assert "for i_3 in parallel(n)" in names["softmax"].show()
     tw.create_schedule(names["blur"]).check()
 
 

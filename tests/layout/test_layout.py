@@ -107,13 +107,13 @@ def test_json_form():
         ({"shape": [10**30], "primitives": []}, "shape: expected an integer of at most 281474976710656, got 1000"),
         ({"shape": [str(10**30)], "primitives": []}, "shape: expected an integer of at most 281474976710656, got '10"),
         ({"shape": [-4], "primitives": []}, "dimension 0: expected a size of at least 0, got -4"),
-        ({"shape": ["(" * 4000], "primitives": []}, "shape: expected an expression (it is nested too deeply), got '((("),
+        ({"shape": ["(" * 4000], "primitives": []}, "shape: expected an expression (it is nested too deeply), got '("),
         ({"shape": ["1" * 5000], "primitives": []}, "shape: expected an expression of at most 4096 characters, got '1"),
         ({"shape": [4], "primitives": [["pad", 0, 10**20, 0]]}, "before of pad: expected an integer of at most"),
         ({"shape": [4], "symbols": {"n": [5, 3]}, "primitives": []}, "symbol 'n': expected a lower end that is not"),
         ({"shape": [4], "symbols": {"n": [-5, 3]}, "primitives": []}, "symbol 'n': expected ends of at least 0, got"),
         ({"shape": [4], "symbols": {"n": [1, 10**30]}, "primitives": []}, "symbol 'n': expected ends of at most 2814"),
-        ({"shape": ["1 < 2"], "primitives": []}, "shape: expected an integer or an int64 expression without loads, got '1 < 2'"),
+        ({"shape": ["1 < 2"], "primitives": []}, "shape: expected an integer or an int64 expression without loads"),
         ({"shape": [4]}, "primitives: expected a list, got None"),
         ({"shape": [4], "symbols": [], "primitives": []}, "symbols: expected an object, got []"),
         ({"shape": [4], "symbols": {"N": [1]}, "primitives": []}, "symbol 'N': expected two integers or null, got [1]"),
@@ -249,7 +249,8 @@ def test_detached_tensors_go_back_to_their_place():
 def test_restoring_needs_the_symbols_that_the_data_does_not_tell():
     layout = Layout.of((N, 3)).pad_to(0, 4).split(0, (None, 4))
     stored = layout.transform(np.ones((5, 3)))
-    with pytest.raises(LayoutError, match=r"of shape \[2, 4, 3\] does not tell the size of 'N'; pass sizes=\{N: \.\.\.\}"):
+    message = "an array of shape [2, 4, 3] does not tell the size of 'N'; pass sizes={N: ...}"
+    with pytest.raises(LayoutError, match=re.escape(message)):
         layout.restore(stored)
     assert layout.restore(stored, sizes={N: 5}).shape == (5, 3)
 

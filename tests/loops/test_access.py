@@ -7,7 +7,7 @@ from tests.loops.programs import conv, matmul_relu
 
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import TRUE, Binary, Select, Unary, Var, both
-from tilewright.loops.access import accesses, negation, read_regions, reads, write_regions, writes
+from tilewright.loops.access import accesses, negation, reads, regions, writes
 from tilewright.loops.ir import Block, For, blocks, walk
 from tilewright.loops.parser import parse
 
@@ -64,9 +64,14 @@ def regions_of(func, name: str, inner: int) -> dict[str, list[str]]:
     for loop in loops[:cut]:
         known = known.with_loop(loop.var, loop.extent)
     found: dict[str, list[str]] = {}
-    for region in (*read_regions(block, loops[cut:], known), *write_regions(block, loops[cut:], known)):
+    for region in regions(accesses(block), block, loops[cut:], known):
         found[region.buffer.name] = [f"{lo}..{hi}" for lo, hi in region.ranges]
     return found
+
+
+def touched(block, *, write: bool):
+    """The accesses of a block that write, or those that read."""
+    return [a for a in accesses(block) if a.write is write]
 
 
 def test_regions_of_a_matmul() -> None:
@@ -89,9 +94,9 @@ func f(A: float32[8], I: int64[8], B: float32[8]):
             B[7 - v] = A[v % 3] + A[min(max(I[v], 0), 7)]
 """)
     block, loops = nest(func, "B")
-    found = [(r.buffer.name, str(r.ranges)) for r in read_regions(block, loops, Bounds())]
+    found = [(r.buffer.name, str(r.ranges)) for r in regions(touched(block, write=False), block, loops, Bounds())]
     assert found == [("A", "((0, 7),)"), ("I", "((0, 7),)")]
-    assert [str(r.ranges) for r in write_regions(block, loops, Bounds())] == ["((0, 7),)"]
+    assert [str(r.ranges) for r in regions(touched(block, write=True), block, loops, Bounds())] == ["((0, 7),)"]
 
 
 def test_a_select_is_listed_once_per_condition() -> None:

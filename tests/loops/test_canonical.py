@@ -1,4 +1,4 @@
-"""Canonical names: equal up to names gives equal text; anything that matters changes the key."""
+"""Canonical names: equal up to names gives equal text; anything that matters changes it."""
 
 import subprocess
 import sys
@@ -7,7 +7,8 @@ import pytest
 from tests.loops.programs import conv, matmul_relu
 
 from tilewright.expr.nodes import Var
-from tilewright.loops.canonical import canonicalized, structural_key
+from tilewright.loops.canonical import canonicalized
+from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
@@ -43,14 +44,19 @@ func other(x: float32[z, b, 8], w: float32[8, b], y: float32[z, b]; b: 1..9, z: 
 """
 
 
+def canonical_text(func: Func) -> str:
+    """What is equal for functions that are equal up to names."""
+    return show(canonicalized(func).func)
+
+
 def test_text(golden) -> None:
-    golden(show(canonicalized(parse(TEXT)).func))
+    golden(canonical_text(parse(TEXT)))
 
 
 def test_equal_up_to_names() -> None:
     one, two = canonicalized(parse(TEXT)), canonicalized(parse(RENAMED))
     assert one.func == two.func
-    assert structural_key(parse(TEXT)) == structural_key(parse(RENAMED))
+    assert canonical_text(parse(TEXT)) == canonical_text(parse(RENAMED))
     assert [v.name for v in one.symbols] == ["batch", "seq"]
     assert [v.name for v in two.symbols] == ["z", "b"]
     assert [(v.lo, v.hi) for v in one.func.symbols] == [(1, 4), (1, 9)]
@@ -69,11 +75,11 @@ def test_canonical_functions_are_valid_and_canonical(func) -> None:
     ("B: float32[8, seq]", "B: float32[9, seq]"), ("float32[4]", "float32[5]"), ("float32[4]", "float32[4] in stack"),
     ("vb: seq = a % seq", "vb: seq = a % seq + 0"), ("reduce vk", "vk"),
 ])  # fmt: skip
-def test_what_matters_changes_the_key(old: str, new: str) -> None:
+def test_what_matters_changes_the_text(old: str, new: str) -> None:
     changed = TEXT.replace(old, new)
     assert changed != TEXT
     same = new.endswith("+ 0")  # the same value is the same kernel
-    assert (structural_key(parse(changed)) == structural_key(parse(TEXT))) is same
+    assert (canonical_text(parse(changed)) == canonical_text(parse(TEXT))) is same
 
 
 def test_parameters_keep_their_order() -> None:
@@ -82,12 +88,12 @@ def test_parameters_keep_their_order() -> None:
     assert func.symbols == (Var("s0", 1, 512),)
 
 
-def test_keys_are_equal_in_another_process() -> None:
-    """Hashes of strings differ between processes; keys must not."""
-    code = "from tests.loops.test_canonical import *; print(structural_key(parse(TEXT)), structural_key(conv()))"
+def test_texts_are_equal_in_another_process() -> None:
+    """Hashes of strings differ between processes; these must not."""
+    code = "from tests.loops.test_canonical import *; print(canonical_text(parse(TEXT)), canonical_text(conv()))"
     found: set[str] = set()
     for seed in ("1", "2"):
         env = {"PYTHONHASHSEED": seed, "PYTHONPATH": "."}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
         found.add(done.stdout)
-    assert found == {f"{structural_key(parse(TEXT))} {structural_key(conv())}\n"}
+    assert found == {f"{canonical_text(parse(TEXT))} {canonical_text(conv())}\n"}

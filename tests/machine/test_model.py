@@ -1,7 +1,7 @@
 """Descriptions of machines: reading, checking, choosing."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -220,3 +220,10 @@ def test_fewer_cores() -> None:
     machine: Machine = machine_named("zen5").with_cores(2)
     assert machine.cores == 2
     assert machine.with_cores(50).cores == 2
+
+
+def test_fewer_threads_are_started_sooner() -> None:
+    machine = replace(machine_named("zen5"), cores=16, sync_us=4.0)
+    assert [machine.with_cores(n).sync_us for n in (16, 4, 2, 1)] == [4.0, 2.0, 1.0, 1.0]
+    assert machine.with_cores(2).sync_of(16) == 4.0
+    assert with_caches(machine, 2, Path("none")).sync_us == 1.0

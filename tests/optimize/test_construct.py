@@ -192,7 +192,7 @@ def test_the_way_to_the_best_program_is_a_walk_and_a_descent() -> None:
     walk, best = found.walk(), found.programs[0]
     assert walk is not None
     assert walk.final == best.sizes or best.sizes in [m.sizes for m in walk.moves]
-    assert walk.moves[0].sizes == found.histories[0].walk(0).moves[0].sizes
+    assert walk.moves[0].sizes in [h.walk(0, 1).moves[0].sizes for h in found.histories]
     assert all(m.action in [name for name, _ in m.probabilities] for m in walk.moves)
 
 

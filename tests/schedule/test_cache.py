@@ -91,7 +91,9 @@ def test_cache_read_in_overlapping_tiles(golden) -> None:
         ),
         (
             lambda: cache_read(MATMUL, "C", "A", None, Scope.STACK),
-            "set_scope of 'A_copy' to stack: its shape (M, 5) is not literal",
+            "set_scope of 'A_copy' to stack: its shape (M, 5) is not literal; leave it in memory, where `parallel` "
+            "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
+            "compute it per tile",
         ),
         (lambda: cache_read(MATMUL, "C", "B", "k"), "cache_read of 'B' for block 'C': name 'k' is already used"),
         (
@@ -237,7 +239,9 @@ func part(A: float32[6], Y: float32[8]):
         (lambda: cache_write(MATMUL, "C", "A"), "cache_write of 'C': name 'A' is already used"),
         (
             lambda: cache_write(MATMUL, "C", None, Scope.REGISTER),
-            "set_scope of 'C_local' to register: its shape (M, 9) is not literal",
+            "set_scope of 'C_local' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` "
+            "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
+            "compute it per tile",
         ),
         (
             lambda: cache_write(MATMUL, "C", None, Scope.MEMORY, Layout.of((M, 8))),

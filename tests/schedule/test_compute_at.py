@@ -172,6 +172,19 @@ func spread(A: float32[8], Y: float32[4]):
             Y[w] = T[w] + T[w * 2]
 """)
 
+OUTSIDE = parse("""
+func outside(A: float32[1], Y: float32[2]):
+    alloc T: float32[1]
+    for i in serial(1):
+        block T(v: 1 = i):
+            T[v] = A[v] + 1.0
+    for j in serial(1):
+        block Y(w: 2 = 0):
+            Y[w] = select(1 <= w, T[w - 1], 0.0)
+    block Z(u: 2 = 1):
+        Y[u] = A[u - 1]
+""")
+
 GATHER = parse("""
 func gather(A: float32[8], I: int64[4], Y: float32[4]):
     alloc T: float32[8]
@@ -326,8 +339,8 @@ func stencil(A: float32[N], Y: float32[N]; N: 1..64):
             "compute_at of 'T' in loop 'i_1': block 'Y_2' reads 'T' outside the loop",
         ),
         (
-            lambda: compute_at(parallel(STENCIL, "i_1"), "T", "i_1"),
-            "compute_at of 'T' in loop 'i_1': block 'T': iterations of parallel loop 'i_1' may write the same element: "
+            lambda: compute_at(parallel(BLUR, "j"), "T", "j"),
+            "compute_at of 'T' in loop 'j': block 'T': iterations of parallel loop 'j' may write the same element: "
             "T[v]",
         ),
         (
@@ -352,6 +365,10 @@ func stencil(A: float32[N], Y: float32[N]; N: 1..64):
         (
             lambda: compute_at(SPREAD, "T", "j"),
             "compute_at of 'T' in loop 'j': indices j, j * 2 take j + 1 values, which depends on 'j'",
+        ),
+        (
+            lambda: compute_at(OUTSIDE, "T", "j"),
+            "compute_at of 'T' in loop 'j': no iteration of the loop needs an element of 'T'",
         ),
         (lambda: compute_at(GATHER, "T", "j"), "compute_at of 'T' in loop 'j': index I[j] depends on data"),
         (

@@ -31,9 +31,9 @@ def test_set_scope_keeps_meaning(scope: Scope) -> None:
     [
         (
             lambda: set_scope(CHAIN, "T", Scope.REGISTER),
-            "set_scope of 'T' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` before "
-            "`compute_at` gives every iteration a part of its own, or `split` the loops of its size and compute it per "
-            "tile",
+            "set_scope of 'T' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` "
+            "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
+            "compute it per tile",
         ),
         (lambda: set_scope(CHAIN, "A", Scope.STACK), "chain: there is no internal buffer 'A'; there are: T"),
         (lambda: set_scope(MATMUL, "C", Scope.STACK), "matmul: there is no internal buffer 'C'; there are: none"),

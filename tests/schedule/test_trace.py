@@ -2,6 +2,7 @@
 checked again."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import get_type_hints
 
@@ -156,10 +157,10 @@ def test_a_refused_step_changes_nothing() -> None:
         (lambda: Step.of("reorder", "i"), "reorder, argument 'order': expected a list, got 'i'"),
         (lambda: Step.of("reorder", ("i", 3)), "argument 'order': expected a list, each value a name, got ('i', 3)"),
         (lambda: Step.of("peel", "i", "n +"), "peel, argument 'at': expected an expression ("),
-        (lambda: Step.of("peel", "i", "n // 0"), "argument 'at': expected an expression that does not divide by 0, got"),
-        (lambda: Step.of("peel", "i", "4//0"), "argument 'at': expected an expression that does not divide by 0, got"),
+        (lambda: Step.of("peel", "i", "n // 0"), "'at': expected an expression that does not divide by 0, got"),
+        (lambda: Step.of("peel", "i", "4//0"), "'at': expected an expression that does not divide by 0, got"),
         (lambda: Step.of("peel", "i", "n % (2 - 2)"), "'at': expected an expression that does not divide by 0, got"),
-        (lambda: Step.of("peel", "i", f"{10**30}"), "argument 'at': expected an integer of at most 281474976710656, got"),
+        (lambda: Step.of("peel", "i", f"{10**30}"), "'at': expected an integer of at most 281474976710656, got"),
         (lambda: Step.of("peel", "i", "n < 3"), "argument 'at': expected an integer or an int64 expression without"),
         (lambda: Step.of("transform_layout", "T", {"shape": 3}), "'layout': expected a layout (shape: expected"),
     ],
@@ -257,3 +258,17 @@ def test_every_primitive_takes_data(name: str) -> None:
 def test_expressions_keep_no_ranges() -> None:
     assert SizeKind().read(Var("M", 1, 512) * 2 + 1) is Var("M") * 2 + 1
     assert SizeKind().read("'batch size' + 1") is Var("batch size") + 1
+
+
+@pytest.mark.parametrize("step", [
+    Step.of("transform_layout", "T", Layout.of((Var("M", 1, 64), 9)).pad(1, 0, Var("q", 4, 4))),
+    Step.of("transform_layout", "T", {"shape": ["M", 9], "symbols": {"M": [1, 64], "q": [3, 3]},
+                                      "primitives": [["split", 1, ["q", 3]]]}),
+    Step.of("cache_read", "Y", "T", layout=Layout.of((Var("M", 1, 64), 9)).pad(1, 0, Var("q", 0, 64))),
+], ids=lambda s: s.primitive)  # fmt: skip
+def test_layouts_that_name_what_the_function_does_not_have(step: Step) -> None:
+    before = Schedule(CHAIN)
+    message = f"{step.primitive}: the layout names 'q', which is no symbol of func 'chain'; its symbols: M"
+    with pytest.raises(ScheduleError, match=re.escape(message)):
+        before.apply((step,))
+    assert before.func is CHAIN

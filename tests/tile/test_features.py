@@ -1,5 +1,6 @@
 """Closed formulas against counting, point by point, on small problems."""
 
+from dataclasses import replace
 from itertools import product as pairs
 
 import numpy as np
@@ -162,6 +163,14 @@ def test_a_tail_of_lanes_is_waste() -> None:
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
     found = features(problem, FORM, Columns.of(problem, FORM, sizes), 1)
     assert found.useful[0] == 5 / 8
+
+
+def test_streams_are_of_what_is_read() -> None:
+    problem = matrix_product(64, 4096, 2048)
+    sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)
+    columns = Columns.of(problem, FORM, sizes)
+    read = replace(problem, results=())
+    assert features(problem, FORM, columns, 1).streams[0] == features(read, FORM, columns, 1).streams[0] == 8 + 1
 
 
 def test_all_candidates_of_a_batch_are_scored_alike() -> None:

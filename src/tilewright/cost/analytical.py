@@ -1,8 +1,14 @@
 """How long tile programs take on a machine, by formulas: instructions of the register tile, bytes through every level
 of memory, and what threads cost.
 
-Work of different kinds overlaps, but never fully, so the time is that of the slowest kind and a part of the rest. Rates
-are those of the machine's description; nothing is fitted to single programs.
+Work of different kinds overlaps, but never fully, so the time is that of the slowest kind and a part of the rest.
+
+Clocks, units, latencies and rates are those of the machine's description. What it has no figure for are constants, here
+and in `instructions.py`, `chain.py`, `time.py` and `tile/traffic.py`: cycles of loops that start, of conditions, masks,
+shuffles and spills, how much work overlaps, how many streams and pages are followed and what more of them cost. They
+were set by measurements of programs on one machine, two cores of an Intel Xeon with AVX-512, 2 MiB of L2 and 480 MiB of
+L3 cache, and are the same for all kernels and all machines; on others they are not checked. How well programs are
+ordered says `benchmarks/cost_model.py`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +26,7 @@ from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask, Sizes, TileProgram, remainder_tiles
-from tilewright.tile.traffic import USABLE, cache_traffic, waits
+from tilewright.tile.traffic import USABLE, Feet, cache_traffic, waits
 
 CODE = 4e-4
 """What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""
@@ -55,17 +61,21 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
 
 def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis]."""
-    found = _where(_some_whole(problem, form, sizes), _part(problem, form, Columns.of(problem, form, sizes), machine))
+    columns = Columns.of(problem, form, sizes)
     heights, counts = remainder_tiles(problem, form, sizes)
     some = np.flatnonzero((counts > 0).any(axis=1))
-    if len(some):
+    if not len(some):
+        found = _where(_some_whole(problem, form, sizes), _part(problem, form, columns, machine))
+    else:
         rows = heights * counts
+        left = Columns.of_rest(problem, form, sizes[some], heights[some], rows[some])
+        # formulas cost as much for few candidates as for many
+        whole, rest = _apart(_part(problem, form, columns.joined(left), machine), len(sizes))
         # the rows that are left run behind the others, in the same tasks where these have all whole tiles of rows
-        rest = _part(problem, form, Columns.of_rest(problem, form, sizes[some], heights[some], rows[some]), machine)
         apart = ((sizes[some, L2] < _whole_rows(problem, sizes[some])) & (rows[some] > 0)).any(axis=1)
         joined = rest.parallel * np.where(apart, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, joined, rest.total - rest.parallel + joined)
-        found = _sum(found, rest, some)
+        found = _sum(_where(_some_whole(problem, form, sizes), whole), rest, some)
     share = np.where(found.parallel > 0, machine.cores, 1)
     return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine) / share)
 
@@ -104,6 +114,15 @@ def _where(some: Mask, time: Time) -> Time:
     return Time(kinds[0], tuple(np.where(some, m, 0.0) for m in time.memory), kinds[1], kinds[2])
 
 
+def _apart(time: Time, count: int) -> tuple[Time, Time]:
+    """The times of the first candidates, so many, and of the others."""
+    first, others = (
+        Time(time.compute[part], tuple(m[part] for m in time.memory), time.parallel[part], time.total[part])
+        for part in (slice(count), slice(count, None))
+    )
+    return first, others
+
+
 def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
     """Rows in whole register tiles [candidate, axis]."""
     extents = np.array([a.extent for a in problem.axes], np.int64)
@@ -132,12 +151,13 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     # a cache of many cores mixes more of an address into its set
     sets = [_sets(x) for x in near if x.shared_by == 1]
     sizes = [_capacity(x.bytes, x.shared_by) for x in near]
-    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets)
+    feet = Feet.of(problem, form, columns, near[0].line)
+    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet)
     if waits(problem):
         # what lies beyond the second cache comes in time only as far as streams are followed
         lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY
         moved = [m * lost if k >= 1 else m for k, m in enumerate(moved)]
-        parts = _phases(problem, form, columns, near, work, moved)
+        parts = _phases(problem, form, columns, near, (work, moved, feet))
         return shared_out(parts, found.tasks, 1.0 + CODE * found.multiply_adds, machine)
     # stores of single elements leave in order, and each waits for its line
     waiting = moved[0] / (3.0 * near[0].line) * machine.levels[min(1, len(machine.levels) - 1)].latency_ns
@@ -148,13 +168,15 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
 
 
 def _phases(
-    problem: Problem, form: Form, columns: Columns, near: Sequence[Level], work: Numbers, moved: Sequence[Numbers]
-) -> list[tuple[Numbers, list[Numbers]]]:
+    problem: Problem, form: Form, columns: Columns, near: Sequence[Level],
+    known: tuple[Numbers, Sequence[Numbers], Feet],
+) -> list[tuple[Numbers, list[Numbers]]]:  # fmt: skip
     """Work, and bytes that leave each memory level, while data come from beyond the second cache; and the rest, for
     which they are there."""
+    work, moved, feet = known
     if len(near) < 2:
         return [(work, list(moved))]
-    first = arriving(problem, form, columns, _capacity(near[1].bytes, near[1].shared_by), near[0].line)
+    first = arriving(problem, form, columns, _capacity(near[1].bytes, near[1].shared_by), near[0].line, feet)
     later = 1.0 - first
     return [
         (work * first, [moved[0] * first, *moved[1:]]),

@@ -14,8 +14,9 @@ from tilewright.tile.chain import ChainProgram, Rows
 from tilewright.tile.columns import Columns
 from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
-from tilewright.tile.problem import Problem
+from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import Form, Sizes
+from tilewright.tile.traffic import page_starts, waits
 
 GROUP_CYCLES = 12.0
 """Of beginning a step for another group of rows: loops of a few iterations whose ends are mispredicted now and then."""
@@ -71,25 +72,39 @@ def moved_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> li
     nearest cache that holds all that a step touches in a group, or moves in every step: as it is written and read from
     first to last, a cache that is a little too small loses most of it.
     """
-    sizes = [x.bytes / max(1, x.shared_by) for x in caches(machine)]
+    near = caches(machine)
     outside = float(sum(rows.outside.values()))
     seen: set[str] = set()
     found: list[list[float]] = []
     for p in problems:
-        passing = handed = live = 0.0
-        for o in {x.buffer: x for x in (*p.operands, *p.results)}.values():
-            twice = 2.0 if o.written else 1.0
-            live += prod(o.shape) * o.bytes / (1 if o.private else rows.groups)
-            if o.private:
-                handed += twice * prod(o.shape) * o.bytes * rows.groups
-            elif o.buffer not in seen:
-                passing += twice * rows.outside[o.buffer]
-            seen.add(o.buffer)
-        found.append([
-            passing * (missing(outside, size) if k else 1.0) + handed * min(1.0, 2.0 * missing(live, size))
-            for k, size in enumerate(sizes)
-        ])  # fmt: skip
+        touched = {x.buffer: x for x in (*p.operands, *p.results)}.values()
+        first = [o for o in touched if not o.private and o.buffer not in seen]
+        seen.update(o.buffer for o in first)
+        live = sum(prod(o.shape) * o.bytes / (1 if o.private else rows.groups) for o in touched)
+        handed = sum((2.0 if o.written else 1.0) * prod(o.shape) * o.bytes * rows.groups for o in touched if o.private)
+        moved: list[float] = []
+        for k, x in enumerate(near):
+            size = x.bytes / max(1, x.shared_by)
+            away = missing(outside, size)
+            passing = sum(rows.outside[o.buffer] * (_away(p, o, away, x.line) if k else 2.0 if o.written else 1.0)
+                          for o in first)  # fmt: skip
+            moved.append(passing + handed * min(1.0, 2.0 * missing(live, size)))
+        found.append(moved)
     return found
+
+
+def _away(problem: Problem, operand: Operand, away: float, line: int) -> float:
+    """By what an operand's bytes count in levels behind a cache that misses this part of what lies outside.
+
+    A long sum waits for them as that of a tile program does, at the start of every page, and it reads them from first
+    to last, as they were written: a cache that is a little too small has lost most of them.
+    """
+    if operand.written:
+        return 2.0 * away
+    if not waits(problem):
+        return away
+    group = [np.array([float(a.extent)]) for a in problem.axes]
+    return min(1.0, 2.0 * away) * float(page_starts(operand, group, line)[0])
 
 
 def chain_worth_threads(program: ChainProgram, machine: Machine) -> bool:

@@ -66,6 +66,9 @@ TRANSLATIONS = 96.0
 TRANSLATION_CYCLES = 3.0
 """Of looking up one more, as far as it is not hidden."""
 
+OVERLAPPED_CYCLES = 1.0
+"""Of looking up one more where tiles do not wait for each other, so that several are looked up at once."""
+
 MASK_PENALTY = 0.25
 """Of the loads of lanes that are masked in every step, as a part of the step."""
 
@@ -124,12 +127,16 @@ def looped_cycles(
     last = last / chunks(form, columns)
     if form.lane in problem.reduce:
         last = np.maximum(_combined(problem, form, columns, found, machine), _combining_waits(form, machine))
-    # more pages than translations are kept at hand: each is looked up again
-    pages = np.where(found.pages > TRANSLATIONS, found.pages * TRANSLATION_CYCLES, 0.0)
     # what a register tile reads first comes from the second cache before anything is fetched ahead
     first = START * found.starts * machine.levels[min(1, len(machine.levels) - 1)].latency_ns * machine.ghz
     loops = entries * LOOP_CYCLES + first
-    return found.steps * step + loops + ends + last + pages + TILE_CYCLES
+    return found.steps * step + loops + ends + last + _looked_up(found, TRANSLATION_CYCLES) + TILE_CYCLES
+
+
+def _looked_up(found: Features, each: float) -> Numbers:
+    """Of the addresses of pages that a register tile reads: each is looked up again where there are more of them than
+    translations kept at hand."""
+    return np.where(found.pages > TRANSLATIONS, found.pages * each, 0.0)
 
 
 def _cut_cycles(form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
@@ -193,6 +200,7 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     # LLVM writes out several short tiles
     around = FLAT_CYCLES / np.clip(COMPILER_UNROLLS / 2.0 / instructions, 1.0, MOST_UNROLLED)
     cut = _cut_cycles(form, columns, found, machine)
+    around = around + _looked_up(found, OVERLAPPED_CYCLES)
     return longest + steps * _masked_cycles(problem, form, columns, found) + around + cut
 
 

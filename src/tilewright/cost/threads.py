@@ -4,13 +4,12 @@ A rough estimate over symbolic sizes, so that generated code can decide for each
 of the units, or bytes at the rate of the second cache, whichever takes longer. Where the answer is close, the data of
 a kernel lies in that cache.
 
-Starting n threads costs `sync_us` for all cores of a machine, and less for fewer, as it goes by the logarithm of their
-number; and n threads save n - 1 of n parts of the time. Together that asks for a time of `1 + log2(n)` times what
-starting two threads costs, which `grains` counts in.
+Starting n threads costs `sync_us` for all cores of a machine, and less for fewer (`Machine.sync_of`); n threads save
+n - 1 of n parts of the time. Together that asks for a time of `1 + log2(n)` times what starting two threads costs, in
+which `grains` counts.
 """
 
 from functools import reduce
-from math import log2
 from operator import add, mul
 
 from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const, maximum
@@ -19,7 +18,8 @@ from tilewright.machine.model import Machine
 
 MARGIN = 2.0
 """How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the call
-before; they sleep after a while, and then it takes far longer."""
+before; they sleep after a while, and then it takes far longer. Where a core is busy with something else, all wait for
+the thread that has none."""
 
 PER_CYCLE = 2
 """Vector instructions that start per cycle, where some are loads and stores."""
@@ -33,7 +33,7 @@ _SLOW = frozenset(("div", "sqrt", "rsqrt", "reciprocal", "floordiv", "mod", "fmo
 
 def grain_ns(machine: Machine) -> float:
     """The time on one core that counts as one grain."""
-    return MARGIN * machine.sync_us * 1e3 / max(1.0, log2(machine.cores))
+    return MARGIN * machine.sync_of(2) * 1e3
 
 
 def grains(func: Func, machine: Machine, vectorized: bool) -> Expr:

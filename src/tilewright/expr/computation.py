@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import BinaryOp, Const, Expr, Var, const, loads, walk
+from tilewright.expr.nodes import BinaryOp, Const, Expr, Var, const, loads
 
 
 class Reducer(StrEnum):
@@ -114,13 +114,6 @@ class View:
 
 
 Stage = Computation | View
-
-
-def flops(c: Computation) -> Expr:
-    """Arithmetic operations of a computation: those of the body, plus one per combined value."""
-    per_point = sum(1 for node in walk(c.body) if node.dtype.is_float and len(node.children()) in (1, 2)
-                    and node.__class__.__name__ in ("Unary", "Binary")) + (1 if c.reducer else 0)  # fmt: skip
-    return points((*c.axes, *c.reduce_axes)) * per_point
 
 
 def points(axes: Sequence[Axis]) -> Expr:

@@ -47,8 +47,11 @@ def with_layouts(stage: Stage, layouts: Mapping[str, Layout]) -> Stage:
     axes, place, exists, bounds = _loops(c, layouts.get(c.output.name))
     window = frozenset(a.var for a in c.reduce_axes)
 
+    # The stage that writes an attached tensor's elements to their place reads them from the tensor itself.
+    elsewhere = {other: name for other, name in carried.items() if name != c.output.name}
+
     def read(x: Load) -> Expr:
-        return _read(x, layouts, carried, bounds, window)
+        return _read(x, layouts, elsewhere, bounds, window)
 
     # From inside out: loops first, then where their values are read, then what the bounds of the loops decide.
     body = replace_loads(substitute(c.body, place, bounds), read)

@@ -96,16 +96,6 @@ def writes(block: Block) -> tuple[Buffer, ...]:
     return (block.body.buffer,)
 
 
-def read_regions(block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
-    """What the block reads while the loops `inner` run and all other variables stand still; see `regions`."""
-    return regions([a for a in accesses(block) if not a.write], block, inner, known)
-
-
-def write_regions(block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
-    """What the block writes while the loops `inner` run and all other variables stand still; see `regions`."""
-    return regions([a for a in accesses(block) if a.write], block, inner, known)
-
-
 def regions(touched: Sequence[Access], block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
     """One box per access, in terms of symbols and the loops outside.
 

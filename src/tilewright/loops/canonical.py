@@ -7,14 +7,12 @@ under the new names, because the order of their terms depends on names. The text
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.nodes import walk as walk_expr
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, Seq, Stmt, Store, seq, walk
-from tilewright.loops.printer import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +48,6 @@ def canonicalized(func: Func) -> Canonical:
         body,
     )
     return Canonical(result, symbols)
-
-
-def structural_key(func: Func) -> str:
-    """A name of the kernel's structure: equal for functions that are equal up to names (64 hexadecimal digits)."""
-    return sha256(show(canonicalized(func).func).encode()).hexdigest()
 
 
 def _expressions(func: Func) -> Iterable[Expr]:

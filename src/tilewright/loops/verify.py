@@ -7,6 +7,7 @@ Checked, in this order; the first group that fails ends the verification and lis
   * scopes: register and stack buffers have literal shapes; register buffers are indexed by literals and by
     variables of unrolled, vectorized and vthread loops;
   * stack (`stack.py`): the buffers on a thread's stack fit it together;
+  * divisors (`divisors.py`): indices are not divided by sizes that may be 0 where they are computed;
   * domains: bindings stay in the domains of their variables, and every access stays in its buffer;
   * hints (`hints.py`): addresses of prefetches are safe to compute;
   * axes (`axes.py`): loops on the axes of a GPU form grids of blocks of threads;
@@ -43,7 +44,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.prover import below, non_negative
 from tilewright.expr.simplify import simplify
-from tilewright.loops import axes, coverage, hints, races, stack
+from tilewright.loops import axes, coverage, divisors, hints, races, stack
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.empty import with_empty_reductions
 from tilewright.loops.ir import EXPANDED, Block, For, Func, Seq, Stmt, Store
@@ -72,6 +73,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: _order(func),
         lambda: _scopes(func, nests, registers),
         lambda: stack.findings(func),
+        lambda: (f for nest in (*nests, *_where_empty(func)) for f in divisors.findings(nest)),
         lambda: (f for nest in (*nests, *_where_empty(func)) for f in domain_findings(nest)),
         lambda: hints.findings(func),
         lambda: axes.findings(func, nests),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
+from math import log2
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,7 +128,13 @@ class Machine:
 
     def with_cores(self, cores: int) -> "Machine":
         """The same machine restricted to some of its cores."""
-        return replace(self, cores=max(1, min(cores, self.cores)))
+        left = max(1, min(cores, self.cores))
+        return replace(self, cores=left, sync_us=self.sync_of(left))
+
+    def sync_of(self, cores: int) -> float:
+        """Microseconds that starting and joining one thread per core costs on fewer cores, or more: by the logarithm of
+        their number, as in a tree of threads."""
+        return self.sync_us * max(1.0, log2(cores)) / max(1.0, log2(self.cores))
 
 
 _POSITIVE = ("bytes", "line", "core_gbs", "total_gbs", "latency_ns", "shared_by", "cores", "ghz", "vector_bits",

@@ -89,7 +89,7 @@ def described_host() -> Machine:
 
 
 def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
-    """A description with the sizes that the system reports for caches, and with that many cores.
+    """A description with the sizes that the system reports for caches, and with that many cores to start threads on.
 
     Args:
         machine: a processor.
@@ -105,4 +105,5 @@ def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
         total = min(x.total_gbs, x.core_gbs * cores)
         levels.append(Level(x.name, size, x.line, x.ways, x.latency_ns, x.core_gbs, total, max(1, shared)))
     ordered = all(near.bytes <= far.bytes for near, far in pairwise(levels))
-    return replace(machine, cores=cores, levels=tuple(levels) if ordered else machine.levels)
+    known = tuple(levels) if ordered else machine.levels
+    return replace(machine, cores=cores, sync_us=machine.sync_of(cores), levels=known)

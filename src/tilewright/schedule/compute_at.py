@@ -6,7 +6,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import Binary, Expr, Var, both, const, free_vars, loads, walk
+from tilewright.expr.nodes import Binary, Const, Expr, Var, both, const, free_vars, loads, walk
 from tilewright.expr.prover import at_most, below, non_negative
 from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import accesses
@@ -44,9 +44,9 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
 
     Legality: the producer's nest holds only that block; it alone writes an internal buffer, at plain iteration
     variables; every reader of the buffer lies inside `loop`; the box's first and last element are known without data,
-    and it is of one size in all iterations; nothing that the producer reads is written between its place and the end
-    of the consumers' nest; `loop` and the loops around it are neither vectorized nor virtual threads yet, and where
-    they are parallel, no two of their iterations need one element.
+    it is of one size in all iterations, and not all of it lies outside of the buffer; nothing that the producer reads
+    is written between its place and the end of the consumers' nest; `loop` and the loops around it are neither
+    vectorized nor virtual threads yet, and where they are parallel, no two of their iterations need one element.
 
         for i: block P: B[i] = f(i)         for jo:
         for jo:                                 for x in serial(4): block P(v = jo*4 + x): B[v - jo*4] = f(v)
@@ -73,6 +73,7 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     spans = dict(zip(spatial_vars(node), box, strict=True))
     moved, loops, inside = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
     moved = (None if any(kept) else _relaxed(moved, box, inside)) or moved
+    check_needed(moved, buffer, place)
     body = with_buffer_inside(seq(nested(loops, moved), target.body), buffer, compact, relative)
     body = map_blocks(body, lambda b: _rebased(b, box) if b.name == block else b)
     result = with_replaced(with_replaced(func, nest, None), target, replace(target, body=body))
@@ -80,6 +81,12 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     if any(x.kind in THREADED for x in (*outer, target)):
         check_independent(result, None, place)
     return result
+
+
+def check_needed(moved: Block, buffer: Buffer, place: str) -> None:
+    """The readers in the loop need an element that exists; what they guard (padding) need not."""
+    if isinstance(moved.predicate, Const) and not moved.predicate.value:
+        raise ScheduleError(f"no iteration of the loop needs an element of {buffer.name!r}", where=place)
 
 
 def kept_whole(buffer: Buffer, box: Sequence[Span], loops: Sequence[For]) -> list[bool]:

@@ -8,30 +8,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.tile.columns import Columns, accesses_of, is_packed, sum_of
-from tilewright.tile.footprint import Numbers, moved_bytes
+from tilewright.tile.columns import Columns, accesses_of, sum_of
+from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Form, Mask
-from tilewright.tile.traffic import USABLE, nest
+from tilewright.tile.traffic import USABLE, Feet
 
 
-def arriving(problem: Problem, form: Form, columns: Columns, capacity: float, line: int) -> Numbers:
+def arriving(
+    problem: Problem, form: Form, columns: Columns, capacity: float, line: int, known: Feet | None = None
+) -> Numbers:
     """The part of all register tiles, each over one chunk of the reduction, during which data come from beyond a cache
     of `capacity` bytes; the average over bytes, between 0 and 1.
 
     Of an operand that is loaded once in all iterations of a loop, and that the loop does not move, it is one iteration.
+    `known` saves counting what is touched.
     """
-    loops = [x for x in nest(problem, form) if x.level != REGISTER or x.axis not in problem.reduce]
-    counts = [columns.count(x) for x in loops]
-    boxes = [columns.whole]
-    for x in loops:
-        box = list(boxes[-1])
-        box[x.axis] = columns.tiles[x.level][x.axis]
-        boxes.append(tuple(box))
-    feet = [[moved_bytes(o, box, line, is_packed(form, k)) for box in boxes]
-            for k, o in enumerate(accesses_of(problem))]  # fmt: skip
-    fits = [sum_of(f[d] for f in feet) <= capacity * USABLE for d in range(len(boxes) - 1)]
-    fits.append(np.ones(len(columns.whole[0]), np.bool_))
+    known = known or Feet.of(problem, form, columns, line)
+    # the loops of a register tile are the innermost ones
+    tiles = sum(x.level != REGISTER or x.axis not in problem.reduce for x in known.loops)
+    counts, feet = known.counts[:tiles], [f[: tiles + 1] for f in known.operands]
+    fits = sum_of(feet) <= capacity * USABLE
+    fits[-1] = True
     bytes_in_all: Numbers = np.zeros_like(columns.whole[0])
     weighted = bytes_in_all
     for o, f in zip(accesses_of(problem), feet, strict=True):
@@ -44,8 +42,14 @@ def arriving(problem: Problem, form: Form, columns: Columns, capacity: float, li
     return np.clip(weighted / np.maximum(bytes_in_all, 1.0), 0.0, 1.0)
 
 
-def _loaded(feet: Sequence[Numbers], counts: Sequence[Numbers], fits: Sequence[Mask]) -> tuple[Numbers, Numbers]:
-    """Bytes that an operand loads in the whole program, and if every register tile loaded its own anew."""
+def _loaded(feet: Numbers, counts: Sequence[Numbers], fits: Mask) -> tuple[Numbers, Numbers]:
+    """Bytes that an operand loads in the whole program, and if every register tile loaded its own anew.
+
+    Args:
+        feet: its bytes [depth, candidate].
+        counts: iterations of the loops, outermost first.
+        fits: whether all that is touched at a depth fits [depth, candidate].
+    """
     loaded = anew = feet[-1]
     for d in range(len(counts) - 1, -1, -1):
         loaded = np.where(fits[d + 1], feet[d], loaded * counts[d])

@@ -67,10 +67,19 @@ class Columns:
         whole = tuple(np.where(rows[:, k] > 0, rows[:, k], w) for k, w in enumerate(columns.whole))
         return Columns(columns.tiles, whole)
 
+    def joined(self, others: "Columns") -> "Columns":
+        """These candidates and those behind them."""
+        tiles = [tuple(map(_behind, mine, more)) for mine, more in zip(self.tiles, others.tiles, strict=True)]
+        return Columns(tuple(tiles), tuple(map(_behind, self.whole, others.whole)))
+
     def count(self, loop: Loop) -> Numbers:
         """Iterations of a loop; not whole where the last tile is a remainder."""
         above = self.whole if loop.level == L2 else self.tiles[loop.level + 1]
         return above[loop.axis] / self.tiles[loop.level][loop.axis]
+
+
+def _behind(first: Numbers, others: Numbers) -> Numbers:
+    return np.concatenate((first, others))
 
 
 def chunks(form: Form, columns: Columns) -> Numbers:

@@ -5,6 +5,7 @@ more rows than those share the sets that they cover, however much of the cache i
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd, prod
 
 import numpy as np
@@ -43,6 +44,7 @@ def crowding(operand: Operand, box: Sequence[Numbers], sets: int, line: int) -> 
     return found
 
 
+@lru_cache(maxsize=4096)
 def _places(operand: Operand, sets: int, line: int) -> list[int]:
     """In how many different sets rows along each dimension can begin."""
     steps = [operand.bytes * prod(operand.shape[d + 1 :]) for d in range(len(operand.shape))]

@@ -30,7 +30,7 @@ class Features:
         gathers: vectors per step that are put together from elements that lie apart.
         multiply_adds: vector operations per step.
         useful: the part of all computed lanes and rows that is asked for.
-        streams: places far apart in memory that a register tile reads and writes.
+        streams: places far apart in memory that a register tile reads; nothing waits for what is only written.
         pages: pages that a register tile reads over one chunk of the reduction.
         starts: places far apart at which a register tile begins to read, per chunk of the reduction.
         crossings: of the vector loads per step, those that touch two cache lines.
@@ -137,7 +137,8 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
     balance = np.ceil(tasks / threads) * threads / tasks
     done = accumulators * window * problem.operations
     tile = columns.tiles[REGISTER]
-    streams = sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in enumerate(accesses_of(problem)))
+    read = [(k, o) for k, o in enumerate(accesses_of(problem)) if not o.written]
+    streams = one * 0 + sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in read)
     starts = sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in enumerate(problem.operands))
     swept = [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(problem.axes)]
     pages = sum_of(rows(o, swept, PAGE, is_packed(form, k)) for k, o in enumerate(problem.operands))

@@ -5,6 +5,7 @@ together, as what two iterations share stays; a loop whose body does not fit loa
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -27,6 +28,39 @@ def nest(problem: Problem, form: Form) -> tuple[Loop, ...]:
     loops += [Loop(k, L1) for k in problem.reduce]
     loops += [Loop(a, REGISTER) for a in form.order] + [Loop(k, REGISTER) for k in problem.reduce]
     return tuple(loops)
+
+
+@dataclass(frozen=True, slots=True)
+class Feet:
+    """What is touched at every depth of the loops that a program stands for; loops that no candidate has are left out.
+
+    Attributes:
+        loops: outermost first.
+        counts: iterations of each.
+        boxes: sizes per axis [depth, candidate] at every depth: of all loops, of all but the outermost, ..., of one
+            register tile.
+        operands: per access its bytes in whole lines [depth, candidate].
+    """
+
+    loops: tuple[Loop, ...]
+    counts: tuple[Numbers, ...]
+    boxes: tuple[Numbers, ...]
+    operands: tuple[Numbers, ...]
+
+    @staticmethod
+    def of(problem: Problem, form: Form, columns: Columns, line: int) -> "Feet":
+        """Those of candidates."""
+        met = [(loop, columns.count(loop)) for loop in nest(problem, form)]
+        met = [(loop, count) for loop, count in met if (count > 1).any()]
+        box = list(columns.whole)
+        depths = [tuple(box)]
+        for loop, _ in met:
+            box[loop.axis] = columns.tiles[loop.level][loop.axis]
+            depths.append(tuple(box))
+        # all depths at once: formulas cost as much for few numbers as for many
+        boxes = tuple(np.array(sizes) for sizes in zip(*depths, strict=True))
+        feet = [moved_bytes(o, boxes, line, is_packed(form, k)) for k, o in enumerate(accesses_of(problem))]
+        return Feet(tuple(loop for loop, _ in met), tuple(count for _, count in met), boxes, tuple(feet))
 
 
 def footprint(problem: Problem, form: Form, columns: Columns, level: int, line: int) -> Numbers:
@@ -55,33 +89,34 @@ def cache_traffic(
     capacities: Sequence[float],
     line: int,
     sets: Sequence[int] = (),
+    known: Feet | None = None,
 ) -> list[Numbers]:
     """Bytes that move into each cache, for caches of these capacities, by the loops of the program. `sets` of the
-    nearest caches, those where the lowest bits of an address choose the set, tell where rows crowd.
+    nearest caches, those where the lowest bits of an address choose the set, tell where rows crowd; `known` saves
+    counting what is touched.
 
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
     """
-    loops = nest(problem, form)
-    counts = [columns.count(loop) for loop in loops]
-    moving = [k for k, c in enumerate(counts) if (c > 1).any()]
-    loops, counts = tuple(loops[k] for k in moving), [counts[k] for k in moving]
+    known = known or Feet.of(problem, form, columns, line)
+    loops, counts, feet = known.loops, known.counts, known.operands
     operands = accesses_of(problem)
-    starts = [_starts(o, form, columns, line, is_packed(form, k)) if waits(problem) else 1.0
+    starts = [_starts(o, form, columns, line, is_packed(form, k)) if waits(problem)
+              else _stored(o, form, columns, line) if o.written else 1.0
               for k, o in enumerate(operands)]  # fmt: skip
-    feet = [_feet(o, loops, columns, line, is_packed(form, k)) for k, o in enumerate(operands)]
     totals = _totals(problem, form, columns)
     one_by_one = {o: not waits(problem) and abs(o.strides[form.lane]) * o.bytes >= line for o in operands}
     found: list[Numbers] = []
     for level, capacity in enumerate(capacities):
         total: Numbers = np.zeros_like(totals)
         held = [
-            _crowded(o, f, loops, columns, sets[level], line)
+            f * crowding(o, known.boxes, sets[level], line)
             if level < len(sets) and not is_packed(form, k) and crowds(o, sets[level], line)
             else f
             for k, (o, f) in enumerate(zip(operands, feet, strict=True))
         ]
-        sums = [sum_of(f[d] for f in held) + totals for d in range(len(loops) + 1)]
-        fits = [s <= capacity * USABLE for s in sums[:-1]] + [np.ones(len(totals), np.bool_)]
+        sums = sum_of(held) + totals
+        fits = sums <= capacity * USABLE
+        fits[-1] = True
         if any(one_by_one.values()):
             fits[-1] = sums[-1] <= capacity
         for o, f, start in zip(operands, feet, starts, strict=True):
@@ -113,6 +148,9 @@ def waits(problem: Problem) -> bool:
 PAGE_START = 256.0
 """Bytes of a page that could have come while the first one does: only then they are fetched ahead."""
 
+RUNS_FOLLOWED = 16.0
+"""Runs of stores that hardware follows at once."""
+
 
 def _starts(operand: Operand, form: Form, columns: Columns, line: int, packed: bool) -> Numbers:
     """By what the time of far memory grows because little of a page is used while it is followed.
@@ -129,30 +167,29 @@ def _starts(operand: Operand, form: Form, columns: Columns, line: int, packed: b
             box[a] = columns.tiles[L1][a]
     apart = sum_of(columns.tiles[L1][a] - columns.tiles[REGISTER][a] for a in form.order[:-1])
     box[last] = np.where(apart > 0, columns.tiles[L1][last], columns.tiles[L2][last])
-    used = moved_bytes(operand, box, line) / rows(operand, box, PAGE, packed)
-    return one + PAGE_START / np.clip(used, line, PAGE)
+    return page_starts(operand, box, line)
 
 
-def _feet(operand: Operand, loops: Sequence[Loop], columns: Columns, line: int, packed: bool) -> list[Numbers]:
-    """The footprint of an operand at every depth: of all loops, of all but the outermost, ..., of one register tile."""
-    box = list(columns.whole)
-    found = [moved_bytes(operand, box, line, packed)]
-    for loop in loops:
-        box[loop.axis] = columns.tiles[loop.level][loop.axis]
-        found.append(moved_bytes(operand, box, line, packed) if operand.uses(loop.axis) else found[-1])
-    return found
+def _stored(operand: Operand, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of far memory grows because little is written in a row: stores leave one after the other, each
+    needs its line, and hardware fetches one more behind every run of them.
+
+    What is met in a row are the iterations of loops, from the innermost one outwards, until there are too many runs.
+    """
+    box = list(columns.tiles[REGISTER])
+    followed = np.ones(len(box[0]), np.bool_)
+    for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
+        for a in reversed(form.order):
+            box[a] = np.where(followed, np.maximum(box[a], above[a]), box[a])
+            followed = followed & (rows(operand, box, line, False) <= RUNS_FOLLOWED)
+    return 1.0 + line * rows(operand, box, line, False) / moved_bytes(operand, box, line)
 
 
-def _crowded(
-    operand: Operand, feet: list[Numbers], loops: Sequence[Loop], columns: Columns, sets: int, line: int
-) -> list[Numbers]:
-    """What the footprints of an operand at every depth take of a cache with so many sets."""
-    box = list(columns.whole)
-    found = [feet[0] * crowding(operand, box, sets, line)]
-    for loop, foot in zip(loops, feet[1:], strict=True):
-        box[loop.axis] = columns.tiles[loop.level][loop.axis]
-        found.append(foot * crowding(operand, box, sets, line) if operand.uses(loop.axis) else found[-1])
-    return found
+def page_starts(operand: Operand, box: Sequence[Numbers], line: int) -> Numbers:
+    """By what the time of far memory grows where boxes [axis][candidate] of an operand are read in a row: the fewer
+    bytes of a page they have, the more, as every page is followed from its start only."""
+    used = moved_bytes(operand, box, line) / rows(operand, box, PAGE, False)
+    return 1.0 + PAGE_START / np.clip(used, line, PAGE)
 
 
 def _totals(problem: Problem, form: Form, columns: Columns) -> Numbers:

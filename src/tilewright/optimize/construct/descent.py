@@ -5,7 +5,8 @@ Walks follow the benefits of single edges and know neither loop orders nor instr
 programs, rarely on one. All descents of a form run side by side as arrays.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,17 +38,26 @@ class Descent:
         form: whose programs were compared.
         states: [step, axis], the recorded state that it started from first.
         edges: (axis, edge) of every step.
+        nanoseconds: of its end.
     """
 
     space: Space
     form: Form
     states: Indices
     edges: tuple[tuple[int, int], ...]
+    nanoseconds: float
 
     @property
     def sizes(self) -> Sizes:
         """Of its end, as a batch of one."""
         return self.space.sizes(self.states[-1:])
+
+    def behind(self, others: Iterable["Descent"]) -> "Descent":
+        """The descent behind the one that ended where it starts, if there is one."""
+        first = next((d for d in others if (d.states[-1] == self.states[0]).all()), None)
+        if first is None:
+            return self
+        return replace(self, states=np.concatenate([first.states, self.states[1:]]), edges=first.edges + self.edges)
 
     def moves(self) -> tuple[Move, ...]:
         """Its steps as those of a walk; each is certain."""
@@ -62,35 +72,48 @@ class Descent:
         return tuple(found)
 
 
-def descents(space: Space, form: Form, states: Indices) -> tuple[Descent, ...]:
+def descents(space: Space, form: Form, states: Indices, value: Numbers | None = None) -> tuple[Descent, ...]:
     """Descents from the best states.
 
     Args:
         space: of the form, or of one that differs only in the order of loops.
         form: whose programs are compared.
         states: recorded ones [state, axis].
+        value: their nanoseconds, where they are known.
     """
-    value = _nanoseconds(space, form, states)
+    value = _nanoseconds(space, form, states) if value is None else value
     first = np.argsort(value, kind="stable")[:STARTS]
     here, value = states[first], value[first]
     ways = [[state.copy()] for state in here]
     edges: list[list[tuple[int, int]]] = [[] for _ in here]
+    going = np.arange(len(here))
     for _ in range(STEPS):
-        targets, exists = neighbours(space, here)
-        count, many, axes = targets.shape
-        flat = targets.reshape(-1, axes)
-        exists &= _chain(space, flat).reshape(count, many) <= np.maximum(_chain(space, here), LONGEST_CHAIN)[:, None]
-        exists &= space.possible(space.sizes(flat)).reshape(count, many)
-        found = np.where(exists, _nanoseconds(space, form, flat).reshape(count, many), np.inf)
-        better = np.flatnonzero(found.min(axis=1) < value)
-        if not len(better):
-            break
+        targets, found = _around(space, form, here[going])
+        better = np.flatnonzero(found.min(axis=1) < value[going])
         for k in better:
-            edge = int(found[k].argmin())
-            here[k], value[k] = targets[k, edge], found[k, edge]
-            ways[k].append(targets[k, edge])
-            edges[k].append(divmod(edge, EDGES))
-    return tuple(Descent(space, form, np.stack(way), tuple(e)) for way, e in zip(ways, edges, strict=True))
+            edge, way = int(found[k].argmin()), going[k]
+            here[way], value[way] = targets[k, edge], found[k, edge]
+            ways[way].append(targets[k, edge])
+            edges[way].append(divmod(edge, EDGES))
+        going = going[better]
+        if not len(going):
+            break
+    return tuple(
+        Descent(space, form, np.stack(way), tuple(e), float(v)) for way, e, v in zip(ways, edges, value, strict=True)
+    )
+
+
+def _around(space: Space, form: Form, states: Indices) -> tuple[Indices, Numbers]:
+    """The neighbours of states [state, edge, axis], and their nanoseconds; infinitely many where there is none."""
+    targets, exists = neighbours(space, states)
+    chain = np.maximum(_chain(space, states), LONGEST_CHAIN)
+    start, edge = np.nonzero(exists)
+    found = targets[start, edge]
+    good = (_chain(space, found) <= chain[start]) & space.possible(space.sizes(found))
+    value = np.full(exists.shape, np.inf)
+    if good.any():
+        value[start[good], edge[good]] = _nanoseconds(space, form, found[good])
+    return targets, value
 
 
 def neighbours(space: Space, states: Indices) -> tuple[Indices, npt.NDArray[np.bool_]]:

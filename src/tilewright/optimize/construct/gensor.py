@@ -182,21 +182,21 @@ def edges(
     """Where every action leads [walk, action, axis], and whether there is such an edge."""
     targets = np.repeat(state[:, None], len(actions), axis=1)
     exists = np.zeros(targets.shape[:2], np.bool_)
-    registers = bool((level == REGISTER).any())
+    near = level == REGISTER
+    registers = bool(near.any())
     for j, action in enumerate(actions):
         if action.kind is None or action.axis is None:
             exists[:, j] = level > REGISTER
             continue
-        ladder = space.ladders[action.axis]
-        if action.kind is Kind.VTHREAD and not registers:
+        vthread = action.kind is Kind.VTHREAD
+        if vthread and not registers:
             continue
-        if action.kind is Kind.VTHREAD:
-            edges = np.full_like(level, Kind.VTHREAD + VTHREADS.index(action.vthreads))
-        else:
-            edges = action.kind + level
-        found = ladder.step_from(state[:, action.axis], edges)
-        exists[:, j] = (found != NONE) & ((action.kind is not Kind.VTHREAD) | (level == REGISTER))
-        targets[:, j, action.axis] = np.where(exists[:, j], found, state[:, action.axis])
+        here = state[:, action.axis]
+        edge = np.full_like(level, Kind.VTHREAD + VTHREADS.index(action.vthreads)) if vthread else action.kind + level
+        found = space.ladders[action.axis].step_from(here, edge)
+        there = (found != NONE) & near if vthread else found != NONE
+        exists[:, j] = there
+        targets[:, j, action.axis] = np.where(there, found, here)
     return targets, exists
 
 
@@ -223,9 +223,10 @@ def probabilities(
     F1, Q1 = F[count:].reshape(count, many), Q[count:].reshape(count, many)
     growth = F1 / F0 if annealing.reading is Reading.INTENDED else F0 / F1
     benefit = (Q0 / Q1) / growth
-    for j, action in enumerate(actions if (level == REGISTER).any() else ()):
-        if action.kind is Kind.VTHREAD:
-            benefit[:, j] = _stalls_removed(space, before, action.vthreads)
+    for v in VTHREADS if (level == REGISTER).any() else ():
+        columns = [j for j, action in enumerate(actions) if action.kind is Kind.VTHREAD and action.vthreads == v]
+        if columns:
+            benefit[:, columns] = _stalls_removed(space, before, v)[:, None]
     benefit[:, -1] = _nearer(space, before, level) * cache_weight(iteration)
     fits = (F1 <= 1.0) | (F1 <= F0)
     fits &= space.possible(after).reshape(count, many)

@@ -27,6 +27,7 @@ from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
 from tilewright.schedule.trace import Schedule
 from tilewright.tile.chain import ChainProgram
+from tilewright.tile.footprint import Numbers
 from tilewright.tile.lower import lower
 from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, Sizes, TileProgram
@@ -104,11 +105,14 @@ def spaces(problem: Problem, task: Task, machine: Machine) -> dict[Space, list[F
     return dict(found.values())
 
 
-def ranked(candidates: list[tuple[Form, Sizes]], problem: Problem, machine: Machine, most: int) -> list[Ranked]:
+Scored = tuple[Form, Sizes, Numbers]
+"""States of a form with their nanoseconds."""
+
+
+def ranked(candidates: list[Scored], problem: Problem, most: int) -> list[Ranked]:
     """The best programs among states of several forms, with their nanoseconds, best first."""
     programs: list[Ranked] = []
-    for form, sizes in candidates:
-        total = expected(problem, form, sizes, machine)
+    for form, sizes, total in candidates:
         for k in np.argsort(total, kind="stable")[:most]:
             chain = tuple(tuple(int(x) for x in level) for level in sizes[k])
             programs.append((float(total[k]), TileProgram(problem, form, chain)))
@@ -164,8 +168,9 @@ class Roller:
             return _constructed([], task, machine, ())
         found = spaces(problem, task, machine)
         paths = [grow(space) for space in found]
-        candidates = [(form, p.found()) for p in paths for form in found[p.space]]
-        return _constructed(ranked(candidates, problem, machine, LOWERED), task, machine, tuple(paths))
+        ends = [(form, p.found()) for p in paths for form in found[p.space]]
+        candidates = [(form, sizes, expected(problem, form, sizes, machine)) for form, sizes in ends]
+        return _constructed(ranked(candidates, problem, LOWERED), task, machine, tuple(paths))
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
@@ -202,14 +207,16 @@ class Gensor:
         problem = problem_for(task)
         if problem is None:
             return _constructed([], task, machine, ())
-        found = spaces(problem, task, machine)
+        # walks and first descents at representative sizes: the times of samples decide between what they find
+        found = spaces(replace(problem, samples=()), task, machine)
         paths = [grow(space) for space in found]
-        kept = sorted(paths, key=lambda p: _promise(p, found[p.space], problem, machine))[:KEPT_FORMS]
+        kept = paths
+        if len(paths) > KEPT_FORMS:
+            kept = sorted(paths, key=lambda p: _promise(p, found[p.space], problem))[:KEPT_FORMS]
         histories = [walks(p.space, self.annealing, self.seed) for p in kept]
-        candidates = [(form, h.found()) for h in histories for form in found[h.space]]
-        ends = [d for h in histories for form in found[h.space] for d in descents(h.space, form, h.kept())]
-        candidates += [(d.form, d.sizes) for d in ends]
-        best = ranked(candidates, problem, machine, LOWERED)
+        found_near = [_near(h, form, problem) for h in histories for form in found[h.space]]
+        best = ranked([c for scored, _ in found_near for c in scored], problem, LOWERED)
+        ends = [d for _, near in found_near for d in near]
         return _constructed(best, task, machine, tuple(paths), tuple(histories), tuple(ends))
 
     def optimize(self, task: Task) -> Schedule | None:
@@ -226,11 +233,34 @@ def problem_for(task: Task) -> Problem | None:
     return problem if problem.reduce or not case_axes(blocks(task.func.body)[-1]) else None
 
 
-def _promise(path: Path, forms: list[Form], problem: Problem, machine: Machine) -> float:
-    """The time of the best program near the end of a greedy path, of one order of loops where times take samples."""
-    tried = forms[:1] if problem.samples else forms
-    ends = [d for form in tried for d in descents(path.space, form, path.states[-1:])]
-    return min(float(expected(problem, d.form, d.sizes, machine)[0]) for d in ends)
+def _promise(path: Path, forms: list[Form], problem: Problem) -> float:
+    """The time of the best program near the end of a greedy path; of one order of loops where times take samples."""
+    if not problem.samples:
+        return min(d.nanoseconds for form in forms for d in descents(path.space, form, path.states[-1:]))
+    (end,) = descents(path.space, forms[0], path.states[-1:])
+    starts = np.concatenate([path.states[-1:], end.states[-1:]])
+    return min(d.nanoseconds for d in descents(replace(path.space, problem=problem), forms[0], starts))
+
+
+def _near(history: History, form: Form, problem: Problem) -> tuple[list[Scored], tuple[Descent, ...]]:
+    """The recorded states of walks and the ends of descents from the best ones, for one order of loops.
+
+    Where sizes are symbols, descents by the times of samples follow, from the best of what those at representative
+    sizes have found.
+    """
+    space, states = history.space, history.kept()
+    value = expected(space.problem, form, space.sizes(states), space.machine)
+    found = descents(space, form, states, value)
+    if problem.samples:
+        starts = np.unique(np.concatenate([states, *(d.states[-1:] for d in found)]), axis=0)
+        more = descents(replace(space, problem=problem), form, starts)
+        found = tuple(replace(d, space=space).behind(found) for d in more)
+        return [_end(d) for d in found], found
+    return [(form, space.sizes(states), value), *(_end(d) for d in found)], found
+
+
+def _end(d: Descent) -> Scored:
+    return d.form, d.sizes, np.array([d.nanoseconds])
 
 
 def lowered(found: Constructed | None, task: Task, machine: Machine | None = None) -> Schedule | None:
