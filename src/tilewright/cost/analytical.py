@@ -43,6 +43,7 @@ COPY_CYCLES = 0.4
 TURN_CYCLES = 6.0
 """Of packing one element of an operand along an axis in which it is not contiguous."""
 
+
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
     """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
     near = [x for x in machine.levels[1:] if x.ways and x.shared_by == 1]

@@ -238,8 +238,7 @@ def _promise(path: Path, forms: list[Form], problem: Problem) -> float:
     if not problem.samples:
         return min(d.nanoseconds for form in forms for d in descents(path.space, form, path.states[-1:]))
     (end,) = descents(path.space, forms[0], path.states[-1:])
-    starts = np.concatenate([path.states[-1:], end.states[-1:]])
-    return min(d.nanoseconds for d in descents(replace(path.space, problem=problem), forms[0], starts))
+    return float(expected(problem, end.form, end.sizes, path.space.machine)[0])
 
 
 def _near(history: History, form: Form, problem: Problem) -> tuple[list[Scored], tuple[Descent, ...]]:
