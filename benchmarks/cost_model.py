@@ -171,10 +171,7 @@ def _tile_programs(task: Task) -> list[Ranked]:
         states = walks(space, Annealing(), 0).found()
         for form in forms:
             predicted = times(problem, form, states, machine).total
-            found += [
-                (float(t), TileProgram(problem, form, tuple(tuple(int(x) for x in level) for level in s)))
-                for t, s in zip(predicted, states, strict=True)
-            ]
+            found += [(float(t), TileProgram.of(problem, form, s)) for t, s in zip(predicted, states, strict=True)]
     return found
 
 

@@ -81,7 +81,7 @@ class Programs:
         """The program of a state."""
         where, forms = self.spaces[space]
         sizes = where.sizes(state[None])[0]
-        program = TileProgram(where.problem, forms[form], tuple(tuple(int(x) for x in level) for level in sizes))
+        program = TileProgram.of(where.problem, forms[form], sizes)
         return Candidate(space, form, tuple(int(x) for x in state), program)
 
     def predicted(self, candidates: list[Candidate]) -> list[float]:

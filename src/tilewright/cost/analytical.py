@@ -71,12 +71,13 @@ def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
         rows = heights * counts
         left = Columns.of_rest(problem, form, sizes[some], heights[some], rows[some])
         # formulas cost as much for few candidates as for many
-        whole, rest = _apart(_part(problem, form, columns.joined(left), machine), len(sizes))
+        both, count = _part(problem, form, columns.joined(left), machine), len(sizes)
+        whole, rest = both.each(lambda x: x[:count]), both.each(lambda x: x[count:])
         # the rows that are left run behind the others, in the same tasks where these have all whole tiles of rows
         apart = ((sizes[some, L2] < _whole_rows(problem, sizes[some])) & (rows[some] > 0)).any(axis=1)
         joined = rest.parallel * np.where(apart, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, joined, rest.total - rest.parallel + joined)
-        found = _sum(_where(_some_whole(problem, form, sizes), whole), rest, some)
+        found = _where(_some_whole(problem, form, sizes), whole) + _among(some, rest, count)
     share = np.where(found.parallel > 0, machine.cores, 1)
     return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine) / share)
 
@@ -109,19 +110,7 @@ def _some_whole(problem: Problem, form: Form, sizes: Sizes) -> Mask:
 
 def _where(some: Mask, time: Time) -> Time:
     """The times of some candidates; the others take none."""
-    if some.all():
-        return time
-    kinds = [np.where(some, x, 0.0) for x in (time.compute, time.parallel, time.total)]
-    return Time(kinds[0], tuple(np.where(some, m, 0.0) for m in time.memory), kinds[1], kinds[2])
-
-
-def _apart(time: Time, count: int) -> tuple[Time, Time]:
-    """The times of the first candidates, so many, and of the others."""
-    first, others = (
-        Time(time.compute[part], tuple(m[part] for m in time.memory), time.parallel[part], time.total[part])
-        for part in (slice(count), slice(count, None))
-    )
-    return first, others
+    return time if some.all() else time.each(lambda x: np.where(some, x, 0.0))
 
 
 def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
@@ -130,17 +119,15 @@ def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
     return extents // sizes[:, REGISTER] * sizes[:, REGISTER]
 
 
-def _sum(whole: Time, rest: Time, some: npt.NDArray[np.int64]) -> Time:
-    """Times of two parts that follow each other; only some candidates have the second one."""
+def _among(some: npt.NDArray[np.int64], time: Time, count: int) -> Time:
+    """The times of some candidates among all of them, of which the others take none."""
 
-    def added(a: Numbers, b: Numbers) -> Numbers:
-        result = a.copy()
-        result[some] += b
+    def spread(x: Numbers) -> Numbers:
+        result = np.zeros(count)
+        result[some] = x
         return result
 
-    memory = tuple(added(a, b) for a, b in zip(whole.memory, rest.memory, strict=True))
-    return Time(added(whole.compute, rest.compute), memory, added(whole.parallel, rest.parallel),
-                added(whole.total, rest.total))  # fmt: skip
+    return time.each(spread)
 
 
 def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> Time:
@@ -151,7 +138,7 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     near = caches(machine)
     # a cache of many cores mixes more of an address into its set
     sets = [_sets(x) for x in near if x.shared_by == 1]
-    sizes = [_capacity(x.bytes, x.shared_by) for x in near]
+    sizes = [x.share for x in near]
     feet = Feet.of(problem, form, columns, near[0].line)
     moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet)
     if waits(problem):
@@ -163,7 +150,7 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     # stores of single elements leave in order, and each waits for its line
     waiting = moved[0] / (3.0 * near[0].line) * machine.levels[min(1, len(machine.levels) - 1)].latency_ns
     work = work + np.where(found.spread > 0, waiting, 0.0)
-    away = [1.0] + [missing(_whole(problem), _capacity(x.bytes, x.shared_by)) for x in near[1:]]
+    away = [1.0] + [missing(_whole(problem), x.share) for x in near[1:]]
     moved = [m * part for m, part in zip(moved, away, strict=True)]
     return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine, streaming=True)
 
@@ -177,7 +164,7 @@ def _phases(
     work, moved, feet = known
     if len(near) < 2:
         return [(work, list(moved))]
-    first = arriving(problem, form, columns, _capacity(near[1].bytes, near[1].shared_by), near[0].line, feet)
+    first = arriving(problem, form, columns, near[1].share, near[0].line, feet)
     later = 1.0 - first
     return [
         (work * first, [moved[0] * first, *moved[1:]]),
@@ -200,11 +187,6 @@ def _whole(problem: Problem) -> float:
 def _sets(cache: Level) -> int:
     """Sets of a cache: a power of two, whatever a description says of its size and its ways."""
     return 1 << max(1, cache.bytes // (cache.line * cache.ways)).bit_length() - 1
-
-
-def _capacity(size: int, shared_by: int) -> float:
-    """What one thread may count on of a cache."""
-    return size / max(1, shared_by)
 
 
 def nanoseconds(program: TileProgram, machine: Machine) -> float:

@@ -28,7 +28,7 @@ BLOCKED_CYCLES = 19.0
 """Of waiting for one of them."""
 
 
-def step_cycles(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
+def group_cycles(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
     """Cycles of a step for one group of rows, per candidate [candidate, level, axis]."""
     columns = Columns.covering(problem, sizes)
     found = features(problem, form, columns, 1)
@@ -46,7 +46,7 @@ def _blocked(problem: Problem, form: Form) -> float:
 
 def chain_time(program: ChainProgram, machine: Machine) -> Time:
     """The time of one program, as arrays of one element."""
-    work = [step_cycles(p.problem, p.form, p.array[None], machine) for p in program.steps]
+    work = [group_cycles(p.problem, p.form, p.array[None], machine) for p in program.steps]
     return time_of(program.rows, [p.problem for p in program.steps], work, machine)
 
 
@@ -84,11 +84,10 @@ def moved_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> li
         handed = sum((2.0 if o.written else 1.0) * prod(o.shape) * o.bytes * rows.groups for o in touched if o.private)
         moved: list[float] = []
         for k, x in enumerate(near):
-            size = x.bytes / max(1, x.shared_by)
-            away = missing(outside, size)
+            away = missing(outside, x.share)
             passing = sum(rows.outside[o.buffer] * (_away(p, o, away, x.line) if k else 2.0 if o.written else 1.0)
                           for o in first)  # fmt: skip
-            moved.append(passing + handed * min(1.0, 2.0 * missing(live, size)))
+            moved.append(passing + handed * min(1.0, 2.0 * missing(live, x.share)))
         found.append(moved)
     return found
 

@@ -1,7 +1,9 @@
 """Times of a batch by what they are spent on, and how kinds of work that overlap and cores that share it add up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -30,6 +32,16 @@ class Time:
     parallel: Numbers
     total: Numbers
 
+    def each(self, change: Callable[[Numbers], Numbers]) -> "Time":
+        """The times with every array changed alike."""
+        return Time(change(self.compute), tuple(map(change, self.memory)), change(self.parallel), change(self.total))
+
+    def __add__(self, later: "Time") -> "Time":
+        """The times of this work and of what follows it."""
+        memory = tuple(a + b for a, b in zip(self.memory, later.memory, strict=True))
+        compute, parallel = self.compute + later.compute, self.parallel + later.parallel
+        return Time(compute, memory, parallel, self.total + later.total)
+
 
 def shared_out(
     parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine,
@@ -46,13 +58,13 @@ def shared_out(
         streaming: whether little is used again, so that every line passes all levels one after the other.
     """
     far, of = machine.levels[1:], _streaming_time if streaming else _time
-    alone = _together([of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
+    alone = reduce(add, [of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
     threads = np.minimum(machine.cores, tasks)
     balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
     uneven = np.where(tasks < machine.cores, 1.0, balance)
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
-    shared = _together([
+    shared = reduce(add, [
         of(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=False)])
         for work, moved in parts
     ])  # fmt: skip
@@ -63,15 +75,6 @@ def shared_out(
     total = np.where(better, together, alone.total) * longer
     compute = np.where(better, shared.compute, alone.compute)
     return Time(compute, memory, np.where(better, wake, 0.0), total)
-
-
-def _together(parts: Sequence[Time]) -> Time:
-    """The times of parts that follow each other."""
-    found = parts[0]
-    for x in parts[1:]:
-        memory = tuple(a + b for a, b in zip(found.memory, x.memory, strict=True))
-        found = Time(found.compute + x.compute, memory, found.parallel, found.total + x.total)
-    return found
 
 
 def _time(compute: Numbers, memory: list[Numbers]) -> Time:

@@ -11,7 +11,7 @@ from math import lcm
 from weakref import WeakKeyDictionary
 
 from tilewright.expr.dtype import int64
-from tilewright.expr.intervals import Interval, exact, polynomial_interval, value_interval
+from tilewright.expr.intervals import Interval, exact, intersection, polynomial_interval, value_interval
 from tilewright.expr.nodes import Binary, CompareOp, Const, Expr, Var, cast, conjuncts, const, reads
 from tilewright.expr.polynomial import added, expression, polynomial
 
@@ -110,12 +110,8 @@ def _limits(facts: tuple[Expr, ...], ranges: Bounds) -> dict[Expr, Interval]:
         most = polynomial_interval({m: c for m, c in p.items() if m is not monomial}, ranges)[1]
         if most is None:
             continue
-        low, high = found.get(monomial[0], (None, None))
-        if k > 0:
-            low = -(most // k) if low is None else max(low, -(most // k))
-        else:
-            high = most // -k if high is None else min(high, most // -k)
-        found[monomial[0]] = low, high
+        limit = (-(most // k), None) if k > 0 else (None, most // -k)
+        found[monomial[0]] = intersection(found.get(monomial[0], (None, None)), limit)
     return found
 
 
@@ -139,23 +135,23 @@ def facts_of(c: Expr, bounds: Bounds = NOTHING_KNOWN) -> tuple[Expr, ...]:
         return ()
     match c.op:
         case "lt":
-            return (_difference(b, a, -1),)
+            return (difference(b, a, -1),)
         case "le":
-            return (_difference(b, a),)
+            return (difference(b, a),)
         case "gt":
-            return (_difference(a, b, -1),)
+            return (difference(a, b, -1),)
         case "ge":
-            return (_difference(a, b),)
+            return (difference(a, b),)
         case "eq":
-            return (_difference(a, b), _difference(b, a))
+            return (difference(a, b), difference(b, a))
         case _:
             return ()
 
 
-def _difference(a: Expr, b: Expr, more: int = 0) -> Expr:
-    """a - b + more as an integer; it need not fit int64 where it depends on data."""
+def difference(a: Expr, b: Expr, more: int = 0) -> Expr:
+    """a - b + more as an integer; modulo 2**64 it could be another one where it depends on data."""
     if not (reads(a) or reads(b)):
-        return a - b + more
+        return a - b + more if more else a - b
     return expression(added(added(polynomial(a), polynomial(b), -1), {(): more} if more else {}))
 
 

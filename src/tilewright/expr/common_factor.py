@@ -27,7 +27,10 @@ def coarser(p: poly.Polynomial, d: poly.Polynomial, bounds: Bounds) -> tuple[Exp
         bounds: what is known about the variables.
     """
     found = _of_one_term(p, d, bounds) if len(d) == 1 else _of_several_terms(p, d, bounds)
-    return None if found is None else tuple(poly.expression(x) for x in found)  # pyright: ignore[reportReturnType]
+    if found is None:
+        return None
+    y, g, c, r = found
+    return poly.expression(y), poly.expression(g), poly.expression(c), poly.expression(r)
 
 
 def tile_of(p: poly.Polynomial, d: poly.Polynomial, bounds: Bounds) -> tuple[Expr, Expr] | None:

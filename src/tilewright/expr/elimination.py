@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from math import gcd
 
 from tilewright.expr.bounds import Bounds, facts_of, opposite
-from tilewright.expr.intervals import HIGHEST, atom_interval, counts_as_positive, exact, opened, polynomial_interval
+from tilewright.expr.intervals import atom_interval, counts_as_positive, exact, opened, polynomial_interval
 from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, reads
 from tilewright.expr.polynomial import (
+    HIGHEST,
     Monomial,
     Polynomial,
     added,
@@ -80,7 +81,7 @@ def _alternatives(atom: Expr, bounds: Bounds) -> list[tuple[list[Polynomial], Po
 
 def _exact_arms(e: Select, bounds: Bounds) -> bool:
     """Whether each arm is exact where it is taken."""
-    return not reads(e) or all(exact(x, bounds.where(e.cond, x is e.a)) for x in (e.a, e.b))
+    return not reads(e) or all(exact(x, bounds.where(e.cond, holds)) for x, holds in ((e.a, True), (e.b, False)))
 
 
 def _replaced(p: Polynomial, atom: Expr, value: Polynomial) -> Polynomial:
@@ -116,8 +117,9 @@ def _times_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
 def quotient_of(remainder: Binary) -> Expr:
     """x // d of x % d; (y // c) // d in its normal form."""
     x, d = remainder.a, remainder.b
-    both = product_of_divisors(x.b, d) if isinstance(x, Binary) and x.op == "floordiv" else None
-    return Binary("floordiv", x, d) if both is None or not isinstance(x, Binary) else Binary("floordiv", x.a, both)
+    if isinstance(x, Binary) and x.op == "floordiv" and (both := product_of_divisors(x.b, d)) is not None:
+        return Binary("floordiv", x.a, both)
+    return Binary("floordiv", x, d)
 
 
 def product_of_divisors(a: Expr, b: Expr) -> Expr | None:

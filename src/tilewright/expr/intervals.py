@@ -17,11 +17,12 @@ from typing import Protocol
 
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Var, reads
-from tilewright.expr.polynomial import Polynomial, polynomial
+from tilewright.expr.polynomial import HIGHEST, LOWEST, Polynomial, polynomial
 
 Interval = tuple[int | None, int | None]
 
-LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+_INT64 = LOWEST, HIGHEST
+
 LARGEST_SIZE = 1 << 62
 """What an expression without loads may be, up or down."""
 
@@ -46,7 +47,7 @@ class Known(Protocol):
 
 def exact(e: Expr, known: Known) -> bool:
     """Whether the integer that the normal form of an int64 expression denotes is its value."""
-    return not reads(e) or _is_atom(polynomial(e)) or _within_int64(_mixed_interval(polynomial(e), known))
+    return not reads(e) or _is_atom(polynomial(e)) or _lies_in(_INT64, _mixed_interval(polynomial(e), known))
 
 
 def opened(atom: Expr, known: Known) -> bool:
@@ -72,17 +73,16 @@ def value_interval(e: Expr, known: Known) -> Interval:
     p = polynomial(e)
     if not reads(e):
         return polynomial_interval(p, known)
-    found = _mixed_interval(p, known)
-    return found if _within_int64(found) else (LOWEST, HIGHEST)
+    return _kept(_mixed_interval(p, known), _INT64)
 
 
 def _is_atom(p: Polynomial) -> bool:
     return len(p) == 1 and all(c == 1 and len(m) == 1 for m, c in p.items())
 
 
-def _within_int64(i: Interval) -> bool:
+def _lies_in(whole: tuple[int, int], i: Interval) -> bool:
     low, high = i
-    return low is not None and high is not None and low >= LOWEST and high <= HIGHEST
+    return low is not None and high is not None and low >= whole[0] and high <= whole[1]
 
 
 def _mixed_interval(p: Polynomial, known: Known) -> Interval:
@@ -138,20 +138,17 @@ def atom_interval(atom: Expr, known: Known) -> Interval:
     """Integers that bound one atom of a polynomial, None where unbounded; nothing from data is unbounded."""
     if not reads(atom):
         return _by_form(atom, known)
-    found = _common(_by_form(atom, known), (LOWEST, HIGHEST))
-    return _common(found, known.limits[atom]) if atom in known.limits else found
+    found = intersection(_by_form(atom, known), _INT64)
+    return intersection(found, known.limits[atom]) if atom in known.limits else found
 
 
-def _common(x: Interval, y: Interval) -> Interval:
-    (a, b), (c, d) = x, y
-    low = c if a is None else a if c is None else max(a, c)
-    return low, (d if b is None else b if d is None else min(b, d))
+def intersection(x: Interval, y: Interval) -> Interval:
+    """What lies in both."""
+    return _greatest(x, y)[0], _least(x, y)[1]
 
 
-def _either(x: Interval, y: Interval) -> Interval:
-    (a, b), (c, d) = x, y
-    low = None if a is None or c is None else min(a, c)
-    return low, (None if b is None or d is None else max(b, d))
+def _hull(x: Interval, y: Interval) -> Interval:
+    return _least(x, y)[0], _greatest(x, y)[1]
 
 
 def _least(x: Interval, y: Interval) -> Interval:
@@ -183,11 +180,11 @@ def _by_form(atom: Expr, known: Known) -> Interval:
             return _greatest(value_interval(a, known), value_interval(b, known))
         case Select(c, a, b):
             taken, other = (known.where(c, True), known.where(c, False)) if reads(atom) else (known, known)
-            return _either(value_interval(a, taken), value_interval(b, other))
+            return _hull(value_interval(a, taken), value_interval(b, other))
         case Cast(_, inner) if inner.dtype.kind == "b":
             return 0, 1
         case Cast(_, inner) if inner.dtype.is_int and reads(inner):
-            return _kept(_narrow(inner, known), (LOWEST, HIGHEST))
+            return _kept(_narrow(inner, known), _INT64)
         case _:
             return None, None
 
@@ -210,24 +207,23 @@ def _quotient(a: Interval, b: Interval, of_data: bool) -> Interval:
     return low, high
 
 
-def type_interval(dtype: DType) -> tuple[int, int]:
+def _type_interval(dtype: DType) -> tuple[int, int]:
     """The values of an integer type."""
     if dtype.kind == "u":
         return 0, (1 << dtype.bits) - 1
     return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
 
 
-def _kept(i: Interval, whole: Interval) -> Interval:
+def _kept(i: Interval, whole: tuple[int, int]) -> Interval:
     """An interval of integers converted to a type of these values: all of them, where some may not fit."""
-    low, high = i
-    return i if low is not None and high is not None and _common(i, whole) == i else whole
+    return i if _lies_in(whole, i) else whole
 
 
 def _narrow(e: Expr, known: Known) -> Interval:
     """Integers that bound an expression of any integer type."""
     if e.dtype.name == "int64":
         return value_interval(e, known)
-    whole = type_interval(e.dtype)
+    whole = _type_interval(e.dtype)
     match e:
         case Const(value):
             return int(value), int(value)

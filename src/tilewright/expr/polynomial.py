@@ -11,7 +11,9 @@ from tilewright.expr.nodes import Binary, Const, Expr
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
-_LOWEST = -(1 << 63)
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+"""The ends of int64."""
+
 _order: dict[int, tuple[Expr, str]] = {}
 
 
@@ -60,9 +62,9 @@ def multiplied(p: Polynomial, q: Polynomial) -> Polynomial:
 
 def wrapped(p: Polynomial) -> Polynomial:
     """`p` modulo 2**64: every coefficient as an int64."""
-    if all(_LOWEST <= c < -_LOWEST for c in p.values()):
+    if all(LOWEST <= c <= HIGHEST for c in p.values()):
         return p
-    small = {m: (c - _LOWEST) % (1 << 64) + _LOWEST for m, c in p.items()}
+    small = {m: (c - LOWEST) % (1 << 64) + LOWEST for m, c in p.items()}
     return {m: c for m, c in small.items() if c}
 
 
@@ -111,7 +113,7 @@ def expression(p: Polynomial) -> Expr:
         return Const(0, int64)
     result: Expr | None = None
     for monomial, c in sorted(p.items(), key=_term_key):
-        size = c if c == _LOWEST else abs(c)  # which has no opposite in int64
+        size = c if c == LOWEST else abs(c)  # which has no opposite in int64
         if not monomial:
             term: Expr = Const(size, int64)
         else:

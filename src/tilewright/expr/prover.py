@@ -11,7 +11,7 @@ only where their operands are (`intervals.py`).
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
-from tilewright.expr.bounds import NOTHING_KNOWN, Answer, Bounds, facts_of
+from tilewright.expr.bounds import NOTHING_KNOWN, Answer, Bounds, difference, facts_of
 from tilewright.expr.elimination import follows, quotient_of
 from tilewright.expr.intervals import atom_interval, counts_as_positive, exact, opened, polynomial_interval
 from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, reads
@@ -21,7 +21,6 @@ from tilewright.expr.polynomial import (
     added,
     divided,
     divided_by_term,
-    expression,
     multiplied,
     polynomial,
     sort_key,
@@ -122,26 +121,27 @@ def _remainders_expanded(p: Polynomial, bounds: Bounds) -> Polynomial:
             if not isinstance(atom, Binary) or own is None:
                 continue
             # the quotient may be written with other operands, as (x // 2) // 4 is x // 8: those of the remainder count
-            y, quotient = (atom.a, own) if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients)
-            if y is not None and quotient is not None:
+            found = (atom.a, own) if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients)
+            if found is not None:
+                y, quotient = found
                 rest = without_one(monomial, atom)
                 value = added(polynomial(y), multiplied({(quotient,): 1}, polynomial(atom.b)), -1)
                 return _remainders_expanded(added(added(p, {monomial: k}, -1), multiplied(value, {rest: k})), bounds)
     return p
 
 
-def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> tuple[Expr | None, Expr | None]:
+def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> tuple[Expr, Expr] | None:
     """(y, y // d), another quotient than that of x % d, where x - y is a multiple of d; None where there is none."""
     for q in quotients:
         if isinstance(q, Binary) and q.b is remainder.b and q.a is not remainder.a:
             d = polynomial(q.b)
             if d and not divided(added(polynomial(q.a), polynomial(remainder.a), -1), d)[1]:
                 return q.a, q
-    return None, None
+    return None
 
 
 def _is_size(e: Expr, bounds: Bounds) -> bool:
-    """Whether a divisor counts as positive: it is >= 0, and nothing is divided by zero."""
+    """Whether a divisor counts as positive: by its interval, or, as a product of sizes may, evidently."""
     if counts_as_positive(e, bounds):
         return True
     return isinstance(e, Binary) and evident(e - 1 if reads(e) else e, bounds)
@@ -189,7 +189,7 @@ def _extreme_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Pol
         grows = low is not None and low >= 0
         every = (atom.op == "min") == grows
         values = [polynomial(x) for x in (atom.a, atom.b) if exact(x, bounds)]
-        if len(values) > every and (grows or (high is not None and high <= 0)):
+        if len(values) >= (2 if every else 1) and (grows or (high is not None and high <= 0)):
             one, other = (added(rest, multiplied(c, x)) for x in (values[0], values[-1]))
             found.append((every, len(sort_key(atom)), one, other))
     if not found:
@@ -295,14 +295,7 @@ def evident(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
 
 def evident_order(a: Expr, b: Expr, bounds: Bounds, apart: int = 0) -> bool:
     """Whether a + apart <= b, in integers, is proved by quick means."""
-    return exact(a, bounds) and exact(b, bounds) and _evident(_difference(b, a, apart), bounds)
-
-
-def _difference(b: Expr, a: Expr, apart: int) -> Expr:
-    """b - a - apart as an integer: modulo 2**64 it could be another one."""
-    if not (reads(a) or reads(b)):
-        return b - a - apart if apart else b - a
-    return expression(added(added(polynomial(b), polynomial(a), -1), {(): -apart} if apart else {}))
+    return exact(a, bounds) and exact(b, bounds) and _evident(difference(b, a, -apart), bounds)
 
 
 def _evident(e: Expr, bounds: Bounds) -> bool:
@@ -382,12 +375,12 @@ def _cancelling(p: Polynomial, fact: Polynomial, bounds: Bounds) -> Iterator[Pol
 
 def at_most(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether a <= b is proved; cheaper than building the comparison first."""
-    return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(_difference(b, a, 0), bounds)
+    return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(difference(b, a), bounds)
 
 
 def below(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether a < b is proved; cheaper than building the comparison first."""
-    return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(_difference(b, a, 1), bounds)
+    return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(difference(b, a, -1), bounds)
 
 
 def prove(condition: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:

@@ -108,12 +108,7 @@ def fold_unary(op: UnaryOp, a: Const) -> Const | None:
     if a.dtype.is_int and op in ("reciprocal", "sqrt", "exp", "log"):
         return None
     value = np.asarray(a.value).astype(a.dtype.numpy)
-    return _literal(
-        boolean
-        if op in ("isnan", "isinf", "not") and a.dtype == boolean
-        else (boolean if op in ("isnan", "isinf") else a.dtype),
-        apply_unary(op, value),
-    )
+    return _literal(boolean if op in ("isnan", "isinf") else a.dtype, apply_unary(op, value))
 
 
 def fold_binary(op: BinaryOp, a: Const, b: Const) -> Const | None:

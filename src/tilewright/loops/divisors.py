@@ -26,7 +26,7 @@ from tilewright.loops.nest import Finding, Nest
 def findings(nest: Nest) -> Iterator[Finding]:
     """The divisors of a block, the loops around it and its accesses that are not proved to be >= 1 at their place."""
     block = nest.block
-    outer = tuple((k, d) for k, loop in enumerate(nest.loops) for d in _open(loop.extent))
+    outer = tuple((k, d) for k, loop in enumerate(nest.loops) for d in _possibly_zero(loop.extent))
     own, touched = _of_block(block), _of_accesses(block)
     if not outer and not own and not touched:
         return
@@ -47,7 +47,7 @@ def findings(nest: Nest) -> Iterator[Finding]:
     for a, divisors in touched:
         what, known = f"the {'write' if a.write else 'read'} of buffer {a.buffer.name!r}", set(proved)
         for d in divisors:
-            path = (nest.bound(c) for c in conjuncts(a.condition) if known.issuperset(_open(c)))
+            path = (nest.bound(c) for c in conjuncts(a.condition) if known.issuperset(_possibly_zero(c)))
             yield from unproved((d,), what, _Place(nest.loops, here, tuple(path), True), known)
 
 
@@ -65,7 +65,7 @@ class _Place:
 
 
 @lru_cache(maxsize=1 << 13)
-def _open(e: Expr) -> tuple[Expr, ...]:
+def _possibly_zero(e: Expr) -> tuple[Expr, ...]:
     """What an expression divides by, inner divisions first, that the declared sizes alone do not keep >= 1.
 
     Divisors that depend on data are no sizes: nothing is concluded from a division by them unless they are positive.
@@ -76,24 +76,25 @@ def _open(e: Expr) -> tuple[Expr, ...]:
 
 
 def _of_block(block: Block) -> tuple[Expr, ...]:
-    parts = (block.predicate, *(i.extent for i in block.iters), *(i.binding for i in block.iters))
-    return tuple(d for e in parts for d in _open(e))
+    return _possibly_zero_in((block.predicate, *(i.extent for i in block.iters), *(i.binding for i in block.iters)))
 
 
 def _of_accesses(block: Block) -> tuple[tuple[Access, tuple[Expr, ...]], ...]:
     """The accesses that divide, with what they divide by: in the conditions, the indices, the sizes of the buffer."""
-    found = ((a, (*_open(a.condition), *_opened((*a.indices, *a.buffer.shape)))) for a in accesses(block))
+    found = (
+        (a, (*_possibly_zero(a.condition), *_possibly_zero_in((*a.indices, *a.buffer.shape)))) for a in accesses(block)
+    )
     return tuple((a, tuple(dict.fromkeys(divisors))) for a, divisors in found if divisors)
 
 
 @lru_cache(maxsize=1 << 13)
-def _opened(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return tuple(d for e in parts for d in _open(e))
+def _possibly_zero_in(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return tuple(d for e in parts for d in _possibly_zero(e))
 
 
 def _positive(d: Expr, place: _Place, proved: set[Expr]) -> bool:
     """Whether a divisor (over loops) is proved to be >= 1 at a place."""
-    if not proved.issuperset(_open(d)):
+    if not proved.issuperset(_possibly_zero(d)):
         return False
     known = _known(place, proved)
     if non_negative(d - 1, known):
@@ -111,10 +112,10 @@ def _known(place: _Place, proved: set[Expr], positive: Iterable[Var] = ()) -> Bo
         known = known.with_range(v, const(1), const(LARGEST_SIZE if v.hi is None else v.hi))
     runs: list[Expr] = []
     for loop in place.loops:
-        plain = proved.issuperset(_open(loop.extent))
+        plain = proved.issuperset(_possibly_zero(loop.extent))
         known = known.with_loop(loop.var, loop.extent if plain else const(LARGEST_SIZE))
         runs += [loop.extent >= 1] if plain else []
-    for c in (*runs, *(c for c in (*place.predicate, *place.path) if proved.issuperset(_open(c)))):
+    for c in (*runs, *(c for c in (*place.predicate, *place.path) if proved.issuperset(_possibly_zero(c)))):
         known = known.assuming(c)
     return known
 
@@ -123,9 +124,9 @@ def _never_zero(size: Var, place: _Place, known: Bounds, proved: set[Expr]) -> b
     """Whether a loop or the predicate would not let anything run at a place if a size >= 0 were 0."""
     facts = [*(loop.extent - 1 for loop in place.loops), *(f for c in place.predicate for f in facts_of(c))]
     for f in facts:
-        if size in free_vars(f) and all(d in proved or _at_zero(d, size) is const(0) for d in _open(f)):
+        if size in free_vars(f) and all(d in proved or _at_zero(d, size) is const(0) for d in _possibly_zero(f)):
             there = _at_zero(f, size)
-            if not _open(there) and non_negative(-there - 1, known):
+            if not _possibly_zero(there) and non_negative(-there - 1, known):
                 return True
     return False
 

@@ -11,7 +11,7 @@ where the reduction is empty. Only reductions that may be empty get one.
                 C[v] = C[v] + ..                        block C(v = i, reduce r: K = k): ..
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.expr.bounds import Bounds
@@ -53,29 +53,21 @@ def init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] | 
     first = next((k for k, x in enumerate(around) if x.var in reduced), None)
     if block.init is None or empty is FALSE or first is None:
         return None
-    mapping: dict[Var, Expr] = {v: const(0) for v in reduced}
     kept = [x for x in around[first:] if x.var not in reduced]
-    mapping |= {x.var: Var(f"{x.var.name}.{block.name}.empty") for x in kept}
+    own = {x.var: Var(f"{x.var.name}.{block.name}.empty") for x in kept}
+    mapping: dict[Var, Expr] = {**{v: const(0) for v in reduced}, **own}
     iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in block.iters if i.kind is IterKind.SPATIAL)
     # What limits the reduction does not limit the elements, but may keep their indices in bounds.
     guards = [substitute(without(block.predicate, reduced), mapping), *(i.binding < i.extent for i in iters)]
-    known = Bounds.inside((_var(mapping, x), substitute(x.extent, mapping)) for x in around if x.var not in reduced)
-    known = known.assuming(both(*guards))
+    loops = ((own.get(x.var, x.var), substitute(x.extent, mapping)) for x in around if x.var not in reduced)
+    known = Bounds.inside(loops).assuming(both(*guards))
     guards += [c for i in iters if not prove(c := i.binding >= 0, known)]
     at = tuple(substitute(i, mapping) for i in block.init.indices)  # staging buffers are indexed by loops, too
     init = Store(block.init.buffer, at, substitute(block.init.value, mapping))
     nest: Stmt = Block(f"{block.name}.empty", iters, init, None, both(empty, *guards))
     for x in reversed(kept):
-        var = mapping[x.var]
-        if isinstance(var, Var):
-            nest = For(var, substitute(x.extent, mapping), x.kind, nest)
+        nest = For(own[x.var], substitute(x.extent, mapping), x.kind, nest)
     return around[first], nest
-
-
-def _var(mapping: Mapping[Var, Expr], loop: For) -> Var:
-    """The loop's variable where the init stands."""
-    found = mapping.get(loop.var, loop.var)
-    return found if isinstance(found, Var) else loop.var
 
 
 def without(predicate: Expr, reduced: set[Var]) -> Expr:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.expr.bounds import Bounds
+from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Binary, Expr, Var, const
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, For
@@ -12,12 +13,16 @@ from tilewright.loops.printer import show_loop, show_stmt
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong: the place, the sentence, the offending loop or block as text, and what to do about it."""
+    """Something wrong: the place, the sentence, the offending loop or block as text, and what to do about it.
+
+    `shared` is the buffer of which iterations of a concurrent loop may write one element, if that is what is wrong.
+    """
 
     where: str
     what: str
     shown: str = ""
     hint: str = ""
+    shared: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

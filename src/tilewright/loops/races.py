@@ -105,7 +105,7 @@ def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Seque
     for n, a, k in keys:
         if a.write and not tells(k):
             what = f"iterations of {loop.kind} loop {loop.var.name!r} may write the same element"
-            yield Finding(f"block {n.block.name!r}", f"{what}: {Load(buffer, a.indices)}", n.shown)
+            yield Finding(f"block {n.block.name!r}", f"{what}: {Load(buffer, a.indices)}", n.shown, shared=buffer)
             return
     for n, a, k in keys:
         if not tells(k):

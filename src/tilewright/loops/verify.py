@@ -22,7 +22,7 @@ single element of an internal buffer was written before it is read (only that so
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from tilewright.errors import VerifyError
 from tilewright.expr.bounds import Bounds
@@ -66,6 +66,11 @@ def verify(func: Func, *, registers: bool = True) -> None:
         VerifyError: lists what is wrong and where, with the loop or block.
     """
     nests = [Nest.of(s, around) for s, around in walk_stmt(func.body) if isinstance(s, Block)]
+
+    @cache
+    def executed() -> tuple[Nest, ...]:
+        return (*nests, *_where_empty(func))
+
     groups = (
         lambda: _structure(func),
         lambda: _types(func),
@@ -73,8 +78,8 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: _order(func),
         lambda: _scopes(func, nests, registers),
         lambda: stack.findings(func),
-        lambda: (f for nest in (*nests, *_where_empty(func)) for f in divisors.findings(nest)),
-        lambda: (f for nest in (*nests, *_where_empty(func)) for f in domain_findings(nest)),
+        lambda: (f for nest in executed() for f in divisors.findings(nest)),
+        lambda: (f for nest in executed() for f in domain_findings(nest)),
         lambda: hints.findings(func),
         lambda: axes.findings(func, nests),
         lambda: races.findings(func, nests),

@@ -48,6 +48,11 @@ class Level:
         """Bytes per nanosecond that `cores` cores together read from it."""
         return min(self.core_gbs * cores, self.total_gbs)
 
+    @property
+    def share(self) -> float:
+        """Bytes of its capacity for each of the cores that share it."""
+        return self.bytes / max(1, self.shared_by)
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:

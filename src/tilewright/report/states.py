@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from tilewright.optimize.construct.roller import Path
 from tilewright.optimize.construct.walk import Walk
-from tilewright.tile.program import L2, LEVELS, TileProgram
+from tilewright.tile.program import L2, LEVELS, TileProgram, literal_sizes
 
 Tiles = tuple[tuple[int, ...], ...]
 
@@ -85,7 +85,7 @@ def of_path(path: Path, best: TileProgram) -> StateGraph:
     names = tuple(a.name for a in path.space.problem.axes)
     start = path.space.sizes(path.space.start()[None])[0]
     level = path.steps[0].level if path.steps else L2
-    visits = [_Visit(LEVELS[level], tuple(tuple(int(x) for x in row) for row in start), "", 1.0, not path.steps)]
+    visits = [_Visit(LEVELS[level], literal_sizes(start), "", 1.0, not path.steps)]
     for k, g in enumerate(path.steps):
         last = k + 1 == len(path.steps)
         visits.append(_Visit(LEVELS[g.level], g.sizes, f"tile({names[g.axis]})", g.score, last))

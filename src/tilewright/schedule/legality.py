@@ -70,22 +70,20 @@ def check_independent(func: Func, only: For | None, place: str) -> None:
     alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name, others))
     nests = [_view(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
     for finding in races.findings(alone, nests):
-        raise ScheduleError(f"{finding.where}: {finding.what}", where=place, hint=_way_out(func, only, finding.what))
+        raise ScheduleError(f"{finding.where}: {finding.what}", where=place, hint=_way_out(func, only, finding.shared))
 
 
-def _way_out(func: Func, loop: For | None, what: str) -> str:
+def _way_out(func: Func, loop: For | None, shared: Buffer | None) -> str:
     """What to do about scratch memory that iterations of a loop would share; nothing where it is not about that."""
-    if loop is None or "may write the same element: " not in what:
+    if loop is None or shared not in func.allocs or shared.scope is not Scope.MEMORY:
         return ""
     inside = set(map(id, blocks(loop)))
-    for b in func.allocs:
-        users = [n for n in blocks(func.body) if any(a.buffer == b for a in accesses(n))]
-        if b.scope is Scope.MEMORY and f"element: {b.name}[" in what and all(id(n) in inside for n in users):
-            return (
-                f"every iteration needs a part of {b.name!r} of its own: use set_scope({b.name!r}, 'stack') where its "
-                f"shape is literal and small, or parallel before compute_at, which then keeps the dimension"
-            )
-    return ""
+    if any(id(n) not in inside for n in blocks(func.body) if any(a.buffer == shared for a in accesses(n))):
+        return ""
+    return (
+        f"every iteration needs a part of {shared.name!r} of its own: use set_scope({shared.name!r}, 'stack') where "
+        f"its shape is literal and small, or parallel before compute_at, which then keeps the dimension"
+    )
 
 
 def _view(block: Block, around: tuple[For, ...]) -> Nest:

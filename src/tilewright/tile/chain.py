@@ -42,7 +42,6 @@ class Rows:
         groups: their number.
         literal: whether the number of rows is known.
         outside: bytes of what the chain reads and writes in memory, by buffer.
-        handed: bytes that steps hand on in one group.
     """
 
     rank: int
@@ -50,7 +49,6 @@ class Rows:
     groups: int
     literal: bool
     outside: Mapping[str, int]
-    handed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +104,7 @@ def rows_of(problems: Mapping[str, Problem], rank: int, together: int, private: 
     """
     last = list(problems.values())[-1]
     count = prod(a.extent for a in last.axes[:rank])
-    outside: dict[str, int] = {}
-    handed: dict[str, int] = {}
-    for p in problems.values():
-        for o in (*p.operands, *p.results):
-            (handed if o.buffer in private else outside)[o.buffer] = prod(o.shape) * o.bytes
+    touched = (o for p in problems.values() for o in (*p.operands, *p.results))
+    outside = {o.buffer: prod(o.shape) * o.bytes for o in touched if o.buffer not in private}
     literal = all(a.literal for a in last.axes[:rank])
-    inside = sum(n // max(1, count) * together for n in handed.values())
-    return Rows(rank, together, -(-count // together), literal, outside, inside)
+    return Rows(rank, together, -(-count // together), literal, outside)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tile.footprint import Numbers
-from tilewright.tile.footprint import apart as runs
+from tilewright.tile.footprint import Numbers, runs
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes
 

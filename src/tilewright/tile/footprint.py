@@ -57,7 +57,7 @@ def _product(index: Sequence[tuple[int, ...]], shape: Sequence[int], box: Sequen
     return total
 
 
-def apart(operand: Operand, box: Sequence[Numbers]) -> Numbers:
+def runs(operand: Operand, box: Sequence[Numbers]) -> Numbers:
     """How many runs along its last dimension the points of a box touch."""
     return _product(operand.index[:-1], operand.shape[:-1], box)
 
@@ -69,7 +69,7 @@ def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: boo
     """
     if packed or not operand.index:
         return elements(operand, box) * operand.bytes
-    total = apart(operand, box)
+    total = runs(operand, box)
     count, reach = distinct(operand.index[-1], box)
     count, reach = np.minimum(count, operand.shape[-1]), np.minimum(reach, operand.shape[-1])
     per_line = max(1, line // operand.bytes)

@@ -73,6 +73,11 @@ class TileProgram:
     form: Form
     sizes: tuple[tuple[int, ...], ...]
 
+    @staticmethod
+    def of(problem: Problem, form: Form, sizes: Sizes) -> "TileProgram":
+        """The program with sizes from an array [level, axis]."""
+        return TileProgram(problem, form, literal_sizes(sizes))
+
     @property
     def array(self) -> Sizes:
         """The sizes as an array [level, axis]."""
@@ -87,6 +92,11 @@ class TileProgram:
         packed = ", ".join(self.problem.operands[o].buffer for o, _ in self.form.packed)
         order = " ".join(self.problem.axes[k].name for k in self.form.order)
         return f"{'; '.join(parts)}; order {order}" + (f"; packed {packed}" if packed else "")
+
+
+def literal_sizes(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
+    """An array of sizes [level, axis] as plain numbers."""
+    return tuple(tuple(int(x) for x in level) for level in sizes)
 
 
 def register_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:

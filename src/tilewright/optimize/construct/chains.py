@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.cost.chain import step_cycles, time_of
+from tilewright.cost.chain import group_cycles, time_of
 from tilewright.loops.ir import Block, Func, Seq, Stmt, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
@@ -22,7 +22,7 @@ from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import spatial_vars
 from tilewright.tile.chain import ChainProgram, Rows, Step, of_group, rows_of
 from tilewright.tile.problem import Problem, problem_of
-from tilewright.tile.program import Form, Sizes, TileProgram
+from tilewright.tile.program import Form, TileProgram
 
 VECTORS = (1, 2, 4, 8)
 """Vectors of a register tile of windows along its lanes; LLVM widens other numbers."""
@@ -211,15 +211,11 @@ def scored_steps(
     for forms in steps_of(c, target, machine, together):
         programs: list[tuple[float, TileProgram]] = []
         for step in forms:
-            spent = step_cycles(step.problem, step.form, step.sizes, machine)
-            programs += [(float(t), TileProgram(step.problem, step.form, _tuples(s)))
+            spent = group_cycles(step.problem, step.form, step.sizes, machine)
+            programs += [(float(t), TileProgram.of(step.problem, step.form, s))
                          for t, s in zip(spent, step.sizes, strict=True)]  # fmt: skip
         scored.append(programs)
     return rows_of(names, c.rank, together, c.private), scored
-
-
-def _tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(x) for x in level) for level in sizes)
 
 
 def lower_chain(program: ChainProgram, task: Task, parallel: bool) -> Schedule:

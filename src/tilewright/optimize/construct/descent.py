@@ -17,7 +17,7 @@ from tilewright.optimize.construct.ladder import EDGES, NONE, VTHREADS, Indices,
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Move
 from tilewright.tile.footprint import Numbers
-from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes
+from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes, literal_sizes
 
 STARTS = 3
 """Recorded states of a form from which descents start: its best ones."""
@@ -67,7 +67,7 @@ class Descent:
             kind = Kind.VTHREAD if vthread else Kind.TILE if edge < Kind.INV_TILE else Kind.INV_TILE
             label = Action(kind, axis, VTHREADS[edge - kind] if vthread else 1).label(self.space.problem)
             level = LEVELS[REGISTER if vthread else edge % Kind.INV_TILE]
-            sizes = tuple(tuple(int(x) for x in row) for row in self.space.sizes(state[None])[0])
+            sizes = literal_sizes(self.space.sizes(state[None])[0])
             found.append(Move(level, sizes, label, ((label, 1.0),), True))
         return tuple(found)
 

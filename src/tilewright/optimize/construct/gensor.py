@@ -22,7 +22,7 @@ from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Move, Walk
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, literal_sizes
 
 
 class Reading(StrEnum):
@@ -131,14 +131,10 @@ class History:
             odds = self.probabilities[k, number]
             likely = tuple((labels[j], float(odds[j])) for j in np.flatnonzero(odds))
             moves.append(
-                Move(LEVELS[self.levels[k, number]], _tuples(sizes[k]), labels[self.chosen[k, number]], likely,
+                Move(LEVELS[self.levels[k, number]], literal_sizes(sizes[k]), labels[self.chosen[k, number]], likely,
                      bool(self.recorded[k, number]))
             )  # fmt: skip
-        return Walk(self.space.problem, self.space.form, tuple(moves), _tuples(sizes[steps]))
-
-
-def _tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(x) for x in level) for level in sizes)
+        return Walk(self.space.problem, self.space.form, tuple(moves), literal_sizes(sizes[steps]))
 
 
 def walks(space: Space, annealing: Annealing, seed: int) -> History:

@@ -38,7 +38,6 @@ LOWERED = 3
 KEPT_FORMS = 2
 """Forms through which walks go: those with the best programs near the ends of their greedy paths."""
 
-
 Program = TileProgram | ChainProgram
 """What the cost model scores."""
 
@@ -114,8 +113,7 @@ def ranked(candidates: list[Scored], problem: Problem, most: int) -> list[Ranked
     programs: list[Ranked] = []
     for form, sizes, total in candidates:
         for k in np.argsort(total, kind="stable")[:most]:
-            chain = tuple(tuple(int(x) for x in level) for level in sizes[k])
-            programs.append((float(total[k]), TileProgram(problem, form, chain)))
+            programs.append((float(total[k]), TileProgram.of(problem, form, sizes[k])))
     return sorted(programs, key=lambda p: p[0])[:most]
 
 

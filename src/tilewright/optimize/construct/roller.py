@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.optimize.construct.ladder import NONE, Indices, Kind
 from tilewright.optimize.construct.space import Space
-from tilewright.tile.program import L1, L2, REGISTER, Sizes
+from tilewright.tile.program import L1, L2, REGISTER, Sizes, literal_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def grow(space: Space) -> Path:
                 break
             axis, score, state = best
             sizes = space.sizes(state[None])[0]
-            steps.append(Growth(level, axis, score, tuple(tuple(int(x) for x in row) for row in sizes)))
+            steps.append(Growth(level, axis, score, literal_sizes(sizes)))
         ends.append(state)
     return Path(space, tuple(steps), np.stack(ends))
 

@@ -103,7 +103,7 @@ class Space:
         registers = self._registers(box) / self.machine.vector_registers
         if (level == REGISTER).all():
             return registers
-        budget = np.array([1.0, *(x.bytes / max(1, x.shared_by) * USABLE for x in self.machine.levels[:2])])
+        budget = np.array([1.0, *(x.share * USABLE for x in self.machine.levels[:2])])
         return np.where(level == REGISTER, registers, self.moved(box) / budget[level])
 
     def _registers(self, box: list[Numbers]) -> Numbers:
