@@ -58,7 +58,7 @@ bench-models: $(VENV)/stamp-bench ## the zoo's times against ONNX Runtime
 bench-ops: $(VENV)/stamp-bench ## single operators against NumPy, torch, ONNX Runtime and OpenVINO
 	$(PYTHON) -m benchmarks.operators
 
-bench-paper-gensor: $(VENV)/stamp-bench ## the experiments of Gensor's paper on this machine (hours; stops and goes on)
+bench-paper-gensor: $(VENV)/stamp-bench ## the experiments of Gensor's paper on this machine (half an hour; stops and goes on)
 	$(PYTHON) -m benchmarks.paper_gensor $(PAPER_ARGS)
 
 clean: ## remove what was built, but neither the models of the zoo nor the virtual environment

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -159,7 +160,13 @@ class Bench:
                     tick, each, cycle = self.call(name)
                     rows.append((2.0 * LANES / (each * tick), 1.0 / (cycle * tick), cycle / each))
                 found[name] += rows[len(rows) // 3 :]
-        return {n: tuple(float(x) for x in np.median(np.array(rows), axis=0)) for n, rows in found.items()}  # pyright: ignore[reportReturnType]
+        return {n: _medians(rows) for n, rows in found.items()}
+
+
+def _medians(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Column by column."""
+    rate, clock, issued = (median(column) for column in zip(*rows, strict=True))
+    return rate, clock, issued
 
 
 HEADER = ["loop", "loads per multiply-add", "GFLOP/s", "of the first", "GHz behind it", "multiply-adds per cycle"]

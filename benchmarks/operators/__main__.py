@@ -1,14 +1,17 @@
 """Command line of the operator benchmarks.
 
     python -m benchmarks.operators [--groups gemm_large,depthwise] [--cases NAME,...] [--threads 2] [--optimizer NAME]
-                                   [--json FILE] [--write]
+                                   [--seconds 2] [--no-kernels] [--log FILE] [--json FILE] [--write]
+                                   [--section NAME]
 
 Every case runs in a process of its own: all engines on the same model and feeds, in alternating blocks with pauses.
 The summary has the geometric mean over each class of Tilewright's speed over the best peer's. `--write` puts the tables
-into benchmarks/README.md and the complete results into benchmarks/results.
+into benchmarks/README.md and the complete results into benchmarks/results. With `--log` a run that was stopped goes on
+where it was.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +24,7 @@ from benchmarks.operators.measure import OURS, Limit, measure_case
 from benchmarks.operators.peers import PEERS
 
 MODULE = "benchmarks.operators"
-TIMEOUT_SECONDS = 300.0
+TIMEOUT_SECONDS = 600.0
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
 CACHED_BYTES = 32 << 20
 """Data of a case below which it may stay in the caches from call to call."""
@@ -42,7 +45,8 @@ def main() -> int:
             return 2
         cases = tuple(c for c in cases if c.group in groups)
     if options.events is not None:
-        measure_case(cases[0], options.threads, options.optimizer, event_writer(options.events))
+        emit = event_writer(options.events)
+        measure_case(cases[0], options.threads, options.optimizer, emit, options.seconds, options.kernels)
         return 0
     return _run(options, cases)
 
@@ -53,8 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", help="only these, separated by commas")
     parser.add_argument("--threads", type=int, default=2, help="threads of all engines (default: 2)")
     parser.add_argument("--optimizer", help="of Tilewright")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of a case, after which no round begins")
+    parser.add_argument("--no-kernels", dest="kernels", action="store_false", help="leave out kernels alone")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
+    parser.add_argument("--log", type=Path, help="keep results here as soon as known; cases in it are not measured")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md")
+    parser.add_argument("--section", default="operators", help="of benchmarks/README.md, and name of results and plot")
     parser.add_argument("--events", type=Path, help=argparse.SUPPRESS)
     return parser
 
@@ -62,9 +70,18 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     arguments = ["--threads", str(options.threads)]
     arguments += ["--optimizer", options.optimizer] if options.optimizer else []
-    events: dict[str, list[Event]] = {}
+    arguments += ["--seconds", str(options.seconds)] + ([] if options.kernels else ["--no-kernels"])
+    log: Path | None = options.log
+    events = {} if log is None else logged(log)
     for case in cases:
+        # some cases are in two classes
+        if case.name in events:
+            continue
         events[case.name] = run_isolated(MODULE, ["--cases", case.name, *arguments], TIMEOUT_SECONDS)
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a") as file:
+                file.write(json.dumps({"case": case.name, "events": events[case.name]}) + "\n")
         print(f"{case.name}: {' '.join(row(case, events[case.name])[1:])}", file=sys.stderr, flush=True)
     facts = environment.describe(f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip())
     tables = report.markdown_table(HEADER, [row(c, events[c.name]) for c in cases])
@@ -72,13 +89,25 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     text = report.section({**facts, "threads": str(options.threads)}, summary, tables)
     print(text)
     if options.json is not None:
-        report.write_json(options.json, facts, events)
+        report.write_json(options.json, facts, {c.name: events[c.name] for c in cases})
     if options.write:
-        report.write_section("operators", text)
-        report.write_json(report.RESULTS / "operators.json", facts, events)
+        report.write_section(options.section, text)
+        report.write_json(report.RESULTS / f"{options.section}.json", facts, {c.name: events[c.name] for c in cases})
         rows = [(c.name, c.group, r) for c in cases if (r := ratio(events[c.name])) is not None]
-        plots.save("operators", plots.bars("Speed over that of the best peer", rows))
-    return 0 if all(times(e).get(OURS) for e in events.values()) else 1
+        plots.save(options.section, plots.bars("Speed over that of the best peer", rows))
+    return 0 if all(times(events[c.name]).get(OURS) for c in cases) else 1
+
+
+def logged(path: Path) -> dict[str, list[Event]]:
+    """Events by case of a log; a line that was not finished is none."""
+    found: dict[str, list[Event]] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[entry["case"]] = entry["events"]
+    return found
 
 
 HEADER = ["case", "tilewright us", "spread", "noise", *(f"{p} us" for p in PEERS), "ratio", "of limit", "kernel us",

@@ -20,6 +20,9 @@ LARGEST_BYTES = 8 << 30
 LARGE_BYTES, COLD_BYTES, MOST_COPIES = 8 << 20, 512 << 20, 8
 """An operand from which on calls rotate over copies; how much they have in all, but no more than so many copies."""
 
+PERIOD = 4_194_301
+"""Random numbers of an input; a prime."""
+
 BOUND_BY_MEMORY = 8.0
 """Operations per byte up to which memory is the limit."""
 
@@ -58,9 +61,14 @@ class Case:
         return min(MOST_COPIES, 1 + int(COLD_BYTES // self.large))
 
     def feeds(self, seed: int) -> dict[str, Array]:
-        """Fresh random inputs."""
+        """Fresh random inputs; large ones repeat themselves after a prime number of elements."""
         rng = np.random.default_rng(seed)
-        return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in self.shapes.items()}
+        return {name: _random(rng, shape) for name, shape in self.shapes.items()}
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    drawn = rng.standard_normal(min(int(np.prod(shape)), PERIOD), dtype=np.float32)
+    return drawn.reshape(shape) if drawn.size == np.prod(shape) else np.resize(drawn, shape)
 
 
 def _weights(name: str, shape: Sequence[int], fan_in: int) -> TensorProto:
@@ -148,7 +156,8 @@ def pool(
                   kernel_shape=[kernel, kernel], strides=[stride, stride], pads=[pad] * 4)  # fmt: skip
 
 
-def _axes(*values: int) -> Callable[[], Sequence[TensorProto]]:
+def sum_axes(*values: int) -> Callable[[], Sequence[TensorProto]]:
+    """The constant input that names axes of a reduction."""
     return lambda: [numpy_helper.from_array(np.array(values, np.int64), "axes")]
 
 
@@ -202,10 +211,10 @@ def _memory() -> list[Case]:
         simple("Transpose", (1, 256, 56, 56), (1, 56, 56, 256), "transpose_nhwc_256x56x56", perm=[0, 2, 3, 1]),
         simple("Transpose", (1024, 1024), (1024, 1024), "transpose_1024x1024", perm=[1, 0]),
         simple("Transpose", (1000, 777), (777, 1000), "transpose_1000x777", perm=[1, 0]),
-        simple("ReduceSum", (1024, 1024), (1024,), "reducesum_rows_1024x1024", constants=_axes(1), keepdims=0),
-        simple("ReduceSum", (1024, 1024), (1024,), "reducesum_columns_1024x1024", constants=_axes(0), keepdims=0),
-        simple("ReduceMean", (1, 256, 56, 56), (1, 256), "reducemean_256x56x56", constants=_axes(2, 3), keepdims=0),
-        simple("ReduceMax", (64, 32000), (64,), "reducemax_64x32000", constants=_axes(1), keepdims=0),
+        simple("ReduceSum", (1024, 1024), (1024,), "reducesum_rows_1024x1024", constants=sum_axes(1), keepdims=0),
+        simple("ReduceSum", (1024, 1024), (1024,), "reducesum_columns_1024x1024", constants=sum_axes(0), keepdims=0),
+        simple("ReduceMean", (1, 256, 56, 56), (1, 256), "reducemean_256x56x56", constants=sum_axes(2, 3), keepdims=0),
+        simple("ReduceMax", (64, 32000), (64,), "reducemax_64x32000", constants=sum_axes(1), keepdims=0),
         simple("Gelu", (1, 128, 3072), (1, 128, 3072), "gelu_128x3072", ops=10),
     ]  # fmt: skip
 
@@ -239,4 +248,4 @@ def _row(group: str, row: Mapping[str, str]) -> Case:
     # the table names the shape alone; all axes behind the first two, or the last one, are summed
     axes = tuple(range(2, len(shape))) or (1,)
     output = tuple(n for k, n in enumerate(shape) if k not in axes)
-    return simple("ReduceSum", shape, output, f"reducesum_{row['shape']}", group, constants=_axes(*axes), keepdims=0)
+    return simple("ReduceSum", shape, output, f"reducesum_{row['shape']}", group, constants=sum_axes(*axes), keepdims=0)

@@ -19,7 +19,13 @@ from tilewright.measure.functions import NativeFunctions
 BLOCKS = 4
 BLOCK_SECONDS = 0.15
 PAUSE_SECONDS = 0.1
+LONG_SECONDS = 8.0
+"""Calls that take longer count from the first one on: what they warm up is nothing beside them."""
+
 TOLERANCE = 1e-4
+COMPARED = 1 << 20
+"""Elements of a result that are compared with those of other engines."""
+
 MEMORY_BYTES = 256 << 20
 OURS = "tilewright"
 
@@ -36,40 +42,60 @@ class Limit:
         return max(case.flops / self.gflops, 0.0 if cached else case.bytes / self.gbs) / 1e9
 
 
-def measure_case(case: Case, threads: int, optimizer: str | None, emit: Emit) -> None:
-    """Measures one case, emitting an event per engine, one per engine's kernel alone, and one for the limit."""
+def measure_case(
+    case: Case, threads: int, optimizer: str | None, emit: Emit, seconds: float = float("inf"), alone: bool = True
+) -> None:
+    """Measures one case, emitting an event per engine, one per engine's kernel alone, and one for the limit.
+
+    Args:
+        case: what is measured.
+        threads: of all engines.
+        optimizer: of Tilewright.
+        emit: takes the events.
+        seconds: after which no other round of blocks begins.
+        alone: whether kernels are measured alone, too.
+    """
     seed = int(time.time())
     copies = [(case.model(), case.feeds(seed + k)) for k in range(case.copies)]
     engines: dict[str, Engine] = {
         OURS: lambda model, feeds, count: tilewright(model, feeds, count, optimizer), **PEERS,
-        **{f"{name} alone": engine for name, engine in ALONE.items()},
-        f"{OURS} alone": lambda model, feeds, count: kernel_alone(model, feeds, count, optimizer),
     }  # fmt: skip
+    if alone:
+        engines |= {f"{name} alone": engine for name, engine in ALONE.items()}
+        engines[f"{OURS} alone"] = lambda model, feeds, count: kernel_alone(model, feeds, count, optimizer)
     runs: dict[str, Run] = {}
     results: dict[str, np.ndarray] = {}
+    long: dict[str, list[list[float]]] = {}
     for name, engine in engines.items():
         try:
             start = time.perf_counter()
             built = [engine(model, feeds, threads) for model, feeds in copies]
-            seconds = time.perf_counter() - start
+            build = time.perf_counter() - start
             found = [run for run in built if run is not None]
             if found:
+                start = time.perf_counter()
                 output = found[0]()
+                first = time.perf_counter() - start
                 if name != f"{OURS} alone":
-                    results[name] = np.array(output)
+                    results[name] = _sample(output, seed)
                 runs[name] = in_rotation(found)
-                emit({"engine": name, "build_s": seconds / len(found), "copies": len(found)})
+                if first > LONG_SECONDS:
+                    long[name] = [[first]]
+                del output
+                emit({"engine": name, "build_s": build / len(found), "copies": len(found)})
         except Exception as error:
             emit({"engine": name, "error": error_text(error)})
     for name, problem in _wrong(results).items():
         emit({"engine": name, "error": problem})
         runs.pop(name, None)
+        long.pop(name, None)
     results.clear()
     load = Load.now()
-    for name, blocks in alternate(runs).items():
-        seconds = [s for block in blocks for s in block]
-        low, _, high = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
-        emit({"engine": name, "median_s": median(seconds), "low_s": low, "high_s": high, "calls": len(seconds),
+    # where the calls of all are long, there are no others
+    for name, blocks in (alternate(runs, seconds) if len(long) < len(runs) else long).items():
+        calls = [s for block in blocks for s in block]
+        low, _, high = quantiles(calls, n=4) if len(calls) > 1 else (calls[0],) * 3
+        emit({"engine": name, "median_s": median(calls), "low_s": low, "high_s": high, "calls": len(calls),
               "blocks_s": [median(block) for block in blocks]})  # fmt: skip
     emit({"others": load.others_since()})
     limit = measured_limit(threads)
@@ -84,41 +110,56 @@ def in_rotation(runs: Sequence[Run]) -> Run:
     return lambda: next(following)()
 
 
+def _sample(output: np.ndarray, seed: int) -> np.ndarray:
+    """Elements of a result, at random places where it is large; for one seed at the same ones. Its size comes first."""
+    flat = np.asarray(output).reshape(-1)
+    places = np.random.default_rng(seed).integers(flat.size, size=COMPARED) if flat.size > COMPARED else slice(None)
+    return np.concatenate([[float(flat.size)], flat[places]])
+
+
 def _wrong(results: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Engines whose result differs from the median of all."""
+    """Engines whose result, as sampled, differs from the median of all."""
     if len(results) < 2:
         return {}
-    flat = {name: np.asarray(r, np.float32).reshape(-1) for name, r in results.items()}
-    sizes = {r.size for r in flat.values()}
+    sizes = {r[0] for r in results.values()}
     if len(sizes) > 1:
-        return {name: f"result of {r.size} elements" for name, r in flat.items() if r.size != max(sizes)}
-    middle = np.median(np.stack(list(flat.values())), axis=0)
+        return {name: f"result of {r[0]:.0f} elements" for name, r in results.items() if r[0] != max(sizes)}
+    middle = np.median(np.stack([r[1:] for r in results.values()]), axis=0)
     scale = float(np.abs(middle).max()) or 1.0
-    errors = {name: float(np.abs(r - middle).max()) / scale for name, r in flat.items()}
+    errors = {name: float(np.abs(r[1:] - middle).max()) / scale for name, r in results.items()}
     return {name: f"result differs by {e:.1e}" for name, e in errors.items() if not e <= TOLERANCE}
 
 
-def alternate(runs: Mapping[str, Run]) -> dict[str, list[list[float]]]:
-    """Seconds of all calls of every engine, by block; engines take turns, as threads spin on after a call."""
+def alternate(runs: Mapping[str, Run], seconds: float = float("inf")) -> dict[str, list[list[float]]]:
+    """Seconds of all calls of every engine, by block; engines take turns, as threads spin on after a call.
+
+    Args:
+        runs: by engine.
+        seconds: after which no other round of blocks begins that would probably end later.
+    """
     found: dict[str, list[list[float]]] = {name: [] for name in runs}
+    begin = time.perf_counter()
     for block in range(BLOCKS):
+        start = time.perf_counter()
         for name, run in runs.items():
             time.sleep(PAUSE_SECONDS)
-            seconds = _block(run)
+            own = _block(run)
             # what the first block warms up does not count where there are more
-            found[name].append(seconds[1:] if block == 0 and len(seconds) > 1 else seconds)
+            found[name].append(own[1:] if block == 0 and len(own) > 1 else own)
+        end = time.perf_counter()
+        if end - begin + (end - start) > seconds:
+            break
     return found
 
 
 def _block(run: Run) -> list[float]:
-    start = time.perf_counter()
-    run()
-    seconds = [time.perf_counter() - start]
-    while sum(seconds) < BLOCK_SECONDS:
+    """Seconds of the calls of a block; the first one counts where it is as long as a block."""
+    found: list[float] = []
+    while not found or sum(found) < BLOCK_SECONDS:
         start = time.perf_counter()
         run()
-        seconds.append(time.perf_counter() - start)
-    return seconds[1:] or seconds
+        found.append(time.perf_counter() - start)
+    return found[1:] or found
 
 
 def measured_limit(threads: int) -> Limit:

@@ -66,7 +66,7 @@ def torch_alone(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
         return None
     package.set_num_threads(threads)
     attributes = {x.name: onnx.helper.get_attribute_value(x) for x in node.attribute}
-    x, w = (package.from_numpy(np.array(a)) for a in _operands(model, feeds))
+    x, w = (_tensor(package, a) for a in _operands(model, feeds))
     call = _packed_convolution(package, x.contiguous(memory_format=package.channels_last), w, attributes)
 
     def run() -> Array:
@@ -141,10 +141,15 @@ def _operands(model: ModelProto, feeds: Feeds) -> list[Array]:
     return [*feeds.values(), *(numpy_helper.to_array(t) for t in model.graph.initializer)]
 
 
+def _tensor(package: Any, array: Array) -> Any:
+    """A tensor on an array's memory where that may be written, as torch asks."""
+    return package.from_numpy(array if array.flags.writeable else np.array(array))
+
+
 def _torch_call(package: Any, model: ModelProto, feeds: Feeds) -> Callable[[], Any] | None:
     node = model.graph.node[0]
     attributes = {x.name: onnx.helper.get_attribute_value(x) for x in node.attribute}
-    operands = [package.from_numpy(np.array(a)) for a in _operands(model, feeds)]
+    operands = [_tensor(package, a) for a in _operands(model, feeds)]
     functional = package.nn.functional
     x = operands[0]
     match node.op_type:

@@ -13,23 +13,25 @@ puts the tables into benchmarks/README.md and the pictures into benchmarks/resul
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import cost_model
 from benchmarks.common import environment
-from benchmarks.common.isolation import run_isolated
+from benchmarks.common.isolation import error_text, run_isolated
 from benchmarks.operators.cases import gemm
 from benchmarks.paper_gensor import tables
 from benchmarks.paper_gensor.construction import construction
 from benchmarks.paper_gensor.duel import duel
-from benchmarks.paper_gensor.operators import REDUCED, UNBALANCED, names, operator, operator_of
+from benchmarks.paper_gensor.operators import GROWING, REDUCED, UNBALANCED, names, operator, operator_of
 from benchmarks.paper_gensor.payoff import experiment
-from benchmarks.paper_gensor.search import search, stale
+from benchmarks.paper_gensor.search import current, search, timed
 from benchmarks.paper_gensor.space import Programs
-from benchmarks.paper_gensor.store import Log, Store
+from benchmarks.paper_gensor.store import Log, Store, source
+from benchmarks.paper_gensor.workers import workers
 from benchmarks.tiles import scored_per_second
+from tilewright.errors import TilewrightError
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 
@@ -104,17 +106,28 @@ def _part(part: str, run: Run, again: bool) -> int:
     left = 0
     for name, measure in PARTS[part](run):
         known = run.store.get(part, name)
-        if known is not None and not again and known.get("budget", run.budget) >= run.budget:
+        if known is not None and not again and _valid(known, run):
             continue
-        found = measure() if time.monotonic() < run.deadline else None
+        try:
+            found = measure() if time.monotonic() < run.deadline else None
+        except (TilewrightError, ValueError) as error:
+            # one operator that fails must not take the others' results along
+            print(f"{part} {name}: {error_text(error)}", file=sys.stderr)
+            found = None
         if found is None:
             left += 1
             continue
-        run.store.put(part, name, found)
+        run.store.put(part, name, {**found, "source": source()})
         command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
         run.store.put("circumstances", part, environment.describe(command))
         print(f"{part} {name}: done", file=sys.stderr, flush=True)
     return left
+
+
+def _valid(known: Mapping[str, Any], run: Run) -> bool:
+    """Whether a result is of this code, and of a search that was long enough."""
+    enough = known.get("budget", run.budget) >= run.budget or known.get("all", False)
+    return known.get("source") == source() and enough
 
 
 def _payoff(run: Run) -> Iterator[Item]:
@@ -127,7 +140,7 @@ def _payoff(run: Run) -> Iterator[Item]:
 
 
 def _time(run: Run) -> Iterator[Item]:
-    for name in dict.fromkeys((*run.operators, *UNBALANCED)):
+    for name in dict.fromkeys((*run.operators, *GROWING, *UNBALANCED)):
         for optimizer in (Gensor(), Roller()):
             yield f"{name} {optimizer.name}", lambda n=name, o=optimizer: construction(operator(n).task, o)
     yield "programs scored", lambda: {"per second": scored_per_second()}
@@ -135,7 +148,12 @@ def _time(run: Run) -> Iterator[Item]:
 
 def _model(run: Run) -> Iterator[Item]:
     for name in run.operators:
-        yield name, lambda n=name: cost_model.compared(operator(n).task, PROGRAMS)
+        for population in cost_model.POPULATIONS:
+            yield f"{name} {population}", lambda n=name, p=population: _compared(n, p)
+
+
+def _compared(name: str, population: str) -> dict[str, Any]:
+    return {"operator": name, **cost_model.compared(operator(name).task, PROGRAMS, population)}
 
 
 def _search(run: Run) -> Iterator[Item]:
@@ -144,18 +162,27 @@ def _search(run: Run) -> Iterator[Item]:
 
 
 def _searched(name: str, run: Run) -> dict[str, Any] | None:
-    programs, log = Programs.of(operator(name).task), Log(name)
-    if stale(programs, log):
-        log.clear()
-    if not search(programs, log, run.budget, run.deadline):
+    programs = Programs.of(operator(name).task)
+    log = current(programs, Log(name))
+    with workers(programs) as pool:
+        progress = search(programs, log, run.budget, run.deadline, pool)
+    if not progress.finished:
         return None
-    timed = [e["ns"] for e in log.entries if e["ns"]]
-    return {"budget": run.budget, "tried": len(log.entries), "timed": len(timed), "ns": min(timed)}
+    times = [e["ns"] for e in timed(log)]
+    return {"budget": run.budget, "tried": len(log.entries), "timed": len(times), "ns": min(times), "all": progress.all,
+            "seconds": sum(e["seconds"] for e in log.entries)}  # fmt: skip
 
 
 def _duel(run: Run) -> Iterator[Item]:
     for name in run.operators:
-        yield name, lambda n=name: duel(Programs.of(operator(n).task), Log(n))
+        yield name, lambda n=name: _fought(n, run)
+
+
+def _fought(name: str, run: Run) -> dict[str, Any]:
+    programs = Programs.of(operator(name).task)
+    log = current(programs, Log(name))
+    everything = (run.store.get("search", name) or {}).get("all", False)
+    return {"entrants": duel(programs, log), "budget": len(timed(log)), "all": everything}
 
 
 def _unbalanced(run: Run) -> Iterator[Item]:

@@ -1,136 +1,132 @@
-"""Programs of the constructors' space, drawn at random or changed a little: along the edges of the same graph, every
-edge as likely as any other."""
+"""All programs of a kernel that construction chooses from, of both kinds: tile programs and programs of chains."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 
+from benchmarks.paper_gensor.chains import Chains
+from benchmarks.paper_gensor.tiles import Genes, Tiles
+from tilewright.codegen import emit_llvm
 from tilewright.cost.analytical import times
-from tilewright.driver.offline import split_offline
+from tilewright.cost.chain import chain_time
+from tilewright.driver.offline import Split, split_offline
+from tilewright.errors import ScheduleError
 from tilewright.loops.ir import Func
 from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
-from tilewright.optimize.construct.ladder import NONE, Indices, Kind
-from tilewright.optimize.construct.optimizer import spaces
+from tilewright.measure.functions import with_workspace
+from tilewright.optimize.construct.optimizer import Program
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.interface import Task
-from tilewright.tile.lower import lower
-from tilewright.tile.problem import problem_of
-from tilewright.tile.program import LEVELS, Form, TileProgram
+from tilewright.tile.chain import ChainProgram
+from tilewright.tile.program import Form, TileProgram
 
-STEPS = 40
-"""Edges that a random program is away from the start at most."""
+PROBES = 3
+"""Random programs whose code tells whether a kernel's code is still what it was."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """A program, and where in the space it is: number of the space, form, state."""
+    """A program: number of its family, and what tells it from the others of the family."""
 
-    space: int
-    form: int
-    state: tuple[int, ...]
-    program: TileProgram
-
-    @property
-    def key(self) -> str:
-        """Equal for equal programs."""
-        return f"{self.program.form} {self.program.sizes}"
+    family: int
+    genes: Genes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Programs:
-    """All programs of a task on one thread.
+    """All programs of a kernel on one thread.
 
     Attributes:
         task: the kernel.
         machine: with one core.
-        spaces: with their forms.
+        families: those that it has.
     """
 
     task: Task
     machine: Machine
-    spaces: tuple[tuple[Space, tuple[Form, ...]], ...]
+    families: tuple[Tiles | Chains, ...]
 
     @staticmethod
     def of(task: Task) -> "Programs":
-        """The programs of a task that can be constructed."""
-        problem = problem_of(task.func, task.constants)
-        assert problem is not None
+        """The programs of a kernel.
+
+        Raises:
+            ValueError: it has none.
+        """
         machine = machine_for(task.target).with_cores(1)
-        return Programs(task, machine, tuple((s, tuple(f)) for s, f in spaces(problem, task, machine).items()))
+        found = tuple(f for f in (Tiles.of(task, machine), Chains.of(task, machine)) if f is not None)
+        if not found:
+            raise ValueError(f"no program of {task.func.name!r} can be constructed")
+        return Programs(task, machine, found)
+
+    @property
+    def spaces(self) -> tuple[tuple[Space, tuple[Form, ...]], ...]:
+        """Those of tile programs, with their forms."""
+        return next((f.spaces for f in self.families if isinstance(f, Tiles)), ())
 
     def random(self, count: int, rng: np.random.Generator) -> list[Candidate]:
-        """Programs at the ends of random walks; each walk has its own liking for growth and its own length."""
-        found: list[Candidate] = []
-        for k, (space, forms) in enumerate(self.spaces):
-            many = -(-count // len(self.spaces))
-            start = np.repeat(space.start()[None], many, axis=0)
-            states = wandered(space, start, rng.integers(1, STEPS, many), rng.uniform(0.4, 1.0, many), rng)
-            found += [self.candidate(k, int(rng.integers(len(forms))), state) for state in states]
+        """Random programs, as many of each family."""
+        many = -(-count // len(self.families))
+        found = [Candidate(k, genes) for k, f in enumerate(self.families) for genes in f.random(many, rng)]
         return [found[int(k)] for k in rng.permutation(len(found))[:count]]
 
     def changed(self, parent: Candidate, rng: np.random.Generator) -> Candidate:
-        """A program a few edges from another one, sometimes with its loops in another order."""
-        space, forms = self.spaces[parent.space]
-        steps = rng.integers(1, 5, 1)
-        state = wandered(space, np.array([parent.state], np.int64), steps, np.array([0.5]), rng)[0]
-        form = int(rng.integers(len(forms))) if rng.random() < 0.2 else parent.form
-        return self.candidate(parent.space, form, state)
+        """A program that differs a little from another one."""
+        return Candidate(parent.family, self.families[parent.family].changed(parent.genes, rng))
 
-    def candidate(self, space: int, form: int, state: Indices) -> Candidate:
-        """The program of a state."""
-        where, forms = self.spaces[space]
-        sizes = where.sizes(state[None])[0]
-        program = TileProgram.of(where.problem, forms[form], sizes)
-        return Candidate(space, form, tuple(int(x) for x in state), program)
+    def program(self, c: Candidate) -> Program:
+        """The program of a candidate."""
+        return self.families[c.family].program(c.genes)
 
-    def predicted(self, candidates: list[Candidate]) -> list[float]:
-        """Nanoseconds by the cost model; programs of one form are asked about together."""
+    def key(self, c: Candidate) -> str:
+        """A text that is equal for equal programs alone."""
+        program = self.program(c)
+        return str(program) if isinstance(program, ChainProgram) else f"{program.form} {program.sizes}"
+
+    def form(self, c: Candidate) -> str:
+        """A name of what a candidate shares with others that differ in sizes."""
+        return self.families[c.family].form(c.genes)
+
+    def predicted(self, candidates: Sequence[Candidate]) -> list[float]:
+        """Nanoseconds by the cost model."""
         found = [0.0] * len(candidates)
-        by_form: dict[tuple[int, int], list[int]] = {}
-        for k, c in enumerate(candidates):
-            by_form.setdefault((c.space, c.form), []).append(k)
-        for own in by_form.values():
-            first = candidates[own[0]].program
-            sizes = np.stack([candidates[k].program.array for k in own])
-            for k, ns in zip(own, times(first.problem, first.form, sizes, self.machine).total, strict=True):
-                found[k] = float(ns)
+        for n, family in enumerate(self.families):
+            own = [k for k, c in enumerate(candidates) if c.family == n]
+            for k, ns in zip(own, family.predicted([candidates[k].genes for k in own]), strict=True):
+                found[k] = ns
         return found
 
-    def predicted_program(self, program: TileProgram) -> float:
-        """Nanoseconds of one program by the cost model."""
-        return float(times(program.problem, program.form, program.array[None], self.machine).total[0])
-
-    def func(self, program: TileProgram) -> Func:
+    def func(self, c: Candidate) -> Func:
         """What runs: the program's loops without what is packed at compile time.
 
         Raises:
             ScheduleError: the program can't be lowered.
         """
-        return split_offline(lower(program, self.task.func, parallel=False).func, self.task.constants).func
+        return self.split(self.families[c.family].schedule(c.genes).func).func
+
+    def split(self, func: Func) -> Split:
+        """A scheduled function without what is packed at compile time."""
+        return split_offline(func, self.task.constants)
 
 
-def wandered(space: Space, states: Indices, steps: Indices, growing: "np.ndarray", rng: np.random.Generator) -> Indices:
-    """Where random edges lead.
+def predicted_program(program: Program, machine: Machine) -> float:
+    """Nanoseconds of one program by the cost model."""
+    if isinstance(program, TileProgram):
+        return float(times(program.problem, program.form, program.array[None], machine).total[0])
+    return float(chain_time(program, machine).total[0])
 
-    Args:
-        space: the graph.
-        states: [walk, axis]
-        steps: edges to be tried, per walk.
-        growing: how likely an edge is one that makes a tile larger, per walk.
-    """
-    states = states.copy()
-    axes = states.shape[1]
-    for step in range(int(steps.max())):
-        axis = rng.integers(axes, size=len(states))
-        kind = np.where(rng.random(len(states)) < growing, Kind.TILE, Kind.INV_TILE)
-        edge = kind + rng.integers(len(LEVELS), size=len(states))
-        moved = states.copy()
-        for a in range(axes):
-            mine = np.flatnonzero((axis == a) & (steps > step))
-            if len(mine):
-                target = space.ladders[a].step_from(states[mine, a], edge[mine])
-                moved[mine, a] = np.where(target == NONE, states[mine, a], target)
-        legal = space.possible(space.sizes(moved))
-        states = np.where(legal[:, None], moved, states)
-    return states
+
+def fingerprint(programs: Programs) -> str:
+    """Changes where the space of a kernel, or the code that is generated for its programs, does."""
+    found = sha256()
+    for c in programs.random(PROBES, np.random.default_rng(0)):
+        found.update(programs.key(c).encode())
+        try:
+            func = replace(with_workspace(programs.func(c)), name="probe")
+        except ScheduleError:
+            continue
+        found.update(emit_llvm([func], [], programs.task.target).encode())
+    return found.hexdigest()[:16]

@@ -2,25 +2,41 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import tilewright
 from benchmarks.common.report import RESULTS
 
 FILE = RESULTS / "paper_gensor.json"
 LOGS = Path("build/paper_gensor")
+CIRCUMSTANCES = "circumstances"
+
+
+@lru_cache(maxsize=1)
+def source() -> str:
+    """Changes where the compiler's sources do."""
+    root = Path(tilewright.__file__).parent
+    found = sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 class Store:
     """Results by experiment and operator, written as soon as they are known.
 
     Args:
-        path: of the file; what it holds is gone on with.
+        path: of the file; what it holds is gone on with, as far as it says of what sources it is.
     """
 
     def __init__(self, path: Path = FILE) -> None:
         self.path = path
-        self.data: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        read: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        self.data = {part: {name: r for name, r in found.items() if part == CIRCUMSTANCES or "source" in r}
+                     for part, found in read.items()}  # fmt: skip
 
     def get(self, experiment: str, name: str) -> dict[str, Any] | None:
         """The result of an experiment for an operator, None where there is none."""
@@ -40,26 +56,49 @@ class Store:
 
 
 class Log:
-    """The programs that a search for an operator measured, one JSON line each.
+    """The programs that a search for an operator measured, one JSON line each behind a line that says of what code.
 
     Args:
         name: the operator's.
         folder: of the logs.
+
+    Attributes:
+        made: what tells this code from other; None where nothing is known.
+        entries: the programs.
     """
 
     def __init__(self, name: str, folder: Path = LOGS) -> None:
         self.path = folder / f"{name}.jsonl"
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        self.entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        text = self.path.read_text() if self.path.exists() else ""
+        lines = text.splitlines()
+        if text and not text.endswith("\n"):
+            # a run was stopped while it wrote
+            with self.path.open("a") as file:
+                file.write("\n")
+        read: list[dict[str, Any]] = [_read(line) for line in lines]
+        self.made: str | None = read[0].get("made") if read else None
+        self.entries = [e for e in read[1:] if e] if self.made else []
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Keeps a program."""
         self.entries.append(dict(entry))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._write(entry)
 
-    def clear(self) -> None:
-        """Forgets everything."""
+    def clear(self, made: str) -> None:
+        """Forgets everything; what follows is of other code."""
         self.entries.clear()
         self.path.unlink(missing_ok=True)
+        self.made = made
+        self._write({"made": made})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _read(line: str) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return {}

@@ -10,8 +10,8 @@ from benchmarks.common.statistics import geometric_mean
 from benchmarks.operators.__main__ import ratio, times
 from benchmarks.operators.peers import PEERS
 from benchmarks.paper_gensor.duel import shares, speed
-from benchmarks.paper_gensor.operators import KINDS
-from benchmarks.paper_gensor.store import Store
+from benchmarks.paper_gensor.operators import GROWING, KINDS
+from benchmarks.paper_gensor.store import Store, source
 
 OF_BEST, MEDIAN_SECONDS, LONGEST_SECONDS, SCORED, CORRELATION = 0.95, 0.3, 1.0, 1e5, 0.8
 """What is asked of construction: speed over the best found, seconds, programs scored per second, rank correlation."""
@@ -19,7 +19,7 @@ OF_BEST, MEDIAN_SECONDS, LONGEST_SECONDS, SCORED, CORRELATION = 0.95, 0.3, 1.0, 
 FULL_BUDGET = 2000
 """Programs of a search; results of smaller ones are marked."""
 
-RIVALS = ("best", "roller", "without vthreads", "printed")
+RIVALS = ("best", "roller", "without vthreads", "printed", "rule")
 
 
 def text(store: Store) -> str:
@@ -38,6 +38,8 @@ def text(store: Store) -> str:
             searched = store.all("circumstances").get("search", {}) if part == "duel" else {}
             lines = [f"- {key}: {value}" for key, value in facts.items()]
             lines += [f"- search: {searched['command']}, {searched['date']}"] if searched else []
+            old = sum(r["source"] != source() for r in store.all(part).values())
+            lines += [f"- **{old} of {len(store.all(part))} results are of older sources**"] if old else []
             found.append(f"### {title}\n\n" + "\n".join(lines) + f"\n\n{table(store)}")
     return "\n\n".join(found)
 
@@ -45,11 +47,12 @@ def text(store: Store) -> str:
 def write(store: Store) -> None:
     """Puts the tables into the README and draws the pictures."""
     report.write_section("paper_gensor", text(store))
-    models = store.all("model")
+    models = _models(store)
     if models:
-        kinds = {kind: [models[n] for n in group if n in models] for kind, group in KINDS.items()}
-        plots.save("cost_model", cost_model.picture({k: v for k, v in kinds.items() if v}))
-    rows = [(n, k, s) for k, n in _ordered(store.all("duel")) if (s := _of_best(store, n)) is not None]
+        kinds = dict.fromkeys(kind for kind, _, _ in models)
+        plots.save("cost_model", cost_model.picture({k: [x for kind, _, x in models if kind == k] for k in kinds}))
+    fought = _entrants(store)
+    rows = [(n, k, s) for k, n in _ordered(fought) if (s := speed(fought[n], "gensor", "best")) is not None]
     if rows:
         plots.save("paper_gensor", plots.bars("Gensor's speed over that of the best program found", rows))
 
@@ -59,17 +62,19 @@ def _ordered(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(kind, name) for kind, group in KINDS.items() for name in group if name in results]
 
 
-def _of_best(store: Store, name: str) -> float | None:
-    return speed(store.all("duel")[name], "gensor", "best")
+def _entrants(store: Store) -> Mapping[str, Any]:
+    """Times of the duels' entrants by operator."""
+    return {name: found["entrants"] for name, found in store.all("duel").items()}
 
 
 def _duel(store: Store) -> str:
-    results = store.all("duel")
+    results = _entrants(store)
     rows: list[list[str]] = []
     for kind, name in _ordered(results):
         found = results[name]
         speeds = [speed(found, "gensor", rival) for rival in RIVALS]
-        tried = str(found["best"]["tried"]) if "best" in found else ""
+        every = " (all)" if store.all("duel")[name].get("all") else ""
+        tried = f"{found['best']['tried']}{every}" if "best" in found else ""
         noise = max(found[n]["spread"] for n in found)
         rows.append([name, kind, f"{found['gensor']['ns'] / 1e3:.1f}", *map(_number, speeds), tried, f"{noise:.0%}"])
     mean: list[str] = []
@@ -79,20 +84,24 @@ def _duel(store: Store) -> str:
     rows.append(["geometric mean", "", "", *mean, "", ""])
     header = ["operator", "kind", "gensor us", *(f"gensor over {r}" for r in RIVALS), "programs tried", "spread"]
     table = report.markdown_table(header, rows)
-    return f"{_summary(results)}\n\n{table}\n\n![speeds](results/paper_gensor.svg)"
+    return f"{_summary(store)}\n\n{table}\n\n![speeds](results/paper_gensor.svg)"
 
 
-def _summary(results: Mapping[str, Any]) -> str:
+def _summary(store: Store) -> str:
     """What the paper's ablation asks, and the bar."""
+    results = _entrants(store)
     lines = ["One thread; medians of blocks that take turns; spread is the largest quartile distance of an entrant."]
-    tried = [results[n]["best"]["tried"] for n in results if "best" in results[n]]
-    if tried and (min(tried) < FULL_BUDGET or len(results) < sum(map(len, KINDS.values()))):
-        lines.append(f"**A reduced run: {len(results)} operators, searches of {min(tried)} programs instead of "
-                     f"{FULL_BUDGET}.**")  # fmt: skip
+    # of a small space all programs may be fewer
+    tried = [found["budget"] for found in store.all("duel").values() if not found.get("all")]
+    if min(tried, default=FULL_BUDGET) < FULL_BUDGET or len(results) < sum(map(len, KINDS.values())):
+        lines.append(f"**A reduced run: {len(results)} operators, searches of {min(tried, default=0)} programs instead "
+                     f"of {FULL_BUDGET}.**")  # fmt: skip
     of_best = [s for n in results if (s := speed(results[n], "gensor", "best")) is not None]
     if of_best:
-        met = sum(s >= OF_BEST for s in of_best)
-        lines.append(f"{met} of {len(of_best)} operators reach {OF_BEST:.0%} of the best program found.")
+        met, mean = sum(s >= OF_BEST for s in of_best), geometric_mean(of_best)
+        bar = "met" if mean >= OF_BEST else "missed"
+        lines.append(f"{met} of {len(of_best)} operators reach {OF_BEST:.0%} of the best program found; geometric mean "
+                     f"{mean:.3f} (bar {OF_BEST}: {bar}).")  # fmt: skip
     known = [n for n in results if {"roller", "without vthreads", "gensor"} <= results[n].keys()]
     if known:
         without, whole = (geometric_mean([results[n]["roller"]["ns"] / results[n][way]["ns"] for n in known])
@@ -124,22 +133,40 @@ def _time(store: Store) -> str:
     if scored:
         summary.append(f"{scored['per second']:,.0f} programs scored per second (bar {SCORED:,.0f})")
     header = ["optimizer", "kernels", *(f"{p} s" for p in PHASES), "total s", "longest s", "longest"]
-    return f"{'; '.join(summary)}. Medians over kernels.\n\n{report.markdown_table(header, rows)}"
+    table = report.markdown_table(header, rows)
+    return f"{'; '.join(summary)}. Medians over kernels.\n\n{table}\n\n{_by_size(store)}"
+
+
+def _by_size(store: Store) -> str:
+    """Construction of products by size next to the search for a program by measuring (Gensor, Fig. 8)."""
+    rows: list[list[str]] = []
+    for name in GROWING:
+        seconds = [r["total"] if (r := store.get("time", f"{name} {way}")) else None for way in ("gensor", "roller")]
+        searched = store.get("search", name)
+        cells = [*seconds, searched["seconds"] if searched else None]
+        rows.append([name, *("" if s is None else f"{s:.3g}" for s in cells)])
+    return report.markdown_table(["product", "gensor s", "roller s", "search s"], rows)
 
 
 PHASES = ("choose", "lower", "verify", "code")
 
 
+def _models(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+    """(kind, operator, what was found) of what the cost model was compared with, by kind."""
+    found = store.all("model").values()
+    known = {(r["operator"], r["population"]): r for r in found}
+    return [(kind, name, known[name, population]) for kind, group in KINDS.items() for name in group
+            for population in cost_model.POPULATIONS if (name, population) in known]  # fmt: skip
+
+
 def _model(store: Store) -> str:
-    results = store.all("model")
-    rows = [cost_model.row(name, results[name]) for _, name in _ordered(results)]
-    kinds: list[str] = []
-    for kind, group in KINDS.items():
-        own = [results[n]["correlation"] for n in group if n in results]
-        if own:
-            kinds.append(f"{kind} {sum(own) / len(own):.2f}")
-    summary = f"Rank correlation by kind (bar {CORRELATION}): {', '.join(kinds)}."
-    return f"{summary}\n\n{report.markdown_table(cost_model.HEADER, rows)}\n\n![cost model](results/cost_model.svg)"
+    results = _models(store)
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for kind, _, found in results:
+        groups.setdefault((kind, found["population"]), []).append(found)
+    kinds = report.markdown_table(cost_model.KIND_HEADER, [cost_model.kind_row(*k, own) for k, own in groups.items()])
+    each = report.markdown_table(cost_model.HEADER, [cost_model.row(*x) for x in results])
+    return f"Bar of the rank correlation: {CORRELATION}.\n\n{kinds}\n\n{each}\n\n![cost model](results/cost_model.svg)"
 
 
 def _unbalanced(store: Store) -> str:

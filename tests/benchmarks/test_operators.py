@@ -1,9 +1,14 @@
 """What the operator benchmarks make of times: ratios, noise, copies, tables."""
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
+from benchmarks.operators import __main__ as command
 from benchmarks.operators import measure
-from benchmarks.operators.__main__ import HEADER, kernel_times, noise, of_limit, ratio, row, summaries
-from benchmarks.operators.cases import COLD_BYTES, MOST_COPIES, Case, all_cases, gemm
+from benchmarks.operators.__main__ import HEADER, kernel_times, logged, noise, of_limit, ratio, row, summaries
+from benchmarks.operators.cases import COLD_BYTES, MOST_COPIES, PERIOD, Case, all_cases, gemm
 from benchmarks.operators.measure import Limit, alternate, in_rotation
 
 
@@ -78,6 +83,75 @@ def test_engines_take_turns_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     found = alternate({"a": lambda: order.append("a"), "b": lambda: order.append("b")})  # type: ignore[dict-item]
     assert order == ["a", "b"] * measure.BLOCKS
     assert [len(found[n]) for n in "ab"] == [measure.BLOCKS] * 2
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("limit", "rounds"), [(0.0, 1), (0.7, 1), (0.9, 2), (1e9, measure.BLOCKS)])
+def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch, limit: float, rounds: int) -> None:
+    clock = Time()
+    monkeypatch.setattr(measure, "time", clock)
+    run: dict[str, Any] = {"a": lambda: clock.sleep(0.3)}
+    assert len(alternate(run, limit)["a"]) == rounds
+
+
+def test_a_call_as_long_as_a_block_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Time()
+    monkeypatch.setattr(measure, "time", clock)
+    found = alternate({"long": lambda: clock.sleep(0.3), "short": lambda: clock.sleep(0.06)})  # type: ignore[dict-item]
+    assert [len(block) for block in found["long"]] == [1] * measure.BLOCKS
+    # the first call of a block, and another one of the first block, warm up
+    assert [len(block) for block in found["short"]] == [1, 2, 2, 2]
+
+
+def test_results_are_compared_at_random_places() -> None:
+    right = np.random.default_rng(0).standard_normal((3, measure.COMPARED), dtype=np.float32)
+    wrong = right.copy()
+    wrong[:, ::5] += 1.0
+    results = {n: measure._sample(x, 7) for n, x in (("a", right), ("b", right), ("c", wrong))}
+    assert results["a"].size == measure.COMPARED + 1
+    assert list(measure._wrong(results)) == ["c"]
+    assert list(measure._wrong({**results, "c": measure._sample(right[:2], 7)})) == ["c"]
+    small = measure._sample(right[0, :5], 7)
+    assert small.tolist() == [5.0, *right[0, :5].tolist()]
+
+
+def test_large_inputs_repeat_themselves() -> None:
+    found = Case("x", "class", lambda: None, {"x": (3, 2_000_003)}, 1.0, 1.0).feeds(1)["x"]  # type: ignore[arg-type]
+    flat = found.reshape(-1)
+    assert found.shape == (3, 2_000_003)
+    assert (flat[PERIOD:] == flat[: flat.size - PERIOD]).all()
+    assert np.unique(flat[:1000]).size > 990
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    cases = [gemm("one", 8, 8, 8), gemm("two", 8, 8, 8), gemm("two", 9, 8, 8)]
+
+    def isolated(module: str, arguments: list[str], timeout: float) -> list[dict[str, object]]:
+        calls.append(arguments[1])
+        return EVENTS
+
+    monkeypatch.setattr(command, "run_isolated", isolated)
+    log = tmp_path / "logs" / "log.jsonl"
+    options = command._parser().parse_args(["--log", str(log), "--seconds", "2"])
+    assert command._run(options, cases) == 0
+    assert calls == ["gemm_m8_k8_n8", "gemm_m9_k8_n8"]
+    log.write_text(log.read_text() + '{"case": "ge')
+    assert command._run(options, cases) == 0
+    assert len(calls) == 2
+    assert logged(log)["gemm_m9_k8_n8"] == EVENTS
 
 
 def test_the_table_has_a_cell_per_column() -> None:

@@ -1,22 +1,28 @@
 """The experiments of Gensor's paper: what they compute from times, and that a search that was stopped goes on."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.operators.cases import gemm
+from benchmarks.operators.cases import conv, gemm
 from benchmarks.paper_gensor import __main__ as command
 from benchmarks.paper_gensor import duel, search, tables
-from benchmarks.paper_gensor.clock import CLEARLY, LIKELY, Clock
+from benchmarks.paper_gensor import workers as workers_module
+from benchmarks.paper_gensor.chains import Chains
+from benchmarks.paper_gensor.clock import CLEARLY, HOPELESS, LIKELY, Clock, Code, Data
 from benchmarks.paper_gensor.operators import names, operator, operator_of
 from benchmarks.paper_gensor.payoff import RESTING, Graph, experiment, followed, graph, iterate, potential
-from benchmarks.paper_gensor.space import Programs
-from benchmarks.paper_gensor.store import Log, Store
+from benchmarks.paper_gensor.space import Candidate, Programs, fingerprint, predicted_program
+from benchmarks.paper_gensor.store import Log, Store, source
+from benchmarks.paper_gensor.workers import Done, Job, job_done, workers
 
+from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
 from tilewright.optimize.construct.gensor import Annealing
-from tilewright.tile.program import legal
+from tilewright.tile.program import TileProgram, legal
 
 
 @pytest.fixture(scope="module")
@@ -24,68 +30,162 @@ def programs() -> Programs:
     return Programs.of(operator_of(gemm("test", 24, 40, 48)).task)
 
 
+@pytest.fixture(scope="module")
+def chains() -> Programs:
+    """Of a depthwise convolution with its padding."""
+    return Programs.of(operator_of(conv("test", 1, 6, 20, 20, 6, 3, groups=6)).task)
+
+
 class Predicting:
-    """A clock that reads the cost model, so that searches are quick and always the same."""
+    """A compiler and a clock that read the cost model, so that searches are quick and always the same."""
 
-    programs: Programs
-    candidates: dict[str, float]
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        self.times: dict[str, float] = {}
+        self.checked: list[str] = []
 
-    def __init__(self, funcs: dict[str, float]) -> None:
-        self.times = funcs
+    def compile(self, candidates: Sequence[Candidate], checked: Sequence[bool], known: frozenset[str]) -> list[Done]:
+        names = [f"p{k}" for k in range(len(candidates))]
+        self.times = dict(zip(names, self.programs.predicted(candidates), strict=True))
+        self.checked += [self.programs.form(c) for c, first in zip(candidates, checked, strict=True) if first]
+        digests = {n: self.programs.key(c) for n, c in zip(names, candidates, strict=True)}
+        new = {n: {} for n, d in digests.items() if d not in known}
+        return [Done(Code(b"", new), digests)]
 
-    def glance(self, name: str, best: float) -> float:
-        return self.times[name]
 
+def searched(programs: Programs, log: Log, budget: int, patch: pytest.MonkeyPatch, deadline: float = 1e300) -> Any:
+    """A search whose clock reads the cost model, and the compiler that it had."""
+    compiler = Predicting(programs)
 
-@pytest.fixture
-def predicting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "Clock", Predicting)
-    monkeypatch.setattr(Programs, "func", Programs.predicted_program)
+    class Reading:
+        def __init__(self, code: Code, data: Data) -> None:
+            self.names = list(code.shapes)
+
+        def glance(self, name: str, best: float) -> float:
+            return compiler.times[name]
+
+    patch.setattr(search, "Clock", Reading)
+    return search.search(programs, log, budget, deadline, compiler), compiler
 
 
 def test_random_programs_are_programs_and_differ(programs: Programs) -> None:
     drawn = programs.random(60, np.random.default_rng(1))
-    assert len({c.key for c in drawn}) > 30
-    for c in drawn:
-        assert legal(c.program.problem, c.program.form, c.program.array[None]).all()
-    child = [programs.changed(drawn[0], np.random.default_rng(k)) for k in range(20)]
-    assert len({c.key for c in child}) > 5
+    assert len({programs.key(c) for c in drawn}) > 30
+    tiled = [(c, p) for c in drawn if isinstance(p := programs.program(c), TileProgram)]
+    assert len(tiled) > 20
+    for _, p in tiled:
+        assert legal(p.problem, p.form, p.array[None]).all()
+    child = [programs.changed(tiled[0][0], np.random.default_rng(k)) for k in range(20)]
+    assert len({programs.key(c) for c in child}) > 5
 
 
-@pytest.mark.usefixtures("predicting")
-def test_a_search_measures_as_many_as_it_may_none_twice_and_gets_better(programs: Programs, tmp_path: Path) -> None:
+def test_programs_of_chains_are_drawn_and_changed_too(chains: Programs) -> None:
+    (family,) = chains.families
+    assert isinstance(family, Chains)
+    drawn = chains.random(40, np.random.default_rng(1))
+    keys = {chains.key(c) for c in drawn}
+    assert len(keys) > 10
+    child = [chains.changed(drawn[0], np.random.default_rng(k)) for k in range(20)]
+    assert len({chains.key(c) for c in child} - {chains.key(drawn[0])}) > 5
+    predicted = chains.predicted(drawn)
+    for c, ns in zip(drawn[:8], predicted, strict=False):
+        assert predicted_program(chains.program(c), chains.machine) == pytest.approx(ns)
+
+
+def test_a_search_measures_as_many_as_it_may_none_twice_and_gets_better(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = Log("x", tmp_path)
-    assert search.search(programs, log, 90, float("inf"))
-    assert 90 <= len(log.entries) < 90 + search.BATCH
+    progress, compiler = searched(programs, log, 200, monkeypatch)
+    assert progress.finished
+    assert not progress.all
+    assert len(search.timed(log)) == 200
     keys = [e["key"] for e in log.entries]
     assert len(set(keys)) == len(keys)
-    first = min(e["ns"] for e in log.entries[: int(90 * search.RANDOM_PART)])
+    assert sorted(compiler.checked) == sorted({e["form"] for e in log.entries})
+    first = min(e["ns"] for e in log.entries[: int(200 * search.RANDOM_PART)])
     assert min(e["ns"] for e in log.entries) <= first
-    assert [c.key for c in search.fastest(programs, log, 1)] == [min(log.entries, key=lambda e: e["ns"])["key"]]
+    (best,) = search.fastest(log, 1)
+    assert programs.key(best) == min(log.entries, key=lambda e: e["ns"])["key"]
 
 
-@pytest.mark.usefixtures("predicting")
-def test_a_search_that_was_stopped_goes_on(programs: Programs, tmp_path: Path) -> None:
+def test_a_search_of_a_small_space_ends_when_nothing_is_new(
+    chains: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = Log("x", tmp_path)
-    assert not search.search(programs, log, 12, deadline=0.0)
+    progress, _ = searched(chains, log, 100_000, monkeypatch)
+    assert progress.all
+    (family,) = chains.families
+    assert isinstance(family, Chains)
+    assert len(log.entries) == sum(math.prod(len(s) for s in steps) for _, steps in family.choices)
+
+
+def test_a_search_that_was_stopped_goes_on(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = search.current(programs, Log("x", tmp_path))
+    assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].finished
     assert log.entries == []
-    assert search.search(programs, log, 12, float("inf"))
-    again = Log("x", tmp_path)
-    assert again.entries == log.entries
-    assert not search.stale(programs, again)
-    assert search.search(programs, again, 12, deadline=0.0)
-    whole = Log("whole", tmp_path)
-    search.search(programs, whole, 12, float("inf"))
-    assert [e["key"] for e in whole.entries] == [e["key"] for e in log.entries]
+    monkeypatch.setattr(search, "BATCH", 12)
+    whole = search.current(programs, Log("whole", tmp_path))
+    searched(programs, whole, 60, monkeypatch)
+    log.path.write_text("".join(whole.path.read_text().splitlines(keepends=True)[:25]) + '{"key": "Fo')
+    again = search.current(programs, Log("x", tmp_path))
+    assert len(again.entries) == 24
+    assert searched(programs, again, 60, monkeypatch)[0].finished
+    assert Log("x", tmp_path).entries == again.entries
+    assert [e["key"] for e in whole.entries] == [e["key"] for e in again.entries]
 
 
-def test_a_log_of_another_space_is_not_used(programs: Programs, tmp_path: Path) -> None:
-    log = Log("x", tmp_path)
-    drawn = programs.random(1, np.random.default_rng(0))[0]
-    log.add({**search.entry(drawn), "ns": 1.0})
-    assert not search.stale(programs, log)
-    log.add({**search.entry(drawn), "key": "Form(...)", "ns": 1.0})
-    assert search.stale(programs, log)
+def test_a_log_of_other_code_is_not_used(programs: Programs, chains: Programs, tmp_path: Path) -> None:
+    log = search.current(programs, Log("x", tmp_path))
+    log.add({**search.entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 1.0})
+    assert len(search.current(programs, Log("x", tmp_path)).entries) == 1
+    assert fingerprint(chains) != fingerprint(programs)
+    assert search.current(chains, Log("x", tmp_path)).entries == []
+    (tmp_path / "old.jsonl").write_text('{"key": "Form(...)", "space": 0, "ns": 1.0}\n')
+    assert search.current(programs, Log("old", tmp_path)).entries == []
+
+
+def test_workers_compile_equal_loops_once_and_nothing_that_is_known(programs: Programs) -> None:
+    drawn = programs.random(5, np.random.default_rng(0))
+    job = Job({"p0": drawn[0], "p1": drawn[1], "p2": drawn[0]}, frozenset({"p0"}), frozenset())
+    done = job_done(programs, job)
+    assert done.digests["p0"] == done.digests["p2"] != done.digests["p1"]
+    assert done.code is not None
+    assert list(done.code.shapes) == ["p0", "p1"]
+    clock = Clock(done.code)
+    assert clock.call("p0") > 0
+    again = job_done(programs, Job(job.candidates, frozenset(), frozenset(done.digests.values())))
+    assert again.code is None
+    with workers(programs) as pool:
+        (other,) = pool.compile(drawn[:2], [True, False], frozenset({done.digests["p1"]}))
+    assert other.digests == {"p0": done.digests["p0"], "p1": done.digests["p1"]}
+    assert other.code is not None
+    assert list(other.code.shapes) == ["p0"]
+
+
+def test_what_the_verifier_refuses_is_not_compiled(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(func: Func) -> None:
+        raise VerifyError("wrong", where=func.name)
+
+    monkeypatch.setattr(workers_module, "verify", refuse)
+    drawn = programs.random(2, np.random.default_rng(0))
+    done = job_done(programs, Job({"p0": drawn[0], "p1": drawn[1]}, frozenset({"p1"}), frozenset()))
+    assert list(done.digests) == ["p0"]
+    assert "wrong" in done.errors["p1"]
+    monkeypatch.setattr(duel, "verify", refuse)
+    entrant_ = next(iter(duel.constructed(programs).values()))
+    assert not duel._legal("found0", entrant_)
+    with pytest.raises(VerifyError, match="wrong"):
+        duel._legal("gensor", entrant_)
+
+
+def test_programs_work_on_the_same_memory() -> None:
+    data = Data()
+    small = data.array("a", (3, 5))
+    assert data.array("a", (15,)).ctypes.data == small.ctypes.data
+    large = data.array("a", (40, 5))
+    assert data.array("a", (3, 5)).ctypes.data == large.ctypes.data
+    assert large.ctypes.data % 64 == 0
 
 
 def test_a_glance_ends_early_where_a_program_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +201,7 @@ def test_a_glance_ends_early_where_a_program_is_slow(monkeypatch: pytest.MonkeyP
         clock.glance("p", best)
         return calls
 
+    assert looked(HOPELESS * 11.0, 10.0) == 1
     assert looked(CLEARLY * 11.0, 10.0) == 2
     assert looked(LIKELY * 11.0, 10.0) == 4
     assert looked(10.0, 10.0) > 4
@@ -110,26 +211,43 @@ def test_a_glance_ends_early_where_a_program_is_slow(monkeypatch: pytest.MonkeyP
 def test_equal_programs_are_measured_once(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    class Counting:
-        def __init__(self, funcs: dict[str, Func]) -> None:
-            seen.append(len(funcs))
-            self.names = list(funcs)
+    def turns(clock: Clock, blocks: int) -> dict[str, list[float]]:
+        seen.append(len(clock.names))
+        return {n: [100.0 + k, 101.0 + k] for k, n in enumerate(clock.names)}
 
-        def in_turns(self, blocks: int) -> dict[str, list[float]]:
-            return {n: [100.0 + k, 101.0 + k] for k, n in enumerate(self.names)}
-
-    monkeypatch.setattr(duel, "Clock", Counting)
-    log = Log("x", tmp_path)
-    best = duel.constructed(programs)["gensor"]
-    where = next(c for c in programs.random(400, np.random.default_rng(0)))
-    log.add({**search.entry(where), "ns": 5.0})
+    monkeypatch.setattr(Clock, "in_turns", turns)
+    log = search.current(programs, Log("x", tmp_path))
+    way = duel.constructed(programs)["gensor"]
+    log.add({**search.entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 5.0})
     found = duel.duel(programs, log)
-    assert found["gensor"]["program"] == str(best)
-    assert {"gensor", "printed", "without vthreads", "roller", "best"} == found.keys()
+    assert found["gensor"]["program"] == way.text
+    assert {"gensor", "printed", "without vthreads", "roller", "rule", "best"} == found.keys()
     assert found["best"]["tried"] == 1
-    assert seen[0] <= 5
+    assert found["rule"]["predicted"] is None
+    assert seen[0] <= 6
     assert duel.speed(found, "gensor", "best") == pytest.approx(found["best"]["ns"] / found["gensor"]["ns"])
     assert duel.speed(found, "gensor", "nobody") is None
+
+
+def test_a_duel_of_a_chain(chains: Programs, tmp_path: Path) -> None:
+    found = duel.duel(chains, search.current(chains, Log("x", tmp_path)), blocks=1)
+    assert {"gensor", "roller", "rule"} <= found.keys()
+    assert "groups of" in found["gensor"]["program"]
+
+
+def test_results_that_differ_are_refused(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    entrants = duel.constructed(programs)
+    running = {n: entrants[n].split for n in ("gensor", "rule")}
+    clock = Clock({n: s.func for n, s in running.items()})
+    duel.check_results(programs, running, clock)
+    right = clock.computed
+
+    def wrong(name: str, known: dict[str, np.ndarray], result: str) -> np.ndarray:
+        return right(name, known, result) * (1.001 if name == "rule" else 1.0)
+
+    monkeypatch.setattr(clock, "computed", wrong)
+    with pytest.raises(ValueError, match=r"program 'rule' of .* errs by 1.0e-03"):
+        duel.check_results(programs, running, clock)
 
 
 def test_shares_of_a_gain() -> None:
@@ -196,6 +314,10 @@ def test_the_experiment_on_a_small_product() -> None:
     assert found["walks_best"] >= 1.0
 
 
+def failing() -> dict[str, Any]:
+    raise VerifyError("wrong")
+
+
 def test_a_run_goes_on_and_says_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
@@ -213,9 +335,19 @@ def test_a_run_goes_on_and_says_what_is_left(tmp_path: Path, monkeypatch: pytest
     assert run(10, float("inf")) == 0
     assert run(10, float("inf")) == 0
     assert calls == ["a", "b"]
-    assert Store(tmp_path / "r.json").all("part") == {"a": {"budget": 10}, "b": {"budget": 10}}
+    known = {"budget": 10, "source": source()}
+    assert Store(tmp_path / "r.json").all("part") == {"a": known, "b": known}
     assert run(20, float("inf")) == 0
     assert calls == ["a", "b", "a", "b"]
+    monkeypatch.setattr(command, "PARTS", {"part": lambda _: iter([("c", failing), ("a", lambda: {"budget": 20})])})
+    assert run(20, float("inf")) == 1
+    assert Store(tmp_path / "r.json").get("part", "c") is None
+    monkeypatch.setattr(command, "PARTS", {"part": part})
+    store.put("part", "a", {"budget": 20, "source": "older"})
+    assert run(20, float("inf")) == 0
+    assert calls[4:] == ["a"]
+    store.put("part", "b", {"budget": 15, "all": True, "source": source()})
+    assert run(20, 0.0) == 0
 
 
 def entrant(ns: float, **more: Any) -> dict[str, Any]:
@@ -225,14 +357,32 @@ def entrant(ns: float, **more: Any) -> dict[str, Any]:
 def test_the_table_says_what_falls_short(tmp_path: Path) -> None:
     store = Store(tmp_path / "r.json")
     first, second = names()[:2]
-    rest = {"printed": entrant(120.0), "without vthreads": entrant(110.0), "roller": entrant(150.0)}
-    store.put("duel", first, {"gensor": entrant(100.0), "best": entrant(98.0, tried=150), **rest})
-    store.put("duel", second, {"gensor": entrant(100.0), "best": entrant(80.0, tried=150), **rest})
+    rest = {"printed": entrant(120.0), "without vthreads": entrant(110.0), "roller": entrant(150.0),
+            "rule": entrant(200.0)}  # fmt: skip
+    for name, best in ((first, 98.0), (second, 80.0)):
+        entrants = {"gensor": entrant(100.0), "best": entrant(best, tried=150), **rest}
+        store.put("duel", name, {"entrants": entrants, "budget": 150, "all": False, "source": source()})
     shown = tables.text(store)
-    assert "1 of 2 operators reach 95% of the best program found" in shown
-    assert f"| {first} | gemm | 0.1 | 0.98 | 1.50 | 1.10 | 1.20 | 150 | 1% |" in shown
-    assert "| geometric mean |  |  | 0.89 | 1.50 | 1.10 | 1.20 |  |  |" in shown
+    assert "1 of 2 operators reach 95% of the best program found; geometric mean 0.885 (bar 0.95: missed)" in shown
+    assert "A reduced run: 2 operators, searches of 150 programs instead of 2000" in shown
+    assert f"| {first} | gemm | 0.1 | 0.98 | 1.50 | 1.10 | 1.20 | 2.00 | 150 | 1% |" in shown
+    assert "| geometric mean |  |  | 0.89 | 1.50 | 1.10 | 1.20 | 2.00 |  |  |" in shown
     assert "the graph has 73%, virtual threads 27%" in shown
+    assert "older sources" not in shown
+    store.put("duel", first, {**store.all("duel")[first], "source": "older"})
+    assert "1 of 2 results are of older sources" in tables.text(store)
+    store.put("duel", second, {"gensor": entrant(100.0)})
+    assert list(Store(tmp_path / "r.json").all("duel")) == [first]
+
+
+def test_construction_is_shown_by_size_next_to_the_search(tmp_path: Path) -> None:
+    store = Store(tmp_path / "r.json")
+    parts = dict.fromkeys((*tables.PHASES, "total"), 0.25)
+    store.put("time", "gemm_m512_k512_n512 gensor", {**parts, "source": source()})
+    store.put("search", "gemm_m512_k512_n512", {"seconds": 123.4, "source": source()})
+    shown = tables.text(store)
+    assert "gensor: 0.3 s (median) and 1 s (longest) met" in shown
+    assert "| gemm_m512_k512_n512 | 0.25 |  | 123 |" in shown
 
 
 def test_unknown_operators_are_named() -> None:

@@ -1,18 +1,22 @@
 """Bad and odd input for the constructing optimizers, from the command line to the answer."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from tests.cli.test_verbs import run
 from tests.driver import models
 
 import tilewright
+from tilewright.driver.compile import make_compilation
 from tilewright.errors import MachineError
 from tilewright.machine import Target
 from tilewright.machine import target as targets
+from tilewright.machine.model import to_json
+from tilewright.machine.shipped import generic, machine_named
 from tilewright.machine.stored import calibration_path
 from tilewright.measure import calibrate
 
@@ -68,6 +72,47 @@ def test_sizes_that_no_memory_has(optimizer, size, bits, tmp_path, capsys):
     assert not out.exists()
 
 
+def test_a_size_beyond_all_ranges(tmp_path, capsys):
+    model, out = product(tmp_path / "m.onnx", "m", 8, 9), tmp_path / "m.tw"
+    code, _, err = run(capsys, "compile", model, "-o", out, "--shape", "m:0..99999999999999999999")
+    assert code == 1
+    assert "dimension 'm': expected sizes from 0 to 2147483647, got 99999999999999999999" in err
+
+
+def test_a_machine_without_caches(tmp_path, capsys):
+    model, out, mine = product(tmp_path / "m.onnx", 8, 16, 32), tmp_path / "m.tw", tmp_path / "mine.json"
+    data = json.loads(to_json(machine_named("zen5")))
+    for level in data["levels"]:
+        level["ways"] = 0
+    mine.write_text(json.dumps(data))
+    code, _, err = run(capsys, "compile", model, "-o", out, "--target", "x86-64-v3", "--machine", mine)
+    assert code == 1
+    assert f"[machine] machine file '{mine}': 1 problem\n  field 'levels': expected at least one cache, with " in err
+    assert not out.exists()
+    with pytest.raises(MachineError, match=r"argument 'machine': 1 problem\n  field 'ghz': must be more than 0"):
+        tilewright.compile(model, target="x86-64-v3", machine=replace(machine_named("zen5"), ghz=0.0))
+
+
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-v2", "x86-64-v3", "aarch64"])
+def test_every_instruction_set_has_a_machine_to_construct_for(target, tmp_path):
+    made = make_compilation(product(tmp_path / "m.onnx", "m", 16, 32), target=target)
+    assert {k.optimizer for k in made.kernels} == {"gensor"}
+    machine = made.manifest.build.machine
+    assert (machine.name, machine.origin) == (generic(Target.parse(target)).name, "generic")
+    assert made.artifact().code
+
+
+def test_kernels_that_are_not_affine_are_left_to_the_rule(tmp_path, capsys):
+    """In silence, kernel by kernel."""
+    nodes = [helper.make_node("Gather", ["x", "i"], ["g"], axis=1), helper.make_node("MatMul", ["g", "w"], ["y"])]
+    inputs = [models.value("x", [8, 40]), models.value("i", [16], TensorProto.INT64)]
+    made = models.model(nodes, inputs, [models.value("y", [8, 9])], {"w": models.array(1, 16, 9)})
+    onnx.save(made, tmp_path / "m.onnx")
+    code, text, err = run(capsys, "inspect", tmp_path / "m.onnx", "--schedule", "--json")
+    assert (code, err) == (0, "")
+    assert [k["optimizer"] for k in json.loads(text)["schedule"]] == ["rule", "gensor"]
+
+
 def test_sizes_that_this_machine_has_not(tmp_path, capsys):
     model, out = product(tmp_path / "m.onnx", "m", 1 << 20, 16), tmp_path / "m.tw"
     assert run(capsys, "compile", model, "-o", out, "--optimizer", "gensor")[0] == 0
@@ -116,11 +161,12 @@ def test_a_damaged_calibration_stops_construction_and_not_the_rule(tmp_path, cap
     model, out = product(tmp_path / "m.onnx", 8, 16, 32), tmp_path / "m.tw"
     calibration_path().parent.mkdir(parents=True)
     calibration_path().write_text("{")
-    code, _, err = run(capsys, "compile", model, "-o", out, "--optimizer", "gensor")
-    assert code == 1
-    assert f"[machine] calibration '{calibration_path()}': is not JSON" in err
-    assert "run `tilewright doctor --calibrate` again, or remove the file" in err
-    assert run(capsys, "compile", model, "-o", out)[0] == 0
+    for chosen in ([], ["--optimizer", "gensor"]):
+        code, _, err = run(capsys, "compile", model, "-o", out, *chosen)
+        assert code == 1
+        assert f"[machine] calibration '{calibration_path()}': is not JSON" in err
+        assert "run `tilewright doctor --calibrate` again, or remove the file" in err
+    assert run(capsys, "compile", model, "-o", out, "--optimizer", "rule")[0] == 0
     with pytest.raises(MachineError, match="is not JSON"):
         tilewright.compile(model, optimizer="roller")
     assert f"description [machine] calibration '{calibration_path()}'" in run(capsys, "doctor")[1]

@@ -21,7 +21,7 @@ from tilewright.machine.stored import store
 from tilewright.runtime import load_artifact
 from tilewright.runtime.manifest import BuildSpec, MachineSpec
 
-V3 = ["--target", "x86-64-v3", "--optimizer", "gensor"]
+V3, RULE = ["--target", "x86-64-v3", "--optimizer", "gensor"], ["--optimizer", "rule"]
 
 
 @pytest.fixture(autouse=True)
@@ -79,11 +79,11 @@ def test_a_calibration_is_recorded(model, tmp_path, capsys):
     assert f"description mine (stored, sha256 {data['build']['machine']['sha256'][:16]})" in run(capsys, "doctor")[1]
 
 
-def test_the_default_rule_depends_on_no_machine(model, tmp_path):
-    plain = tilewright.compile(model)
+def test_the_rule_depends_on_no_machine(model, tmp_path):
+    plain = tilewright.compile(model, optimizer="rule")
     assert plain.manifest.build == BuildSpec(tilewright.__version__, "rule")
     store(replace(described_host(), ghz=9.0))
-    tilewright.compile(model).save(tmp_path / "b.tw")
+    tilewright.compile(model, optimizer="rule").save(tmp_path / "b.tw")
     plain.save(tmp_path / "a.tw")
     assert (tmp_path / "a.tw").read_bytes() == (tmp_path / "b.tw").read_bytes()
 
@@ -116,7 +116,7 @@ def test_every_verb_that_compiles_refuses_a_wrong_machine(verb, model, tmp_path,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--machine", "zen5"], "[option] machine: the optimizer 'rule' reads no description of a machine"),
+        ([*RULE, "--machine", "zen5"], "[option] machine: the optimizer 'rule' reads no description of a machine"),
         (["--optimizer", "gensor", "--machine", "z80"], "[machine] machine: there is no machine 'z80'; use one of"),
         (["--optimizer", "gensor", "--machine", "no.json"], "[machine] machine file 'no.json': cannot be read"),
         ([*V3, "--machine", "h200"], "[machine] machine 'h200': it is of architecture nvptx64"),
@@ -169,7 +169,7 @@ def test_inspect_construction(model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--construction"], "[option] construction: the optimizer 'rule' chooses by rule"),
+        (["--construction", *RULE], "[option] construction: the optimizer 'rule' chooses by rule"),
         (["--construction", *V3, "--node", "x"], "[option] --node: no kernel computes a node 'x'"),
         (["--construction", *V3, "--svg", "a.svg"], "[option] --svg: a picture shows one kernel, "),
         (["--construction", *V3, "--kernel", "x"], "[option] --kernel: there is no function 'x'"),

@@ -161,7 +161,7 @@ def test_inspect_several_levels_and_one_kernel(folder, capsys):
     assert code == 0
     assert list(data) == ["loops", "schedule"]
     assert [k["name"] for k in data["loops"]] == [k["name"] for k in data["schedule"]]
-    assert all(k["optimizer"] == "rule" and k["steps"] and "func " in k["text"] for k in data["schedule"])
+    assert all(k["optimizer"] == "gensor" and k["steps"] and "func " in k["text"] for k in data["schedule"])
     name = data["loops"][0]["name"]
     assert data["loops"][0]["text"].startswith(f"func {name}(")
     code, out, _ = run(capsys, "inspect", folder / "mlp.onnx", "--loops", "--kernel", name)

@@ -145,3 +145,29 @@ def test_a_filter_without_taps():
     weights = {"w": array(1, 4, 3, 0, 0)}
     source = model(nodes, [value("x", [1, 3, 4, 4])], [value("y", [1, 4, 5, 5])], weights)
     assert tiles_in(compilation(source)) == []
+
+
+def strided(channels, size, outputs):
+    """A convolution of one tap that reads every second row and column."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="conv", strides=[2, 2])]
+    weights = {"w": array(1, outputs, channels, 1, 1, scale=channels**-0.5)}
+    shape = [1, outputs, (size + 1) // 2, (size + 1) // 2]
+    return model(nodes, [value("x", [1, channels, size, size])], [value("y", shape)], weights)
+
+
+def copies_in(made):
+    return [s for s in made.program.steps if isinstance(s, Computation) and not s.is_reduction]
+
+
+def test_operands_with_gaps_are_copied_where_it_pays():
+    source = strided(256, 28, 512)
+    made = compilation(source)
+    (copy,) = copies_in(made)
+    assert [int(n.value) for n in copy.output.shape] == [1, 256, 14, 14]
+    assert copies_in(compilation(source, exact=True))  # the sums are the same ones
+    assert copies_in(compilation(strided(64, 56, 4))) == []  # few sums read the copy
+    assert copies_in(make_compilation(source, target=TARGET, optimizer="rule")) == []
+    if tilewright.Target.host().name == TARGET:
+        x = array(2, 1, 256, 28, 28)
+        (exact,) = evaluate_program(made.lowered, {"x": x}).values()
+        assert relative_error(tilewright.Executable(made.artifact(), 2)(x), exact) < 1e-6

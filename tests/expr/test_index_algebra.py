@@ -243,6 +243,24 @@ def test_what_does_not_hold_is_not_proved() -> None:
         assert not prove(goal, known)
 
 
+@pytest.mark.parametrize(
+    ("factor", "tiles"), [(195, (10, 4)), (7, (4, 2)), (15, (10, 4, 3)), (45, (6, 2)), (9, (6, 2))]
+)
+def test_rows_of_tiles_and_what_they_leave_add_up(factor: int, tiles: tuple[int, ...]) -> None:
+    """A quotient and a remainder are digits of one number, also where reduced coefficients decide the remainder."""
+    parts, left = const(0), N * factor
+    for tile in tiles:
+        parts, left = parts + left // tile * tile, left % tile
+    assert parts + left is N * factor
+
+
+def test_a_quotient_that_the_remainder_decides() -> None:
+    e = N % 2 * 5
+    assert (str(e // 4), str(e % 4)) == ("N % 2", "N % 2")
+    for n in range(1, 9):
+        assert evaluate_expr(e // 4, Environment({N: n}, {})) == n % 2 * 5 // 4
+
+
 def test_divisor_of_unknown_sign_says_nothing_about_the_remainder() -> None:
     """int64 data are expressions too: -7 % -3 is -1."""
     assert interval(X % Y) == (None, None)

@@ -165,6 +165,10 @@ PROOFS: list[tuple[Expr, Bounds]] = [
     (div(F, AREA) >= 0, loops(f=AREA * 9)),
     # tiles shifted inwards
     (least(A * 4, N - 4) + B < N, loops(a=ceildiv(N, 4), b=4)),
+    # rows behind the last whole tile, of smaller tiles and single ones, in a copy in panels of the large tile
+    (div(div(mod(N, 4), 2) * 2 + A, 4) + div(N, 4) < div(N + 3, 4), loops(a=mod(N, 2))),
+    (div(div(mod(N, 12), 4) * 4 + A, 12) + div(N, 12) < div(N + 11, 12), loops(a=mod(N, 4))),
+    (div(mod(N, 6), 3) * 3 + A < mod(N, 6), loops(a=mod(N, 3))),
 ]
 
 
@@ -189,6 +193,7 @@ def test_literals_are_shared() -> None:
         (A + div(N * 5, 2) * 2 < N * 5, loops(a=mod(N, 3))),
         (A + div(N * 7 + 5, 3) * 3 < N * 7 + 4, loops(a=mod(N + 1, 3))),
         (A + div(N * 6, 2) * 2 < N * 6, loops(a=mod(N, 2) + 1)),
+        (div(mod(N, 6), 4) * 4 + A < mod(N, 6), loops(a=mod(N, 4))),
     ],
 )
 def test_what_is_wrong_is_not_proved(condition: Expr, known: Bounds) -> None:

@@ -175,6 +175,15 @@ def test_what_is_no_size(option):
         load_onnx(two_inputs(["n"], [1]), {"n": option})
 
 
+@pytest.mark.parametrize(("option", "got"), [(2**31, 2**31), (-3, -3), ("1..99999999999", 99999999999), ((-1, 4), -1)])
+def test_sizes_out_of_all_range(option, got):
+    fails(
+        two_inputs(["n"], [1]), {"n": option},
+        f"[option] argument shapes, dimension 'n': expected sizes from 0 to 2147483647, got {got}; "
+        "use 8, '1..64' or '*'",
+    )  # fmt: skip
+
+
 def test_command_line():
     assert parse_shape_options(["batch:1..64", "in:0:1x3x*"]) == {"batch": "1..64", "in:0": "1x3x*"}
 

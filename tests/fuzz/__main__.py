@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ def main(kind: Kind) -> int:
     campaign = Campaign(given.folder, given.seed, given.count, worker=kind.worker)
     if given.resume:
         campaign.resume()
+    # a polite request to end is answered like Ctrl-C: the state is written
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     failures = campaign.run(given.jobs)
     print(campaign.summary(*kind.counted))
     return 1 if failures else 0

@@ -28,6 +28,9 @@ ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 JOBS_PER_WORKER = 400
 """Cases after which a worker is replaced, so that what it holds on to is returned."""
 
+WRITTEN_EVERY = 5
+"""Seconds after which the state is written again: what a stop without warning loses at most."""
+
 SHRUNK_PER_KIND = 2
 """Failures of one kind that are shrunk; of the others only the first form is kept."""
 
@@ -170,6 +173,7 @@ class Campaign:
             if index not in self.done:
                 left.put(index)
         self.begin, self.before, self.earlier = time.monotonic(), len(self.done), self.spent
+        self.written = self.spent
         threads = [threading.Thread(target=self._serve, args=(left,), daemon=True) for _ in range(jobs)]
         for t in threads:
             t.start()
@@ -202,8 +206,9 @@ class Campaign:
                     total[0] += applied
                     total[1] += rejected
                 self.spent = self.earlier + time.monotonic() - self.begin
-                if len(self.done) % 50 == 0:
+                if self.spent - self.written > WRITTEN_EVERY:
                     self.save()
+                    self.written = self.spent
 
     def _failed(self, index: int, outcome: Outcome, worker: Worker) -> None:
         assert outcome.failure is not None

@@ -9,7 +9,6 @@ from tests.fuzz.campaign import Worker
 from tests.fuzz.case import Case
 from tests.fuzz_construct.check import made_of
 
-from tilewright.driver.compile import make_compilation
 from tilewright.loops.printer import show
 from tilewright.schedule.trace import to_python
 
@@ -20,7 +19,7 @@ def describe(case: Case) -> None:
     print(case.kind, dict(case.record))
     print(printer.to_text(made.model))
     print(way)
-    for kernel in make_compilation(made.model, target=way.target, optimizer=way.optimizer).kernels:
+    for kernel in way.compiled(made).kernels:
         print(show(kernel.origin))
         print(to_python(kernel.trace))
 

@@ -7,17 +7,18 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 from tests.fuzz.options import Choice, Options
 
 OPSET = 22
 
 TYPES: Mapping[str, int] = {
     "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
-    "int32": TensorProto.INT32, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8,
+    "bfloat16": TensorProto.BFLOAT16, "int64": TensorProto.INT64, "int32": TensorProto.INT32, "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
 }  # fmt: skip
 
-FLOATS = ("float32", "float64", "float16")
+FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 WATCHED = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 37, 47, 48, 49, 61, 63, 64, 65, 97, 127, 128, 129)
 """One, primes, and the neighbours of multiples of vectors' lanes."""
@@ -32,11 +33,27 @@ class Rounding(StrEnum):
         NONE: small whole numbers are added, multiplied and selected: not at all.
         LINEAR: sums of products, measured by the sums of their absolute values.
         SMOOTH: functions of sums, measured by the largest result.
+        RELATIVE: nothing is subtracted, so that every result is measured by itself.
     """
 
     NONE = "none"
     LINEAR = "linear"
     SMOOTH = "smooth"
+    RELATIVE = "relative"
+
+
+class Sizes(StrEnum):
+    """Which sizes a run has.
+
+    Attributes:
+        DRAWN: those of the record.
+        LEAST: symbolic ones as small as the operator allows.
+        OTHER: symbolic ones of any size that is allowed, up to about twice the recorded.
+    """
+
+    DRAWN = "drawn"
+    LEAST = "least"
+    OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -64,13 +81,24 @@ class Made:
     rounding: Rounding
     whole: bool
 
-    def feeds(self, seed: int, least: bool = False) -> dict[str, np.ndarray[Any, Any]]:
-        """Random inputs, of the sizes drawn or of the least ones."""
+    def feeds(self, seed: int, which: Sizes = Sizes.DRAWN) -> dict[str, np.ndarray[Any, Any]]:
+        """Random inputs of those sizes."""
         rng = np.random.default_rng(seed)
+        sizes = self.sizes(which, np.random.default_rng((seed, 1)))
         return {
-            name: random_array([d.least if least and d.name else d.size for d in dims], dtype, rng, self.whole)
+            name: random_array([sizes[d.name] if d.name else d.size for d in dims], dtype, rng, self.whole)
             for name, (dims, dtype) in self.inputs.items()
         }
+
+    def sizes(self, which: Sizes, rng: np.random.Generator) -> dict[str, int]:
+        """The symbolic sizes of a run."""
+        named = {d.name: d for dims, _ in self.inputs.values() for d in dims if d.name}
+        made = {
+            Sizes.DRAWN: lambda d: d.size,
+            Sizes.LEAST: lambda d: d.least,
+            Sizes.OTHER: lambda d: int(rng.integers(d.least, max(d.least, 2 * d.size) + 1)),
+        }[which]
+        return {name: made(d) for name, d in named.items()}
 
     @property
     def symbolic(self) -> bool:
@@ -79,10 +107,16 @@ class Made:
 
 
 def random_array(shape: Sequence[int], dtype: str, rng: np.random.Generator, whole: bool) -> np.ndarray[Any, Any]:
-    """Small whole numbers, or normally distributed ones."""
+    """Small whole numbers but zero, or normally distributed ones."""
     if whole or "int" in dtype:
-        return rng.integers(0 if dtype.startswith("u") else -3, 4, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
+        drawn = rng.integers(1, 4, shape)
+        return (drawn if dtype.startswith("u") else drawn * rng.choice((-1, 1), shape)).astype(numpy_of(dtype))
+    return rng.standard_normal(shape).astype(numpy_of(dtype))
+
+
+def numpy_of(dtype: str) -> np.dtype[Any]:
+    """NumPy's type, also of the types that it does not have itself."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(TYPES[dtype]))
 
 
 class Builder(Options):
@@ -100,6 +134,7 @@ class Builder(Options):
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: dict[str, tuple[tuple[Dim, ...], str]] = {}
+        self.opset, self.smooth, self.added = OPSET, False, False
         self.whole = self.flag("whole", 0.6)
 
     def extent(self, name: str, high: int, low: int = 1) -> int:
@@ -153,21 +188,49 @@ class Builder(Options):
             channels: the size of an axis along which a constant may be added; None where it is not known.
             place: that axis, from the end: -1 is the last one.
         """
-        kind = self.choice("epilogue", ("none", "relu", "scale", "bias", "bias relu"))
+        kind = self.choice("epilogue", ("none", "relu", "scale", "bias", "bias relu", "residual", "residual relu",
+                                        "bias clip", "bias swish"))  # fmt: skip
         if kind == "scale":
-            return self.node("Mul", result, self.constant("two", np.array(2, dtype)))
+            return self.node("Mul", result, self.constant("two", np.array(2, numpy_of(dtype))))
         if kind.startswith("bias") and channels is not None:
             shape = [channels] + [1] * (-1 - place)
             result = self.node("Add", result, self.weights("bias", shape, dtype))
+        if kind.startswith("residual"):
+            dims = self.inferred(result, dtype)
+            if dims is not None:
+                result, self.added = self.node("Add", self.feed("residual", dims, dtype), result), True
+        if kind.endswith("clip"):
+            low, high = (self.constant(n, np.array(v, numpy_of(dtype))) for n, v in (("low", -2), ("high", 6)))
+            return self.node("Clip", result, low, high)
+        if kind.endswith("swish") and "int" not in dtype:
+            self.smooth = True
+            return self.node("Mul", result, self.node("Sigmoid", result))
         return self.node("Relu", result) if kind.endswith("relu") else result
 
-    def finished(self, result: str, dtype: str, rounding: Rounding) -> Made:
-        """The model with that result."""
+    def inferred(self, result: str, dtype: str) -> tuple[Dim, ...] | None:
+        """The dimensions of a node's result as ONNX infers them, None where it can't tell one."""
+        inferred = shape_inference.infer_shapes(self.model(result, dtype), data_prop=True)
+        known = {d.name: d for dims, _ in self.inputs.values() for d in dims if d.name}
+        found = inferred.graph.output[0].type.tensor_type
+        dims = [known.get(d.dim_param) if d.dim_param else Dim(d.dim_value) for d in found.shape.dim]
+        told = found.HasField("shape") and all(d.HasField("dim_value") or d.dim_param for d in found.shape.dim)
+        return tuple(d for d in dims if d) if told and None not in dims else None
+
+    def model(self, result: str, dtype: str) -> ModelProto:
+        """What there is so far as a model with that result."""
         inputs = [
             helper.make_tensor_value_info(n, TYPES[t], [d.name or d.size for d in dims])
             for n, (dims, t) in self.inputs.items()
         ]
         output = helper.make_tensor_value_info(result, TYPES[dtype], None)
         graph = helper.make_graph(self.nodes, "operator", inputs, [output], self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-        return Made(model, dict(self.inputs), rounding, self.whole)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+
+    def finished(self, result: str, dtype: str, rounding: Rounding) -> Made:
+        """The model with that result."""
+        known = rounding
+        if self.smooth:
+            known = Rounding.SMOOTH
+        elif self.added and rounding in (Rounding.NONE, Rounding.RELATIVE) and not self.whole and "int" not in dtype:
+            known = Rounding.LINEAR
+        return Made(self.model(result, dtype), dict(self.inputs), known, self.whole)

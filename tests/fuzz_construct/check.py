@@ -5,47 +5,32 @@ kernel is constructed for a seed and a machine of the case's choice, and runs wi
 trap.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
-from tests.codegen.native import TARGETS, Native
+from tests.codegen.native import Native
 from tests.fuzz.case import Case, Tally
 from tests.fuzz.check import WrongError, guarded
 from tests.fuzz.options import Choice
-from tests.fuzz_construct.builder import Builder, Made, Rounding
+from tests.fuzz_construct.builder import Builder, Made, Sizes
 from tests.fuzz_construct.operators import KINDS, OFTEN
+from tests.fuzz_construct.sample import Array, Sample, evaluated
+from tests.fuzz_construct.way import Way
 from tests.optimize.programs import shape_of
 
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.compile import make_compilation
-from tilewright.driver.float64 import evaluate_program
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.offline import Split, evaluate_packed, split_offline
-from tilewright.driver.oracle import tolerance_of
-from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Var
-from tilewright.graph.program import Program
 from tilewright.loops.verify import verify
 from tilewright.machine import Target
-from tilewright.machine.shipped import shipped
-from tilewright.optimize.construct.gensor import Annealing, Reading
-from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.interface import Task
 from tilewright.runtime import Executable
 
-Array = np.ndarray[Any, Any]
-
-OPTIMIZERS = ("gensor", "roller")
 THREADS = (1, 2)
-
-MACHINES = tuple(name for name, machine in shipped().items() if machine.arch == Target.host().arch)
-"""Descriptions of processors, also of others than the target's: they change what is chosen, not what it means."""
-
-SLACK = 8
-"""Roundings of smooth functions per sum: exponentials, divisions and roots have a few of their own."""
 
 
 def random_case(seed: int, index: int) -> Case:
@@ -90,45 +75,6 @@ class _Asked:
         return ask
 
 
-@dataclass(frozen=True)
-class Way:
-    """How an operator is compiled.
-
-    Attributes:
-        optimizer: that constructs.
-        target: whose instructions are used.
-        driver: whether by the driver; else kernel by kernel.
-        machine: whose description is used; None is the one that fits the target.
-        annealing, seed: of `gensor`, where kernels are constructed one by one.
-    """
-
-    optimizer: str
-    target: str
-    driver: bool
-    machine: str | None
-    annealing: Annealing
-    seed: int
-
-    @staticmethod
-    def drawn(b: Builder) -> "Way":
-        """From recorded choices."""
-        optimizer = b.choice("optimizer", OPTIMIZERS)
-        target = b.choice("target", TARGETS)
-        driver = not b.flag("by kernel", 0.6)
-        machine, annealing, seed = None, Annealing(), 0
-        if not driver:
-            seed = b.number("walk seed", 0, 999)
-            machine = b.choice("machine", MACHINES) if b.flag("other machine", 0.5) else None
-            reading = Reading.PRINTED if b.flag("as printed", 0.2) else Reading.INTENDED
-            annealing = Annealing(walks=b.number("walks", 1, 6), reading=reading, vthreads=not b.flag("single", 0.2))
-        return Way(optimizer, target, driver, machine, annealing, seed)
-
-    def constructor(self) -> Gensor | Roller:
-        """The optimizer itself."""
-        machine = None if self.machine is None else shipped()[self.machine]
-        return Gensor(machine, self.annealing, self.seed) if self.optimizer == "gensor" else Roller(machine)
-
-
 def check(case: Case, tally: Tally | None = None) -> None:
     """Raises a `WrongError` where what is constructed for a case is wrong.
 
@@ -137,10 +83,9 @@ def check(case: Case, tally: Tally | None = None) -> None:
         tally: counts how many kernels of the kind were constructed, and how many were left to the default optimizer.
     """
     made, way = guarded("operator", lambda: made_of(case))
-    compilation = guarded("compile", lambda: make_compilation(made.model, target=way.target, optimizer=way.optimizer))
-    samples = [Sample.of(made, compilation, case.seed)]
-    if made.symbolic:
-        samples.append(Sample.of(made, compilation, case.seed + 1, least=True))
+    compilation: Compilation = guarded("compile", lambda: way.compiled(made))
+    which = tuple(Sizes) if made.symbolic else (Sizes.DRAWN,)
+    samples = [Sample.of(made, compilation, case.seed + k, sizes) for k, sizes in enumerate(which)]
     counts = [0, 0]
     if way.driver:
         for unit in compilation.kernels:
@@ -156,59 +101,6 @@ def check(case: Case, tally: Tally | None = None) -> None:
         total[1] += counts[1]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Inputs of the model with all values between them and the outputs, in double precision.
-
-    Attributes:
-        feeds: by name.
-        values: by buffer.
-        sizes: of the symbols.
-        limits: by buffer how far a value may be off.
-    """
-
-    feeds: Mapping[str, Array]
-    values: Mapping[str, Array]
-    sizes: Mapping[Var, int]
-    limits: Mapping[str, Array]
-
-    @staticmethod
-    def of(made: Made, compilation: Compilation, seed: int, least: bool = False) -> "Sample":
-        """Evaluates the program."""
-        feeds, program = made.feeds(seed, least), compilation.program
-        kernels = [u for u in compilation.units if isinstance(u, BoundKernel)]
-        wanted = {b.name for u in kernels for b in u.kernel.arguments}
-        with np.errstate(all="ignore"):
-            values = guarded("oracle", lambda: evaluate_program(program, feeds, wanted))
-            linear = made.rounding is Rounding.LINEAR
-            sums = evaluate_program(*absolute(program, feeds), wanted) if linear else values
-        values |= {k: np.asarray(v) for k, v in program.constants.items()}
-        sizes = {v: n for b, x in ((b, feeds[n]) for n, b in zip(program.input_names, program.inputs, strict=True))
-                 for v, n in zip(b.shape, x.shape, strict=True) if isinstance(v, Var)}  # fmt: skip
-        limits: dict[str, Array] = {}
-        if made.rounding is not Rounding.NONE:
-            unit = 0.0
-            for u in kernels:
-                own = {s: evaluated(e, sizes) for s, e in u.sizes.items()}
-                known = {v.name: n for v, n in (own | sizes).items()}
-                unit += SLACK * tolerance_of(u.compiled.origin, u.kernel.arguments[-1].dtype, known)
-            for b in (*(u.kernel.arguments[-1] for u in kernels), *(b for _, b in program.outputs)):
-                size = np.abs(sums[b.name])
-                limits[b.name] = unit * (size if linear else np.full_like(size, size.max(initial=0))) + 1e-30
-        return Sample(feeds, values, sizes, limits)
-
-
-def absolute(program: Program, feeds: Mapping[str, Array]) -> tuple[Program, dict[str, Array]]:
-    """A program and its inputs without signs: it adds up how large the terms are."""
-    fixed = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in program.constants.items()}
-    return replace(program, constants=fixed), {n: np.abs(a) for n, a in feeds.items()}
-
-
-def evaluated(size: Any, sizes: Mapping[Var, int]) -> int:
-    """A size in numbers."""
-    return int(evaluate_expr(size, Environment({v: np.int64(n) for v, n in sizes.items()}, {})))
-
-
 def check_model(compilation: Compilation, samples: list[Sample], way: Way) -> None:
     """Calls the compiled model."""
     artifact = guarded("code", compilation.artifact)
@@ -216,6 +108,7 @@ def check_model(compilation: Compilation, samples: list[Sample], way: Way) -> No
     for threads in THREADS:
         executable: Executable = guarded("load", lambda t=threads: Executable(artifact, t))
         for sample in samples:
+            guarded("call", lambda e=executable, s=sample: e.run(s.others))
             found = guarded("call", lambda e=executable, s=sample: e.run(s.feeds))
             for name, b in outputs:
                 compare(f"driver {way.target}", b.name, found[name], sample)
@@ -257,7 +150,7 @@ def compare(stage: str, name: str, found: Array, sample: Sample) -> None:
     right, got = sample.values[name], np.asarray(found)
     if got.shape != right.shape:
         raise WrongError(stage, f"{name}: expected shape {list(right.shape)}, got {list(got.shape)}")
-    wide = got.astype(np.float64) if got.dtype.kind == "f" else got
+    wide = got.astype(np.float64) if right.dtype.kind == "f" else got
     limit = sample.limits.get(name, 0.0)
     with np.errstate(invalid="ignore"):
         wrong = ~((wide == right) | (np.abs(wide - right) <= limit) | (np.isnan(wide) & np.isnan(right)))

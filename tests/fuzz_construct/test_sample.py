@@ -13,12 +13,15 @@ from tests.fuzz.case import Case
 from tests.fuzz.check import WrongError
 from tests.fuzz_construct import check as checking
 from tests.fuzz_construct.__main__ import OPERATORS
-from tests.fuzz_construct.check import check, random_case, understood
+from tests.fuzz_construct.builder import Sizes
+from tests.fuzz_construct.check import check, made_of, random_case, understood
 from tests.fuzz_construct.operators import KINDS
+from tests.fuzz_construct.sample import is_fast
 from tests.fuzz_construct.worker import work
 
 from tilewright.driver.offline import Split, split_offline
 from tilewright.expr.nodes import const
+from tilewright.graph.winograd import rewrite
 from tilewright.loops.ir import Block
 from tilewright.schedule.tree import map_blocks
 
@@ -86,6 +89,44 @@ def test_a_result_that_is_no_number_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(checking.Executable, "run", nothing)
     with pytest.raises(WrongError, match=r"driver x86-64: .*114 of 114 wrong"):
         check(Case("gemm", {**PLAIN, "by kernel": False}))
+
+
+def test_what_an_earlier_call_left_in_memory_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, left = checking.Executable.run, list[Any]()
+
+    def stale(self: Any, feeds: Any) -> Any:
+        left.append(run(self, feeds))
+        return left[0]
+
+    monkeypatch.setattr(checking.Executable, "run", stale)
+    with pytest.raises(WrongError, match=r"driver x86-64: .* wrong"):
+        check(Case("gemm", {**PLAIN, "by kernel": False}))
+
+
+FAST = {"optimizer": "roller", "target": "x86-64", "winograd": "fast", "forced": True, "by kernel": True, "walks": 1,
+        "dtype": "float32", "rank": 2, "plain": True, "kernel y": 3, "kernel x": 3, "size y": 9, "size x": 13, "cin": 3,
+        "cout": 5}  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_minimal_filtering_is_checked_and_its_meaning_too(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("convolution", {**FAST, "whole": whole})
+    made, way = made_of(case)
+    assert is_fast(way.compiled(made))
+    assert not is_fast(replace(way, forced=False, exact=True, winograd=None).compiled(made))
+    check(case)
+    known = rewrite.transformed_weights
+    monkeypatch.setattr(rewrite, "transformed_weights", lambda *a: known(*a) * np.float32(1.1))
+    with pytest.raises(WrongError, match=r"meaning: .* computes something else"):
+        check(case)
+
+
+def test_symbolic_sizes_run_at_several_values() -> None:
+    made, _ = made_of(Case("gemm", {**PLAIN, "m symbolic": True, "m": 40}))
+    found = {which: made.feeds(3, which)["A"].shape for which in Sizes}
+    assert found[Sizes.DRAWN] == (40, 4)
+    assert found[Sizes.LEAST] == (1, 4)
+    assert found[Sizes.OTHER] not in (found[Sizes.DRAWN], found[Sizes.LEAST])
 
 
 def test_a_file_is_replayed_in_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

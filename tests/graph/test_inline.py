@@ -35,6 +35,17 @@ def test_a_chain_becomes_one() -> None:
     assert result.steps[0].label == "y (Op)"
 
 
+def test_users_that_become_one_use_what_they_share_once() -> None:
+    steps = [
+        pointwise(s, "ab", x[a, b] + w[a, b]),
+        pointwise(t, "ab", s[a, b] + 3.0),
+        pointwise(u, "ab", unary("tanh", t[a, b])),
+        pointwise(y, "ab", s[a, b] * u[a, b]),
+    ]
+    result = check(program(steps, [y]), "y")
+    assert str(result.steps[0]) == "y[a, b] = (x[a, b] + w[a, b]) * tanh(x[a, b] + w[a, b] + 3.0)  for a in N; b in 7"
+
+
 def test_axes_of_the_same_name_are_not_confused() -> None:
     steps = [pointwise(s, "ab", x[a, b] - 2.0), pointwise(y, "ba", s[b, a] + s[b, 6 - a] * w[b, a])]
     result = check(program(steps, [y]), "y")

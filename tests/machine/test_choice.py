@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,19 @@ def test_names_and_files_that_do_not_exist(tmp_path: Path) -> None:
     for path in (str(tmp_path / "none"), "none.json", tmp_path):
         with pytest.raises(MachineError, match=r"machine file '.*': cannot be read"):
             choose_machine(path, V3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ghz": 0.0}, r"^\[machine\] argument 'machine': 1 problem\n  field 'ghz': must be more than 0, got 0.0"),
+        ({"levels": ()}, "argument 'machine': 1 problem\n  field 'levels': expected a list of at least one memory"),
+        ({"cores": range(2)}, "argument 'machine': holds what is no plain value: .*; its fields are texts, Python"),
+    ],
+)
+def test_an_object_is_checked_as_a_file_is(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        choose_machine(replace(machine_named("zen5"), **changes), V3)
 
 
 def test_something_else() -> None:

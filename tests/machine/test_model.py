@@ -24,6 +24,14 @@ def with_level(index: int, **changes: object) -> str:
     return json.dumps(data)
 
 
+def with_ways(*ways: int) -> str:
+    """The JSON of a shipped machine with other associativities."""
+    data = json.loads(described())
+    for level, count in zip(data["levels"], ways, strict=True):
+        level["ways"] = count
+    return json.dumps(data)
+
+
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_every_shipped_description_reads_back_to_itself(name: str) -> None:
     machine = machine_named(name)
@@ -70,19 +78,19 @@ def test_signatures_of_processors() -> None:
     assert [m.name if m else None for m in found] == ["sapphire-rapids", "neoverse-v1", None]
 
 
-def caches(folder: Path, **sizes: tuple[int, str, str, str]) -> Path:
-    """A sysfs folder with caches: level, kind, size, CPUs."""
+def cpu(folder: Path, **sizes: tuple[int, str, str, str]) -> Path:
+    """A processor's sysfs folder with caches: level, kind, size, CPUs."""
     for name, (level, kind, size, cpus) in sizes.items():
-        (folder / name).mkdir(parents=True)
+        (folder / "cache" / name).mkdir(parents=True)
         for file, text in (("level", str(level)), ("type", kind), ("size", size), ("coherency_line_size", "64"),
                            ("shared_cpu_list", cpus)):  # fmt: skip
-            (folder / name / file).write_text(text)
+            (folder / "cache" / name / file).write_text(text)
     return folder
 
 
 def test_sizes_of_caches_come_from_the_system(tmp_path: Path) -> None:
-    folder = caches(tmp_path, index0=(1, "Data", "32K", "0"), index1=(1, "Instruction", "64K", "0"),
-                    index2=(2, "Unified", "4096K", "0-1"), index3=(3, "Unified", "64M", "0-31"))  # fmt: skip
+    folder = cpu(tmp_path, index0=(1, "Data", "32K", "0"), index1=(1, "Instruction", "64K", "0"),
+                 index2=(2, "Unified", "4096K", "0-1"), index3=(3, "Unified", "64M", "0-31"))  # fmt: skip
     machine = with_caches(machine_named("zen5"), 2, folder)
     assert [x.bytes for x in machine.levels[:3]] == [32 << 10, 4 << 20, 64 << 20]
     assert [x.shared_by for x in machine.levels] == [1, 2, 2, 2]
@@ -90,8 +98,18 @@ def test_sizes_of_caches_come_from_the_system(tmp_path: Path) -> None:
     assert machine.level("L1").total_gbs == pytest.approx(2 * 490)
 
 
+def test_two_threads_of_a_core_share_its_caches_as_one(tmp_path: Path) -> None:
+    folder = cpu(tmp_path, index0=(1, "Data", "48K", "0,32"), index2=(2, "Unified", "2048K", "0,32"),
+                 index3=(3, "Unified", "64M", "0-63"))  # fmt: skip
+    (folder / "topology").mkdir()
+    (folder / "topology" / "thread_siblings_list").write_text("0,32\n")
+    machine = with_caches(machine_named("sapphire-rapids"), 32, folder)
+    assert [x.shared_by for x in machine.levels[:3]] == [1, 1, 32]
+    assert machine.level("L1").share == 48 << 10
+
+
 def test_caches_that_contradict_each_other_are_not_believed(tmp_path: Path) -> None:
-    folder = caches(tmp_path, index0=(1, "Data", "64M", "0"))
+    folder = cpu(tmp_path, index0=(1, "Data", "64M", "0"))
     assert with_caches(machine_named("zen5"), 4, folder).levels == machine_named("zen5").levels
 
 
@@ -179,8 +197,12 @@ def test_every_field_of_a_level_must_be_there(field: str) -> None:
         (described(name=""), "field 'name': expected a text, got ''"),
         (described(gpu=False), "field 'gpu': expected an object, got False"),
         ("[]", "expected an object, got list"),
+        ("[]", "give a file that `tilewright doctor --machine --save FILE` wrote"),
+        (described().replace('"format": 1, ', ""), "1 problem\n  field 'format': is missing"),
         (described(format=2), "field 'format': expected 1, got 2"),
         (described(levels=[]), "field 'levels': expected a list of at least one memory level"),
+        (with_ways(0, 0, 0, 0), "field 'levels': expected at least one cache, with `ways` of 1 or more, and main mem"),
+        (described(levels=json.loads(described())["levels"][3:]), "field 'levels': expected at least one cache"),
         (described(levels=[3]), "field 'levels\\[0\\]': expected an object, got 3"),
         (described(arch="vax"), "field 'arch': expected one of x86_64, aarch64, nvptx64, got 'vax'"),
         (described(vector_bits=100), "field 'vector_bits': expected a multiple of 64, got 100"),

@@ -8,12 +8,13 @@ import pytest
 from tilewright.errors import OptionError
 from tilewright.machine import thread_count
 from tilewright.machine.host import parse_cpu_list, read_caches
-from tilewright.machine.threads import available_cpus, cgroup_quota
+from tilewright.machine.threads import available_cpus, cgroup_quota, core_count
 
 
 @pytest.fixture(autouse=True)
 def machine_with_eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.machine.threads.available_cpus", lambda: frozenset(range(8)))
+    monkeypatch.setattr("tilewright.machine.threads.core_count", len)
     monkeypatch.setattr("tilewright.machine.threads.cgroup_quota", lambda: None)
 
 
@@ -63,6 +64,14 @@ def test_affinity_of_this_process() -> None:
 def put(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def test_two_cpus_of_a_core_count_once(tmp_path: Path) -> None:
+    for c in range(8):
+        put(tmp_path / f"cpu{c}/topology/thread_siblings_list", f"{c % 4},{c % 4 + 4}\n")
+    assert core_count(frozenset(range(8)), tmp_path) == 4
+    assert core_count(frozenset({1, 5, 6}), tmp_path) == 2
+    assert core_count(frozenset({1, 9, 10}), tmp_path) == 3  # nothing is known of the last two
 
 
 def test_cgroup_version_2_takes_the_smallest_limit_above(tmp_path: Path) -> None:

@@ -53,22 +53,32 @@ def data_for(b: Buffer, sizes: Mapping[Var, int], rng: np.random.Generator) -> n
     return values.astype(b.dtype.numpy)
 
 
-def scheduled(program: Program, target: str, optimizer: Optimizer | None = None) -> tuple[Kernel, Func, Schedule]:
-    """The kernel, its untransformed function and what an optimizer, by default the rule, makes of it; the rule also
-    takes what the optimizer does not apply to."""
+def scheduled(
+    program: Program, target: str, optimizer: Optimizer | None = None, *, any_kind: bool = False
+) -> tuple[Kernel, Func, Schedule]:
+    """The kernel, its untransformed function and what an optimizer, by default the rule, makes of it.
+
+    Args:
+        program: what it is of.
+        target: what for.
+        optimizer: must apply, unless
+        any_kind: of kernels may be among the programs; the rule then takes what the optimizer does not apply to.
+    """
     kernel = make_kernel(program.stages)
     func = lower("kernel", kernel.stages, kernel.params, tuple(program.sizes))
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     fixed = frozenset(p.name for p, a in pairs if a.name in program.constants)
     task = Task(func, fixed, Target.parse(target))
-    schedule = (optimizer or Rule()).optimize(task) or Rule().optimize(task)
+    schedule = (optimizer or Rule()).optimize(task)
+    assert schedule is not None or any_kind, f"{optimizer} does not apply"
+    schedule = schedule or Rule().optimize(task)
     assert schedule is not None
     return kernel, func, schedule
 
 
-def check(program: Program, target: str, optimizer: Optimizer | None = None) -> Schedule:
+def check(program: Program, target: str, optimizer: Optimizer | None = None, *, any_kind: bool = False) -> Schedule:
     """Schedules a program and compares: evaluate == interpret(untransformed) == interpret(scheduled)."""
-    kernel, func, schedule = scheduled(program, target, optimizer)
+    kernel, func, schedule = scheduled(program, target, optimizer, any_kind=any_kind)
     verify(func)
     verify(schedule.func)
     assert replay(func, schedule.trace) == schedule.func

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.codegen.native import Native
 from tests.optimize.programs import Program, axes, buffer, scheduled, shape_of
 
@@ -12,7 +14,7 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import blocks
 from tilewright.loops.lower import lower
 from tilewright.optimize import contraction, rule
-from tilewright.optimize.chunk import ChunkLimits, chunk_of
+from tilewright.optimize.chunk import ChunkLimits, chunk_of, even_chunk, longest_chain
 
 
 def total(*steps: Expr | int, dtype: DType = float32, reducer: Reducer = Reducer.SUM) -> Computation:
@@ -41,6 +43,10 @@ def chunk(c: Computation, limits: ChunkLimits, lanes: int = 1) -> tuple[int, int
         ((512, 3, 3), (0, 16)),
         ((4096,), (0, 128)),
         ((1 << 20,), (0, 128)),
+        ((127,), None),
+        ((131,), None),
+        ((1021,), (0, 61)),
+        ((509, 3, 3), (0, 14)),
     ],
 )
 def test_chunks_of_contractions_are_twice_the_root(steps: tuple[int, ...], found: tuple[int, int] | None) -> None:
@@ -53,6 +59,22 @@ def test_chunks_of_contractions_are_twice_the_root(steps: tuple[int, ...], found
 )
 def test_chunks_of_other_sums_are_the_root(steps: tuple[int, ...], lanes: int, found: tuple[int, int] | None) -> None:
     assert chunk(total(*steps), rule.CHUNKS, lanes) == found
+
+
+@pytest.mark.parametrize(
+    ("terms", "longest"), [(1, 256), (256, 256), (4096, 256), (5000, 292), (32768, 1024), (262144, 4096)]
+)
+def test_chains_are_no_longer_than_errs_least(terms: int, longest: int) -> None:
+    assert longest_chain(terms) == longest
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 1 << 20))
+def test_even_chunks_are_as_few_as_the_longest_and_the_last_is_long(terms: int, most: int) -> None:
+    chunk = even_chunk(terms, most)
+    count = -(-terms // chunk)
+    assert 1 <= chunk <= most
+    assert count <= -(-terms // most)
+    assert count == 1 or -(-terms // count) == chunk
 
 
 def test_only_float_sums_of_known_length_are_cut() -> None:

@@ -15,7 +15,7 @@ from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.machine import Target
-from tilewright.optimize.interface import DEFAULT, Task, optimizer_named
+from tilewright.optimize.interface import DEFAULT, FALLBACK, Task, optimizer_named
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.trace import Schedule
 
@@ -218,7 +218,8 @@ def test_equal_tasks_give_equal_traces() -> None:
 
 
 def test_the_registry() -> None:
-    assert optimizer_named(DEFAULT).name == "rule"
+    assert optimizer_named(DEFAULT).name == "gensor"
+    assert optimizer_named(FALLBACK).name == "rule"
     message = r"^\[option\] optimizer: there is no optimizer 'magic'; use rule or roller or gensor$"
     with pytest.raises(OptionError, match=message):
         optimizer_named("magic")

@@ -170,11 +170,14 @@ def test_memory_of_other_sizes_is_let_go(exe: Executable) -> None:
     assert ref() is None
 
 
-def test_large_outputs_and_values_in_the_middle_are_not_kept() -> None:
+def test_large_outputs_and_values_in_the_middle_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 1 << 20
+    assert most < KEPT_BYTES
+    monkeypatch.setattr("tilewright.runtime.native.KEPT_BYTES", most)
     made = scale_artifact()
     unlimited = replace(made.manifest, symbols=(Symbol("n", 0, None),))
     large = Executable(Artifact(unlimited, made.code, made.weights), threads=1)
-    y = large(np.zeros((KEPT_BYTES // 12 + 1, 3), np.float32))
+    y = large(np.zeros((most // 12 + 1, 3), np.float32))
     ref = weakref.ref(y.base)
     del y
     assert ref() is None

@@ -100,7 +100,8 @@ def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, 
     verify(made.func)
     steps = [step.primitive for step in made.trace]
     assert steps.count("pack") == 2
-    assert steps.count("prefetch") == (4 if rows == 6 else 2)
+    # a single row has no use for hints of the lanes' panels; six leave a part of four behind
+    assert steps.count("prefetch") == {1: 1, 6: 4, 7: 2}[rows]
     check_same_results(task_of(program).func, made.func, program, np.random.default_rng(7))
 
 

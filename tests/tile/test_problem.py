@@ -7,6 +7,7 @@ from tests.optimize.programs import axes, buffer
 from tests.optimize.test_rule import M, image, product, relu, row_sums
 
 from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import float16, int64
 from tilewright.expr.nodes import Var, const, select
 from tilewright.loops.lower import lower
@@ -81,6 +82,8 @@ def test_symbols_have_a_representative_size() -> None:
     assert representative(Var("n", 512, 512)) == 512
     assert representative(Var("n", 0, None)) == 16
     assert representative(Var("n", 1000, 1 << 62)) == 1000
+    # nobody has declared the end of this range
+    assert representative(Var("n", 1, MAX_SIZE)) == 16
 
 
 @pytest.mark.parametrize("index", [a // 2, a % 3, a * a])

@@ -1,6 +1,7 @@
 """Sizes that are symbols: where programs are compared, which tiles rows are left to, and what that costs."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from tests.optimize.test_construct import task_of
 from tests.optimize.test_rule import product
 
 from tilewright.cost.analytical import expected, times
+from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Var
 from tilewright.loops.interpret import interpret
-from tilewright.loops.ir import IterKind, blocks
+from tilewright.loops.ir import For, Func, IterKind, LoopKind, blocks, walk
 from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.lower import lower
-from tilewright.tile.problem import Problem, problem_of, samples
+from tilewright.tile.problem import TOGETHER, Problem, problem_of, representative, samples
 from tilewright.tile.program import Form, TileProgram, legal, remainder_tiles, rungs
 
 R = Var("R", 1, 64)
@@ -38,10 +40,26 @@ def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Prog
 
 def test_samples_lie_all_over_the_ranges_and_sizes_differ() -> None:
     h, w = Var("h", 8, 128), Var("w", 8, 128)
-    assert [tuple(s.values()) for s in samples((R, h, w))] == [(1, 28, 111), (6, 111, 9), (52, 9, 28)]
-    for symbol, found in ((Var("n", 5, 5), [5] * 3), (Var("n", 0, None), [1, 12, 194]),
-                          (Var("n", 1000, 1 << 62), [1000] * 3)):  # fmt: skip
-        assert [s[symbol] for s in samples((symbol,))] == found
+    found = [(1, 9, 9), (6, 28, 28), (52, 111, 111), (1, 111, 9), (52, 9, 111)]
+    assert [tuple(s.values()) for s in samples((R, h, w))] == found
+    for symbol, each in ((Var("n", 5, 5), [5]), (Var("n", 0, None), [1, 12, 194]), (Var("n", 1, 3), [1, 2, 3]),
+                         (Var("n", 1, MAX_SIZE), [1, 12, 194]), (Var("n", 1000, 1 << 62), [1000])):  # fmt: skip
+        assert [s[symbol] for s in samples((symbol,))] == each
+    assert samples(()) == ({},)
+
+
+def test_what_symbols_make_together_varies_as_they_do() -> None:
+    made = [prod(s.values()) for s in samples(tuple(Var(n, 1, 64) for n in "bhw"))]
+    assert made == [1, 216, 140608, 52, 2704]
+    assert min(made) < prod(representative(Var(n, 1, 64)) for n in "bhw") < max(made)
+
+
+@pytest.mark.parametrize("high", [64, 4096, MAX_SIZE])
+def test_many_symbols_make_no_monsters(high: int) -> None:
+    for s in samples(tuple(Var(n, 1, high) for n in "bchwst")):
+        assert 1 <= prod(s.values()) <= TOGETHER
+    (least,) = samples(tuple(Var(n, 1 << 12, 1 << 20) for n in "bhw"))
+    assert set(least.values()) == {1 << 12}
 
 
 def test_a_problem_has_samples_where_a_size_is_a_symbol() -> None:
@@ -91,17 +109,39 @@ def test_rows_of_unknown_number_keep_the_meaning(rows: int) -> None:
     verify(made.func)
     sums = [b for b in blocks(made.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
     assert len(sums) == (1 + len(rungs(rows)) if rows > 1 else 1)
-    rng = np.random.default_rng(rows)
+    check_all_sizes(task.func, made.func, rows)
+
+
+def check_all_sizes(origin: Func, made: Func, seed: int) -> None:
+    """Both compute the same for any number of rows."""
+    rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
         sizes = {R: n}
-        feeds = {p.name: data_for(p, sizes, rng) for p in task.func.params[:-1]}
+        feeds = {p.name: data_for(p, sizes, rng) for p in origin.params[:-1]}
         results: list[np.ndarray] = []
-        for f in (task.func, made.func):
+        for f in (origin, made):
             out = f.params[-1]
             result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
             interpret(f, {**feeds, out.name: result}, sizes, seed=3)
             results.append(result)
         np.testing.assert_array_equal(results[1], results[0])
+
+
+@pytest.mark.parametrize(("cores", "order", "nests"), [(1, (1, 0), 1), (2, (1, 0), 3), (1, (0, 1), 3)])
+def test_rows_of_unknown_number_share_panels_that_are_tasks_enough(
+    cores: int, order: tuple[int, int], nests: int
+) -> None:
+    found, program = problem(columns=128)
+    task = task_of(program)
+    tiles = ((6, 32, 1), (6, 32, 48), (6, 32, 48))
+    made = lower(TileProgram(found, replace(FORM, order=order), tiles), task.func, cores=cores)
+    verify(made.func)
+    parallel = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
+                and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
+    assert len(parallel) == nests
+    if nests == 1:
+        assert str(parallel[0].extent) == "4"
+    check_all_sizes(task.func, made.func, cores)
 
 
 def test_one_axis_of_unknown_size_has_more_than_one_row() -> None:

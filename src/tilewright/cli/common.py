@@ -61,7 +61,7 @@ def add_compile_options(parser: argparse.ArgumentParser, layouts: str = "--layou
         "--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64"
     )
     group.add_argument(
-        "--optimizer", default=None, metavar="NAME", help="how loops are chosen: rule (default), roller, gensor"
+        "--optimizer", default=None, metavar="NAME", help="how loops are chosen: gensor (default), roller, rule"
     )
     group.add_argument(
         "--machine",

@@ -88,12 +88,12 @@ def _description(target: Target) -> dict[str, Any]:
 
 
 def _threads() -> dict[str, Any]:
-    reason = "CPUs that this process may use"
+    reason = "cores that this process may use"
     for name in reversed(VARIABLES):
         if os.environ.get(name, "").strip():
             reason = f"environment variable {name}"
-    if reason.startswith("CPUs") and host().quota is not None:
-        reason = "the smaller of the CPUs that this process may use and its control group's quota"
+    if reason.startswith("cores") and host().quota is not None:
+        reason = "the smaller of the cores that this process may use and its control group's quota"
     try:
         return {"count": thread_count(), "reason": reason}
     except OptionError as error:

@@ -7,8 +7,9 @@ import sys
 from tilewright.cli.common import Result, size_text, write_text
 from tilewright.errors import OptionError
 from tilewright.machine import Target, thread_count
+from tilewright.machine.choice import Origin, choose_machine
 from tilewright.machine.model import Machine, to_json
-from tilewright.machine.stored import calibration_path, machine_for, store
+from tilewright.machine.stored import calibration_path, store
 from tilewright.report.roofline import roofline
 
 
@@ -21,19 +22,20 @@ def machine_model(options: argparse.Namespace) -> Result:
     """
     target = Target.parse(options.target)
     threads = thread_count(options.threads)
-    place = ""
+    place, origin = "", Origin.STORED
     if options.calibrate:
         machine, place = _calibrated(target, threads)
     else:
-        machine = machine_for(target)
-        place = str(calibration_path()) if machine.name.endswith("(calibrated)") else ""
+        found = choose_machine(None, target)
+        machine, origin = found.machine, found.origin
+        place = str(calibration_path()) if origin is Origin.STORED else ""
     cores = min(threads, machine.cores)
     if options.svg is not None:
         write_text(options.svg, roofline(machine, cores), "--svg")
     if options.save is not None:
         write_text(options.save, to_json(machine), "--save")
     data = {**json.loads(to_json(machine)), "file": place or None}
-    return Result(data, _text(machine, cores, place), optional=False)
+    return Result(data, _text(machine, cores, _source(origin, place, target)), optional=False)
 
 
 def _calibrated(target: Target, threads: int) -> tuple[Machine, str]:
@@ -46,8 +48,19 @@ def _calibrated(target: Target, threads: int) -> tuple[Machine, str]:
     return machine, str(store(machine))
 
 
-def _text(machine: Machine, cores: int, place: str) -> str:
-    source = f"measured, {place}" if place else "a description that came with the package"
+def _source(origin: Origin, place: str, target: Target) -> str:
+    match origin:
+        case Origin.STORED:
+            return f"measured, {place}"
+        case Origin.GENERIC if target == Target.host():
+            return "typical of its instruction set; `tilewright doctor --calibrate` measures this processor"
+        case Origin.GENERIC:
+            return "typical of its instruction set"
+        case _:
+            return "a description that came with the package"
+
+
+def _text(machine: Machine, cores: int, source: str) -> str:
     lines = [
         f"machine     {machine.name} ({source})",
         f"cores       {machine.cores} at {machine.ghz:g} GHz",

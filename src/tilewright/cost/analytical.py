@@ -26,7 +26,7 @@ from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask, Sizes, TileProgram, remainder_tiles
-from tilewright.tile.traffic import USABLE, Feet, cache_traffic, waits
+from tilewright.tile.traffic import USABLE, Feet, cache_traffic, used_once, waits
 
 CODE = 4e-4
 """What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""
@@ -141,6 +141,11 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     sizes = [x.share for x in near]
     feet = Feet.of(problem, form, columns, near[0].line)
     moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet)
+    if used_once(problem):
+        # a cache that is a little too small has lost most of what is read from first to last, as it was written
+        away = [1.0] + [min(1.0, 2.0 * missing(_whole(problem), x.share)) for x in near[1:]]
+        return shared_out([(work, [m * part for m, part in zip(moved, away, strict=True)])], found.tasks,
+                          1.0 + CODE * found.multiply_adds, machine)  # fmt: skip
     if waits(problem):
         # what lies beyond the second cache comes in time only as far as streams are followed
         lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY

@@ -12,7 +12,8 @@ from tilewright.tile.columns import Columns, chunks, sum_of
 from tilewright.tile.features import Features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, REGISTER, Form
+from tilewright.tile.program import L1, REGISTER, Form, Mask
+from tilewright.tile.traffic import used_once
 
 ISSUE = 5.0
 """Instructions that start per cycle."""
@@ -57,6 +58,9 @@ lives of others, too."""
 GUARD_CYCLES = 0.5
 """Per vector of results, of conditions on rows that a tile that is not whole has too many."""
 
+ADDITION = 0.6
+"""The latency of an addition alone, as a part of that of a multiplication and an addition."""
+
 AHEAD = 256.0
 """Instructions between the oldest one that waits and the youngest one that runs."""
 
@@ -71,6 +75,9 @@ OVERLAPPED_CYCLES = 1.0
 
 MASK_PENALTY = 0.25
 """Of the loads of lanes that are masked in every step, as a part of the step."""
+
+MASKED_LOAD_CYCLES = 0.5
+"""Of loading a vector that is added as it is under the mask of results that are not whole."""
 
 MASK_CYCLES = 1.0
 """Of making and applying the mask of a vector of element-wise work."""
@@ -129,6 +136,9 @@ def looped_cycles(
         last = np.maximum(_combined(problem, form, columns, found, machine), _combining_waits(form, machine))
     # what a register tile reads first comes from the second cache before anything is fetched ahead
     first = START * found.starts * machine.levels[min(1, len(machine.levels) - 1)].latency_ns * machine.ghz
+    # chunks of a tile by itself follow each other in what is read
+    alone = np.all([columns.tiles[L1][a] <= columns.tiles[REGISTER][a] for a in problem.spatial], axis=0)
+    first = np.where(alone, first / chunks(form, columns), first)
     loops = entries * LOOP_CYCLES + first
     return found.steps * step + loops + ends + last + _looked_up(found, TRANSLATION_CYCLES) + TILE_CYCLES
 
@@ -167,7 +177,7 @@ def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     pipes = (found.multiply_adds + found.gathers) / machine.fma_pipes + loads * DRAW_CYCLES
     ports = loads / machine.load_ports * LOAD_CYCLES
     # every accumulator is a chain: the next addition to it waits for the one before
-    latency = machine.fma_cycles * _terms(problem, form, columns)
+    latency = _adding(problem, machine) * _terms(problem, form, columns)
     issue = (found.multiply_adds + found.vector_loads + found.element_loads + 2) / ISSUE
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     return longest + _spilled(found, machine) + _masked_cycles(problem, form, columns, found) + STEP_CYCLES
@@ -193,8 +203,10 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     instructions = operations + shuffles + loads + stores + 1.0
     issue = instructions / ISSUE
     # the additions to one result wait for each other, while the next register tiles are computed
-    chain = machine.fma_cycles * steps * _terms(problem, form, columns)
-    latency = chain / np.maximum(1.0, AHEAD / instructions)
+    chain = _adding(problem, machine) * steps * _terms(problem, form, columns)
+    # a tile whose totals stay in registers goes on with them in the next chunk
+    joined = np.where(_alone(problem, columns), chunks(form, columns), 1.0)
+    latency = chain / np.clip(AHEAD / (instructions * joined), 1.0, np.maximum(1.0, found.micro_tiles))
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     longest = longest + _conditions(problem, form, columns, found)
     # LLVM writes out several short tiles
@@ -202,6 +214,19 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     cut = _cut_cycles(form, columns, found, machine)
     around = around + _looked_up(found, OVERLAPPED_CYCLES)
     return longest + steps * _masked_cycles(problem, form, columns, found) + around + cut
+
+
+def _adding(problem: Problem, machine: Machine) -> float:
+    """Cycles until the next addition to a sum may start."""
+    return machine.fma_cycles * (ADDITION if problem.added else 1.0)
+
+
+def _alone(problem: Problem, columns: Columns) -> Mask:
+    """Whether an L1 tile has one register tile."""
+    alone = np.ones(len(columns.whole[0]), np.bool_)
+    for a in problem.spatial:
+        alone &= columns.tiles[L1][a] <= columns.tiles[REGISTER][a]
+    return alone
 
 
 def _conditions(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:
@@ -243,7 +268,9 @@ def _terms(problem: Problem, form: Form, columns: Columns) -> Numbers:
 
 
 def _spilled(found: Features, machine: Machine) -> Numbers:
-    return np.maximum(found.registers - machine.vector_registers, 0.0) * SPILLED
+    """Of vectors that have no register; at worst every sum is stored in every step and loaded again."""
+    missing = np.maximum(found.registers - machine.vector_registers, 0.0)
+    return np.minimum(missing * SPILLED, found.accumulators / machine.store_ports)
 
 
 def _masked_cycles(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:
@@ -256,4 +283,7 @@ def _masked_cycles(problem: Problem, form: Form, columns: Columns, found: Featur
     size = columns.tiles[REGISTER][form.lane]
     extent = problem.axes[form.lane].extent
     masked = np.where(extent % size != 0, 1.0 / np.ceil(extent / size), 0.0)
+    if used_once(problem) and form.lane not in problem.reduce:
+        # every vector is loaded under a mask made anew, and no multiplication is there to hide it
+        return np.where(masked > 0, MASKED_LOAD_CYCLES * found.vector_loads, 0.0)
     return masked * (MASK_PENALTY * found.vector_loads + 2.0 * GATHER_CYCLES * found.gathers)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.codegen import assembly, compile_object, emit_llvm
 from tilewright.driver.build import Build
+from tilewright.driver.collector import seldom_collected
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.ir import Graph
@@ -67,6 +68,7 @@ class Compilation:
         """The machine code as assembly text."""
         return assembly(self.llvm(), self.target)
 
+    @seldom_collected()
     def artifact(self) -> Artifact:
         """The compiled model as data; generates the object code."""
         code = compile_object(self.llvm(), self.target) if self.segments else b""

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.driver.build import Build, MachineOption, make_build
+from tilewright.driver.collector import seldom_collected
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.convolutions import convolutions_of, with_fast_convolutions
+from tilewright.driver.convolutions import convolutions_of, with_copied_operands, with_fast_convolutions
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.kernels import compile_kernels
 from tilewright.driver.limits import check_sizes
@@ -54,7 +55,8 @@ def compile_model(
         shapes: ranges or sizes of dynamic dimensions, such as {"batch": "1..64"}.
         target: what code is generated for, this machine by default; a name such as "x86-64-v3", or a `Target`.
         threads: threads per call; None asks the environment and the system. Does not change the code.
-        optimizer: name of the preferred optimizer.
+        optimizer: how loops are chosen: "gensor" (default) and "roller" construct them for a machine, "rule" takes
+            those of one plain rule; kernels that can't be constructed are the rule's too.
         progress: told how far the compilation is.
         layouts: how tensors of convolutions and matrix products are stored, by node or value (`layout.plan`).
         machine: what the optimizers `gensor` and `roller` construct programs for: a `Machine`, the name of one that
@@ -85,6 +87,7 @@ def compile_model(
     return Executable(made.artifact(), threads)
 
 
+@seldom_collected()
 def make_compilation(
     model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
     shapes: Mapping[str, ShapeOption] | None = None,
@@ -118,7 +121,7 @@ def make_compilation(
     check_sizes(lowered)
     tell("model", 3, 4)
     placed = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    parts = partition(placed.program if placed else with_fast_convolutions(lowered, build, made_for))
+    parts = partition(placed.program if placed else _rewritten(lowered, build, made_for))
     program = _with_probes(parts) if probes else parts.program
     units = compile_kernels(
         parts.units,
@@ -144,6 +147,11 @@ def make_compilation(
     return Compilation(
         graph, lowered, plan, placed, program, parts, made_for, build, units, tuple(segments), manifest, pool.arrays
     )
+
+
+def _rewritten(program: Program, build: Build, target: Target) -> Program:
+    """The program with other ways to compute its sums, where they are estimated to be faster."""
+    return with_copied_operands(with_fast_convolutions(program, build, target), build, target)
 
 
 def _with_probes(parts: Partition) -> Program:

@@ -1,11 +1,13 @@
-"""Whether convolutions are computed by minimal filtering: what the user allows, and what the cost model finds."""
+"""How convolutions are computed: by minimal filtering where the user allows it and the cost model finds it faster, and
+from a copy of their operand without gaps."""
 
 from tilewright.driver.build import Build
 from tilewright.errors import OptionError
+from tilewright.graph.compact import with_compact_operands
 from tilewright.graph.program import Program
 from tilewright.graph.winograd.rewrite import with_winograd
 from tilewright.machine import Target
-from tilewright.optimize.alternative import cheaper, stage_times
+from tilewright.optimize.alternative import cheaper, quicker, stage_times
 
 TILES = (2, 4)
 """Sizes of tiles, m of F(m, r), that are considered."""
@@ -55,3 +57,18 @@ def with_fast_convolutions(program: Program, build: Build, target: Target) -> Pr
         return program
     times = stage_times(target, build.machine.for_target(target))
     return with_winograd(program, TILES, cheaper(frozenset(program.constants), times), LIMITS[build.convolutions])
+
+
+def with_copied_operands(program: Program, build: Build, target: Target) -> Program:
+    """The program where sums that skip elements of an operand read a copy without gaps if that is estimated to be
+    faster.
+
+    Args:
+        program: as the graph was lowered.
+        build: gives the machine that is compiled for.
+        target: what code is generated for.
+    """
+    if build.machine is None:
+        return program
+    times = stage_times(target, build.machine.for_target(target))
+    return with_compact_operands(program, quicker(frozenset(program.constants), times))

@@ -167,6 +167,13 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         quotient, rest, remainder = {}, pa, a
     if not rest or within(remainder, b, bounds):
         return poly.expression(quotient)
+    if divisor is not None and divisor > 0:
+        small = _small_coefficients(rest, divisor)
+        lower = poly.expression(small)
+        # as `mod` decides it, so that both are digits of one number
+        if small != rest and (not reads(a) or exact(lower, bounds)) and within(lower, b, bounds):
+            whole = {m: c // divisor for m, c in poly.added(rest, small, -1).items()}
+            return poly.expression(poly.added(quotient, whole))
     if divisor is not None and bounds.facts and within(remainder - b, b, bounds):
         return poly.expression(quotient) + 1  # the constant of the remainder, which lies in [0, d), hides it
     positive = divisor > 0 if divisor is not None else counts_as_positive(b, bounds)
@@ -188,6 +195,12 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         nested = _nested_quotient(rest, b, bounds) if positive else None
         inner = Binary("floordiv", remainder, b) if nested is None else nested
     return recombined(poly.added(quotient, poly.polynomial(inner))) if quotient else inner
+
+
+def _small_coefficients(p: poly.Polynomial, divisor: int) -> poly.Polynomial:
+    """What differs from `p` by a multiple of the divisor, with coefficients below it."""
+    small = {m: c if abs(c) < divisor else c % divisor for m, c in p.items()}
+    return {m: c for m, c in small.items() if c}
 
 
 def _can_divide(a: Expr, b: Expr, bounds: Bounds) -> bool:
@@ -251,7 +264,7 @@ def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
     if divisor is not None:
         rest = {m: c for m, c in rest.items() if not _is_multiple(m, c, divisor, bounds)}
         # Coefficients count modulo the divisor, but once changed they hide that x // d and x % d are digits of one x.
-        small = {m: c if abs(c) < divisor else c % divisor for m, c in rest.items()}
+        small = _small_coefficients(rest, divisor)
         if reads(a) and not all(exact(poly.expression(p), bounds) for p in (rest, small)):
             return Binary("mod", a, b)
         decided = _decided_remainder(small, b, bounds)

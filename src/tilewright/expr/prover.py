@@ -121,7 +121,7 @@ def _remainders_expanded(p: Polynomial, bounds: Bounds) -> Polynomial:
             if not isinstance(atom, Binary) or own is None:
                 continue
             # the quotient may be written with other operands, as (x // 2) // 4 is x // 8: those of the remainder count
-            found = (atom.a, own) if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients)
+            found = (atom.a, own) if quotients.count(own) > 1 else _of_equal_remainder(atom, quotients, bounds)
             if found is not None:
                 y, quotient = found
                 rest = without_one(monomial, atom)
@@ -130,14 +130,26 @@ def _remainders_expanded(p: Polynomial, bounds: Bounds) -> Polynomial:
     return p
 
 
-def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr]) -> tuple[Expr, Expr] | None:
+def _of_equal_remainder(remainder: Binary, quotients: Sequence[Expr], bounds: Bounds) -> tuple[Expr, Expr] | None:
     """(y, y // d), another quotient than that of x % d, where x - y is a multiple of d; None where there is none."""
     for q in quotients:
         if isinstance(q, Binary) and q.b is remainder.b and q.a is not remainder.a:
             d = polynomial(q.b)
-            if d and not divided(added(polynomial(q.a), polynomial(remainder.a), -1), d)[1]:
+            if d and not divided(_modulo(added(polynomial(q.a), polynomial(remainder.a), -1), d, bounds), d)[1]:
                 return q.a, q
     return None
+
+
+def _modulo(p: Polynomial, d: Polynomial, bounds: Bounds) -> Polynomial:
+    """`p` with z for every z % m where m is a multiple of d: they differ by a multiple of d."""
+    for monomial, k in p.items():
+        for atom in monomial:
+            if not (isinstance(atom, Binary) and atom.op == "mod" and opened(atom, bounds)):
+                continue
+            if not divided(polynomial(atom.b), d)[1]:
+                whole = multiplied(polynomial(atom.a), {without_one(monomial, atom): k})
+                return _modulo(added(added(p, {monomial: k}, -1), whole), d, bounds)
+    return p
 
 
 def _is_size(e: Expr, bounds: Bounds) -> bool:

@@ -39,7 +39,17 @@ def inline_scalars(program: Program) -> Program:
 
 
 def inline_elementwise(program: Program) -> Program:
-    """The program with cheap or once-used element-wise computations inlined; outputs stay."""
+    """The program with cheap or once-used element-wise computations inlined; outputs stay.
+
+    What several steps have used may be used once when these have become one, as x + 3 and x are in x * (x + 3): the
+    program is gone through until nothing changes.
+    """
+    once = _inlined_once(program)
+    return once if len(once.steps) == len(program.steps) else inline_elementwise(once)
+
+
+def _inlined_once(program: Program) -> Program:
+    """The program after going through it once, producers before their consumers."""
     kept_outputs = {buffer.name for _, buffer in program.outputs}
     steps: list[Step | None] = list(program.steps)
     readers: dict[Buffer, list[int]] = {}

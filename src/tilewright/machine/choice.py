@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilewright.errors import MachineError, OptionError
-from tilewright.machine.model import Machine, read, to_json
+from tilewright.machine.model import Machine, parse, read, to_json
 from tilewright.machine.shipped import described_host, generic, machine_named, shipped
 from tilewright.machine.stored import stored
 from tilewright.machine.target import Target
@@ -98,7 +98,7 @@ def _default(target: Target) -> MachineChoice:
 
 def _given(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
     if isinstance(machine, Machine):
-        return MachineChoice(machine, Origin.ARGUMENT)
+        return MachineChoice(_checked(machine), Origin.ARGUMENT)
     if not isinstance(machine, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance] - no types
         what = f"expected a name, a file or a Machine, got {type(machine).__name__}"
         raise OptionError(what, where="argument 'machine'")
@@ -108,6 +108,17 @@ def _given(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
         hint = f"use one of {', '.join(shipped())}, or a file such as ./{machine or 'mine'}.json"
         raise MachineError(f"there is no machine {machine!r}", where="machine", hint=hint)
     return MachineChoice(read(Path(machine)), Origin.FILE)
+
+
+def _checked(machine: Machine) -> Machine:
+    """A machine that a program made, checked as a file is."""
+    where = "argument 'machine'"
+    try:
+        text = to_json(machine)
+    except (TypeError, ValueError) as error:
+        hint = "its fields are texts, Python's int and float, and tuples of `Level`"
+        raise MachineError(f"holds what is no plain value: {error}", where=where, hint=hint) from error
+    return parse(text, where)
 
 
 def _described(machine: Machine) -> MachineChoice:

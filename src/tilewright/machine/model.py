@@ -19,6 +19,8 @@ from tilewright.errors import MachineError, Problem
 FORMAT = 1
 """Version of the description's format."""
 
+_WRITE_ONE = "give a file that `tilewright doctor --machine --save FILE` wrote"
+
 
 @dataclass(frozen=True, slots=True)
 class Level:
@@ -171,7 +173,7 @@ def read(path: Path) -> Machine:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise MachineError(f"cannot be read: {error}", where=f"machine file '{path}'") from error
+        raise MachineError(f"cannot be read: {error}", where=f"machine file '{path}'", hint=_WRITE_ONE) from error
     return parse(text, f"machine file '{path}'")
 
 
@@ -184,9 +186,9 @@ def parse(text: str, where: str) -> Machine:
     try:
         data: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MachineError(f"is not JSON: {error}", where=where) from error
+        raise MachineError(f"is not JSON: {error}", where=where, hint=_WRITE_ONE) from error
     if not isinstance(data, dict):
-        raise MachineError(f"expected an object, got {type(data).__name__}", where=where)
+        raise MachineError(f"expected an object, got {type(data).__name__}", where=where, hint=_WRITE_ONE)
     reader = _Reader()
     machine = reader.machine(cast(Mapping[str, Any], data))
     if reader.problems or machine is None:
@@ -204,8 +206,10 @@ class _Reader:
 
     def machine(self, data: Mapping[str, Any]) -> Machine | None:
         """The machine, or None where a field could not be read."""
-        if data.get("format") != FORMAT:
-            self._wrong("format", f"expected {FORMAT}, got {data.get('format')!r}")
+        if "format" not in data:
+            self._wrong("format", "is missing")
+        elif data["format"] != FORMAT:
+            self._wrong("format", f"expected {FORMAT}, got {data['format']!r}")
         listed = data.get("levels")
         levels: list[Level | None] = []
         if not isinstance(listed, list) or not listed:
@@ -281,8 +285,8 @@ class _Reader:
 
     def _levels(self, levels: list[Level | None], processor: bool) -> None:
         """What holds for each level, and between a level and the next where both could be read."""
-        if processor and len(levels) == 1:
-            self._wrong("levels", "expected at least one cache and main memory")
+        if processor and levels and not any(x is None or x.ways for x in levels[:-1]):
+            self._wrong("levels", "expected at least one cache, with `ways` of 1 or more, and main memory behind it")
         names = [x.name for x in levels if x is not None]
         for name in sorted({n for n in names if names.count(n) > 1}):
             self._wrong("levels", f"{names.count(name)} levels are called {name!r}")

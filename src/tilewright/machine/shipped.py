@@ -9,18 +9,19 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.machine.features import X86_LEVELS
-from tilewright.machine.host import read_caches
+from tilewright.machine.host import parse_cpu_list, read_caches
 from tilewright.machine.model import Level, Machine, parse
 from tilewright.machine.target import Target
-from tilewright.machine.threads import available_cpus
+from tilewright.machine.threads import available_cores
 
 _LEVELS = tuple(X86_LEVELS)
 _CPUINFO = Path("/proc/cpuinfo")
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPU = Path("/sys/devices/system/cpu/cpu0")
 
 
 @lru_cache(maxsize=1)
@@ -79,13 +80,13 @@ def microarchitecture(sign: str) -> Machine | None:
 @lru_cache(maxsize=1)
 def described_host() -> Machine:
     """This machine as far as the system tells: the description of its microarchitecture, or a generic one for its
-    instruction set, with the sizes of its caches and its number of cores."""
+    instruction set, with the sizes of its caches and the number of cores that this process may keep busy."""
     try:
         sign = signature(_CPUINFO.read_text())
     except OSError:
         sign = ""
     found = microarchitecture(sign) or generic(Target.host())
-    return with_caches(found, len(available_cpus()), _CACHES)
+    return with_caches(found, available_cores(), _CPU)
 
 
 def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
@@ -94,16 +95,26 @@ def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
     Args:
         machine: a processor.
         cores: that one program may use.
-        folder: `cache` folder of one core in Linux' sysfs; levels that it does not describe stay.
+        folder: of one logical CPU in Linux' sysfs; levels that it does not describe stay.
     """
-    reported = {f"L{c.level}": c for c in read_caches(folder) if c.kind != "Instruction"}
+    reported = {f"L{c.level}": c for c in read_caches(folder / "cache") if c.kind != "Instruction"}
+    threads = _threads_per_core(folder)
     levels: list[Level] = []
     for x in machine.levels:
         cache = reported.get(x.name)
         size = cache.bytes if cache is not None and cache.bytes > 0 else x.bytes
-        shared = min(cores, cache.shared_by) if cache is not None and cache.shared_by > 0 else min(x.shared_by, cores)
+        # the system counts logical CPUs
+        by = ceil(cache.shared_by / threads) if cache is not None and cache.shared_by > 0 else x.shared_by
         total = min(x.total_gbs, x.core_gbs * cores)
-        levels.append(Level(x.name, size, x.line, x.ways, x.latency_ns, x.core_gbs, total, max(1, shared)))
+        levels.append(Level(x.name, size, x.line, x.ways, x.latency_ns, x.core_gbs, total, max(1, min(by, cores))))
     ordered = all(near.bytes <= far.bytes for near, far in pairwise(levels))
     known = tuple(levels) if ordered else machine.levels
     return replace(machine, cores=cores, sync_us=machine.sync_of(cores), levels=known)
+
+
+def _threads_per_core(folder: Path) -> int:
+    """Logical CPUs of the core that a CPU belongs to; 1 where the system does not tell."""
+    try:
+        return len(parse_cpu_list((folder / "topology" / "thread_siblings_list").read_text()))
+    except (OSError, ValueError):
+        return 1

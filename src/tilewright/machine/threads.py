@@ -1,7 +1,8 @@
 """How many threads a call may use: an argument, the environment, then what the system grants this process.
 
-The order is argument, TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, and last the smaller of the CPU affinity mask and
-the control group's CPU quota (versions 1 and 2).
+The order is argument, TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, and last the smaller of the cores in the CPU affinity
+mask and the control group's CPU quota (versions 1 and 2). Two logical CPUs of one core count once: they share the units
+that compute, so a second thread there takes from the first what it gets.
 """
 
 import os
@@ -14,6 +15,7 @@ MAX_THREADS = 1024
 VARIABLES = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS")
 _CGROUPS = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
+_CPUS = Path("/sys/devices/system/cpu")
 
 
 def thread_count(argument: int | None = None, environ: Mapping[str, str] | None = None) -> int:
@@ -35,10 +37,29 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
             # OpenMP allows one number per nesting level; there is one level here
             first = text.split(",")[0].strip() if name == "OMP_NUM_THREADS" else text
             return _checked(first, f"environment variable {name}={text}")
+    return available_cores()
+
+
+def available_cores() -> int:
+    """Cores that this process may keep busy: those of its affinity mask, no more than its quota grants."""
     quota = cgroup_quota()
-    cpus = len(available_cpus())
+    cores = core_count(available_cpus())
     # rounded down: a thread beyond the quota makes every parallel region wait for the next accounting period
-    return max(1, min(cpus, int(quota))) if quota is not None else cpus
+    return max(1, min(cores, int(quota))) if quota is not None else cores
+
+
+def core_count(cpus: frozenset[int], folder: Path = _CPUS) -> int:
+    """Cores that logical CPUs belong to.
+
+    Args:
+        cpus: their numbers.
+        folder: `cpu` folder of Linux' sysfs; a CPU that it does not describe is a core of its own.
+    """
+    return len({_siblings(folder / f"cpu{c}") or f"{c}" for c in cpus})
+
+
+def _siblings(folder: Path) -> str:
+    return " ".join(_words(folder / "topology" / "thread_siblings_list"))
 
 
 def _checked(value: int | str, where: str) -> int:

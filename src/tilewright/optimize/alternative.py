@@ -57,6 +57,23 @@ def cheaper(constants: frozenset[str], time_of: StageTime) -> Decide:
     return decide
 
 
+def quicker(constants: frozenset[str], time_of: StageTime) -> Callable[[Computation, Sequence[Computation]], bool]:
+    """Whether stages that round like one are estimated to take less time than it.
+
+    Args:
+        constants: names of the program's buffers whose data is known.
+        time_of: estimates a stage.
+    """
+
+    def decide(one: Computation, others: Sequence[Computation]) -> bool:
+        limit = time_of(one, constants)
+        times = [time_of(s, constants) for s in others]
+        listed = [t for t in times if t is not None]
+        return limit is not None and len(listed) == len(times) and sum(listed) < limit
+
+    return decide
+
+
 def stage_times(target: Target, machine: Machine) -> StageTime:
     """Estimates of single stages on a machine; what was estimated once is remembered.
 

@@ -2,6 +2,7 @@
 
 A chain of n float additions makes up to n roundings, each of the size of what has been added so far. Chunks of about
 the square root of n make about twice that root, and so an error that many times smaller; longer chunks cost less time.
+No optimizer makes chains of more than `longest_chain` terms, wherever a sum can be cut.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,24 @@ from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Binary, Const
 from tilewright.loops.ir import Block, IterKind
 
+UNCUT = 256
+"""As many terms may always be added one after the other; other libraries do so too."""
+
 _COMBINING = frozenset(r.op for r in Reducer)
+
+
+def longest_chain(terms: int) -> int:
+    """Of how many terms of a sum one chain of additions may be, at most.
+
+    Chains of c of n terms of one sign err by c sqrt(n), and the total of their n/c sums by n sqrt(n/c), up to a factor
+    that they share: beyond n^(2/3) terms a chain errs more than the total does.
+    """
+    return max(UNCUT, int(round(terms ** (2 / 3), 6)))
+
+
+def even_chunk(terms: int, most: int) -> int:
+    """The length of chunks of up to `most` terms, as few as possible, that leaves the last one as long as it can be."""
+    return -(-terms // -(-terms // most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +53,9 @@ class ChunkLimits:
 def chunk_of(node: Block, limits: ChunkLimits, lanes: int = 1, exact: bool = False) -> tuple[int, int] | None:
     """(reduction axis, steps along it) of the chunks of a sum; None for a short or symbolic one.
 
+    Steps divide the axis where some do that fit. Where none do the last chunk of a longer sum is shorter, unless other
+    sums run beside it.
+
     Args:
         node: a reduction.
         limits: how long chunks are.
@@ -53,5 +74,15 @@ def chunk_of(node: Block, limits: ChunkLimits, lanes: int = 1, exact: bool = Fal
     rest = total // extents[axis]
     wanted = lanes * max(limits.least, min(limits.most, limits.roots * isqrt(total // lanes)))
     fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0
+            and d * rest // lanes <= longest_chain(total)
             and wanted <= limits.slack * d * rest <= limits.slack**2 * wanted]  # fmt: skip
-    return (axis, min(fits, key=lambda d: abs(d * rest - wanted))) if fits else None
+    if fits:
+        return axis, min(fits, key=lambda d: abs(d * rest - wanted))
+    if lanes > 1 or total <= longest_chain(total) or wanted < 2 * rest:
+        return None
+    return axis, even_chunk(extents[axis], wanted // rest)
+
+
+def steps_along(node: Block, axis: int) -> int:
+    """The steps of a reduction along one of its axes, of known length."""
+    return [int(i.extent.value) for i in node.iters if i.kind is IterKind.REDUCE and isinstance(i.extent, Const)][axis]

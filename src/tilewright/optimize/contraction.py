@@ -14,11 +14,12 @@ from tilewright.expr.prover import non_negative
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
-from tilewright.optimize.chunk import ChunkLimits, chunk_of
+from tilewright.optimize.chunk import ChunkLimits, chunk_of, steps_along
 from tilewright.optimize.interface import Task
 from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
+from tilewright.tile.chunks import last_chunk_apart
 from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks
 
 SYMBOLIC_ROWS = (8,)
@@ -76,6 +77,8 @@ def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
         partials.append(None if partial is None else s.clone_producer(partial, producer))
     for (producer, consumer, rows), own in zip(parts, partials, strict=True):
         _schedule_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
+        if chunk is not None and own is not None:
+            last_chunk_apart(s, producer, own, chunk[0], steps_along(node, chunk[0]), chunk[1])
     return True
 
 

@@ -52,7 +52,8 @@ class Tile:
 def pointwise(s: Schedule, block: str, loops: dict[int, str], task: Task, tile: Tile | None = None) -> None:
     """Lanes along one axis of a row, innermost; by default the one that most accesses walk contiguously."""
     node = find_block(s.func, block)[0]
-    tile = tile or Tile(max(loops, key=lambda k: (_contiguous(node, k), k)))
+    if tile is None or tile.lane not in loops:  # of an axis of which one point is read no loop is left
+        tile = Tile(max(loops, key=lambda k: (_contiguous(node, k), k)))
     rest = [x for k, x in loops.items() if k != tile.lane]
     width = tile.vectors * task.target.lanes(32)
     outer, inner = split_for_lanes(s, loops[tile.lane], width)

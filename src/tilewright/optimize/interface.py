@@ -63,7 +63,11 @@ _REGISTRY: dict[str, str] = {
 }
 """Optimizers by name, as module:class, imported when they are asked for."""
 
-DEFAULT = "rule"
+DEFAULT = "gensor"
+"""The optimizer of a compilation that names none."""
+
+FALLBACK = "rule"
+"""The one that applies to every kernel, and so takes those to which the chosen one does not apply."""
 
 
 def optimizer_named(name: str) -> Optimizer:

@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Const, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.cases import case_axes
-from tilewright.optimize.chunk import chunk_of
+from tilewright.optimize.chunk import chunk_of, steps_along
 from tilewright.optimize.contraction import contract
 from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction
 from tilewright.optimize.interface import Task
@@ -17,6 +17,7 @@ from tilewright.optimize.nest import parallelize
 from tilewright.optimize.rows import is_chain, rowwise
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
+from tilewright.tile.chunks import last_chunk_apart
 from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, split_for_lanes
 
 MAX_UNROLLED_REDUCTION = 36
@@ -156,6 +157,8 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
     if partial is not None:
         s.do("compute_at", partial, names.reduce[0])
         _lanes_of_results(s, partial)
+        if chunk is not None:
+            last_chunk_apart(s, block, partial, chunk[0], steps_along(node, chunk[0]), chunk[1])
     else:
         _unroll_window(s, names.reduce)
     s.do("vectorize", inner)

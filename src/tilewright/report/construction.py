@@ -57,7 +57,7 @@ class Construction:
         nodes: the user's nodes that it computes; several where equal kernels share it.
         optimizer: the constructing one.
         machine: for which.
-        found: what construction found; None where the optimizer leaves the kernel to the default rule.
+        found: what construction found; None where the optimizer leaves the kernel to the rule.
         programs: the best ones, best first.
         recorded: how many different states the walks recorded; for greedy growth one per form.
     """
@@ -179,7 +179,7 @@ def _text(c: Construction) -> str:
     lines = [f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"]
     problem = c.problem
     if problem is None:
-        return "\n".join([*lines, "not constructed: the default rule took it"])
+        return "\n".join([*lines, "not constructed: the rule took it"])
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
     lines += [f"form      {form_text(problem, form)}" for form in c.forms]
     if c.walk is not None:

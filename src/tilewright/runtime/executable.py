@@ -6,7 +6,8 @@ steps pass named values from step to step instead.
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilewright.errors import FeedError, Problem
 from tilewright.machine import thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
+from tilewright.runtime.entry import FITS
 from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.feeds import Signature, collect, raise_problems
 from tilewright.runtime.frame import Plan
@@ -26,9 +28,6 @@ from tilewright.runtime.weights import aligned, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
 _Shapes = tuple[tuple[int, ...], ...]
-
-_FITS = 0x101
-"""Flags of an array that native code can read as it is: NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED."""
 
 
 class _Process:
@@ -67,6 +66,7 @@ class Executable:
         self._signature = Signature(manifest.inputs, manifest.symbols)
         self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
         self._names = [spec.name for spec in manifest.inputs]
+        self._in_order = _picking(self._names)
         self._output_names = [spec.name for spec in manifest.outputs]
         self._pool = WorkspacePool()
         self._lock = threading.Lock()
@@ -174,30 +174,40 @@ class Executable:
             FeedError, ShapeError: as for a call; also when an output does not exist.
         """
         if outputs is not None:
-            known = ", ".join(f"'{name}'" for name in self._output_names)
-            unknown = [name for name in outputs if name not in self._output_names]
-            raise_problems(
-                [
-                    Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {known}")
-                    for name in unknown
-                ]
-            )
+            self._check_names(outputs)
         try:
-            arrays = [feeds[name] for name in self._names]
+            arrays = self._in_order(feeds) if len(feeds) == len(self._names) else None
         except KeyError:
             arrays = None
-        results = self._run(feeds) if arrays is None or len(arrays) != len(feeds) else self._run_fast(arrays)
+        results = self._run(feeds) if arrays is None else self._run_fast(arrays)
+        if len(results) == 1 and outputs is None:
+            return {self._output_names[0]: results[0]}
         values = dict(zip(self._output_names, results))  # noqa: B905 - one per output, always
         return values if outputs is None else {name: values[name] for name in outputs}
+
+    def _check_names(self, outputs: Sequence[str]) -> None:
+        """Raises FeedError where an output does not exist."""
+        known = ", ".join(f"'{name}'" for name in self._output_names)
+        unknown = [name for name in outputs if name not in self._output_names]
+        raise_problems(
+            [
+                Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {known}")
+                for name in unknown
+            ]
+        )
 
     def _run_fast(self, arrays: Sequence[Any]) -> list[Any]:
         """Arrays in order: straight to native code if they need no conversion and their shapes were seen before."""
         call = self._only
         if call is None:
             return self._run(dict(zip(self._names, arrays, strict=True)))
+        threads = 1 if _Process.forked else self._team
+        outputs = call.again(arrays, self._pool, threads)
+        if outputs is not None:
+            return outputs
         shapes, plan = self._last
         for array, dtype, shape in zip(arrays, self._dtypes, shapes):  # noqa: B905 - the caller counted
-            if type(array) is not np.ndarray or array.dtype is not dtype or array.flags.num & _FITS != _FITS:
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.flags.num & FITS != FITS:
                 return self._run(dict(zip(self._names, arrays, strict=True)))
             if array.shape != shape:
                 plan = None
@@ -207,7 +217,7 @@ class Executable:
             if plan is None:
                 return self._run(dict(zip(self._names, arrays, strict=True)))
             self._last = shapes, plan
-        return call.run(arrays, plan, self._pool, 1 if _Process.forked else self._team)
+        return call.run(arrays, plan, self._pool, threads)
 
     def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Any feeds: convert, check, bind the symbols, and go through the steps."""
@@ -278,6 +288,13 @@ class Executable:
 
 def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
+
+
+def _picking(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """The function that picks the values of some names, in order; it raises KeyError where there is none."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda feeds: [feeds[name] for name in names]
 
 
 def _last_uses(manifest: Manifest) -> tuple[tuple[str, ...], ...]:

@@ -15,9 +15,12 @@ from sys import getrefcount
 
 import numpy as np
 
+from tilewright.runtime.entry import CONTEXT, entry, expected_words
+
 ALIGNMENT = 64
-KEPT_BYTES = 64 << 20
-"""Bytes of the outputs of a call beyond which their memory is not kept."""
+KEPT_BYTES = 512 << 20
+"""Bytes of the outputs of a call beyond which their memory is not kept. Fresh memory is zeroed and mapped page by page
+while the kernel writes, which may take as long as the kernel itself."""
 
 KEPT = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether memory of outputs is kept at all: without a global lock another thread may take or drop a reference while
@@ -91,15 +94,26 @@ class Frame:
 
     Attributes:
         arrays: over the memory of the outputs; callers get views of them.
+        enter: calls the native function with arrays like those of the last call, or refuses them (`entry`); None where
+            that is not prepared.
+        threads: that `enter` uses at most.
+        workspace: bytes that the native function needs.
     """
 
     __slots__ = (
-        "_arguments", "_inputs", "_memory", "_outputs", "_plan", "_symbols", "_threads", "_workspace", "arrays",
+        "_arguments", "_context", "_expected", "_inputs", "_memory", "_outputs", "_plan", "_symbols", "_threads",
+        "_workspace", "arrays", "enter", "threads", "workspace",
     )  # fmt: skip
 
-    def __init__(self, inputs: int, outputs: int, weights: ctypes.Array[ctypes.c_void_p]) -> None:
-        """Args: the numbers of inputs and outputs, and the addresses of the weights (kept alive by the caller)."""
+    def __init__(self, inputs: int, outputs: int, weights: ctypes.Array[ctypes.c_void_p], main: int) -> None:
+        """Args: the numbers of inputs and outputs, the addresses of the weights (kept alive by the caller), and that of
+        the native function."""
         self._inputs, self._outputs = (_Word * inputs)(), (_Word * outputs)()
+        known = (main, inputs, *(ctypes.addressof(x) for x in (self._inputs, self._outputs, weights)))
+        self._context = np.array([*known, *[0] * (len(CONTEXT) - len(known))], np.int64)
+        self._expected: tuple[object, ...] = ()
+        self.enter: Callable[..., int] | None = None
+        self.threads = self.workspace = 0
         self._workspace, self._symbols, self._threads = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
         pointers = [ctypes.c_void_p(ctypes.addressof(x)) for x in (self._inputs, self._outputs, weights)]
         self._arguments = (*pointers, self._workspace, self._symbols, self._threads)
@@ -109,8 +123,10 @@ class Frame:
 
     def serves(self, plan: Plan) -> bool:
         """Whether the frame is prepared for a plan and nobody refers to the memory of its outputs."""
-        if self._plan is not plan:
-            return False
+        return self._plan is plan and self.unused()
+
+    def unused(self) -> bool:
+        """Whether nobody refers to the memory of the outputs."""
         for m in self._memory:  # noqa: SIM110 - a generator would take longer than the whole loop
             if getrefcount(m.owner) != m.unused:
                 return False
@@ -137,12 +153,32 @@ class Frame:
         self._take(plan)
 
     def _take(self, plan: Plan) -> None:
-        self._plan = plan
+        self._plan, self.workspace = plan, plan.workspace
         self._symbols.value = ctypes.addressof(plan.sizes)
 
     def release(self) -> None:
         """Lets plan and outputs go."""
         self._plan, self._memory, self.arrays = None, (), ()
+        self.enter, self._expected = None, ()
+
+    def expect(self, inputs: Sequence[np.ndarray], threads: int) -> None:
+        """Prepares `enter` for arrays of the types and shapes of these inputs, which fit the plan.
+
+        Args:
+            inputs: what the native function has just been called with.
+            threads: at most this many threads work.
+        """
+        dtypes = [array.dtype for array in inputs]
+        words = expected_words(dtypes, [array.shape for array in inputs])
+        # types are told apart by their addresses, so they have to live on
+        self._expected = words, *dtypes
+        self._context[5:] = 0, self._symbols.value or 0, threads, address_of(words)
+        self.threads = threads
+        self.enter = self.enter or entry(self._context)
+
+    def work_in(self, workspace: int) -> None:
+        """Sets the address of the workspace for `enter`."""
+        self._context[5] = workspace
 
     def call(self, main: Callable[..., int], inputs: Sequence[np.ndarray], workspace: int, threads: int) -> int:
         """Calls the native function; the answer is its own.

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from tilewright.errors import InternalError, ShapeError, TilewrightError
+from tilewright.runtime.entry import REFUSED
 from tilewright.runtime.frame import KEPT, KEPT_BYTES, Frame, Plan, address_of
 from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, Library, entry_names
 from tilewright.runtime.manifest import NativeStep
@@ -53,7 +54,7 @@ class NativeCall:
         self.step = step
         self._library = library
         self._check, self._shapes = CHECK(check), SHAPES(shapes)
-        self._workspace, self._main = WORKSPACE(workspace), MAIN(main)
+        self._workspace, self._main, self._entry = WORKSPACE(workspace), MAIN(main), main
         self._arrays = [weights[name] for name in step.weights]
         self._weights = (ctypes.c_void_p * len(self._arrays))(*(address_of(array) for array in self._arrays))
         self._dtypes = [numpy_dtype(spec.dtype) for spec in step.outputs]
@@ -93,6 +94,38 @@ class NativeCall:
             raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
         taken = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         return Plan(sizes, tuple(outputs), workspace, taken)
+
+    def again(self, inputs: Sequence[object], pool: WorkspacePool, threads: int) -> list[np.ndarray] | None:
+        """Computes the outputs if the inputs are arrays of the types and shapes of an earlier call of `run`; None, with
+        nothing done, where they are not, or where all memory of outputs is in use.
+
+        Args: as for `run`.
+        """
+        try:
+            frame = self._frames.popleft()
+        except IndexError:
+            return None
+        enter, status = frame.enter, REFUSED
+        outputs: list[np.ndarray] = []
+        if enter is not None and threads == frame.threads and frame.unused():
+            outputs = [array.view() for array in frame.arrays]
+            if frame.workspace:
+                room = pool.take(frame.workspace)
+                frame.work_in(room.address)
+                try:
+                    status = enter(*inputs)
+                finally:
+                    pool.give(room)
+            else:
+                status = enter(*inputs)
+        if status == REFUSED:
+            # the caller tries again in another way, with the frame that has waited longest
+            self._frames.appendleft(frame)
+            return None
+        self._frames.append(frame)
+        if status:
+            raise self._unknown(status)
+        return outputs
 
     def run(
         self,
@@ -134,6 +167,8 @@ class NativeCall:
                 pool.give(room)
         if into is not None or not self._keep or plan.bytes > KEPT_BYTES:
             frame.release()
+        elif not status:
+            frame.expect(inputs, threads)
         self._frames.append(frame)
         if status:
             raise self._unknown(status)
@@ -153,7 +188,7 @@ class NativeCall:
 
     def _new_frame(self) -> Frame:
         self._made += 1
-        return Frame(len(self.step.inputs), len(self.step.outputs), self._weights)
+        return Frame(len(self.step.inputs), len(self.step.outputs), self._weights, self._entry)
 
     def _rejected(self, sizes: Sequence[int], status: int) -> TilewrightError:
         """The error for sizes that native code does not accept."""

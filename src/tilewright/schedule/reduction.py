@@ -153,13 +153,13 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
 
     Args:
         axis: which of the reduction variables, counted from 0.
-        factor: steps of a chunk; with `strands` how many there are.
+        factor: steps of a chunk, of which the last one may have fewer; with `strands` how many there are.
         name: of the buffer of partial results; `<buffer>_partial` without it.
         strands: partial results over every `factor`-th step, so that they can be the lanes of a vector.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    has its untransformed nest to itself; without `strands`, `factor` divides the extent of the axis, for all sizes if
-    it is symbolic. Strands of any extent are legal: beyond it they take in what is neutral.
+    has its untransformed nest to itself. Any extent of the axis is legal: beyond it the last chunk, or some of the
+    strands, take in what is neutral.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
@@ -168,9 +168,10 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     """
     node, around = find_block(func, block)
     place = f"rfactor of block {block!r}"
-    chunked, value = check_factorable(func, node, around, axis, None if strands else factor, place)
+    chunked, value = check_factorable(func, node, around, axis, place)
     if factor < 1:
-        raise ScheduleError(f"expected at least 1 strand, got {factor}", where=place)
+        what = "strand" if strands else "step of a chunk"
+        raise ScheduleError(f"expected at least 1 {what}, got {factor}", where=place)
     op = node.body.value
     if not isinstance(op, Binary) or node.init is None:
         raise ScheduleError("it does not accumulate", where=place)
@@ -232,16 +233,11 @@ def _nest(
     return nest
 
 
-def check_factorable(
-    func: Func, node: Block, around: Sequence[For], axis: int, factor: int | None, place: str
-) -> tuple[BlockIter, Expr]:
-    """The reduction variable to be cut, and what the block combines; None stands for a factor that need not divide."""
+def check_factorable(func: Func, node: Block, around: Sequence[For], axis: int, place: str) -> tuple[BlockIter, Expr]:
+    """The reduction variable to be cut, and what the block combines."""
     reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
     if not 0 <= axis < len(reduced):
         raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduced)}", where=place)
-    if factor is not None and (factor < 1 or not prove((reduced[axis].extent % factor).equals(0))):
-        what = f"{factor} is not known to divide {reduced[axis].extent}"
-        raise ScheduleError(what, where=place, hint="use a factor that divides it for all sizes, or split with a tail")
     if node.init is None:
         raise ScheduleError("its init was taken out", where=place, hint="use rfactor before decompose_reduction")
     if node.predicate is not TRUE:

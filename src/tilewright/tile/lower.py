@@ -16,6 +16,7 @@ from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block
+from tilewright.tile.chunks import last_chunk_apart
 from tilewright.tile.moving import move
 from tilewright.tile.packing import ask_ahead, pack
 from tilewright.tile.parts import Part, parts_of
@@ -24,8 +25,14 @@ from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous
 from tilewright.tile.strands import strand_tile, strands_of
 
 
-def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
+def lower(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> Schedule:
     """The schedule of a program for its kernel's untransformed loops.
+
+    Args:
+        program: for the kernel.
+        func: the untransformed loops.
+        parallel: whether threads share the tiles.
+        cores: how many there may be.
 
     Raises:
         ScheduleError: the program is none, or a step of it is not legal for these loops.
@@ -33,7 +40,7 @@ def lower(program: TileProgram, func: Func, parallel: bool = True) -> Schedule:
     check_program(program)
     s = Schedule(func)
     if program.problem.reduce:
-        return _reduction(s, program, parallel)
+        return _reduction(s, program, parallel, cores)
     move(s, program, parallel)
     return s
 
@@ -49,7 +56,7 @@ class _Tiles:
     points: dict[int, str]
 
 
-def _reduction(s: Schedule, program: TileProgram, parallel: bool) -> Schedule:
+def _reduction(s: Schedule, program: TileProgram, parallel: bool, cores: int) -> Schedule:
     problem, form = program.problem, program.form
     block, final = problem.block, problem.final
     if final == block:
@@ -61,7 +68,7 @@ def _reduction(s: Schedule, program: TileProgram, parallel: bool) -> Schedule:
     if problem.axes[form.lane].reduce:
         partial = strands_of(s, block, program)
     copies = pack(s, partial or block, program, parallel)
-    parts, shared = parts_of(s, Part(block, partial, final, program.sizes, copies), program)
+    parts, shared = parts_of(s, Part(block, partial, final, program.sizes, copies), program, cores)
     for part in parts:
         _schedule_part(s, part, program, shared, parallel)
     if parallel:
@@ -187,6 +194,9 @@ def _chunked(s: Schedule, part: Part, program: TileProgram, at: str) -> None:
     for block in (producer, init):
         own = list(Names.of(s, block).spatial)
         _written_out(s, own[len(own) - len(inside) :], program.form.lane in points)
+    if (cut := program.form.chunked) is not None:
+        sizes = program.problem.axes[cut].extent, program.sizes[L1][cut]
+        last_chunk_apart(s, producer, part.partial, program.problem.reduce.index(cut), *sizes)
 
 
 def _across(s: Schedule, part: Part, copy: str, at: str, program: TileProgram) -> None:

@@ -1,6 +1,7 @@
 """Copies of operands in the order in which register tiles read them: panels of lanes, or of rows."""
 
 from collections.abc import Mapping
+from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const
@@ -10,8 +11,9 @@ from tilewright.tile.problem import Operand
 from tilewright.tile.program import REGISTER, TileProgram
 from tilewright.tile.steps import buffer_of, loop_extent, new_blocks
 
-AHEAD = 4096
-"""Bytes between what is asked for and what is read."""
+AHEAD = 3072
+"""Bytes between what is asked for and what is read: about as many as are under way at a time, and not a page, since
+lines that lie whole pages apart are kept in the same set of the first cache."""
 
 ABREAST = 256
 """Bytes that a copy reads in a row, of narrow panels from several, before it goes on to the next row."""
@@ -35,11 +37,14 @@ def pack(s: Schedule, block: str, program: TileProgram, parallel: bool) -> dict[
 
 
 def ask_ahead(s: Schedule, loop: str, program: TileProgram, copies: Mapping[int, str]) -> None:
-    """Prefetches the copies of the operands that the form names in a loop of the reduction around register tiles."""
+    """Prefetches the copies of the operands that the form names in a loop of the reduction around register tiles, where
+    a tile has several rows for what it reads. With a single one the loads that follow are under way as early as hints,
+    which only take their place."""
     register = program.sizes[REGISTER]
     for k, axis in program.form.packed:
-        if k in program.form.ahead:
-            operand = program.problem.operands[k]
+        operand = program.problem.operands[k]
+        rows = prod(register[a] for a in program.problem.spatial if not operand.uses(a))
+        if k in program.form.ahead and rows > 1:
             step = register[axis] * operand.bytes
             for r in program.problem.reduce:
                 step *= register[r] if operand.uses(r) else 1

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.prover import non_negative
 from tilewright.schedule.trace import Schedule
 from tilewright.tile.program import L2, REGISTER, TileProgram, rungs
 from tilewright.tile.steps import axis_loops, loop_extent, new_blocks
+
+TASKS = 4
+"""Tasks per core that keep all busy, whichever are done first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Part:
     copies: Mapping[int, str]
 
 
-def parts_of(s: Schedule, main: Part, program: TileProgram) -> tuple[list[Part], dict[int, str]]:
+def parts_of(s: Schedule, main: Part, program: TileProgram, cores: int) -> tuple[list[Part], dict[int, str]]:
     """The nest of whole register tiles, and that of the rows that are left where their number does not divide; and the
     loops around both, over L2 tiles of the other axes, where one L2 tile has all rows."""
     for axis in program.problem.spatial:
@@ -44,7 +48,7 @@ def parts_of(s: Schedule, main: Part, program: TileProgram) -> tuple[list[Part],
         cut = extent // rows * rows
         if not (non_negative(cut) and non_negative(extent - cut)):
             continue
-        shared = _shared(s, main, program, axis)
+        shared = _shared(s, main, program, axis, cores)
         own = [x for x in s.loops(main.consumer) if x not in shared.values()]
         order = (*shared.values(), loop, *(x for x in own if x != loop))
         if order != s.loops(main.consumer):
@@ -69,16 +73,25 @@ def _rest(s: Schedule, part: Part, axis: int, loop: str, cut: Expr, height: int)
     return Part(clone, partial, rest, sizes, part.copies)
 
 
-def _shared(s: Schedule, main: Part, program: TileProgram, rows: int) -> dict[int, str]:
-    """Cuts the loops over L2 tiles that whole tiles of rows and the rows that are left have in common, by axis."""
+def _shared(s: Schedule, main: Part, program: TileProgram, rows: int, cores: int) -> dict[int, str]:
+    """Cuts the loops over L2 tiles that whole tiles of rows and the rows that are left have in common, by axis.
+
+    So what rows have in common, as panels of weights, comes from far memory once for all of them. Where the number of
+    rows is not known they are shared out with those tiles only, if these are tasks enough.
+    """
     problem = program.problem
     whole, height = problem.axes[rows], main.sizes[REGISTER][rows]
-    if not whole.literal or main.sizes[L2][rows] < whole.extent // height * height:
+    if whole.literal and main.sizes[L2][rows] < whole.extent // height * height:
         return {}
+    order = program.form.order if whole.literal else program.form.order[: program.form.order.index(rows)]
+    sizes = {a: main.sizes[L2][a] for a in order if a != rows and main.sizes[L2][a] < problem.axes[a].extent}
+    if not whole.literal:
+        tasks = prod(-(-problem.axes[a].extent // size) for a, size in sizes.items())
+        if tasks < TASKS * cores or not all(problem.axes[a].literal for a in order):
+            return {}
     loops = axis_loops(s, main.consumer)
     found: dict[int, str] = {}
-    for axis in program.form.order:
-        size = main.sizes[L2][axis]
-        if axis != rows and problem.axes[axis].literal and size < problem.axes[axis].extent:
+    for axis, size in sizes.items():
+        if problem.axes[axis].literal:
             found[axis], _ = s.split(loops[axis], size)
     return found

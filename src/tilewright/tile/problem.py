@@ -8,22 +8,27 @@ gather or a division, have no problem; other optimizers take them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import isqrt, prod
+from itertools import cycle, islice
+from math import isqrt, log, prod
 
 from tilewright.errors import InternalError
 from tilewright.expr.buffer import Buffer
+from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Const, Expr, Load, Unary, Var, free_vars, loads, walk
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, free_vars, loads, walk
 from tilewright.expr.polynomial import polynomial
 from tilewright.expr.simplify import substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 
 UNKNOWN = 256
-"""Stands for a size of which only the least value is known."""
+"""Stands for the largest value of a size of which only the least one is known: nobody has declared another."""
 
 QUANTILES = (0.05, 0.45, 0.95)
 """Where in a symbol's range, on a logarithmic scale, the sizes lie at which programs are compared."""
+
+TOGETHER = 1 << 24
+"""What the sizes of all symbols make together at most, unless their least ones make more."""
 
 SLOW_OPERATIONS = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "sqrt"))
 """Operations that count as `SLOW` ones."""
@@ -114,6 +119,7 @@ class Problem:
         operations: instructions of one point; a multiplication and an addition are one.
         bits: of an element that is computed.
         samples: the same problem at other sizes, where some are symbols.
+        added: whether what is summed is added as it is loaded.
     """
 
     block: str
@@ -124,6 +130,7 @@ class Problem:
     operations: int
     bits: int
     samples: "tuple[Problem, ...]" = field(default=(), compare=False)
+    added: bool = False
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -148,7 +155,7 @@ def problem_of(func: Func, constants: frozenset[str]) -> Problem | None:
         func: untransformed loops: a reduction with at most one block behind it, or a block of element-wise work.
         constants: names of parameters whose data is known at compile time.
     """
-    made = _problem_at(func, constants, {v: representative(v) for v in func.symbols})
+    made = _problem_at(func, constants, _bounded({v: representative(v) for v in func.symbols}))
     if made is None or all(a.literal for a in made.axes):
         return made
     others = [_problem_at(func, constants, sizes) for sizes in samples(func.symbols)]
@@ -176,31 +183,45 @@ def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int])
         results = _results(final, reduction, len(axes), sizes)
     if operands is None or results is None:
         return None
-    return Problem(main.name, final.name, axes, operands, results, operations(main), main.body.buffer.dtype.bits)
+    bits = main.body.buffer.dtype.bits
+    return Problem(main.name, final.name, axes, operands, results, operations(main), bits, added=_is_added(main))
 
 
 def representative(symbol: Var) -> int:
     """The size of a symbol for which programs are chosen: in the middle of its range, on a logarithmic scale."""
     low, high = _range(symbol)
-    return max(low, min(high, isqrt(low * high))) if high < 1 << 40 else max(low, UNKNOWN)
+    return isqrt(low * high)
 
 
 def samples(symbols: Sequence[Var]) -> tuple[Mapping[Var, int], ...]:
-    """Sizes of symbols at which programs are compared: in every one each symbol is at another place of its range, and
-    small ranges beside large ones, so that tiles seldom divide."""
-    count = len(QUANTILES)
-    return tuple({v: _at(v, QUANTILES[(j + k) % count]) for k, v in enumerate(symbols)} for j in range(count))
+    """Sizes of symbols at which programs are compared, each once: all small, all of middle size, all large, and small
+    ones beside large ones, so that what they make together varies as each of them does."""
+    low, _, high = QUANTILES
+    places = [(q,) for q in QUANTILES] + [(low, high), (high, low)]
+    found = (_bounded({v: _at(v, q) for v, q in zip(symbols, islice(cycle(row), len(symbols)), strict=True)})
+             for row in places[: None if len(symbols) > 1 else len(QUANTILES)])  # fmt: skip
+    return tuple(dict(s) for s in dict.fromkeys(tuple(s.items()) for s in found))
 
 
 def _at(symbol: Var, quantile: float) -> int:
     low, high = _range(symbol)
-    high = high if high < 1 << 40 else max(low, UNKNOWN)
     return max(low, min(high, round(low * (high / low) ** quantile)))
 
 
 def _range(symbol: Var) -> tuple[int, int]:
+    """The least and the largest value that count; a range that was assumed ends where sizes usually do."""
     low = 1 if symbol.lo is None else max(1, symbol.lo)
-    return low, UNKNOWN if symbol.hi is None else symbol.hi
+    return low, max(low, UNKNOWN) if symbol.hi is None or symbol.hi >= MAX_SIZE else max(low, symbol.hi)
+
+
+def _bounded(sizes: Mapping[Var, int]) -> Mapping[Var, int]:
+    """Sizes that make `TOGETHER` at most: all nearer to their least ones, by the same part on a logarithmic scale."""
+    least = {v: _range(v)[0] for v in sizes}
+    grown = sum(log(n / least[v]) for v, n in sizes.items())
+    room = max(0.0, log(TOGETHER) - sum(map(log, least.values())))
+    if grown <= room:
+        return sizes
+    return {v: int(low * (sizes[v] / low) ** (room / grown)) for v, low in least.items()}
 
 
 def value_of(size: Expr, sizes: Mapping[Var, int]) -> int:
@@ -221,6 +242,11 @@ def operations(block: Block) -> int:
         total += SLOW if isinstance(e, Unary) and e.op in SLOW_OPERATIONS else 1
     product = any(getattr(e, "op", "") == "mul" for e in block.body.value.children())
     return max(1, total - (1 if block.init is not None and product else 0))
+
+
+def _is_added(block: Block) -> bool:
+    value = block.body.value
+    return isinstance(value, Binary) and value.op == "add" and all(isinstance(e, Load) for e in value.children())
 
 
 def _axis(name: str, extent: Expr, reduce: bool, sizes: Mapping[Var, int]) -> Axis:

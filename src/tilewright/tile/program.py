@@ -13,7 +13,7 @@ The loops that a program stands for, outermost first:
 
 Sizes are in elements. A size is a multiple of the one below it, and the tiles of a level fill those of the next level,
 so that only register tiles have tails: lanes beyond the end are masked, rows beyond the end become a part of their own
-with a smaller register tile.
+with a smaller register tile. Chunks of a reduction have one as well: the last may be shorter.
 """
 
 from dataclasses import dataclass
@@ -145,10 +145,17 @@ def remainder_tiles(problem: Problem, form: Form, sizes: Sizes) -> tuple[Sizes, 
 def nested(problem: Problem, form: Form, sizes: Sizes) -> Mask:
     """Whether every size is a multiple of the one below, and the tiles of a level fill those of the next.
 
-    Axes of unknown size have no tiles between register tiles and the whole.
+    Axes of unknown size have no tiles between register tiles and the whole. The last chunk of a reduction may be
+    shorter than the others, by whole register tiles.
     """
-    below, above = sizes[..., :-1, :], sizes[..., 1:, :]
+    whole = sizes.copy()
+    if form.chunked is not None:
+        k = form.chunked
+        shorter = sizes[..., L1, k] <= sizes[..., L2, k]
+        whole[..., L1, k] = np.where(shorter, sizes[..., REGISTER, k], sizes[..., L1, k])
+    below, above = whole[..., :-1, :], whole[..., 1:, :]
     divides = ((sizes[..., 0, :] >= 1) & (above % np.maximum(below, 1) == 0).all(axis=-2)).all(axis=-1)
+    divides &= (sizes[..., L1, :] % np.maximum(sizes[..., REGISTER, :], 1) == 0).all(axis=-1)
     counts = whole_tiles(problem, form, sizes)
     top = sizes[..., L2, :]
     cover = counts * sizes[..., REGISTER, :]

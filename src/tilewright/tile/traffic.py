@@ -4,7 +4,7 @@ Traffic of a cache follows from the loops: a loop whose body fits it loads what 
 together, as what two iterations share stays; a loop whose body does not fit loads it in every iteration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -15,7 +15,7 @@ from tilewright.tile.columns import PAGE, Columns, Loop, accesses_of, chunks, is
 from tilewright.tile.crowding import crowding, crowds
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Operand, Problem
-from tilewright.tile.program import L1, L2, REGISTER, Form
+from tilewright.tile.program import L1, L2, REGISTER, Form, Mask
 
 USABLE = 0.75
 """The part of a cache that a program may count on; the rest is for what passes through."""
@@ -98,16 +98,16 @@ def cache_traffic(
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
     """
     known = known or Feet.of(problem, form, columns, line)
-    loops, counts, feet = known.loops, known.counts, known.operands
+    counts, feet = known.counts, known.operands
     operands = accesses_of(problem)
-    starts = [_starts(o, form, columns, line, is_packed(form, k)) if waits(problem)
-              else _stored(o, form, columns, line) if o.written else 1.0
+    starts = [_met(o, problem, form, columns, line) if used_once(problem)
+              else _starts(o, form, columns, line, is_packed(form, k)) if waits(problem)
+              else _stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line)
               for k, o in enumerate(operands)]  # fmt: skip
     totals = _totals(problem, form, columns)
     one_by_one = {o: not waits(problem) and abs(o.strides[form.lane]) * o.bytes >= line for o in operands}
-    found: list[Numbers] = []
+    kept: list[Mask] = []
     for level, capacity in enumerate(capacities):
-        total: Numbers = np.zeros_like(totals)
         held = [
             f * crowding(o, known.boxes, sets[level], line)
             if level < len(sets) and not is_packed(form, k) and crowds(o, sets[level], line)
@@ -119,21 +119,41 @@ def cache_traffic(
         fits[-1] = True
         if any(one_by_one.values()):
             fits[-1] = sums[-1] <= capacity
-        for o, f, start in zip(operands, feet, starts, strict=True):
-            # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop
-            # whose body fits everything stays that the next iteration touches again
-            loaded = f[-1]
-            if one_by_one[o]:
-                # not even a register tile stays: every element brings its line
-                loaded = np.where(fits[-1], loaded, elements(o, columns.tiles[REGISTER]) * line)
-            for d in range(len(loops) - 1, -1, -1):
-                loaded = np.where(fits[d + 1], f[d], loaded * counts[d])
-            total = total + loaded * (2.0 if o.written else 1.0) * (start if level >= 1 else 1.0)
+        kept.append(fits)
+    single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands) if one_by_one[o]}
+    found: list[Numbers] = []
+    for level, loaded in enumerate(_loaded(feet, counts, kept, single)):
+        total: Numbers = np.zeros_like(totals)
+        for o, moved, start in zip(operands, loaded, starts, strict=True):
+            total = total + moved * (2.0 if o.written else 1.0) * (start if level >= 1 else 1.0)
         found.append(total)
     if found:
         whole = sum_of(f[0] for f in feet) + totals
         found[-1] = np.where(whole <= capacities[-1] * USABLE, 0.0, found[-1])
     return found
+
+
+def _loaded(
+    feet: Sequence[Numbers], counts: Sequence[Numbers], kept: Sequence[Mask], single: Mapping[int, Numbers]
+) -> Numbers:
+    """Bytes that every operand moves into every cache [cache, operand, candidate].
+
+    Args:
+        feet: per operand its bytes [depth, candidate].
+        counts: iterations of the loops, outermost first.
+        kept: per cache whether all that is touched at a depth fits [depth, candidate].
+        single: what a register tile moves of operands of which not even it stays: every element brings its line.
+    """
+    bytes_, fits = np.stack(feet), np.stack(kept)
+    loaded = np.repeat(bytes_[None, :, -1], len(fits), axis=0)
+    for k, moved in single.items():
+        loaded[:, k] = np.where(fits[:, -1], loaded[:, k], moved)
+    # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop whose body
+    # fits everything stays that the next iteration touches again. All caches and operands at once: formulas cost as
+    # much for few numbers as for many
+    for d in range(len(counts) - 1, -1, -1):
+        loaded = np.where(fits[:, None, d + 1], bytes_[:, d], loaded * counts[d])
+    return loaded
 
 
 LONG_SUM = 32
@@ -143,6 +163,40 @@ LONG_SUM = 32
 def waits(problem: Problem) -> bool:
     """Whether sums are so long that a program waits for the operands of one before it begins the next."""
     return prod(problem.axes[k].extent for k in problem.reduce) >= LONG_SUM
+
+
+def used_once(problem: Problem) -> bool:
+    """Whether the kernel is a long sum of elements that are used for one result each, so that no load depends on what
+    was computed before and as many are on their way as the hardware takes."""
+    axes = range(len(problem.axes))
+    return waits(problem) and all(o.uses(a) for o in problem.operands for a in axes)
+
+
+RUN_START = 170.0
+"""Bytes of a run that come from far memory while its first line does, where many runs begin at once."""
+
+TRANSLATED = 112.0
+"""Pages whose addresses a core keeps at hand."""
+
+STEEP = 4
+"""How sharply the larger one of two times that overlap, or a limit, decides."""
+
+
+def _met(operand: Operand, problem: Problem, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
+
+    A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed
+    it then unless these lie in more pages than it keeps addresses of.
+    """
+    if operand.written:
+        return np.ones_like(columns.whole[0])
+    single = [np.ones_like(x) if problem.axes[a].reduce and a != form.lane else x
+              for a, x in enumerate(columns.tiles[REGISTER])]  # fmt: skip
+    chunk = [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(problem.axes)]
+    kept = np.minimum(1.0, TRANSLATED / rows(operand, chunk, PAGE, False)) ** STEEP
+    short, long = (moved_bytes(operand, box, line) / rows(operand, box, PAGE, False)
+                   for box in (single, columns.tiles[L1]))  # fmt: skip
+    return _started(1.0 / (kept / np.maximum(long, short) + (1.0 - kept) / short))
 
 
 PAGE_START = 256.0
@@ -176,13 +230,31 @@ def _stored(operand: Operand, form: Form, columns: Columns, line: int) -> Number
 
     What is met in a row are the iterations of loops, from the innermost one outwards, until there are too many runs.
     """
+    box = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED)
+    return 1.0 + line * rows(operand, box, line, False) / moved_bytes(operand, box, line)
+
+
+def _fetched(operand: Operand, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
+    than a core keeps addresses of."""
+    box = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
+    return _started(moved_bytes(operand, box, line) / rows(operand, box, PAGE, False))
+
+
+def _in_a_row(operand: Operand, form: Form, columns: Columns, apart: int, most: float) -> list[Numbers]:
+    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs."""
     box = list(columns.tiles[REGISTER])
     followed = np.ones(len(box[0]), np.bool_)
     for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
         for a in reversed(form.order):
             box[a] = np.where(followed, np.maximum(box[a], above[a]), box[a])
-            followed = followed & (rows(operand, box, line, False) <= RUNS_FOLLOWED)
-    return 1.0 + line * rows(operand, box, line, False) / moved_bytes(operand, box, line)
+            followed = followed & (rows(operand, box, apart, False) <= most)
+    return box
+
+
+def _started(used: Numbers) -> Numbers:
+    """By what runs of so many bytes take longer than their bytes would."""
+    return (1.0 + (RUN_START / used) ** STEEP) ** (1.0 / STEEP)
 
 
 def page_starts(operand: Operand, box: Sequence[Numbers], line: int) -> Numbers:

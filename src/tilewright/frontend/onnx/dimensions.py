@@ -311,6 +311,7 @@ def _from_text(text: str, bad: OptionError) -> _Wish:
 
 
 def _ranged(lo: int | None, hi: int | None, bad: OptionError) -> _Wish:
-    if any(e is not None and not 0 <= e <= _LARGEST for e in (lo, hi)):
-        raise bad
+    outside = [e for e in (lo, hi) if e is not None and not 0 <= e <= _LARGEST]
+    if outside:
+        raise OptionError(f"expected sizes from 0 to {_LARGEST}, got {outside[0]}", where=bad.where, hint=bad.hint)
     return _Wish(lo, hi)

@@ -14,7 +14,7 @@ from tilewright.cost.chain import group_cycles, time_of
 from tilewright.loops.ir import Block, Func, Seq, Stmt, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.ladder import balanced
+from tilewright.optimize.construct.ladder import balanced, divisors
 from tilewright.optimize.inside import Tile, along_axis
 from tilewright.optimize.interface import Task
 from tilewright.optimize.rows import BESIDE, Plan, chain, epilogue, fit_stacks, is_chain, shared_axes
@@ -114,7 +114,7 @@ def together_of(c: ChainProblem) -> tuple[int, ...]:
     outer = prod(a.extent for a in c.problems[-1].axes[: c.rank - 1])
     most = max(1, axis.extent * outer // ENOUGH_GROUPS)
     most = most if c.windows else min(most, BESIDE)
-    return tuple(k for k in range(1, axis.extent + 1) if axis.extent % k == 0 and k <= most)
+    return tuple(k for k in divisors(axis.extent) if k <= most)
 
 
 def steps_of(c: ChainProblem, target: Target, machine: Machine, together: int) -> list[list[Step]]:

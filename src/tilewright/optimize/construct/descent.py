@@ -17,16 +17,13 @@ from tilewright.optimize.construct.ladder import EDGES, NONE, VTHREADS, Indices,
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Move
 from tilewright.tile.footprint import Numbers
-from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes, literal_sizes
+from tilewright.tile.program import LEVELS, REGISTER, Form, Sizes, literal_sizes
 
 STARTS = 3
 """Recorded states of a form from which descents start: its best ones."""
 
 STEPS = 64
 """Steps of a descent at most; it ends by itself, as every step is better than the one before."""
-
-LONGEST_CHAIN = 1024
-"""Terms of a sum that are added one after the other, beyond which no step makes a chain longer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,10 +103,9 @@ def descents(space: Space, form: Form, states: Indices, value: Numbers | None = 
 def _around(space: Space, form: Form, states: Indices) -> tuple[Indices, Numbers]:
     """The neighbours of states [state, edge, axis], and their nanoseconds; infinitely many where there is none."""
     targets, exists = neighbours(space, states)
-    chain = np.maximum(_chain(space, states), LONGEST_CHAIN)
     start, edge = np.nonzero(exists)
     found = targets[start, edge]
-    good = (_chain(space, found) <= chain[start]) & space.possible(space.sizes(found))
+    good = space.possible(space.sizes(found))
     value = np.full(exists.shape, np.inf)
     if good.any():
         value[start[good], edge[good]] = _nanoseconds(space, form, found[good])
@@ -122,23 +118,12 @@ def neighbours(space: Space, states: Indices) -> tuple[Indices, npt.NDArray[np.b
     targets = np.repeat(states[:, None], axes * EDGES, axis=1)
     exists = np.zeros(targets.shape[:2], np.bool_)
     for axis, ladder in enumerate(space.ladders):
-        for edge in range(EDGES):
-            found = ladder.step_from(states[:, axis], np.full(len(states), edge))
-            column = axis * EDGES + edge
-            exists[:, column] = found != NONE
-            targets[:, column, axis] = np.where(found != NONE, found, states[:, axis])
+        found = ladder.rows(states[:, axis])
+        columns = slice(axis * EDGES, (axis + 1) * EDGES)
+        exists[:, columns] = found != NONE
+        targets[:, columns, axis] = np.where(found != NONE, found, states[:, axis, None])
     return targets, exists
 
 
 def _nanoseconds(space: Space, form: Form, states: Indices) -> Numbers:
     return expected(space.problem, form, space.sizes(states), space.machine)
-
-
-def _chain(space: Space, states: Indices) -> Numbers:
-    """Terms that are added one after the other."""
-    found = space.sizes(states).astype(np.float64)
-    sizes, lane = found[:, L1], space.form.lane
-    if lane in space.problem.reduce:
-        # lanes along the reduction have chains of their own
-        sizes[:, lane] /= found[:, REGISTER, lane]
-    return sizes[:, list(space.problem.reduce)].prod(axis=1)

@@ -147,13 +147,14 @@ def walks(space: Space, annealing: Annealing, seed: int) -> History:
     states, levels = [state], [level]
     chosen, odds = [], []
     recorded = np.zeros((steps, count), np.bool_)
+    met = _Met(space, annealing, actions)
     for i in range(steps):
-        targets, exists = edges(space, actions, state, level)
-        p = probabilities(space, annealing, actions, (state, level), (targets, exists), i)
+        numbers = met.numbers(state, level)
+        p = met.odds(numbers, i)
         pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
         pick = np.minimum(pick, len(actions) - 1)
         recorded[i] = rng.random(count) < keeping(annealing.temperature(i))
-        state = targets[np.arange(count), pick]
+        state = met.behind(numbers, pick)
         level = np.where(pick == len(actions) - 1, np.maximum(level - 1, REGISTER), level)
         states.append(state)
         levels.append(level)
@@ -176,24 +177,21 @@ def edges(
     space: Space, actions: tuple[Action, ...], state: Indices, level: Indices
 ) -> tuple[Indices, npt.NDArray[np.bool_]]:
     """Where every action leads [walk, action, axis], and whether there is such an edge."""
+    rows = np.stack([ladder.rows(state[:, axis]) for axis, ladder in enumerate(space.ladders)], axis=1)
+    moving = [(a.axis, *_column(a)) for a in actions if a.axis is not None]
+    axis, column, vthread = (np.array(x, np.int64) for x in zip(*moving, strict=True))
+    found = rows[np.arange(len(level))[:, None], axis, column + np.where(vthread, 0, level[:, None])]
+    there = (found != NONE) & ((vthread == 0) | (level == REGISTER)[:, None])
     targets = np.repeat(state[:, None], len(actions), axis=1)
-    exists = np.zeros(targets.shape[:2], np.bool_)
-    near = level == REGISTER
-    registers = bool(near.any())
-    for j, action in enumerate(actions):
-        if action.kind is None or action.axis is None:
-            exists[:, j] = level > REGISTER
-            continue
-        vthread = action.kind is Kind.VTHREAD
-        if vthread and not registers:
-            continue
-        here = state[:, action.axis]
-        edge = np.full_like(level, Kind.VTHREAD + VTHREADS.index(action.vthreads)) if vthread else action.kind + level
-        found = space.ladders[action.axis].step_from(here, edge)
-        there = (found != NONE) & near if vthread else found != NONE
-        exists[:, j] = there
-        targets[:, j, action.axis] = np.where(there, found, here)
-    return targets, exists
+    targets[:, np.arange(len(moving)), axis] = np.where(there, found, state[:, axis])
+    return targets, np.concatenate([there, (level > REGISTER)[:, None]], axis=1)
+
+
+def _column(action: Action) -> tuple[int, bool]:
+    """The first column of an action in the tables of ladders, and whether it is the only one, whichever the level."""
+    if action.kind is Kind.VTHREAD:
+        return int(action.kind) + VTHREADS.index(action.vthreads), True
+    return int(action.kind or 0), False
 
 
 def probabilities(
@@ -205,15 +203,25 @@ def probabilities(
     iteration: int,
 ) -> Numbers:
     """The probability of every action [walk, action]; staying (the last column) where nothing else can be done."""
+    return _odds(benefits(space, annealing, actions, here, there), there[1], iteration)
+
+
+def benefits(
+    space: Space,
+    annealing: Annealing,
+    actions: tuple[Action, ...],
+    here: tuple[Indices, Indices],
+    there: tuple[Indices, npt.NDArray[np.bool_]],
+) -> Numbers:
+    """The benefit of every action [walk, action]; 0 where there is no such edge or its state is not possible.
+
+    That of `cache` (the last column) comes without its weight.
+    """
     (state, level), (targets, exists) = here, there
     count, many, axes = targets.shape
-    levels = np.repeat(level, many)
-    after = space.sizes(targets.reshape(-1, axes))
-    before = space.sizes(state)
-    rows = np.arange(count)
-    boxes = [np.concatenate([before[rows, level, k], after[np.arange(count * many), levels, k]]).astype(np.float64)
-             for k in range(axes)]  # fmt: skip
-    at = np.concatenate([level, levels])
+    sizes = space.sizes(np.concatenate([state, targets.reshape(-1, axes)]))
+    at = np.concatenate([level, np.repeat(level, many)])
+    boxes = list(np.ascontiguousarray(sizes[np.arange(len(at)), at].T).astype(np.float64))
     F, Q = space.footprint(boxes, at), space.traffic(boxes, at)
     F0, Q0 = F[:count, None], Q[:count, None]
     F1, Q1 = F[count:].reshape(count, many), Q[count:].reshape(count, many)
@@ -222,16 +230,56 @@ def probabilities(
     for v in VTHREADS if (level == REGISTER).any() else ():
         columns = [j for j, action in enumerate(actions) if action.kind is Kind.VTHREAD and action.vthreads == v]
         if columns:
-            benefit[:, columns] = _stalls_removed(space, before, v)[:, None]
-    benefit[:, -1] = _nearer(space, before, level) * cache_weight(iteration)
+            benefit[:, columns] = _stalls_removed(space, sizes[:count], v)[:, None]
     fits = (F1 <= 1.0) | (F1 <= F0)
-    fits &= space.possible(after).reshape(count, many)
-    benefit = np.where(exists & fits, benefit, 0.0)
-    benefit[:, -1] = np.where(exists[:, -1], np.maximum(benefit[:, -1], 1e-9), 0.0)
-    total = benefit.sum(axis=1, keepdims=True)
-    stay = np.zeros_like(benefit)
+    fits &= space.possible(sizes[count:]).reshape(count, many)
+    benefit[:, -1] = _nearer(space, sizes[:count], level)
+    return np.where(exists & fits, benefit, 0.0)
+
+
+def _odds(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Numbers:
+    """Benefits as probabilities."""
+    weighted = benefit.copy()
+    weighted[:, -1] *= cache_weight(iteration)
+    weighted[:, -1] = np.where(exists[:, -1], np.maximum(weighted[:, -1], 1e-9), 0.0)
+    total = weighted.sum(axis=1, keepdims=True)
+    stay = np.zeros_like(weighted)
     stay[:, -1] = 1.0
-    return np.where(total > 0, benefit / np.maximum(total, 1e-300), stay)
+    return np.where(total > 0, weighted / np.maximum(total, 1e-300), stay)
+
+
+class _Met:
+    """The states that walks have met, at their levels, with the edges out of them: walks meet many again."""
+
+    def __init__(self, space: Space, annealing: Annealing, actions: tuple[Action, ...]) -> None:
+        self._space, self._annealing, self._actions = space, annealing, actions
+        self._numbers: dict[bytes, int] = {}
+        self._targets: list[Indices] = []
+        self._exists: list[npt.NDArray[np.bool_]] = []
+        self._benefits: list[Numbers] = []
+
+    def numbers(self, state: Indices, level: Indices) -> list[int]:
+        """Of states at levels."""
+        keys = [row.tobytes() for row in np.concatenate([state, level[:, None]], axis=1)]
+        new = {key: k for k, key in enumerate(keys) if key not in self._numbers}
+        if new:
+            rows = list(new.values())
+            here = (state[rows], level[rows])
+            there = edges(self._space, self._actions, *here)
+            self._numbers |= {key: len(self._targets) + k for k, key in enumerate(new)}
+            self._benefits += list(benefits(self._space, self._annealing, self._actions, here, there))
+            self._targets += list(there[0])
+            self._exists += list(there[1])
+        return [self._numbers[key] for key in keys]
+
+    def odds(self, numbers: list[int], iteration: int) -> Numbers:
+        """The probabilities of all actions [walk, action]."""
+        found = np.stack([self._benefits[k] for k in numbers])
+        return _odds(found, np.stack([self._exists[k] for k in numbers]), iteration)
+
+    def behind(self, numbers: list[int], actions: Indices) -> Indices:
+        """The states to which actions lead [walk, axis]."""
+        return np.stack([self._targets[k][j] for k, j in zip(numbers, actions, strict=True)])
 
 
 def _stalls_removed(space: Space, sizes: Sizes, v: int) -> Numbers:

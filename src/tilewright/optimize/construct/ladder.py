@@ -7,10 +7,12 @@ arrays of chain numbers and a step of all of them is a table look-up.
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.optimize.chunk import even_chunk
 from tilewright.tile.program import L2, REGISTER, Sizes
 
 Indices = npt.NDArray[np.int64]
@@ -31,11 +33,27 @@ EDGES = Kind.VTHREAD + len(VTHREADS)
 UNKNOWN, NONE = -2, -1
 
 
+MAX_FACTOR = 1 << 16
+"""Divisors of a number are found up to this one, and what it has beside them."""
+
+
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> tuple[int, ...]:
-    """All divisors, rising."""
-    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    """The divisors up to `MAX_FACTOR` and their counterparts, rising: all of any number below its square."""
+    tried = np.arange(1, min(isqrt(n), MAX_FACTOR) + 1)
+    small = [int(d) for d in tried[n % tried == 0]]
     return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+@lru_cache(maxsize=4096)
+def chunk_lengths(n: int) -> tuple[int, ...]:
+    """Lengths of chunks of n points, rising: its divisors, and where none is above a power of two up to the next, one
+    that leaves a last chunk which is not much shorter than the others."""
+    found = list(divisors(n))
+    for most in (1 << k for k in range(1, n.bit_length())):
+        if not any(most < 2 * d <= 2 * most for d in found):
+            found.append(even_chunk(n, most))
+    return tuple(sorted(set(found)))
 
 
 @dataclass(slots=True)
@@ -51,6 +69,7 @@ class Ladder:
         whole: whether the L2 tile is always the whole axis; so for reductions.
         fixed: whether the L1 tile is too.
         least: points of a reduction axis that an L1 tile has at least, unless it is the whole axis.
+        most: points of a reduction axis that an L1 tile has at most; None without a limit.
         chains: what is known so far, as (register, L1, L2) sizes.
     """
 
@@ -61,6 +80,7 @@ class Ladder:
     whole: bool = False
     fixed: bool = False
     least: int = 1
+    most: int | None = None
     chains: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     numbers: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
     table: Indices = field(default_factory=lambda: np.full((0, EDGES), UNKNOWN, np.int64))
@@ -95,17 +115,21 @@ class Ladder:
         inner = _at_least(divisors(outer), -(-near // register))
         return self.number((register, register * inner, register * outer))
 
+    def rows(self, current: Indices) -> Indices:
+        """Where all edges lead from chains [chain, edge]; NONE where there is no such edge."""
+        found = self.table[current]
+        if (found[:, 0] == UNKNOWN).any():
+            for k in dict.fromkeys(int(k) for k in current):
+                if self.table[k, 0] == UNKNOWN:
+                    # numbering a neighbour may make the table longer
+                    row = [self._neighbour(self.chains[k], edge) for edge in range(EDGES)]
+                    self.table[k] = row
+            found = self.table[current]
+        return found
+
     def step_from(self, current: Indices, edges: Indices) -> Indices:
         """Where edges lead from chains, one edge each; NONE where there is no such edge."""
-        found = self.table[current, edges]
-        if (found == UNKNOWN).any():
-            for k, edge in {(int(k), int(e)) for k, e in zip(current, edges, strict=True)}:
-                if self.table[k, edge] == UNKNOWN:
-                    # numbering the neighbour may make the table longer
-                    target = self._neighbour(self.chains[k], edge)
-                    self.table[k, edge] = target
-            found = self.table[current, edges]
-        return found
+        return self.rows(current)[np.arange(len(current)), edges]
 
     def _neighbour(self, chain: tuple[int, int, int], edge: int) -> int:
         register, near, far = chain
@@ -122,8 +146,9 @@ class Ladder:
         if not self.between or (self.whole and (level == L2 or self.fixed)):
             return NONE
         if self.whole:
-            found = _next([d for d in divisors(self.extent)
-                           if d % register == 0 and (d >= self.least or d == self.extent)], near, grow)  # fmt: skip
+            most = self.extent if self.most is None else self.most
+            found = _next([d for d in chunk_lengths(self.extent) if d <= most
+                           and d % register == 0 and (d >= self.least or d == self.extent)], near, grow)  # fmt: skip
             return NONE if found is None else self.number((register, found, far))
         count = -(-self.extent // register) if self.step > 1 else self.extent // register
         if level == L2:

@@ -4,6 +4,7 @@ Reductions with lanes along results or along the reduction, and element-wise wor
 that work row by row are programs of several steps (`chains.py`). Where a kernel is both, all are ranked together.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from tilewright.optimize.construct.chains import best_chains, chain_problem, low
 from tilewright.optimize.construct.descent import Descent, descents
 from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, History, walks
+from tilewright.optimize.construct.ladder import Indices
 from tilewright.optimize.construct.moving import moving_forms
 from tilewright.optimize.construct.roller import Path, grow
 from tilewright.optimize.construct.space import Space
@@ -37,6 +39,12 @@ LOWERED = 3
 
 KEPT_FORMS = 2
 """Forms through which walks go: those with the best programs near the ends of their greedy paths."""
+
+SAMPLED_STATES = 256
+"""States of a form that other orders of its loops compare by the times of samples: its best ones."""
+
+PROMISING = 1.25
+"""How much longer than the best state of all a form's best one may take, so that descents begin there."""
 
 Program = TileProgram | ChainProgram
 """What the cost model scores."""
@@ -210,11 +218,16 @@ class Gensor:
         paths = [grow(space) for space in found]
         kept = paths
         if len(paths) > KEPT_FORMS:
-            kept = sorted(paths, key=lambda p: _promise(p, found[p.space], problem))[:KEPT_FORMS]
+            kept = _kept(sorted(paths, key=lambda p: _promise(p, found[p.space], problem)), problem)
         histories = [walks(p.space, self.annealing, self.seed) for p in kept]
-        found_near = [_near(h, form, problem) for h in histories for form in found[h.space]]
-        best = ranked([c for scored, _ in found_near for c in scored], problem, LOWERED)
-        ends = [d for _, near in found_near for d in near]
+        if problem.samples:
+            ends = _at_samples(histories, found, problem)
+            candidates = [_end(d) for d in ends]
+        else:
+            near = [_near(h, form) for h in histories for form in found[h.space]]
+            ends = [d for _, listed in near for d in listed]
+            candidates = [c for recorded, listed in near for c in (recorded, *map(_end, listed))]
+        best = ranked(candidates, problem, LOWERED)
         return _constructed(best, task, machine, tuple(paths), tuple(histories), tuple(ends))
 
     def optimize(self, task: Task) -> Schedule | None:
@@ -231,6 +244,14 @@ def problem_for(task: Task) -> Problem | None:
     return problem if problem.reduce or not case_axes(blocks(task.func.body)[-1]) else None
 
 
+def _kept(paths: list[Path], problem: Problem) -> list[Path]:
+    """The first of the paths, which are in order, and the first one whose lanes are full at all sizes, if there is one:
+    where sizes are symbols, tiles of the middle of their ranges tell little of what lanes beyond a small axis cost."""
+    full = [p for p in paths if problem.axes[p.space.form.lane].literal]
+    first = paths[:KEPT_FORMS]
+    return [*first, *(p for p in full[:1] if problem.samples and all(p is not x for x in first))]
+
+
 def _promise(path: Path, forms: list[Form], problem: Problem) -> float:
     """The time of the best program near the end of a greedy path; of one order of loops where times take samples."""
     if not problem.samples:
@@ -239,21 +260,35 @@ def _promise(path: Path, forms: list[Form], problem: Problem) -> float:
     return float(expected(problem, end.form, end.sizes, path.space.machine)[0])
 
 
-def _near(history: History, form: Form, problem: Problem) -> tuple[list[Scored], tuple[Descent, ...]]:
-    """The recorded states of walks and the ends of descents from the best ones, for one order of loops.
-
-    Where sizes are symbols, descents by the times of samples follow, from the best of what those at representative
-    sizes have found.
-    """
+def _near(history: History, form: Form) -> tuple[Scored, tuple[Descent, ...]]:
+    """The recorded states of walks, and descents from the best ones, for one order of loops."""
     space, states = history.space, history.kept()
-    value = expected(space.problem, form, space.sizes(states), space.machine)
-    found = descents(space, form, states, value)
-    if problem.samples:
-        starts = np.unique(np.concatenate([states, *(d.states[-1:] for d in found)]), axis=0)
-        more = descents(replace(space, problem=problem), form, starts)
-        found = tuple(replace(d, space=space).behind(found) for d in more)
-        return [_end(d) for d in found], found
-    return [(form, space.sizes(states), value), *(_end(d) for d in found)], found
+    sizes = space.sizes(states)
+    value = expected(space.problem, form, sizes, space.machine)
+    return (form, sizes, value), descents(space, form, states, value)
+
+
+def _at_samples(histories: list[History], forms: Mapping[Space, list[Form]], problem: Problem) -> list[Descent]:
+    """Descents by the times of samples, for forms that are promising by them: from recorded states, and from where
+    descents at representative sizes end."""
+    found: list[tuple[Space, Form, tuple[Descent, ...], Indices, Numbers]] = []
+    for history in histories:
+        space, states = history.space, history.kept()
+        for form in forms[space]:
+            first = descents(space, form, states)
+            states = np.unique(np.concatenate([states, *(d.states[-1:] for d in first)]), axis=0)
+            value = expected(problem, form, space.sizes(states), space.machine)
+            # the other orders of loops compare the best states of the first one
+            best = np.argsort(value, kind="stable")[:SAMPLED_STATES]
+            states = states[best]
+            found.append((space, form, first, states, value[best]))
+    limit = PROMISING * min((float(value[0]) for *_, value in found), default=0.0)
+    ends: list[Descent] = []
+    for space, form, first, states, value in found:
+        if value[0] <= limit:
+            more = descents(replace(space, problem=problem), form, states, value)
+            ends += [replace(d, space=space).behind(first) for d in more]
+    return ends
 
 
 def _end(d: Descent) -> Scored:
@@ -269,7 +304,7 @@ def lowered(found: Constructed | None, task: Task, machine: Machine | None = Non
         try:
             if isinstance(program, ChainProgram):
                 return lower_chain(program, task, chain_worth_threads(program, machine))
-            return lower(program, task.func, worth_threads(program, machine))
+            return lower(program, task.func, worth_threads(program, machine), machine.cores)
         except ScheduleError:
             continue
     return None

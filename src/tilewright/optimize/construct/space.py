@@ -5,12 +5,14 @@ Which sizes there are says `ladder.py`.
 """
 
 from dataclasses import dataclass
+from math import isqrt, prod
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.ladder import Indices, Ladder, balanced, divisors
+from tilewright.optimize.chunk import longest_chain
+from tilewright.optimize.construct.ladder import Indices, Ladder, balanced, chunk_lengths
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, REGISTER, Form, Sizes
@@ -37,14 +39,14 @@ STRANDS = (1, 2, 4, 8)
 WINDOW = 9
 """A reduction axis of at most this extent may be written out as a whole."""
 
-MAX_CHAIN = 256
-"""Terms of a sum that are added one after the other before their sum is added to the total, where it can be cut."""
-
 TOTALS_BYTES = 64 << 10
 """What the totals of an L1 tile may take of a thread's stack."""
 
 MIN_CHAIN = 16
-"""Terms of a sum below which a cut would cost more than it gains."""
+"""Terms of a sum below which a cut would cost more than it gains; and many short chunks make a long total."""
+
+STREAMED = 64
+"""Terms beyond which a sum that uses nothing again is cut into chunks of twice the root, so that it errs less still."""
 
 MAX_WRITTEN_OUT = 128
 """Vector operations of one step: more would only bloat the code."""
@@ -82,12 +84,7 @@ class Space:
 
     def _chain(self, axis: int) -> int:
         """The points of a reduction axis that an L1 tile starts with: as many as may be added one after the other."""
-        extent = self.problem.axes[axis].extent
-        if axis != self.form.chunked:
-            return extent
-        others = int(np.prod([self.problem.axes[k].extent for k in self.problem.reduce if k != axis] or [1]))
-        fits = [d for d in divisors(extent) if d * others <= MAX_CHAIN]
-        return max(fits[-1] if fits else 1, 1) if extent * others > MAX_CHAIN else extent
+        return self.ladders[axis].most or self.problem.axes[axis].extent
 
     def sizes(self, states: Indices) -> Sizes:
         """Tile sizes [state, level, axis] of states [state, axis]."""
@@ -130,20 +127,19 @@ class Space:
 
     def possible(self, sizes: Sizes) -> npt.NDArray[np.bool_]:
         """Which candidates can be lowered at a bearable size: of the code, and of a thread's stack."""
-        register = sizes[:, REGISTER, :]
-        extents = np.array([a.extent for a in self.problem.axes])
+        # one row per axis: what is combined lies side by side
+        register, near = (np.ascontiguousarray(sizes[:, level].T) for level in (REGISTER, L1))
+        extents = [a.extent for a in self.problem.axes]
         spatial, reduce = list(self.problem.spatial), list(self.problem.reduce)
-        written = register[:, spatial].prod(axis=1) * register[:, reduce].prod(axis=1) / self.form.lanes
-        totals = sizes[:, L1][:, spatial].prod(axis=1) * self.problem.bits / 8
+        written = register[spatial].prod(axis=0) * register[reduce].prod(axis=0) / self.form.lanes
+        totals = near[spatial].prod(axis=0) * self.problem.bits / 8
+        rows = [k for k in spatial if k != self.form.lane]
         # any tile of an unknown number of rows may leave some
-        unknown = np.array([not a.literal for a in self.problem.axes])
-        rest = np.where(unknown & (register > 1), 1, extents % register)
-        rest[:, self.form.lane] = 0
-        cut = np.zeros(len(sizes), np.bool_)
-        if self.form.chunked is not None:
-            cut = sizes[:, L1, self.form.chunked] < extents[self.form.chunked]
-        fits = written <= MAX_WRITTEN_OUT
-        return fits & (~cut | (totals <= TOTALS_BYTES)) & ((rest[:, spatial] > 0).sum(axis=1) <= 1)
+        rest = [extents[k] % register[k] > 0 if self.problem.axes[k].literal else register[k] > 1 for k in rows]
+        left = np.sum(rest, axis=0) if rest else np.zeros(len(sizes))
+        chunked = self.form.chunked
+        cut = np.zeros(len(sizes), np.bool_) if chunked is None else near[chunked] < extents[chunked]
+        return (written <= MAX_WRITTEN_OUT) & (~cut | (totals <= TOTALS_BYTES)) & (left <= 1)
 
 
 def sum_bytes(problem: Problem, form: Form, box: list[Numbers], line: int) -> Numbers:
@@ -165,19 +161,42 @@ def _unknown_rows(problem: Problem, form: Form, k: int) -> tuple[int, ...]:
     return tuple(r for r in UNKNOWN_ROWS if r <= problem.axes[k].extent)
 
 
+def _longest_chunk(problem: Problem, k: int, least: int) -> int | None:
+    """The points of a reduction axis in one chunk of a long sum, at most; None for one that need not be cut.
+
+    A sum whose operands all move along every axis, so that nothing is used again, waits for its loads. Chunks of twice
+    the root of its terms, as the rule makes them, cost little there.
+
+    Args:
+        problem, k: the axis.
+        least: points of a chunk that are worth it.
+    """
+    terms = prod(problem.axes[j].extent for j in problem.reduce)
+    streams = all(o.uses(a) for o in problem.operands for a in range(len(problem.axes)))
+    longest = 2 * isqrt(terms) if streams and terms > STREAMED else longest_chain(terms)
+    if terms <= longest:
+        return None
+    extent = problem.axes[k].extent
+    long = [d for d in chunk_lengths(extent) if d >= least or d == extent]
+    return max([d for d in long if d * terms <= longest * extent], default=long[0])
+
+
 def _ladder(problem: Problem, form: Form, k: int) -> Ladder:
     axis = problem.axes[k]
     if axis.reduce and k == form.lane:
         most = -(-axis.extent // form.lanes)
         counts = tuple(c for c in STRANDS if c <= most or c == 1)
+        terms = prod(problem.axes[j].extent for j in problem.reduce)
+        counts = tuple(c for c in counts if terms <= form.lanes * c * longest_chain(terms)) or counts[-1:]
         return Ladder(axis.extent, form.lanes, tuple(form.lanes * c for c in counts), whole=True, fixed=True)
     if axis.reduce:
         options = tuple(u for u in UNROLLED if axis.extent % u == 0) if axis.literal else (1,)
         if axis.literal and axis.extent <= WINDOW:
             options = tuple(sorted({1, axis.extent}))
         others = int(np.prod([problem.axes[j].extent for j in problem.reduce if j != k] or [1]))
-        least = -(-MIN_CHAIN // others)
-        return Ladder(axis.extent, 1, options, whole=True, fixed=k != form.chunked, least=least)
+        least = -(-max(MIN_CHAIN, isqrt(axis.extent * others)) // others)
+        most = _longest_chunk(problem, k, least) if k == form.chunked else None
+        return Ladder(axis.extent, 1, options, whole=True, fixed=k != form.chunked, least=least, most=most)
     if k == form.lane:
         vectors = -(-axis.extent // form.lanes)
         counts = balanced(vectors, MAX_VECTORS) if axis.literal else (1, 2, 4)

@@ -1,0 +1,117 @@
+"""Sums of products that read every second element, or fewer, of an operand: copied together first.
+
+    out[o, y, x] = sum(data[c, 2 y, 2 x] * weights[o, c] for c)
+
+becomes
+
+    near[c, y, x] = data[c, 2 y, 2 x]
+    out[o, y, x] = sum(near[c, y, x] * weights[o, c] for c)
+
+A sum comes back to its operand for every tile of the other one; of the copy it then reads whole lines, and dimensions
+that lie side by side again are walked as one. Convolutions with strides and one tap are such sums. Whether a copy is
+worth it is decided by a function that the pass is given.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Reducer
+from tilewright.expr.nodes import Expr, Load, Var, free_vars, loads
+from tilewright.expr.polynomial import polynomial
+from tilewright.expr.rewrite import replace_loads
+from tilewright.expr.simplify import substitute
+from tilewright.graph.inline import is_product
+from tilewright.graph.program import Fallback, Program, Step
+
+Worth = Callable[[Computation, Sequence[Computation]], bool]
+"""Given a sum and the stages that may compute it instead, whether those are faster."""
+
+
+def with_compact_operands(program: Program, worth: Worth) -> Program:
+    """The program in which sums read some of their operands from copies without gaps; itself where none does.
+
+    Constants stay as they are: they are packed when the kernel is compiled.
+
+    Args:
+        program: as the graph was lowered.
+        worth: decides, per operand.
+    """
+    taken = {b.name for s in program.steps for b in (*s.inputs, *_written(s))} | program.constants.keys()
+    taken |= {b.name for b in program.inputs}
+    steps: list[Step] = []
+    for step in program.steps:
+        left = step
+        for data in gapped(step, program.constants):
+            name = _name(f"{data.buffer.name}_near", taken)
+            assert isinstance(left, Computation)
+            copy, rest = compacted(left, data, name)
+            if worth(left, (copy, rest)):
+                taken.add(name)
+                steps.append(copy)
+                left = rest
+        steps.append(left)
+    return program if len(steps) == len(program.steps) else replace(program, steps=tuple(steps))
+
+
+def gapped(stage: Step, constants: Container[str]) -> tuple[Load, ...]:
+    """The loads of a sum of products, of data that is not known, that skip elements of a dimension."""
+    if not isinstance(stage, Computation) or stage.reducer is not Reducer.SUM or not is_product(stage.body):
+        return ()
+    found = dict.fromkeys(x for x in loads(stage.body) if x.buffer.name not in constants)
+    return tuple(x for x in found if _skipping(x))
+
+
+def compacted(stage: Computation, data: Load, name: str) -> tuple[Computation, Computation]:
+    """A copy of what a load of a sum reads, without the elements that it skips, and the sum that reads the copy.
+
+    Args:
+        stage: the sum.
+        data: one of the loads that `gapped` finds.
+        name: of the copy.
+    """
+    extents: Mapping[Var, Expr] = {a.var: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    skipping = _skipping(data)
+    axes: list[Axis] = []
+    source: list[Expr] = []
+    index: list[Expr] = []
+    for k, (i, n) in enumerate(zip(data.indices, data.buffer.shape, strict=True)):
+        own = Var(f"i{k}")
+        if k in skipping:
+            axes.append(Axis(own, extents[skipping[k]]))
+            source.append(substitute(i, {skipping[k]: own}))
+            index.append(skipping[k])
+        else:
+            axes.append(Axis(own, n))
+            source.append(own)
+            index.append(i)
+    near = Buffer(name, tuple(a.extent for a in axes), data.buffer.dtype)
+    copy = Computation(near, tuple(axes), (), Load(data.buffer, tuple(source)), None, stage.label)
+    read = Load(near, tuple(index))
+    return copy, replace(stage, body=replace_loads(stage.body, lambda x: read if x == data else x))
+
+
+def _skipping(x: Load) -> Mapping[int, Var]:
+    """Dimensions of which a load reads every s-th element, s > 1, by an axis that no other dimension knows."""
+    found: dict[int, Var] = {}
+    for k, i in enumerate(x.indices):
+        moving = [(m, step) for m, step in polynomial(i).items() if m]
+        if len(moving) != 1:
+            continue
+        ((monomial, step),) = moving
+        var = monomial[0]
+        alone = all(var not in free_vars(j) for d, j in enumerate(x.indices) if d != k)
+        if len(monomial) == 1 and isinstance(var, Var) and alone and abs(step) > 1:
+            found[k] = var
+    return found
+
+
+def _name(wish: str, taken: Container[str]) -> str:
+    name, k = wish, 1
+    while name in taken:
+        name, k = f"{wish}{k}", k + 1
+    return name
+
+
+def _written(step: Step) -> tuple[Buffer, ...]:
+    return step.outputs if isinstance(step, Fallback) else (step.output,)

@@ -1,0 +1,82 @@
+"""Sums that use every element once: what counts is where their elements lie and in which runs they are read."""
+
+from dataclasses import replace
+
+import pytest
+from tests.optimize.test_rule import product, row_sums
+from tests.tile.test_features import matrix_product
+from tests.tile.test_problem import problem
+
+from tilewright.cost.analytical import nanoseconds
+from tilewright.machine.shipped import machine_named
+from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.program import Form, TileProgram
+from tilewright.tile.traffic import used_once
+
+MACHINE = machine_named("zen5").with_cores(1)
+L2_GBS, FAR_GBS = MACHINE.levels[1].core_gbs, MACHINE.levels[2].core_gbs
+
+
+def columns(rows: int, width: int, added: bool = True) -> Problem:
+    """The sum over the rows of a matrix."""
+    axes = (Axis("j", width, True, False), Axis("k", rows, True, True))
+    matrix = Operand("x", 4, False, (rows, width), ((0, 1), (1, 0)), False)
+    total = Operand("y", 4, False, (width,), ((1, 0),), True)
+    return Problem("y", "y", axes, (matrix,), (total,), 1, 32, added=added)
+
+
+def time_of(p: Problem, register: int, near: int, far: int, chunk: int) -> float:
+    sizes = ((register, 1), (near, chunk), (far, p.axes[1].extent))
+    return nanoseconds(TileProgram(p, Form(0, 16, (0,), 1), sizes), MACHINE)
+
+
+def test_what_uses_every_element_once() -> None:
+    assert used_once(columns(128, 768))
+    assert not used_once(columns(8, 768))  # its sums are short: nothing waits for them
+    assert not used_once(matrix_product(64, 64, 64))
+
+
+def test_what_is_added_as_it_is_loaded() -> None:
+    assert problem([row_sums(128, 256)]).added
+    assert not problem([product(28, 64, 5)]).added
+
+
+def test_what_the_second_cache_holds_comes_from_there() -> None:
+    small, large = columns(64, 512), columns(2048, 4096)
+    assert time_of(small, 64, 512, 512, 64) < 2.0 * 64 * 512 * 4 / L2_GBS
+    assert time_of(large, 64, 4096, 4096, 16) > 2048 * 4096 * 4 / FAR_GBS
+
+
+def test_short_runs_on_many_pages_are_slow() -> None:
+    p = columns(2048, 4096)
+    good = time_of(p, 64, 4096, 4096, 16)
+    assert time_of(p, 16, 16, 16, 2048) > 2.0 * good
+    # the pages of a chunk of few rows are known when the next register tile goes on with them
+    assert time_of(p, 16, 4096, 4096, 32) < 1.1 * good
+    assert time_of(p, 16, 4096, 4096, 512) > 2.0 * good
+
+
+def test_one_chain_of_additions_waits_for_itself() -> None:
+    p = columns(256, 512)
+    assert time_of(p, 16, 16, 512, 256) > 1.3 * time_of(p, 64, 64, 512, 256)
+    # cut into chunks whose totals stay in registers it is the same chain
+    assert time_of(p, 16, 16, 512, 16) > 1.3 * time_of(p, 16, 512, 512, 16)
+    assert time_of(p, 16, 16, 512, 256) < time_of(replace(p, added=False), 16, 16, 512, 256)
+
+
+def test_masks_of_results_that_are_not_whole_cost_in_every_step() -> None:
+    assert time_of(columns(64, 480), 48, 480, 480, 64) * 1.1 < time_of(columns(64, 470), 48, 480, 480, 64)
+
+
+@pytest.mark.parametrize("lane", [1, 0])
+def test_a_transpose_reads_its_pages_in_long_runs(lane: int) -> None:
+    axes = (Axis("i", 2048, True, False), Axis("j", 2048, True, False))
+    read = Operand("x", 4, False, (2048, 2048), ((0, 1), (1, 0)), False)
+    written = Operand("y", 4, False, (2048, 2048), ((1, 0), (0, 1)), True)
+    p = Problem("y", "y", axes, (read, written), (), 1, 32)
+
+    def of(near: tuple[int, int], far: tuple[int, int]) -> float:
+        register = (4, 16) if lane else (16, 4)
+        return nanoseconds(TileProgram(p, Form(lane, 16, (0, 1), None), (register, near, far)), MACHINE)
+
+    assert of((16, 64), (2048, 64)) < of((16, 2048), (16, 2048))

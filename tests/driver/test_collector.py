@@ -1,0 +1,49 @@
+"""While a model is compiled, garbage is collected seldom; afterwards as the program wants it."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tilewright.driver.collector import YOUNG, seldom_collected
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Iterator[None]:
+    enabled, threshold = gc.isenabled(), gc.get_threshold()
+    yield
+    gc.set_threshold(*threshold)
+    (gc.enable if enabled else gc.disable)()
+
+
+def test_the_setting_comes_back() -> None:
+    gc.set_threshold(700, 10, 5)
+    with seldom_collected():
+        assert gc.get_threshold() == (YOUNG, 10, 5)
+        with seldom_collected():
+            assert gc.get_threshold() == (YOUNG, 10, 5)
+        assert gc.get_threshold() == (YOUNG, 10, 5)
+    assert gc.get_threshold() == (700, 10, 5)
+
+
+def test_the_setting_comes_back_after_an_error() -> None:
+    gc.set_threshold(700, 10, 5)
+    with pytest.raises(ValueError, match="broken"), seldom_collected():
+        raise ValueError("broken")
+    assert gc.get_threshold() == (700, 10, 5)
+
+
+@pytest.mark.parametrize("first", [0, 10 * YOUNG])
+def test_rarer_settings_stay(first: int) -> None:
+    gc.set_threshold(first, 10, 5)
+    with seldom_collected():
+        assert gc.get_threshold() == (first, 10, 5)
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    threshold = gc.get_threshold()
+    with seldom_collected():
+        assert not gc.isenabled()
+        assert gc.get_threshold() == threshold
+    assert not gc.isenabled()

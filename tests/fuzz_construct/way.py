@@ -1,0 +1,90 @@
+"""How a random operator is compiled: optimizer, target, machine, and what convolutions may be computed by."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from unittest.mock import patch
+
+from tests.codegen.native import TARGETS
+from tests.fuzz_construct.builder import Builder, Made
+
+from tilewright.driver import convolutions
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.compile import make_compilation
+from tilewright.machine import Target
+from tilewright.machine.model import Machine
+from tilewright.machine.shipped import shipped
+from tilewright.optimize.construct.gensor import Annealing, Reading
+from tilewright.optimize.construct.optimizer import Gensor, Roller
+
+OPTIMIZERS = ("gensor", "roller")
+
+SMALL = "small caches"
+"""A machine whose caches are so small that small operators too are walked in tiles of all levels."""
+
+MACHINES = (SMALL, *(name for name, machine in shipped().items() if machine.arch == Target.host().arch))
+"""Descriptions of processors, also of others than the target's: they change what is chosen, not what it means."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an operator is compiled.
+
+    Attributes:
+        optimizer: that constructs.
+        target: whose instructions are used.
+        driver: whether by the driver; else kernel by kernel.
+        machine: whose description is used; None is the one that fits the target.
+        annealing, seed: of `gensor`, where kernels are constructed one by one.
+        exact, winograd: the driver's options.
+        forced: whether all convolutions are computed by minimal filtering that can be, not only where it pays.
+    """
+
+    optimizer: str
+    target: str
+    driver: bool
+    machine: str | None
+    annealing: Annealing
+    seed: int
+    exact: bool
+    winograd: str | None
+    forced: bool
+
+    @staticmethod
+    def drawn(b: Builder) -> "Way":
+        """From recorded choices."""
+        optimizer = b.choice("optimizer", OPTIMIZERS)
+        target = b.choice("target", TARGETS)
+        driver = not b.flag("by kernel", 0.6)
+        machine = b.choice("machine", MACHINES) if b.flag("other machine", 0.5) else None
+        exact = b.flag("exact", 0.15)
+        winograd = None if exact else b.choice("winograd", ("default", "safe", "fast"))
+        annealing, seed = Annealing(), 0
+        if not driver:
+            seed = b.number("walk seed", 0, 999)
+            reading = Reading.PRINTED if b.flag("as printed", 0.2) else Reading.INTENDED
+            annealing = Annealing(walks=b.number("walks", 1, 6), reading=reading, vthreads=not b.flag("single", 0.2))
+        allowed = None if winograd == "default" else winograd
+        forced = not exact and b.flag("forced", 0.5)
+        return Way(optimizer, target, driver, machine, annealing, seed, exact, allowed, forced)
+
+    def described(self) -> Machine | None:
+        """The description itself."""
+        if self.machine == SMALL:
+            known = shipped()["x86-64-v4"]
+            cut = (replace(x, bytes=size) for x, size in zip(known.levels, (2048, 16384, 131072), strict=False))
+            return replace(known, name="small", levels=(*cut, known.levels[-1]))
+        return None if self.machine is None else shipped()[self.machine]
+
+    def constructor(self) -> Gensor | Roller:
+        """The optimizer itself."""
+        machine = self.described()
+        return Gensor(machine, self.annealing, self.seed) if self.optimizer == "gensor" else Roller(machine)
+
+    def compiled(self, made: Made) -> Compilation:
+        """What the driver makes of an operator."""
+        always = patch.object(convolutions, "cheaper", lambda *_: lambda direct, ways: ways[-1] if ways else None)
+        with always if self.forced else nullcontext():
+            return make_compilation(
+                made.model, target=self.target, optimizer=self.optimizer, machine=self.described(), exact=self.exact,
+                winograd=self.winograd,
+            )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Copies of operands without gaps: programs against the ones that skip elements."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+from tests.driver.models import array, model, value
+from tests.graph.running import program_of, run_program
+
+from tilewright.expr.computation import Computation
+from tilewright.graph.compact import gapped, with_compact_operands
+from tilewright.graph.partition import partition
+
+
+def convolution(x, w, known=True, **attributes):
+    """x -> Conv -> Relu -> y; the weights are a constant or an input."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["t"], name="conv", **attributes),
+        helper.make_node("Relu", ["t"], ["y"], name="relu"),
+    ]
+    inputs = [value("x", list(x)), *([] if known else [value("w", list(w.shape))])]
+    return model(nodes, inputs, [value("y", [f"d{k}" for k in range(len(x))])], {"w": w} if known else {})
+
+
+def copied(program):
+    made = with_compact_operands(program, lambda *_: True)
+    assert made is not program
+    return made
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    batch=st.integers(1, 2),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    strides=st.lists(st.integers(1, 3), min_size=3, max_size=3),
+    groups=st.integers(1, 2),
+    known=st.booleans(),
+    data=st.data(),
+)
+def test_the_same_sums(batch, sizes, strides, groups, known, data):
+    strides = strides[: len(sizes)]
+    pads = data.draw(st.integers(0, 1))
+    w = array(1, 4, 3, *[1] * len(sizes))
+    source = convolution((batch, 3 * groups, *sizes), w, known, strides=strides, pads=[pads] * 2 * len(sizes),
+                         group=groups)  # fmt: skip
+    program = program_of(source)
+    made = with_compact_operands(program, lambda *_: True)
+    outputs = [(n + 2 * pads - 1) // s + 1 for n, s in zip(sizes, strides, strict=True)]
+    skipping = any(s > 1 and n > 1 for s, n in zip(strides, outputs, strict=True))
+    assert (made is not program) >= skipping
+    feeds = {"x": array(2, batch, 3 * groups, *sizes)} | ({} if known else {"w": w})
+    (got,), (wanted,) = run_program(made, feeds), run_program(program, feeds)
+    np.testing.assert_array_equal(got, wanted)
+    partition(made)
+
+
+def test_only_what_is_read_is_copied_once():
+    program = program_of(convolution((1, 8, 9, 7), array(1, 4, 8, 1, 1), strides=[2, 3]))
+    copy, total = (s for s in copied(program).steps if isinstance(s, Computation) and s.label.startswith("conv"))
+    assert not copy.is_reduction
+    assert [str(n) for n in copy.output.shape] == ["1", "8", "5", "3"]
+    assert copy.output in total.inputs
+    assert not gapped(total, program.constants)
+    assert [b.name for b in copy.inputs] == ["x"]
+
+
+def test_symbolic_sizes():
+    source = convolution(("n", 4, "h", "w"), array(1, 4, 4, 1, 1), strides=[2, 2])
+    program = program_of(source, {"n": "1..3", "h": "1..20", "w": "1..20"})
+    made = copied(program)
+    for n, h, w in ((1, 1, 1), (2, 7, 4), (3, 20, 13)):
+        feeds = {"x": array(h, n, 4, h, w)}
+        np.testing.assert_array_equal(run_program(made, feeds)[0], run_program(program, feeds)[0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "attributes"),
+    [
+        (array(1, 4, 8, 1, 1), {}),
+        (array(1, 4, 8, 3, 3), {"strides": [2, 2]}),  # windows read what lies between
+        (array(1, 4, 8, 2, 2), {"dilations": [2, 2]}),
+    ],
+)
+def test_what_skips_nothing_stays(weights, attributes):
+    program = program_of(convolution((1, 8, 9, 9), weights, **attributes))
+    assert with_compact_operands(program, lambda *_: True) is program
+
+
+def test_it_stays_where_a_copy_is_not_worth_it():
+    program = program_of(convolution((1, 8, 9, 9), array(1, 4, 8, 1, 1), strides=[2, 2]))
+    asked = []
+    assert with_compact_operands(program, lambda one, others: bool(asked.append((one, others)))) is program
+    ((one, others),) = asked
+    assert one in program.steps
+    assert others[-1].output == one.output
+
+
+def test_two_sums_of_one_operand_have_a_copy_each():
+    nodes = [helper.make_node("Conv", ["x", k], [f"y{k}"], name=k, strides=[2, 2]) for k in "uv"]
+    constants = {k: array(1, 4, 8, 1, 1) for k in "uv"}
+    outputs = [value(f"y{k}", [1, 4, 5, 5]) for k in "uv"]
+    program = program_of(model(nodes, [value("x", [1, 8, 9, 9])], outputs, constants))
+    made = copied(program)
+    assert len({s.output.name for s in made.steps}) == len(made.steps) == 4
+    feeds = {"x": array(3, 1, 8, 9, 9)}
+    for got, wanted in zip(run_program(made, feeds), run_program(program, feeds), strict=True):
+        np.testing.assert_array_equal(got, wanted)
