@@ -17,7 +17,8 @@ from tilewright.machine.stored import machine_for
 from tilewright.optimize.construct.chains import chain_problem, lower_chain, scored_steps, together_of
 from tilewright.optimize.construct.gensor import Annealing, walks
 from tilewright.optimize.construct.ladder import EDGES, NONE, Ladder
-from tilewright.optimize.construct.optimizer import Program, Ranked, problem_for, spaces
+from tilewright.optimize.construct.lowering import Program
+from tilewright.optimize.construct.optimizer import Ranked, problem_for, spaces
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.interface import Task
 from tilewright.tile.chain import ChainProgram

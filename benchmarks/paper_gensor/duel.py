@@ -23,7 +23,8 @@ from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.optimize.construct.chains import lower_chain
 from tilewright.optimize.construct.gensor import Annealing, Reading
-from tilewright.optimize.construct.optimizer import Gensor, Program, Roller
+from tilewright.optimize.construct.lowering import Program
+from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.trace import Schedule
 from tilewright.tile.chain import ChainProgram

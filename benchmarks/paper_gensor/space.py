@@ -17,7 +17,7 @@ from tilewright.loops.ir import Func
 from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
 from tilewright.measure.functions import with_workspace
-from tilewright.optimize.construct.optimizer import Program
+from tilewright.optimize.construct.lowering import Program
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.interface import Task
 from tilewright.tile.chain import ChainProgram

@@ -170,3 +170,20 @@ def test_a_damaged_calibration_stops_construction_and_not_the_rule(tmp_path, cap
     with pytest.raises(MachineError, match="is not JSON"):
         tilewright.compile(model, optimizer="roller")
     assert f"description [machine] calibration '{calibration_path()}'" in run(capsys, "doctor")[1]
+
+
+def test_a_node_that_is_not_there_is_told_before_compiling(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tilewright.driver.compile.make_compilation", None)
+    path = product(tmp_path / "m.onnx", 4, 5, 6)
+    status, _, err = run(capsys, "inspect", path, "--construction", "--node", "mn")
+    assert status == 1
+    assert "--node: the model has no node 'mn'; there are mm" in err
+
+
+def test_sizes_that_nobody_declared_are_told(tmp_path, capsys):
+    path = product(tmp_path / "m.onnx", "batch", 16, 24)
+    told = "assumed   batch up to 256, as no range is declared; --shape NAME:LO..HI declares one"
+    for option, count in (((), 1), (("--shape", "batch:1..64"), 0)):
+        status, out, _ = run(capsys, "inspect", path, "--construction", "--optimizer", "roller", *option)
+        assert status == 0
+        assert out.count(told) == count

@@ -170,7 +170,7 @@ def test_inspect_construction(model, tmp_path, capsys):
     ("options", "message"),
     [
         (["--construction", *RULE], "[option] construction: the optimizer 'rule' chooses by rule"),
-        (["--construction", *V3, "--node", "x"], "[option] --node: no kernel computes a node 'x'"),
+        (["--construction", *V3, "--node", "x"], "[option] --node: the model has no node 'x'; there are "),
         (["--construction", *V3, "--svg", "a.svg"], "[option] --svg: a picture shows one kernel, "),
         (["--construction", *V3, "--kernel", "x"], "[option] --kernel: there is no function 'x'"),
         (["--svg", "a.svg"], "[option] --svg: it belongs to --construction"),

@@ -31,3 +31,30 @@ def test_a_condition_on_all_lanes_beside_one_on_each(
     rng = np.random.default_rng(0)
     arrays = {"A": rng.standard_normal((2, own)).astype(dtype), "Y": np.full((2, 2, padded), 9).astype(dtype)}
     check(s.func, arrays, {"n": 2}, target)
+
+
+NARROWED = """
+func narrowed(A: {0}[{2}], Y: {1}[{2}]):
+    for i in serial({2}):
+        block Y(v: {2} = i):
+            Y[v] = cast({1}, A[v] + {0}({3}))
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [("int32", "int16"), ("int32", "int8"), ("int32", "uint8"), ("int64", "int32"), ("int64", "int8"),
+     ("int16", "int8"), ("float32", "bfloat16"), ("float32", "float16"), ("float64", "float32")],
+)  # fmt: skip
+@pytest.mark.parametrize(("size", "lanes"), [(33, 16), (17, 8), (9, 4), (3, 2), (33, 32), (13, 6)])
+def test_one_lane_of_what_was_narrowed(target: str, wide: str, narrow: str, size: int, lanes: int) -> None:
+    """The last vector, of one element, writes nothing behind it."""
+    one = "1.0" if wide.startswith("float") else "1"
+    s = Schedule(parse(NARROWED.format(wide, narrow, size, one)))
+    s.split("i", lanes, names=("o", "l"))
+    s.vectorize("l")
+    rng = np.random.default_rng(0)
+    dtype = next(b.dtype for b in s.func.params if b.name == "Y").numpy
+    arrays = {"A": rng.integers(0, 9, size).astype(wide), "Y": np.full(size, 9).astype(dtype)}
+    check(s.func, arrays, target=target)

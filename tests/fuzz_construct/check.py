@@ -17,6 +17,7 @@ from tests.fuzz.check import WrongError, guarded
 from tests.fuzz.options import Choice
 from tests.fuzz_construct.builder import Builder, Made, Sizes
 from tests.fuzz_construct.operators import KINDS, OFTEN
+from tests.fuzz_construct.refusals import Refusals
 from tests.fuzz_construct.sample import Array, Sample, evaluated
 from tests.fuzz_construct.way import Way
 from tests.optimize.programs import shape_of
@@ -80,8 +81,21 @@ def check(case: Case, tally: Tally | None = None) -> None:
 
     Args:
         case: the operator.
-        tally: counts how many kernels of the kind were constructed, and how many were left to the default optimizer.
+        tally: counts how many kernels of the kind were constructed, and how many were left to the rule; under "KIND,
+            refused" programs that could not be lowered, and kernels that were left to the rule for that.
     """
+    with Refusals() as refused:
+        counts = _checked(case)
+    if tally is not None:
+        for name, found in ((case.kind, counts), (f"{case.kind}, refused", (refused.next_taken, refused.rule_taken))):
+            if any(found):
+                total = tally.setdefault(name, [0, 0])
+                total[0] += found[0]
+                total[1] += found[1]
+
+
+def _checked(case: Case) -> tuple[int, int]:
+    """How many kernels of a case were constructed, and how many were left to the rule; all compute what is right."""
     made, way = guarded("operator", lambda: made_of(case))
     compilation: Compilation = guarded("compile", lambda: way.compiled(made))
     which = tuple(Sizes) if made.symbolic else (Sizes.DRAWN,)
@@ -95,10 +109,7 @@ def check(case: Case, tally: Tally | None = None) -> None:
         for unit in compilation.units:
             if isinstance(unit, BoundKernel):
                 counts[not check_kernel(unit, compilation, samples, way)] += 1
-    if tally is not None:
-        total = tally.setdefault(case.kind, [0, 0])
-        total[0] += counts[0]
-        total[1] += counts[1]
+    return counts[0], counts[1]
 
 
 def check_model(compilation: Compilation, samples: list[Sample], way: Way) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.fuzz.__main__ import again
 from tests.fuzz.campaign import Outcome, smallest
-from tests.fuzz.case import Case
+from tests.fuzz.case import Case, Tally
 from tests.fuzz.check import WrongError
 from tests.fuzz_construct import check as checking
 from tests.fuzz_construct.__main__ import OPERATORS
@@ -20,9 +20,11 @@ from tests.fuzz_construct.sample import is_fast
 from tests.fuzz_construct.worker import work
 
 from tilewright.driver.offline import Split, split_offline
+from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import const
 from tilewright.graph.winograd import rewrite
 from tilewright.loops.ir import Block
+from tilewright.optimize.construct import lowering
 from tilewright.schedule.tree import map_blocks
 
 SEED, CHUNKS, EACH = 20, 8, 5
@@ -80,6 +82,20 @@ def test_a_wrong_kernel_is_noticed_and_the_case_shrunk(monkeypatch: pytest.Monke
     small, failure = smallest(Case("gemm", PLAIN).to_json(), ("kernel x86-64", ""), ask)
     assert [small["record"][n] for n in ("m", "n", "k")] == [1, 1, 1]
     assert failure[0] == "kernel x86-64"
+
+
+def test_programs_that_can_not_be_lowered_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ScheduleError("it is not legal", where="split")
+
+    monkeypatch.setattr(lowering, "lower", refuse)
+    tally: Tally = {}
+    check(Case("gemm", PLAIN), tally)
+    # the driver has compiled the kernel before it is constructed alone
+    assert tally == {"gemm": [0, 1], "gemm, refused": [6, 2]}
+    assert "can't be lowered: [schedule] split: it is not legal" in capsys.readouterr().err
 
 
 def test_a_result_that_is_no_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

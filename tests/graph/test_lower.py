@@ -125,6 +125,18 @@ def test_ranges_are_narrowed():
     assert not program.constraints
 
 
+def test_declared_sizes_that_a_node_excludes_are_told(caplog):
+    proto = untyped(with_constants(model("y = Conv <pads = [1, 1, 1, 1]> (x, w)", inputs="float[1, 1, H, W] x",
+                                         outputs="float y"), w=normal(1, 1, 3, 3)))  # fmt: skip
+    program = lower(load_onnx(proto, {"H": "0..50", "W": "1..50"}))
+    assert [(s.name, s.lo) for s in program.symbols] == [("H", 1), ("W", 1)]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "node n0 (Conv): dimension 0: a window of 3 does not fit the padded size H + 2, "
+        "so 'H' can only be 1..50, where 0..50 was declared"
+    )
+
+
 def test_constraints_that_stay():
     proto = untyped(with_constants(model("a = Reshape(x, s)  y = Relu(a)", inputs="float[N] x", outputs="float y"),
                                    s=[-1, 4]))  # fmt: skip

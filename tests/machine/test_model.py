@@ -202,6 +202,7 @@ def test_every_field_of_a_level_must_be_there(field: str) -> None:
         (described(format=2), "field 'format': expected 1, got 2"),
         (described(levels=[]), "field 'levels': expected a list of at least one memory level"),
         (with_ways(0, 0, 0, 0), "field 'levels': expected at least one cache, with `ways` of 1 or more, and main mem"),
+        (with_ways(8, 0, 16, 0), "levels \\(L2\\)': expected a cache, with `ways` of 1 or more: only the last level"),
         (described(levels=json.loads(described())["levels"][3:]), "field 'levels': expected at least one cache"),
         (described(levels=[3]), "field 'levels\\[0\\]': expected an object, got 3"),
         (described(arch="vax"), "field 'arch': expected one of x86_64, aarch64, nvptx64, got 'vax'"),

@@ -9,9 +9,9 @@ from tilewright.loops.interpret import interpret
 from tilewright.optimize.interface import Optimizer
 
 
-def same(program: Program, target: str, optimizer: Optimizer) -> None:
-    """Native code against the interpreter, on the same schedule."""
-    kernel, _, schedule = scheduled(program, target, optimizer)
+def same(program: Program, target: str, optimizer: Optimizer, *, any_kind: bool = False) -> None:
+    """Native code against the interpreter, on the same schedule; `any_kind` as `scheduled` has it."""
+    kernel, _, schedule = scheduled(program, target, optimizer, any_kind=any_kind)
     func = split_offline(schedule.func, frozenset()).func
     rng = np.random.default_rng(7)
     inputs = set(kernel.params[:-1])

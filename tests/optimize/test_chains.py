@@ -84,7 +84,7 @@ def test_what_is_constructed_keeps_the_meaning(kind: str) -> None:
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS))
     def run(program: Program, target: str) -> None:
         for optimizer in optimizers(target):
-            check(program, target, optimizer, any_kind=kind != "pool")  # some have no affine accesses
+            check(program, target, optimizer, any_kind=True)  # some have no affine accesses, or one point
 
     run()
 

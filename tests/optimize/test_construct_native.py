@@ -16,7 +16,8 @@ def test_native_code_computes_what_the_schedule_says(kind: str) -> None:
     @settings(max_examples=5)
     @given(getattr(programs, kind)(), st.sampled_from(TARGETS), st.integers(0, 9))
     def run(program: Program, target: str, seed: int) -> None:
-        same(program, target, optimizers(target, seed)[1])
+        # a single result has no axis to lay out
+        same(program, target, optimizers(target, seed)[1], any_kind=True)
 
     run()
 

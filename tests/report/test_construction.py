@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,12 +15,15 @@ from tests.driver import models
 from tilewright.driver.build import Build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, ScheduleError
 from tilewright.machine.choice import choose_machine
+from tilewright.optimize.construct import lowering
 from tilewright.optimize.construct.gensor import Annealing
-from tilewright.optimize.construct.optimizer import Gensor, Program
+from tilewright.optimize.construct.lowering import Program
+from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.report.construction import constructions, data, node_names, picture, text
 from tilewright.report.states import StateGraph, of_path, of_walk
+from tilewright.schedule.trace import Schedule
 from tilewright.tile.program import TileProgram
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -171,6 +175,30 @@ def test_kernels_by_node() -> None:
         constructions(made, node="nothing")
     with pytest.raises(OptionError, match=r"--svg: a picture shows one kernel, \d were constructed \(k\d_"):
         picture(every)
+
+
+@pytest.mark.parametrize("legal", [0, 1])
+def test_why_programs_were_not_lowered(
+    legal: int, walked: Compilation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lower, asked = lowering.lower, list[TileProgram]()
+
+    def refuse(program: TileProgram, *rest: Any) -> Schedule:
+        asked.append(program)
+        if legal and len(asked) > 1:
+            return lower(program, *rest)
+        raise ScheduleError("it is not legal", where="split")
+
+    monkeypatch.setattr(lowering, "lower", refuse)
+    with caplog.at_level("DEBUG", "tilewright.construct"):
+        (found,) = constructions(walked)
+    assert [p.lowered for p in found.programs] == [False, bool(legal), False]
+    shown = text([found])
+    assert shown.count("can't be lowered: [schedule] split: it is not legal") == (1 if legal else 3)
+    assert ("not lowered: the rule took it" in shown) == (not legal)
+    assert data(found)["programs"][0]["refused"] == "[schedule] split: it is not legal"
+    assert [r.levelname for r in caplog.records] == (["DEBUG"] if legal else ["DEBUG"] * 3 + ["INFO"])
+    assert "the rule takes the kernel" in caplog.text or legal
 
 
 def test_the_rule_constructs_nothing() -> None:

@@ -122,17 +122,20 @@ CASES: dict[str, tuple[Callable[[Executable], object], type[TilewrightError], st
     "above the range": (
         lambda exe: exe(A, np.ones((2, 9), np.int64), C),
         ShapeError,
-        "[shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9",
+        "[shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9"
+        ", which warns where a node excludes the size",
     ),
     "below the range": (
         lambda exe: exe(A, np.ones((2, 0), np.int64), C),
         ShapeError,
-        "[shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 0; compile with --shape m:0..8",
+        "[shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 0; compile with --shape m:0..8"
+        ", which warns where a node excludes the size",
     ),
     "below a range without an end": (
         lambda exe: exe(A[:0], B[:0], C),
         ShapeError,
-        "[shape] input 'a' axis 0: expected a size for 'n' of at least 1, got 0; compile with --shape n:0..<largest>",
+        "[shape] input 'a' axis 0: expected a size for 'n' of at least 1, got 0; compile with --shape n:0..<largest>"
+        ", which warns where a node excludes the size",
     ),
     "two sizes for one symbol": (
         lambda exe: exe(A, np.ones((3, 3), np.int64), C),
@@ -149,7 +152,8 @@ CASES: dict[str, tuple[Callable[[Executable], object], type[TilewrightError], st
         ShapeError,
         "[shape] call: 2 problems\n"
         "  [shape] input 'b' axis 0: expected size 2 for 'n' as in input 'a' axis 0, got 3\n"
-        "  [shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9",
+        "  [shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9"
+        ", which warns where a node excludes the size",
     ),
     "everything at once": (
         lambda exe: exe.run({"a": A.astype(np.float64), "b": np.ones((2, 9), np.int64), "d": 1}),
@@ -158,7 +162,8 @@ CASES: dict[str, tuple[Callable[[Executable], object], type[TilewrightError], st
         "  [feed] input 'a': expected float32 [n, 4], got float64 [2, 4]; convert it with .astype('float32')\n"
         "  [feed] input 'c': missing, expected bool []\n"
         "  [feed] input 'd': the model has no such input; its inputs are 'a', 'b', 'c'\n"
-        "  [shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9",
+        "  [shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9"
+        ", which warns where a node excludes the size",
     ),
 }
 

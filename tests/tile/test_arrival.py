@@ -54,10 +54,9 @@ def test_lanes_along_the_reduction_have_sums_of_their_own() -> None:
     problem = matrix_product(8, 3, 100)
     form = Form(2, 16, (0, 1), None, ((1, 2),))
     sizes = np.array([[[4, 3, 32], [8, 3, 128], [8, 3, 128]]], np.int64)
-    found = features(problem, form, Columns.of(problem, form, sizes), 1)
+    found = features(problem, form, Columns.of(problem, form, sizes))
     assert found.accumulators[0] == found.multiply_adds[0] == 4 * 3 * 2
     assert found.steps[0] == 4
     assert found.micro_tiles[0] == 2
     assert found.vector_loads[0] == (4 + 3) * 2
     assert found.element_loads[0] == 0
-    assert found.useful[0] == 100 / 128

@@ -24,7 +24,11 @@ def fullest(operand: Operand, box: tuple[int, ...]) -> int:
 
 
 def factor(operand: Operand, box: tuple[int, ...]) -> float:
-    return float(crowding(operand, [np.array([float(n)]) for n in box], SETS, LINE)[0])
+    """Of the second of two caches; in the first one, with a single set, nothing is a power of two apart."""
+    found = crowding(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
+    assert 0 not in found
+    assert (1 in found) == crowds(operand, SETS, LINE)
+    return float(found[1][0]) if found else 1.0
 
 
 @given(st.integers(1, 64), st.sampled_from([16, 32, 48, 64, 128, 256, 512]), st.integers(1, 64))

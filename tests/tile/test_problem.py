@@ -8,8 +8,8 @@ from tests.optimize.test_rule import M, image, product, relu, row_sums
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.dtype import float16, int64
-from tilewright.expr.nodes import Var, const, select
+from tilewright.expr.dtype import DType, float16, float32, int64, uint8
+from tilewright.expr.nodes import Expr, Var, cast, const, select
 from tilewright.loops.lower import lower
 from tilewright.tile.problem import Problem, problem_of, representative
 
@@ -104,3 +104,17 @@ def test_selected_loads_count() -> None:
     x = buffer("x", (7,))
     body = select(a >= 1, x[a - 1], const(0, x.dtype))
     assert problem([Computation(buffer("y", (7,)), axes("a", (7,)), (), body)]).operands[0].strides == (1,)
+
+
+def test_the_widest_element_counts() -> None:
+    def bits_of(value: Expr, dtype: DType) -> int:
+        return problem([Computation(buffer("y", (7,), dtype), axes("a", (7,)), (), value)]).bits
+
+    half, small, index = buffer("x", (7,), float16)[a], buffer("x", (7,), uint8)[a], buffer("x", (7,), int64)[a]
+    assert bits_of(small, uint8) == 8
+    assert bits_of(half, float16) == 16
+    assert bits_of(cast(float32, half), float32) == 32
+    # computed wider than it is loaded and stored
+    assert bits_of(cast(uint8, cast(float32, small) * cast(float32, small)), uint8) == 32
+    assert bits_of(index, int64) == 64
+    assert bits_of(cast(float16, index), float16) == 64

@@ -17,6 +17,7 @@ from tilewright.cli.common import (
     count_text,
     is_compiled,
     refuse_compiled,
+    shapes_of,
     size_text,
     with_progress,
     write_text,
@@ -68,9 +69,13 @@ def execute(options: argparse.Namespace) -> Result:
         return _artifact(options.file)
     from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation
+    from tilewright.frontend.onnx import load_onnx
     from tilewright.layout.plan_json import to_data
     from tilewright.report import construction
 
+    if options.node is not None:
+        # before the work of compiling
+        construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     made = with_progress(
         options,
         lambda tell: make_compilation(options.file, progress=tell, **compile_arguments(options)),

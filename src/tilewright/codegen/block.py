@@ -19,7 +19,7 @@ from tilewright.codegen.types import I64, constant, count, splat
 from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Inner
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import FALSE, TRUE, Expr, Load, Var, both, walk
+from tilewright.expr.nodes import FALSE, TRUE, Expr, Var, both, loads
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.loops.ir import Block, Store
 from tilewright.machine import Target
@@ -90,7 +90,7 @@ class BlockWriter:
         """Whether the target masks all accesses by itself: their types, and elements side by side."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
-        accesses += [(n.buffer, n.indices) for n in walk(r.target.value) if isinstance(n, Load)]
+        accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
         all_widths = target.has("avx512bw") and target.has("avx512vl")
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False

@@ -20,6 +20,7 @@ from tilewright.codegen.types import (
     VOID,
     constant,
     count,
+    element,
     intrinsic,
     memory_type,
     opaque,
@@ -271,10 +272,28 @@ class Memory:
             else:
                 name = f"masked.store.{suffix(stored.type)}.p0"
                 mask = self._settled(mask, 8 * dtype.bytes)
-                intrinsic(self.builder, name, VOID, [stored, base, I32(dtype.bytes), mask])
+                intrinsic(self.builder, name, VOID, [self._narrowed(stored), base, I32(dtype.bytes), mask])
             return
         spread = constant(ir.VectorType(I64, lanes), offsets)
         self._scatter(dtype, Address(address.base, vector=spread), stored, self._lane_mask(active, lanes))
+
+    def _narrowed(self, stored: ir.Value) -> ir.Value:
+        """Integers of which LLVM does not know how they became as narrow as they are stored.
+
+        For AVX-512 LLVM 22 makes of a masked store of truncated integers, where it finds that one lane alone is active,
+        a store of that lane before it was truncated, over the elements behind it.
+        """
+        kind = element(stored.type)
+        if not isinstance(kind, ir.IntType) or kind.width > 32 or isinstance(stored, ir.Constant):
+            return stored
+        lanes = count(stored)
+        wide = max(128 // kind.width, 1 << (lanes - 1).bit_length())
+        if wide * kind.width > 256 or not self.arith.target.has("avx512f"):
+            return stored
+        register = ir.VectorType(kind, wide)
+        handed_on = ir.InlineAsm(ir.FunctionType(register, [register]), "", "=v,0", side_effect=False)
+        held = picked(self.builder, stored, stored, [min(k, lanes - 1) for k in range(wide)])
+        return picked(self.builder, self.builder.call(handed_on, [held]), held, range(lanes))
 
     def _scatter(self, dtype: DType, address: Address, stored: ir.Value, mask: ir.Value) -> None:
         pointers = self._pointers(dtype, address, count(mask))

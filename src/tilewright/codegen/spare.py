@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.codegen.blocks import Resolved, resolve
-from tilewright.expr.bounds import NOTHING_KNOWN
+from tilewright.expr.bounds import Bounds
 from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, walk
+from tilewright.expr.nodes import Const, Expr, Var, const, free_vars, loads
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, For, Func, LoopKind
 from tilewright.loops.ir import walk as walk_statements
@@ -68,15 +68,12 @@ def _uses(func: Func) -> Iterator[_Use]:
     for s, loops in walk_statements(func.body):
         if not isinstance(s, Block):
             continue
-        bounds = NOTHING_KNOWN
-        for x in loops:
-            bounds = bounds.with_loop(x.var, x.extent)
-        block = resolve(s, bounds)
+        block = resolve(s, Bounds.inside((x.var, x.extent) for x in loops))
         lane = next((x for x in reversed(loops) if x.kind is LoopKind.VECTORIZED), None)
         found: dict[str, tuple[Buffer, list[tuple[Expr, ...]]]] = {}
         stores = [x for x in (block.target, block.init) if x is not None]
         accesses = [(x.buffer, x.indices) for x in stores]
-        accesses += [(n.buffer, n.indices) for x in stores for n in walk(x.value) if isinstance(n, Load)]
+        accesses += [(n.buffer, n.indices) for x in stores for n in loads(x.value)]
         for buffer, indices in accesses:
             if buffer.scope is Scope.REGISTER:
                 found.setdefault(buffer.name, (buffer, []))[1].append(indices)

@@ -180,8 +180,10 @@ class Values:
 
     def stride(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Var) -> int | None:
         """By how many elements the position moves from lane to lane; None where that is not one number."""
-        moving = [t for t in polynomial(self.position(buffer, indices)).items()
-                  if any(lane in self.scope.facts(a).variables for a in t[0])]  # fmt: skip
+        position, facts = self.position(buffer, indices), self.scope.facts
+        if lane not in facts(position).variables:
+            return 0
+        moving = [t for t in polynomial(position).items() if any(lane in facts(a).variables for a in t[0])]
         if not moving:
             return 0
         return moving[0][1] if len(moving) == 1 and moving[0][0] == (lane,) else None

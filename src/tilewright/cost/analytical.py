@@ -104,8 +104,7 @@ def _fitted(problem: Problem, sizes: Sizes) -> Sizes:
 def _some_whole(problem: Problem, form: Form, sizes: Sizes) -> Mask:
     """Which candidates have a whole register tile at all."""
     rows = [k for k in problem.spatial if k != form.lane]
-    extents = np.array([problem.axes[k].extent for k in rows], np.int64)
-    return np.all(sizes[:, REGISTER, rows] <= extents, axis=1)
+    return np.all(sizes[:, REGISTER, rows] <= problem.extents[rows], axis=1)
 
 
 def _where(some: Mask, time: Time) -> Time:
@@ -115,8 +114,7 @@ def _where(some: Mask, time: Time) -> Time:
 
 def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
     """Rows in whole register tiles [candidate, axis]."""
-    extents = np.array([a.extent for a in problem.axes], np.int64)
-    return extents // sizes[:, REGISTER] * sizes[:, REGISTER]
+    return problem.extents // sizes[:, REGISTER] * sizes[:, REGISTER]
 
 
 def _among(some: npt.NDArray[np.int64], time: Time, count: int) -> Time:
@@ -133,7 +131,7 @@ def _among(some: npt.NDArray[np.int64], time: Time, count: int) -> Time:
 def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> Time:
     """The times of one part: all whole register tiles, or the rows that are left."""
     columns = columns if waits(problem) else _written_out(problem, form, columns)
-    found = features(problem, form, columns, machine.cores)
+    found = features(problem, form, columns)
     work = cycles(problem, form, columns, found, machine) / machine.ghz
     near = caches(machine)
     # a cache of many cores mixes more of an address into its set

@@ -31,7 +31,7 @@ BLOCKED_CYCLES = 19.0
 def group_cycles(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
     """Cycles of a step for one group of rows, per candidate [candidate, level, axis]."""
     columns = Columns.covering(problem, sizes)
-    found = features(problem, form, columns, 1)
+    found = features(problem, form, columns)
     spent = cycles(problem, form, columns, found, machine) * (1.0 + CODE * found.multiply_adds) + GROUP_CYCLES
     return spent + _blocked(problem, form)
 
@@ -60,12 +60,12 @@ def time_of(rows: Rows, problems: Sequence[Problem], work: Sequence[Numbers], ma
         machine: where they run.
     """
     one = np.ones_like(work[0])
-    moved = moved_bytes(rows, problems, machine)
+    moved = step_bytes(rows, problems, machine)
     parts = [(cycles * rows.groups / machine.ghz, [one * x for x in m]) for cycles, m in zip(work, moved, strict=True)]
     return shared_out(parts, one * rows.groups, one, machine, streaming=True)
 
 
-def moved_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> list[list[float]]:
+def step_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> list[list[float]]:
     """Per step the bytes that leave each level from the second one outwards.
 
     What lies outside moves in the first step that touches it, results back and forth; what steps hand on stays in the

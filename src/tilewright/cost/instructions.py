@@ -48,6 +48,9 @@ GATHER_CYCLES = 2.0
 APART_CYCLES = 1.0
 """Of moving one element into or out of a vector: the port that shuffles takes one per cycle."""
 
+NARROW_BITS, NARROW_VECTOR_BITS, NARROW_PART = 32, 256, 2.0
+"""Elements of fewer bits go into vectors of at most so many bits; into a wider one each moves this many times."""
+
 FLAT_CYCLES = 1.5
 """Of the counters and addresses around a register tile that is written out."""
 
@@ -61,7 +64,7 @@ GUARD_CYCLES = 0.5
 ADDITION = 0.6
 """The latency of an addition alone, as a part of that of a multiplication and an addition."""
 
-AHEAD = 256.0
+IN_FLIGHT = 256.0
 """Instructions between the oldest one that waits and the youngest one that runs."""
 
 TRANSLATIONS = 96.0
@@ -137,8 +140,7 @@ def looped_cycles(
     # what a register tile reads first comes from the second cache before anything is fetched ahead
     first = START * found.starts * machine.levels[min(1, len(machine.levels) - 1)].latency_ns * machine.ghz
     # chunks of a tile by itself follow each other in what is read
-    alone = np.all([columns.tiles[L1][a] <= columns.tiles[REGISTER][a] for a in problem.spatial], axis=0)
-    first = np.where(alone, first / chunks(form, columns), first)
+    first = np.where(_alone(problem, columns), first / chunks(form, columns), first)
     loops = entries * LOOP_CYCLES + first
     return found.steps * step + loops + ends + last + _looked_up(found, TRANSLATION_CYCLES) + TILE_CYCLES
 
@@ -187,7 +189,8 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     """Cycles of one register tile that is written out as a whole, among others of its kind."""
     results, steps = found.accumulators, found.steps
     masks = _moved_masked(problem, form, columns) * (found.vector_loads + found.stores) * MASK_CYCLES
-    shuffles = steps * (found.gathers + found.apart * APART_CYCLES) + found.spread * SPREAD_CYCLES + masks
+    moved = found.gathers + found.apart * _apart_cycles(problem, form, columns)
+    shuffles = steps * moved + found.spread * SPREAD_CYCLES + masks
     operations = steps * found.multiply_adds
     pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
     read = sum(1.0 for o in problem.results if not o.written) * results
@@ -206,7 +209,7 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     chain = _adding(problem, machine) * steps * _terms(problem, form, columns)
     # a tile whose totals stay in registers goes on with them in the next chunk
     joined = np.where(_alone(problem, columns), chunks(form, columns), 1.0)
-    latency = chain / np.clip(AHEAD / (instructions * joined), 1.0, np.maximum(1.0, found.micro_tiles))
+    latency = chain / np.clip(IN_FLIGHT / (instructions * joined), 1.0, np.maximum(1.0, found.micro_tiles))
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     longest = longest + _conditions(problem, form, columns, found)
     # LLVM writes out several short tiles
@@ -214,6 +217,12 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     cut = _cut_cycles(form, columns, found, machine)
     around = around + _looked_up(found, OVERLAPPED_CYCLES)
     return longest + steps * _masked_cycles(problem, form, columns, found) + around + cut
+
+
+def _apart_cycles(problem: Problem, form: Form, columns: Columns) -> Numbers:
+    """Of moving one element into the vectors of a register tile of element-wise work, which LLVM makes one vector."""
+    wide = columns.tiles[REGISTER][form.lane] * problem.bits > NARROW_VECTOR_BITS
+    return np.where(wide & (problem.bits < NARROW_BITS), NARROW_PART, 1.0) * APART_CYCLES
 
 
 def _adding(problem: Problem, machine: Machine) -> float:

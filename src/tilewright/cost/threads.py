@@ -12,9 +12,10 @@ which `grains` counts.
 from functools import reduce
 from operator import add, mul
 
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const, maximum
+from tilewright.expr.nodes import Binary, Expr, Load, const, maximum
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Machine
+from tilewright.tile.work import work_of
 
 MARGIN = 2.0
 """How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the call
@@ -23,12 +24,6 @@ the thread that has none."""
 
 PER_CYCLE = 2
 """Vector instructions that start per cycle, where some are loads and stores."""
-
-DIVISION, FUNCTION = 16, 20
-"""Instructions that a division or a root, and a function such as `exp`, count as."""
-
-_SIMPLE = frozenset(("neg", "not", "abs", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf"))
-_SLOW = frozenset(("div", "sqrt", "rsqrt", "reciprocal", "floordiv", "mod", "fmod"))
 
 
 def grain_ns(machine: Machine) -> float:
@@ -74,19 +69,8 @@ def _instructions(block: Block, lanes: int) -> int:
 
 
 def _cost(e: Expr, product: bool) -> int:
-    match e:
-        case Const() | Var():
-            return 0
-        case Load() | Binary(op="mul") if product:
-            return 0
-        case Unary(op=op) if op not in _SIMPLE | _SLOW:
-            return FUNCTION
-        case Unary(op=op) | Binary(op=op) if op in _SLOW:
-            return DIVISION
-        case Binary(op="pow"):
-            return FUNCTION
-        case _:
-            return 1
+    free = isinstance(e, Load) or (isinstance(e, Binary) and e.op == "mul")
+    return 0 if product and free else work_of(e).alone
 
 
 def _nodes(e: Expr) -> list[Expr]:

@@ -58,14 +58,14 @@ def shared_out(
         streaming: whether little is used again, so that every line passes all levels one after the other.
     """
     far, of = machine.levels[1:], _streaming_time if streaming else _time
-    alone = reduce(add, [of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=False)]) for work, moved in parts])
+    alone = reduce(add, [of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=True)]) for work, moved in parts])
     threads = np.minimum(machine.cores, tasks)
     balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
     uneven = np.where(tasks < machine.cores, 1.0, balance)
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
     shared = reduce(add, [
-        of(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=False)])
+        of(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=True)])
         for work, moved in parts
     ])  # fmt: skip
     wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)

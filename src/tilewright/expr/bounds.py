@@ -78,7 +78,7 @@ def _counted(extent: Expr) -> tuple[Expr, Expr]:
     return const(0), extent - 1
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 13)
 def _bounds(ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...]) -> Bounds:
     """One object for what is equal, as it remembers what was proved: every block of a nest, every step of a schedule
     and every verification ask the same questions."""

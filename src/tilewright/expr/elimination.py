@@ -213,9 +213,16 @@ def _eliminated(system: list[Polynomial]) -> bool:
         variable = _cheapest(rows)
         if variable is None:
             return False
-        up = [(dict(t), c) for t, c in rows.items() if any(n == variable and k > 0 for n, k in t)]
-        down = [(dict(t), c) for t, c in rows.items() if any(n == variable and k < 0 for n, k in t)]
-        rows = {t: c for t, c in rows.items() if all(n != variable for n, _ in t)}
+        up: list[tuple[dict[int, int], int]] = []
+        down: list[tuple[dict[int, int], int]] = []
+        rest: dict[tuple[tuple[int, int], ...], int] = {}
+        for t, c in rows.items():
+            terms = dict(t)
+            if variable not in terms:
+                rest[t] = c
+            else:
+                (up if terms[variable] > 0 else down).append((terms, c))
+        rows = rest
         for one, c in up:
             for other, d in down:
                 k, j = one[variable], -other[variable]

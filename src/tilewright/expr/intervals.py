@@ -13,6 +13,7 @@ int64 values wrap, the algebra of `polynomial.py` and the proofs of `prover.py` 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Protocol
 
 from tilewright.expr.dtype import DType
@@ -134,6 +135,7 @@ def polynomial_interval(p: Polynomial, known: Known) -> Interval:
     return low, high
 
 
+@lru_cache(maxsize=1 << 15)
 def atom_interval(atom: Expr, known: Known) -> Interval:
     """Integers that bound one atom of a polynomial, None where unbounded; nothing from data is unbounded."""
     if not reads(atom):

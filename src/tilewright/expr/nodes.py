@@ -55,8 +55,10 @@ class _Interned(type):
 
     def __call__(cls: type[T], *args: Any) -> T:
         # Fields left out are None, so that Var("i") and Var("i", None, None) are one.
-        args += (None,) * (len(cls.__match_args__) - len(args))  # pyright: ignore[reportAttributeAccessIssue]
-        key = (cls, *args) if cls.__name__ != "Const" else (cls, *_literal_key(*args))
+        left_out = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
+        if left_out:
+            args += (None,) * left_out
+        key = (cls, *args) if cls is not Const else (cls, *_literal_key(*args))
         found = _interned.get(key)
         if found is None:
             found = type.__call__(cls, *args)

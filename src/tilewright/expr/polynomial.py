@@ -112,7 +112,7 @@ def expression(p: Polynomial) -> Expr:
     if not p:
         return Const(0, int64)
     result: Expr | None = None
-    for monomial, c in sorted(p.items(), key=_term_key):
+    for monomial, c in sorted(p.items(), key=_term_key) if len(p) > 1 else p.items():
         size = c if c == LOWEST else abs(c)  # which has no opposite in int64
         if not monomial:
             term: Expr = Const(size, int64)

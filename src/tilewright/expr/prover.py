@@ -9,9 +9,11 @@ only where their operands are (`intervals.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import gcd
 
 from tilewright.expr.bounds import NOTHING_KNOWN, Answer, Bounds, difference, facts_of
+from tilewright.expr.counterexample import refuted
 from tilewright.expr.elimination import follows, quotient_of
 from tilewright.expr.intervals import atom_interval, counts_as_positive, exact, opened, polynomial_interval
 from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, reads
@@ -254,22 +256,13 @@ def _non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) ->
     eliminated = _innermost_eliminated(p, bounds)
     if eliminated is not None:
         return _non_negative(eliminated, bounds, depth, work)
-    expanded = _remainders_expanded(p, bounds)
-    if expanded is not p:
-        return _non_negative(expanded, bounds, depth - 1, work)
-    relaxed = _quotient_relaxed(p, bounds)
-    if relaxed is not None and _non_negative(relaxed, bounds, depth - 1, work):
-        return True
-    for remainder, goal in _quotient_cases(p, bounds):
-        if _non_negative(remainder, bounds, depth - 1, work) and _non_negative(goal, bounds, depth - 1, work):
-            return True
-    cases = _extreme_cases(p, bounds)
-    if cases is not None:
-        every, one, other = cases
-        first = _non_negative(one, bounds, depth - 1, work)
-        if (first and not every) or (first == every and _non_negative(other, bounds, depth - 1, work)):
-            return True
     atoms = {a: None for m in p for a in m}
+    if any(isinstance(a, Binary) for a in atoms):
+        expanded = _remainders_expanded(p, bounds)
+        if expanded is not p:
+            return _non_negative(expanded, bounds, depth - 1, work)
+        if _opened_is_non_negative(p, bounds, depth, work):
+            return True
     # Loop variables first, the innermost before the others, then compound atoms, then symbols.
     position: dict[Expr, int] = {v: i for i, v in enumerate(bounds.ranges)}
     order = sorted(atoms, key=lambda a: _rank(a, position), reverse=True)
@@ -285,6 +278,22 @@ def _non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) ->
         if sign_high is not None and sign_high <= 0 and high_end is not None:
             return _non_negative(added(rest, multiplied(c, high_end)), bounds, depth - 1, work)
     return False
+
+
+def _opened_is_non_negative(p: Polynomial, bounds: Bounds, depth: int, work: list[int]) -> bool:
+    """`_non_negative` by what quotients, minima and maxima in `p` mean."""
+    relaxed = _quotient_relaxed(p, bounds)
+    if relaxed is not None and _non_negative(relaxed, bounds, depth - 1, work):
+        return True
+    for remainder, goal in _quotient_cases(p, bounds):
+        if _non_negative(remainder, bounds, depth - 1, work) and _non_negative(goal, bounds, depth - 1, work):
+            return True
+    cases = _extreme_cases(p, bounds)
+    if cases is None:
+        return False
+    every, one, other = cases
+    first = _non_negative(one, bounds, depth - 1, work)
+    return (first and not every) or (first == every and _non_negative(other, bounds, depth - 1, work))
 
 
 def _hopeless(p: Polynomial, bounds: Bounds) -> bool:
@@ -315,12 +324,16 @@ def _evident(e: Expr, bounds: Bounds) -> bool:
     answer = bounds.proved.get(e)
     if answer is None:
         p = polynomial(e)
+        if refuted(p, bounds):
+            bounds.proved[e] = Answer.OPEN
+            return False
         bounds.proved[e] = Answer.NOT_EVIDENT  # for what the proof itself may ask: whether a divisor is positive
         proved = not _hopeless(p, bounds) and _with_facts(p, bounds, [_MOST_WORK], 2)
         answer = bounds.proved[e] = Answer.PROVED if proved else Answer.NOT_EVIDENT
     return answer is Answer.PROVED
 
 
+@lru_cache(maxsize=1 << 14)
 def non_negative(e: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether an int64 expression is proved to be >= 0."""
     return exact(e, bounds) and _non_negative_integer(e, bounds)
@@ -385,11 +398,13 @@ def _cancelling(p: Polynomial, fact: Polynomial, bounds: Bounds) -> Iterator[Pol
                 yield times
 
 
+@lru_cache(maxsize=1 << 14)
 def at_most(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether a <= b is proved; cheaper than building the comparison first."""
     return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(difference(b, a), bounds)
 
 
+@lru_cache(maxsize=1 << 14)
 def below(a: Expr, b: Expr, bounds: Bounds = NOTHING_KNOWN) -> bool:
     """Whether a < b is proved; cheaper than building the comparison first."""
     return exact(a, bounds) and exact(b, bounds) and _non_negative_integer(difference(b, a, -1), bounds)

@@ -214,12 +214,20 @@ def _integer_of_float(a: Expr) -> Expr | None:
 
 def simplify(e: Expr, bounds: Bounds) -> Expr:
     """`e` simplified with what is known about its variables."""
-    return _rebuilt(e, {}, bounds, {})
+    return _whole(e, (), bounds)
 
 
 def substitute(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds = NOTHING_KNOWN) -> Expr:
     """`e` with variables replaced, simplified."""
-    return _rebuilt(e, mapping, bounds, {}) if mapping else e
+    if isinstance(e, Var):
+        return mapping.get(e, e)
+    return _whole(e, tuple(mapping.items()), bounds) if mapping else e
+
+
+@lru_cache(maxsize=1 << 14)
+def _whole(e: Expr, mapping: tuple[tuple[Var, Expr], ...], bounds: Bounds) -> Expr:
+    """An expression rebuilt: every step of a schedule asks for the same indices over the same loops."""
+    return _rebuilt(e, dict(mapping), bounds, {})
 
 
 def _rebuilt(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, done: dict[Expr, Expr]) -> Expr:

@@ -5,6 +5,7 @@ to be as large as the windows of its poolings. Saying so in the declaration of t
 binding, gives users an error that names their dimension, and makes all later expressions simpler.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,9 +21,14 @@ MAX_SIZE = 2**24 - 1
 """Upper end of a dimension of which nothing is said: exact in float32. Products of such sizes need not fit int64; calls
 check them."""
 
+_log = logging.getLogger("tilewright.graph")
+
 
 def refined_symbols(graph: Graph, constraints: Sequence[Constraint]) -> dict[Var, Expr]:
     """What symbols must be: the same symbol with a narrower range, another symbol, or a literal.
+
+    Where that leaves out sizes that somebody has declared, the logger `tilewright.graph` gets a warning that names the
+    node: calls with such a size are refused.
 
     Raises:
         ModelError: a constraint can't hold for any size in a symbol's range; lists all such constraints.
@@ -41,10 +47,21 @@ def refined_symbols(graph: Graph, constraints: Sequence[Constraint]) -> dict[Var
         if isinstance(found, str):
             problems.append(Problem("shape", "model", f"{constraint.message}: {found}"))
         else:
+            _tell_narrowed(found, constraint, graph)
             mapping = {**{v: substitute(e, found) for v, e in mapping.items()}, **found}
     if problems:
         raise ModelError(problems)
     return {v: e for v, e in mapping.items() if v in graph.symbols}
+
+
+def _tell_narrowed(found: Mapping[Var, Expr], constraint: Constraint, graph: Graph) -> None:
+    """Logs which declared sizes a constraint leaves out."""
+    for v, now in found.items():
+        low, high = interval(now)
+        if not _is_default(v) and (low, high) != (v.lo, v.hi) and isinstance(now, Const | Var):
+            what = "%s, so '%s' can only be %s, where %s..%s was declared"
+            sizes = low if low == high else f"{low}..{high}"
+            _log.warning(what, constraint.message, _shown(v, graph), sizes, v.lo, v.hi)
 
 
 def with_symbols(graph: Graph, mapping: Mapping[Var, Expr]) -> Graph:

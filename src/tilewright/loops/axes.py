@@ -18,10 +18,11 @@ from tilewright.loops.printer import show_buffer, show_loop
 
 def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
     """What is wrong with the axes of a function."""
+    loops = [(s, around) for s, around in walk(func.body) if isinstance(s, For)]
+    if not any(s.kind in GPU_AXES for s, _ in loops):
+        return
     extents: dict[tuple[str, LoopKind], tuple[For, Expr]] = {}
-    for s, around in walk(func.body):
-        if not isinstance(s, For):
-            continue
+    for s, around in loops:
         where, axes = f"loop {s.var.name!r}", [x for x in around if x.kind in GPU_AXES]
         if axes and s.kind is LoopKind.PARALLEL:
             what = f"a parallel loop can't be inside loop {axes[0].var.name!r} on {axes[0].kind}"

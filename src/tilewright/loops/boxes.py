@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Expr, Var, conjuncts, const, free_vars, loads, minimum
 from tilewright.expr.prover import at_most
-from tilewright.loops.elements import equal_combs
+from tilewright.loops.elements import equal_combs, placed
 from tilewright.loops.images import Images, UnclearError, images_of
 from tilewright.loops.interpret import accumulated
 from tilewright.loops.ir import IterKind
@@ -50,10 +50,10 @@ def _within(a: Nest, b: Nest, shared: int) -> bool:
     """Whether all elements that a block stores in an iteration of the shared loops another one is proved to store in
     it too."""
     if not _runs(b, shared):
-        return False
+        return placed(a, b, shared)
     one, other = _ranges(a, shared), _ranges(b, shared)
     if one is None or other is None:
-        return equal_combs(a, b, shared)
+        return equal_combs(a, b, shared) or placed(a, b, shared)
     (mine, run), (theirs, needed) = one, other
     if any(c not in run for c in needed):
         return False

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.expr.bounds import Bounds
-from tilewright.expr.nodes import Expr, Var, const, free_vars, loads
-from tilewright.expr.prover import below
+from tilewright.expr.nodes import Expr, Var, conjuncts, const, free_vars, loads
+from tilewright.expr.prover import below, non_negative, prove
 from tilewright.expr.simplify import substitute
 from tilewright.loops.images import Images, UnclearError
 from tilewright.loops.ir import IterKind
 from tilewright.loops.nest import Nest, determines, digit
 from tilewright.loops.races import store_keys, tells
 from tilewright.loops.siblings import seam, shared_loops
+from tilewright.loops.witness import witness
 
 
 def same_domain(giver: Nest, nest: Nest) -> bool:
@@ -81,6 +82,34 @@ def equal_combs(a: Nest, b: Nest, shared: int) -> bool:
         return False
     combs = _combs(a, one), _combs(b, other)
     return combs[0] is not None and combs[0] == combs[1] and (one.kept, one.limits) == (other.kept, other.limits)
+
+
+def placed(a: Nest, b: Nest, shared: int) -> bool:
+    """Whether whatever element a block stores another one is proved to store in the same iteration of the loops that
+    they share, at values of its other loops that `witness.py` guesses; those that the element does not tell are 0.
+
+    Where `b` has an init, it is proved to store the element with the first point of its reduction.
+    """
+    own = b.loops[shared:]
+    fresh: dict[Var, Expr] = {x.var: Var(f"{x.var.name}'") for x in own}
+    pairs = zip(b.block.body.indices, a.block.body.indices, strict=True)
+    equations = [(substitute(b.bound(i), fresh), a.bound(j)) for i, j in pairs]
+    conditions = conjuncts(b.block.predicate)
+    if any(loads(e) for e in (*(e for pair in equations for e in pair), *conditions, *(x.extent for x in own))):
+        return False  # what is loaded may be another value by then
+    unknown = frozenset(v for v in fresh.values() if isinstance(v, Var))
+    found = witness(equations, unknown, a.known)
+    at: dict[Var, Expr] = {v: found.get(v, const(0)) for v in unknown}
+
+    def there(e: Expr) -> Expr:
+        return substitute(substitute(e, fresh), at, a.known)
+
+    if not all(substitute(i, at, a.known) is j for i, j in equations):
+        return False
+    if not all(non_negative(there(x.var), a.known) and below(there(x.var), there(x.extent), a.known) for x in own):
+        return False
+    first = () if b.block.init is None else (i.binding.equals(0) for i in b.block.iters if i.kind is IterKind.REDUCE)
+    return all(prove(there(c), a.known) for c in (*conditions, *first))
 
 
 Comb = tuple[Expr, list[tuple[Expr, Expr]]]

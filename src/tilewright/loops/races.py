@@ -56,8 +56,13 @@ def findings(func: Func, nests: Sequence[Nest]) -> Iterator[Finding]:
             if all(at_most(s.var, const(0), n.known) for n in inside):  # predicates leave one iteration
                 continue
             yield from _reductions(s, inside)
-            for buffer in dict.fromkeys(n.block.body.buffer for n in inside):
-                yield from _shared(s, buffer, inside, nests)
+            touching: dict[Buffer, list[tuple[Nest, Access]]] = {n.block.body.buffer: [] for n in inside}
+            for n in inside:
+                for a in accesses(n.block):
+                    if a.buffer in touching:
+                        touching[a.buffer].append((n, a))
+            for buffer, found in touching.items():
+                yield from _shared(s, buffer, found, inside, nests)
 
 
 def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
@@ -74,12 +79,17 @@ def _reductions(loop: For, inside: Sequence[Nest]) -> Iterator[Finding]:
                 yield Finding(where, f"{what} that is no sum, product, maximum or minimum", nest.shown)
 
 
-def _shared(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere: Sequence[Nest]) -> Iterator[Finding]:
-    """Races on a buffer that is written inside `loop`.
+def _shared(
+    loop: For,
+    buffer: Buffer,
+    touching: Sequence[tuple[Nest, Access]],
+    inside: Sequence[Nest],
+    everywhere: Sequence[Nest],
+) -> Iterator[Finding]:
+    """Races on a buffer that is written inside `loop`, by accesses to it in the blocks there.
 
     A private buffer is gone when the loop ends: what another iteration of a loop around it wrote is not in it.
     """
-    touching = [(n, a) for n in inside for a in accesses(n.block) if a.buffer == buffer]
     if _lives_inside(loop, buffer, inside, everywhere):
         found = list(unready(loop, buffer, everywhere))
         if not found:
@@ -121,8 +131,8 @@ def _lives_inside(loop: For, buffer: Buffer, inside: Sequence[Nest], everywhere:
     """Whether every iteration has the buffer for itself, as threads have their stacks and registers."""
     if loop.kind not in THREADED or buffer.scope not in _PRIVATE:
         return False
-    outside = [n for n in everywhere if not any(n is m for m in inside)]
-    return not any(a.buffer == buffer for n in outside for a in accesses(n.block))
+    own = set(inside)  # a nest equals nothing but itself
+    return not any(a.buffer == buffer for n in everywhere if n not in own for a in accesses(n.block))
 
 
 def _sentence(found: Unready, loop: For) -> str:

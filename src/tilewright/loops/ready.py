@@ -9,6 +9,7 @@ writes must store the element where one of these does not hold.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilewright.expr.bounds import Bounds, opposite
 from tilewright.expr.buffer import Buffer
@@ -82,6 +83,8 @@ def unready(loop: For, buffer: Buffer, nests: Sequence[Nest]) -> Iterator[Unread
     asked: set[tuple[int, tuple[Expr, ...], Expr]] = set()
     for k, nest in inside:
         block, loops = nest.block, _inside(nest, loop)
+        if not any(a.buffer == buffer and not a.write for a in accesses(block)):
+            continue
         mine = _own_init(k, nest, loops) if block.init is not None and block.body.buffer == buffer else None
         for part, first in ((replace(block, init=None), False), (_init_of(block), True)):
             for a in accesses(part) if part is not None else ():
@@ -181,28 +184,54 @@ def _missing(w: _Write, read: _Read, earlier: frozenset[Var], known: Bounds) -> 
         earlier: loops around both of which the write was in another iteration, one before.
         known: what is known at the read.
     """
-    shared = w.loops[: _shared(w, read)]
+    loops = tuple((x.var, x.extent, x.kind in CONCURRENT and not w.init) for x in w.loops)
+    before = w.place < read.place
+    return _unproved(loops, _shared(w, read), w.indices, w.condition, read.indices, before, earlier, known)
+
+
+@lru_cache(maxsize=1 << 12)
+def _unproved(
+    loops: tuple[tuple[Var, Expr, bool], ...],
+    common: int,
+    written: tuple[Expr, ...],
+    condition: Expr,
+    wanted: tuple[Expr, ...],
+    before: bool,
+    earlier: frozenset[Var],
+    known: Bounds,
+) -> tuple[Expr, ...] | None:
+    """The question of `_missing`, which every step of a schedule asks again for the same loops.
+
+    Args:
+        loops: variables and extents of those around the write, and whether their iterations have no order.
+        common: how many of them are around the read too.
+        written, condition: the element that is written, and whether it is.
+        wanted: the element that is read.
+        before: whether the write stands before the read.
+        earlier, known: as of `_missing`.
+    """
     fresh: dict[Var, Expr] = {v: Var(f"{v.name}'") for v in earlier}
-    names = {x.var: fresh.get(x.var, x.var) for x in w.loops}
-    own = [x for x in w.loops if x.var in earlier or not any(x is y for y in shared)]
-    unknown = frozenset(v for x in own if isinstance(v := names[x.var], Var))
-    indices = [substitute(i, fresh) for i in w.indices]
-    conditions = [substitute(c, fresh) for c in conjuncts(w.condition)]
-    equations = list(zip(indices, read.indices, strict=True))
+    names = {v: fresh.get(v, v) for v, _, _ in loops}
+    own = [(v, extent) for k, (v, extent, _) in enumerate(loops) if v in earlier or k >= common]
+    unknown = frozenset(v for x, _ in own if isinstance(v := names[x], Var))
+    indices = [substitute(i, fresh) for i in written]
+    conditions = [substitute(c, fresh) for c in conjuncts(condition)]
+    equations = list(zip(indices, wanted, strict=True))
     equal = (c for c in conditions if isinstance(c, Binary) and c.op == "eq")
     equations += [(c.a, c.b) for c in equal if not free_vars(c.b) & unknown]
     found = witness(equations, unknown, known)
     at: dict[Var, Expr] = {v: found.get(v, const(0)) for v in unknown}
-    if not all(_equal(substitute(i, at, known), j, known) for i, j in zip(indices, read.indices, strict=True)):
+    if not all(_equal(substitute(i, at, known), j, known) for i, j in zip(indices, wanted, strict=True)):
         return None
-    if not _earlier(w, read, shared, {x.var: at[v] for x in own if isinstance(v := names[x.var], Var)}, known):
+    values = {x: at[v] for x, _ in own if isinstance(v := names[x], Var)}
+    if not _earlier([(v, values.get(v, v), free) for v, _, free in loops[:common]], before, known):
         return None
     missing: list[Expr] = []
     # the number of iterations of a loop around both may have been another one then
-    sized = [x for x in shared if x not in own and free_vars(x.extent) & earlier]
-    for x in (*own, *sized):
-        value = at[v] if isinstance(v := names[x.var], Var) and v in at else x.var
-        size = substitute(substitute(x.extent, fresh), at, known)
+    sized = [(v, extent) for v, extent, _ in loops[:common] if v not in values and free_vars(extent) & earlier]
+    for x, extent in (*own, *sized):
+        value = at[v] if isinstance(v := names[x], Var) and v in at else x
+        size = substitute(substitute(extent, fresh), at, known)
         if not non_negative(value, known):
             missing.append(value >= 0)
         if not below(value, size, known):
@@ -215,19 +244,22 @@ def _equal(a: Expr, b: Expr, known: Bounds) -> bool:
     return a is b or (non_negative(a - b, known) and non_negative(b - a, known))
 
 
-def _earlier(w: _Write, read: _Read, shared: Sequence[For], at: dict[Var, Expr], known: Bounds) -> bool:
-    """Whether the write comes before the read: in an earlier iteration of a loop that both are in, or in the text."""
-    for x in shared:
-        value = at.get(x.var, x.var)
-        if value is x.var:
+def _earlier(shared: Sequence[tuple[Var, Expr, bool]], before: bool, known: Bounds) -> bool:
+    """Whether the write comes before the read: in an earlier iteration of a loop that both are in, or in the text.
+
+    Args:
+        shared: variables of the loops around both, their values at the write, and whether iterations have no order.
+        before: whether the write stands before the read.
+        known: what is known at the read.
+    """
+    for var, value, unordered in shared:
+        if value is var:
             continue
-        if x.kind in CONCURRENT and not w.init:
+        if unordered or not at_most(value, var, known):
             return False
-        if not at_most(value, x.var, known):
-            return False
-        if below(value, x.var, known):
+        if below(value, var, known):
             return True
-    return w.place < read.place
+    return before
 
 
 def _unready(nest: Nest, a: Access, read: _Read, writes: Sequence[_Write], known: Bounds) -> Unready:

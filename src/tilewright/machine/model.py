@@ -30,7 +30,7 @@ class Level:
         name: "L1", "L2", "L3", "memory"; for GPUs "register", "shared", "L2", "memory".
         bytes: capacity of one instance.
         line: bytes that move together.
-        ways: associativity; 0 where the level is no cache.
+        ways: associativity; 0 where the level is no cache: the last one of processors.
         latency_ns: from asking to having a line that lies here.
         core_gbs: what one core can read from it.
         total_gbs: what all cores together can read from it.
@@ -287,6 +287,11 @@ class _Reader:
         """What holds for each level, and between a level and the next where both could be read."""
         if processor and levels and not any(x is None or x.ways for x in levels[:-1]):
             self._wrong("levels", "expected at least one cache, with `ways` of 1 or more, and main memory behind it")
+        elif processor:
+            for x in levels[:-1]:
+                if x is not None and not x.ways:
+                    what = "expected a cache, with `ways` of 1 or more: only the last level, main memory, has 0 ways"
+                    self._wrong(f"levels ({x.name})", what)
         names = [x.name for x in levels if x is not None]
         for name in sorted({n for n in names if names.count(n) > 1}):
             self._wrong("levels", f"{names.count(name)} levels are called {name!r}")

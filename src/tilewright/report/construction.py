@@ -5,7 +5,8 @@ Construction draws from a seed and measures nothing, so it is simply done again 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,23 @@ from tilewright.cost.analytical import times
 from tilewright.cost.chain import chain_time
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
-from tilewright.errors import OptionError, ScheduleError
+from tilewright.errors import OptionError
+from tilewright.expr.define import MAX_SIZE
+from tilewright.graph.ir import Graph
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.optimizer import Constructed, Gensor, Program, Roller, lowered
+from tilewright.optimize.construct.lowering import Program, lowering
+from tilewright.optimize.construct.optimizer import Constructed, Gensor, Roller
 from tilewright.optimize.construct.roller import Path
 from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
 from tilewright.report.drawing import draw
 from tilewright.report.states import of_path, of_walk
 from tilewright.tile.chain import ChainProgram
-from tilewright.tile.problem import Problem
+from tilewright.tile.problem import UNDECLARED, Problem
 from tilewright.tile.program import LEVELS, Form
+
+MOST_NAMES = 5
+"""Names of nodes that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,7 @@ class Scored:
         parallel: starting and joining threads.
         total: the whole; kinds of work overlap in part, so it is less than the sum.
         lowered: whether this one became loops.
+        refused: why it could not become loops; None where it did, or where a better one did.
     """
 
     program: Program
@@ -46,6 +54,7 @@ class Scored:
     parallel: float
     total: float
     lowered: bool
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +69,7 @@ class Construction:
         found: what construction found; None where the optimizer leaves the kernel to the rule.
         programs: the best ones, best first.
         recorded: how many different states the walks recorded; for greedy growth one per form.
+        undeclared: symbols of whose sizes nobody has said how large they get.
     """
 
     kernel: str
@@ -69,6 +79,7 @@ class Construction:
     found: Constructed | None
     programs: tuple[Scored, ...]
     recorded: int
+    undeclared: tuple[str, ...] = ()
 
     @property
     def problem(self) -> Problem | None:
@@ -96,6 +107,19 @@ class Construction:
         best = program.form
         same = [p for p in self.found.paths if (p.space.form.lane, p.space.form.packed) == (best.lane, best.packed)]
         return same[0] if same else None
+
+
+def check_node(graph: Graph, node: str) -> None:
+    """Whether a model has a node.
+
+    Raises:
+        OptionError: it has none of that name; names the ones most like it.
+    """
+    names = [name for n in graph.nodes for name in node_names(n.label)]
+    if node not in names:
+        near = get_close_matches(node, names, MOST_NAMES) or names[:MOST_NAMES]
+        there = f"there are {', '.join(near)}{' and others' if len(near) < len(names) else ''}" if names else ""
+        raise OptionError(f"the model has no node {node!r}", where="--node", hint=there)
 
 
 def constructions(made: Compilation, node: str | None = None, kernel: str | None = None) -> tuple[Construction, ...]:
@@ -136,25 +160,17 @@ def _construction(
     k: CompiledKernel, nodes: tuple[str, ...], optimizer: Gensor | Roller, machine: Machine, made: Compilation
 ) -> Construction:
     task = Task(k.origin, k.constants, made.target)
-    found = optimizer.construct(task) if k.optimizer == optimizer.name else None
+    found = optimizer.construct(task)
     if found is None:
         return Construction(k.name, nodes, optimizer.name, machine, None, (), 0)
-    chosen = _lowered(found, task)
-    programs = tuple(_scored(p, machine, p is chosen) for p in found.programs)
+    refused = lowering(found.programs, task, machine).refused
+    programs = tuple(
+        replace(_scored(p, machine, place == len(refused)), refused=refused[place] if place < len(refused) else None)
+        for place, p in enumerate(found.programs)
+    )
     recorded = sum(len(h.found()) for h in found.histories) or len(found.paths)
-    return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded)
-
-
-def _lowered(found: Constructed, task: Task) -> Program | None:
-    """The first program that can be lowered, as the optimizer takes it."""
-    for k, program in enumerate(found.programs):
-        alone = Constructed((program,), found.nanoseconds[k : k + 1], ())
-        try:
-            if lowered(alone, task) is not None:
-                return program
-        except ScheduleError:
-            continue
-    return None
+    undeclared = tuple(v.name for v in k.origin.symbols if v.hi is None or v.hi >= MAX_SIZE)
+    return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded, undeclared)
 
 
 def _scored(program: Program, machine: Machine, chosen: bool) -> Scored:
@@ -162,7 +178,7 @@ def _scored(program: Program, machine: Machine, chosen: bool) -> Scored:
         time = chain_time(program, machine)
     else:
         time = times(program.problem, program.form, program.array[None], machine)
-    memory = tuple((x.name, float(t[0])) for x, t in zip(machine.levels[1:], time.memory, strict=False))
+    memory = tuple((x.name, float(t[0])) for x, t in zip(machine.levels[1:], time.memory, strict=True))
     return Scored(program, _one(time.compute), memory, _one(time.parallel), _one(time.total), chosen)
 
 
@@ -182,16 +198,25 @@ def _text(c: Construction) -> str:
         return "\n".join([*lines, "not constructed: the rule took it"])
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
     lines += [f"form      {form_text(problem, form)}" for form in c.forms]
+    if c.undeclared:
+        sizes = f"{', '.join(c.undeclared)} up to {UNDECLARED}"
+        lines.append(f"assumed   {sizes}, as no range is declared; --shape NAME:LO..HI declares one")
     if c.walk is not None:
-        lines += [f"states    {c.recorded} recorded", "walk", _indented(str(c.walk))]
-    elif c.path is not None:
-        lines += ["growth", _indented(str(c.path))]
+        lines.append(f"states    {c.recorded} recorded")
     lines.append("programs")
     for k, p in enumerate(c.programs, 1):
         split = [f"compute {_us(p.compute)}", *(f"{name} {_us(t)}" for name, t in p.memory)]
         split += [f"threads {_us(p.parallel)}", f"total {_us(p.total)}"]
         lines += [f"{k:3d}{'*' if p.lowered else ' '} {p.program}", f"     {', '.join(split)}"]
-    return "\n".join([*lines, "(* became loops; sizes are L2 > L1 > register tile, | lanes, + reduced)"])
+        lines += [] if p.refused is None else [f"     can't be lowered: {p.refused}"]
+    lines.append("(* became loops; sizes are L2 > L1 > register tile, | lanes, + reduced)")
+    if not any(p.lowered for p in c.programs):
+        lines.append("not lowered: the rule took it")
+    if c.walk is not None:
+        lines += ["walk", _indented(str(c.walk))]
+    elif c.path is not None:
+        lines += ["growth", _indented(str(c.path))]
+    return "\n".join(lines)
 
 
 def _axis(problem: Problem, k: int) -> str:
@@ -228,6 +253,7 @@ def data(c: Construction) -> dict[str, Any]:
         "axes": [{"name": a.name, "extent": a.extent, "literal": a.literal, "reduced": a.reduce} for a in problem.axes],
         "forms": [_form_data(problem, form) for form in c.forms],
         "recorded": c.recorded,
+        "undeclared": list(c.undeclared),
         "walk": None if c.walk is None else _walk_data(c.walk),
         "growth": None if c.walk is not None or c.path is None else _path_data(c.path),
         "programs": [
@@ -238,6 +264,7 @@ def data(c: Construction) -> dict[str, Any]:
                 "threads_ns": p.parallel,
                 "total_ns": p.total,
                 "lowered": p.lowered,
+                "refused": p.refused,
             }
             for p in c.programs
         ],

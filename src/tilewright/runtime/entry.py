@@ -166,6 +166,11 @@ class _Code:
     owners: tuple[object, ...]
 
 
+def has_entries() -> bool:
+    """Whether there are entries in this process."""
+    return _linked() is not None
+
+
 def entry(context: np.ndarray) -> Callable[..., int] | None:
     """A function that takes arrays and answers what the kernel does, or `REFUSED`; None where there are no entries.
 

@@ -156,4 +156,5 @@ class Signature:
             limits = f"within {symbol.lo}..{symbol.hi}" if symbol.hi is not None else f"of at least {symbol.lo}"
             what = f"expected a size for '{name}' {limits}, got {size}"
             lo, hi = min(symbol.lo, size), "<largest>" if symbol.hi is None else max(symbol.hi, size)
-            problems.append(Problem("shape", place, what, f"compile with --shape {name}:{lo}..{hi}"))
+            hint = f"compile with --shape {name}:{lo}..{hi}, which warns where a node excludes the size"
+            problems.append(Problem("shape", place, what, hint))

@@ -15,7 +15,7 @@ from sys import getrefcount
 
 import numpy as np
 
-from tilewright.runtime.entry import CONTEXT, entry, expected_words
+from tilewright.runtime.entry import CONTEXT, entry, expected_words, has_entries
 
 ALIGNMENT = 64
 KEPT_BYTES = 512 << 20
@@ -162,12 +162,15 @@ class Frame:
         self.enter, self._expected = None, ()
 
     def expect(self, inputs: Sequence[np.ndarray], threads: int) -> None:
-        """Prepares `enter` for arrays of the types and shapes of these inputs, which fit the plan.
+        """Prepares `enter`, where there are entries, for arrays of the types and shapes of these inputs, which fit the
+        plan.
 
         Args:
             inputs: what the native function has just been called with.
             threads: at most this many threads work.
         """
+        if not has_entries():
+            return
         dtypes = [array.dtype for array in inputs]
         words = expected_words(dtypes, [array.shape for array in inputs])
         # types are told apart by their addresses, so they have to live on

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.bounds import NOTHING_KNOWN
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.loops import axes, coverage, races
 from tilewright.loops.access import accesses, reads
@@ -89,7 +89,7 @@ def _way_out(func: Func, loop: For | None, shared: Buffer | None) -> str:
 def _view(block: Block, around: tuple[For, ...]) -> Nest:
     """The block in its loops; without bounds where no concurrent loop is around, as then only its accesses matter."""
     concurrent = any(x.kind in CONCURRENT for x in around)
-    return Nest.of(block, around) if concurrent else Nest(block, around, {}, Bounds())
+    return Nest.of(block, around) if concurrent else Nest(block, around, {}, NOTHING_KNOWN)
 
 
 def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
@@ -108,7 +108,7 @@ def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
 
 def check_axes(func: Func, place: str) -> None:
     """Loops on the axes of a GPU form grids of blocks of threads."""
-    nests = [Nest(s, around, {}, Bounds()) for s, around in walk(func.body) if isinstance(s, Block)]
+    nests = [Nest(s, around, {}, NOTHING_KNOWN) for s, around in walk(func.body) if isinstance(s, Block)]
     for finding in axes.findings(func, nests):
         raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
 

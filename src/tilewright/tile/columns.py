@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tile.footprint import Numbers, runs
+from tilewright.tile.footprint import Numbers, run_bytes, runs
 from tilewright.tile.problem import Operand, Problem
-from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes
+from tilewright.tile.program import L1, REGISTER, Form, Sizes
 
 PAGE = 4096
 """Bytes of a page of memory."""
@@ -34,24 +34,23 @@ class Columns:
     whole: tuple[Numbers, ...]
 
     @staticmethod
+    def _from(sizes: Numbers, whole: Numbers) -> "Columns":
+        """The columns of sizes [level, axis, candidate] and of what is covered [axis, candidate]."""
+        return Columns(tuple(tuple(level) for level in sizes), tuple(whole))
+
+    @staticmethod
     def of(problem: Problem, form: Form, sizes: Sizes) -> "Columns":
         """The columns of candidates [candidate, level, axis], without the rows beyond the last whole register tile;
         where there is no whole one, those of one."""
         turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
-        whole: list[Numbers] = []
-        for k, a in enumerate(problem.axes):
-            size = turned[REGISTER, k]
-            rows = a.extent / size if a.reduce else np.maximum(a.extent // size, 1.0)
-            count = np.ceil(a.extent / size) if k == form.lane else rows
-            whole.append(count * size)
-        return Columns(tuple(tuple(level) for level in turned), tuple(whole))
+        return Columns._from(turned, _covered(problem, form, turned[REGISTER]))
 
     @staticmethod
     def covering(problem: Problem, sizes: Sizes) -> "Columns":
         """The columns of candidates whose register tiles cover every axis, the last ones under masks or conditions."""
         turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
-        whole = [np.ceil(a.extent / turned[REGISTER, k]) * turned[REGISTER, k] for k, a in enumerate(problem.axes)]
-        return Columns(tuple(tuple(level) for level in turned), tuple(whole))
+        register = turned[REGISTER]
+        return Columns._from(turned, np.ceil(problem.extents[:, None] / register) * register)
 
     @staticmethod
     def of_rest(problem: Problem, form: Form, sizes: Sizes, heights: Sizes, rows: Sizes) -> "Columns":
@@ -62,23 +61,22 @@ class Columns:
             heights, rows: of the tiles and in all [candidate, axis]; 0 along the other axes.
         """
         few = np.where(heights[:, None, :] > 0, heights[:, None, :], sizes)
-        columns = Columns.of(problem, form, few)
-        whole = tuple(np.where(rows[:, k] > 0, rows[:, k], w) for k, w in enumerate(columns.whole))
-        return Columns(columns.tiles, whole)
+        turned = np.ascontiguousarray(few.transpose(1, 2, 0)).astype(np.float64)
+        return Columns._from(turned, np.where(rows.T > 0, rows.T, _covered(problem, form, turned[REGISTER])))
 
     def joined(self, others: "Columns") -> "Columns":
         """These candidates and those behind them."""
-        tiles = [tuple(map(_behind, mine, more)) for mine, more in zip(self.tiles, others.tiles, strict=True)]
-        return Columns(tuple(tiles), tuple(map(_behind, self.whole, others.whole)))
-
-    def count(self, loop: Loop) -> Numbers:
-        """Iterations of a loop; not whole where the last tile is a remainder."""
-        above = self.whole if loop.level == L2 else self.tiles[loop.level + 1]
-        return above[loop.axis] / self.tiles[loop.level][loop.axis]
+        tiles = np.concatenate((np.array(self.tiles), np.array(others.tiles)), axis=2)
+        return Columns._from(tiles, np.concatenate((np.array(self.whole), np.array(others.whole)), axis=1))
 
 
-def _behind(first: Numbers, others: Numbers) -> Numbers:
-    return np.concatenate((first, others))
+def _covered(problem: Problem, form: Form, register: Numbers) -> Numbers:
+    """What register tiles [axis, candidate] cover of each axis, without rows beyond the last whole one."""
+    exact = problem.extents[:, None] / register
+    reduced = np.array([[a.reduce] for a in problem.axes])
+    count = np.where(reduced, exact, np.maximum(problem.extents[:, None] // register, 1.0))
+    count[form.lane] = np.ceil(exact[form.lane])
+    return count * register
 
 
 def chunks(form: Form, columns: Columns) -> Numbers:
@@ -87,12 +85,21 @@ def chunks(form: Form, columns: Columns) -> Numbers:
     return np.ones_like(columns.whole[0]) if k is None else np.ceil(columns.whole[k] / columns.tiles[L1][k])
 
 
-def rows(operand: Operand, box: Sequence[Numbers], apart: int, packed: bool) -> Numbers:
-    """Rows of an operand that a box touches, as far as they lie apart."""
-    if packed:
-        return np.ones_like(box[0])
-    reach = sum_of(abs(s) * (b - 1.0) * operand.bytes for s, b in zip(operand.strides, box, strict=True) if s)
-    return np.minimum(runs(operand, box), 1.0 + reach / apart)
+def rows(operand: Operand, box: Sequence[Numbers], apart: int | Numbers, packed: bool) -> Numbers:
+    """Rows of an operand that a box touches, as far as they lie apart by so many bytes."""
+    return np.ones_like(box[0]) if packed else np.minimum(runs(operand, box), _steps(operand, box, apart))
+
+
+def row_bytes(operand: Operand, box: Sequence[Numbers], line: int, apart: int) -> Numbers:
+    """Bytes in whole lines, per row, of an operand that a box touches; rows as far as they lie apart."""
+    total = runs(operand, box)
+    return run_bytes(operand, box, line, total) / np.minimum(total, _steps(operand, box, apart))
+
+
+def _steps(operand: Operand, box: Sequence[Numbers], apart: int | Numbers) -> Numbers:
+    """How many places so far apart there are between the first and the last element that a box touches."""
+    reach = sum_of(abs(s) * operand.bytes * (b - 1.0) for s, b in zip(operand.strides, box, strict=True) if s)
+    return 1.0 + reach / apart
 
 
 def sum_of(parts: Iterable[Numbers]) -> Numbers:
@@ -110,4 +117,4 @@ def accesses_of(problem: Problem) -> tuple[Operand, ...]:
 
 def is_packed(form: Form, operand: int) -> bool:
     """Whether an operand, by its position among those of every point, is read from a packed copy."""
-    return any(k == operand for k, _ in form.packed)
+    return operand in dict(form.packed)

@@ -16,36 +16,43 @@ from tilewright.tile.problem import Operand
 
 def crowds(operand: Operand, sets: int, line: int) -> bool:
     """Whether rows of an operand can crowd in a cache at all."""
-    return any(p < sets for p in _places(operand, sets, line)[:-1])
+    return any(p < sets for p in _places(operand.bytes, operand.shape, sets, line)[:-1])
 
 
-def crowding(operand: Operand, box: Sequence[Numbers], sets: int, line: int) -> Numbers:
-    """By how much more of a cache the points of a box take than their lines: 1 where these lie in all sets alike.
+def crowding(operand: Operand, box: Sequence[Numbers], caches: Sequence[int], line: int) -> dict[int, Numbers]:
+    """By how much more of caches the points of a box take than their lines: 1 where these lie in all sets alike; of the
+    caches, by their positions, in which rows can crowd at all.
 
     Args:
         operand: that is read where it lies, not from a packed copy.
         box: sizes per axis.
-        sets: of the cache.
+        caches: sets of each.
         line: bytes of a line.
     """
-    found: Numbers = np.ones_like(box[0])
-    reach: Numbers = np.ones_like(box[0]) * operand.bytes
-    rows = list(zip(operand.index, operand.shape, _places(operand, sets, line), strict=True))
+    places = {k: _places(operand.bytes, operand.shape, sets, line)
+              for k, sets in enumerate(caches) if crowds(operand, sets, line)}  # fmt: skip
+    if not places:
+        return {}
+    found: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in places}
+    reach: float | Numbers = float(operand.bytes)
     step = float(operand.bytes)
-    for row, size, places in reversed(rows):
-        if any(row):
-            count, far = (np.minimum(x, max(1, size)) for x in distinct(row, box))
-            if places < sets:
-                # a row covers its lines, in the sets that follow the one where it begins
-                covered = np.minimum(sets, places * np.ceil(np.minimum(reach, step) / line))
-                found = np.maximum(found, np.where(count > places, sets / covered, 1.0))
+    for d in range(len(operand.shape) - 1, -1, -1):
+        size = operand.shape[d]
+        if operand.steps[d]:
+            count, far = (np.minimum(x, float(max(1, size))) for x in distinct(operand.steps[d], box))
+            for k, begins in places.items():
+                sets, starts = caches[k], begins[d]
+                if starts < sets:
+                    # a row covers its lines, in the sets that follow the one where it begins
+                    covered = np.minimum(sets, starts * np.ceil(np.minimum(reach, step) / line))
+                    found[k] = np.maximum(found[k], np.where(count > starts, sets / covered, 1.0))
             reach = reach + (far - 1.0) * step
         step *= size
     return found
 
 
 @lru_cache(maxsize=4096)
-def _places(operand: Operand, sets: int, line: int) -> list[int]:
-    """In how many different sets rows along each dimension can begin."""
-    steps = [operand.bytes * prod(operand.shape[d + 1 :]) for d in range(len(operand.shape))]
-    return [sets // gcd(sets, max(1, s // line)) if s % line == 0 and s else sets for s in steps]
+def _places(element: int, shape: tuple[int, ...], sets: int, line: int) -> tuple[int, ...]:
+    """In how many different sets rows along each dimension of an array can begin; bytes of an element and a line."""
+    steps = [element * prod(shape[d + 1 :]) for d in range(len(shape))]
+    return tuple(sets // gcd(sets, max(1, s // line)) if s % line == 0 and s else sets for s in steps)

@@ -13,6 +13,8 @@ from tilewright.tile.program import L1, L2, REGISTER, Form
 APART = 1024
 """Bytes from which on two rows are different streams."""
 
+_BETWEEN = np.array([[float(APART)], [float(PAGE)]])
+
 
 @dataclass(frozen=True, slots=True)
 class Features:
@@ -20,7 +22,6 @@ class Features:
 
     Attributes:
         tasks: parallel tasks, B.
-        balance: the time of the busiest of p threads over the average, ceil(B/p) p / B.
         micro_tiles: register tiles, each over one chunk of the reduction.
         accumulators: vectors that are accumulated at once.
         registers: vectors that must be held at once.
@@ -29,7 +30,6 @@ class Features:
         vector_loads, element_loads: per step, of whole vectors, and of elements that are broadcast.
         gathers: vectors per step that are put together from elements that lie apart.
         multiply_adds: vector operations per step.
-        useful: the part of all computed lanes and rows that is asked for.
         streams: places far apart in memory that a register tile reads; nothing waits for what is only written.
         pages: pages that a register tile reads over one chunk of the reduction.
         starts: places far apart at which a register tile begins to read, per chunk of the reduction.
@@ -44,7 +44,6 @@ class Features:
     """
 
     tasks: Numbers
-    balance: Numbers
     micro_tiles: Numbers
     accumulators: Numbers
     registers: Numbers
@@ -54,7 +53,6 @@ class Features:
     element_loads: Numbers
     gathers: Numbers
     multiply_adds: Numbers
-    useful: Numbers
     streams: Numbers
     pages: Numbers
     starts: Numbers
@@ -74,20 +72,17 @@ LINE = 64
 """Bytes of a cache line."""
 
 
-def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Features:
-    """The features of candidates for a number of threads."""
+def features(problem: Problem, form: Form, columns: Columns) -> Features:
+    """The features of candidates."""
     one: Numbers = np.ones_like(columns.whole[0])
-    tasks, micro, accumulators, useful = one, chunks(form, columns), one / form.lanes, one
+    tasks, micro, accumulators = one, chunks(form, columns), one / form.lanes
     for a in problem.spatial:
         size = columns.tiles[REGISTER][a]
         tasks = tasks * np.ceil(columns.whole[a] / columns.tiles[L2][a])
         micro = micro * np.ceil(columns.whole[a] / size)
         accumulators = accumulators * size
-        useful = useful * problem.axes[a].extent / columns.whole[a]
     steps = window = one
-    if problem.axes[form.lane].reduce:
-        useful = useful * problem.axes[form.lane].extent / columns.whole[form.lane]
-    entries = one * 0
+    entries: Numbers = np.zeros_like(one)
     for k in problem.reduce:
         count = columns.tiles[L1][k] / columns.tiles[REGISTER][k]
         entries = entries + np.where(count > 1, steps, 0.0)
@@ -97,9 +92,9 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
             accumulators = accumulators * columns.tiles[REGISTER][k]
         else:
             window = window * columns.tiles[REGISTER][k]
-    vectors, broadcast, gathers = one * 0, one * 0, one * 0
-    held, kept = one * 0, one * 0
-    crossings, stores, apart, spread, hoisted, fixed, again = (one * 0 for _ in range(7))
+    none: Numbers = np.zeros_like(one)
+    vectors = broadcast = gathers = held = kept = none
+    crossings = stores = apart = spread = hoisted = fixed = again = none
     for k, o in enumerate(problem.operands):
         touched = elements(o, columns.tiles[REGISTER])
         along = 1 if (k, form.lane) in form.packed else o.strides[form.lane]
@@ -134,17 +129,18 @@ def features(problem: Problem, form: Form, columns: Columns, threads: int) -> Fe
             vectors = vectors + touched / run[0] * run[1] / form.lanes
             gathers = gathers + made
     registers = accumulators + np.minimum(held, accumulators) + kept + 1
-    balance = np.ceil(tasks / threads) * threads / tasks
     done = accumulators * window * problem.operations
-    tile = columns.tiles[REGISTER]
-    read = [(k, o) for k, o in enumerate(accesses_of(problem)) if not o.written]
-    streams = one * 0 + sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in read)
-    starts = sum_of(rows(o, tile, APART, is_packed(form, k)) for k, o in enumerate(problem.operands))
-    swept = [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(problem.axes)]
-    pages = sum_of(rows(o, swept, PAGE, is_packed(form, k)) for k, o in enumerate(problem.operands))
+    # a register tile, and what it reads over one chunk
+    swept = [np.array((columns.tiles[REGISTER][a], columns.tiles[L1 if x.reduce else REGISTER][a]))
+             for a, x in enumerate(problem.axes)]  # fmt: skip
+    places = [rows(o, swept, _BETWEEN, is_packed(form, k)) for k, o in enumerate(accesses_of(problem))]
+    streams = none + sum_of(p[0] for p, o in zip(places, accesses_of(problem), strict=True) if not o.written)
+    starts, pages = np.zeros((2, 1)) + sum_of(places[: len(problem.operands)])
     return Features(
-        tasks, balance, micro, accumulators, registers, steps, entries, vectors, broadcast, gathers, done, useful,
-        streams, pages, starts, crossings, stores, apart, spread, hoisted, fixed, again,
+        tasks=tasks, micro_tiles=micro, accumulators=accumulators, registers=registers, steps=steps, entries=entries,
+        vector_loads=vectors, element_loads=broadcast, gathers=gathers, multiply_adds=done, streams=streams,
+        pages=pages, starts=starts, crossings=crossings, stores=stores, apart=apart, spread=spread, hoisted=hoisted,
+        fixed=fixed, again=again,
     )  # fmt: skip
 
 
@@ -158,15 +154,17 @@ def _crossing(operand: Operand, form: Form) -> float:
 
 def _kept(problem: Problem, form: Form, operand: Operand, box: Sequence[Numbers]) -> Numbers:
     """Registers for what one step of a window that is written out has loaded and a later one uses again."""
-    most: Numbers = np.zeros_like(box[0])
-    single = [np.ones_like(x) if problem.axes[a].reduce else x for a, x in enumerate(box)]
-    for k in problem.reduce:
-        # along the lanes, a shifted window is loaded anew
-        if k == form.lane or not operand.uses(k) or any(row[form.lane] and row[k] for row in operand.index):
-            continue
+    one: Numbers = np.ones_like(box[0])
+    most: Numbers = np.zeros_like(one)
+    single = [one if problem.axes[a].reduce else x for a, x in enumerate(box)]
+    # along the lanes, a shifted window is loaded anew
+    shifted = [k for k in problem.reduce if k != form.lane and operand.uses(k) and (box[k] > 1.0).any()
+               and not any(row[form.lane] and row[k] for row in operand.index)]  # fmt: skip
+    step = elements(operand, single) if shifted else one
+    for k in shifted:
         window = list(single)
         window[k] = box[k]
-        again = box[k] * elements(operand, single) - elements(operand, window)
+        again = box[k] * step - elements(operand, window)
         most = np.maximum(most, again / np.maximum(box[k] - 1.0, 1.0))
     return most / form.lanes if operand.uses(form.lane) else most
 
@@ -186,9 +184,9 @@ def _lane_run(operand: Operand, lane: int, box: Sequence[Numbers]) -> tuple[Numb
     """Of the dimensions that the lane axis moves in: the elements touched, and those from the first to the last."""
     count: Numbers = np.ones_like(box[0])
     reach: Numbers = np.ones_like(box[0])
-    for row, size in zip(operand.index, operand.shape, strict=True):
+    for row, steps, size in zip(operand.index, operand.steps, operand.shape, strict=True):
         if row[lane]:
-            found = distinct(row, box)
+            found = distinct(steps, box)
             count = count * np.minimum(found[0], max(1, size))
             reach = reach * np.minimum(found[1], max(1, size))
     return count, reach

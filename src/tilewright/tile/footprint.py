@@ -1,7 +1,6 @@
 """How much of an operand a box of points touches: closed formulas over arrays of boxes."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +11,23 @@ Numbers = npt.NDArray[np.float64]
 """One number per candidate."""
 
 
-def distinct(row: tuple[int, ...], box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+Steps = tuple[tuple[int, int], ...]
+"""An index as (c_a, a), by rising c_a; see `Operand.steps`."""
+
+
+def distinct(steps: Steps, box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     """How many values the index sum(c_a * x_a), 0 <= x_a < box_a, takes, and how far they reach from first to last.
 
     Taken by rising coefficients: an axis whose step is longer than what the axes before it reach leaves gaps, so that
     numbers multiply; else the runs overlap and join. Exact where runs that overlap have no gaps.
     """
-    terms = _terms(row)
-    if len(terms) == 1:
-        ((c, axis),) = terms
+    if len(steps) == 1:
+        ((c, axis),) = steps
         return box[axis], box[axis] if c == 1 else c * (box[axis] - 1.0) + 1.0
-    if not terms:
+    if not steps:
         one = np.ones_like(box[0]) if box else np.ones(1)
         return one, one
-    (c, axis), *others = terms
+    (c, axis), *others = steps
     count, reach = box[axis], c * (box[axis] - 1.0) + 1.0
     for c, axis in others:
         grown = c * (box[axis] - 1.0) + reach
@@ -34,23 +36,17 @@ def distinct(row: tuple[int, ...], box: Sequence[Numbers]) -> tuple[Numbers, Num
     return count, reach
 
 
-@lru_cache(maxsize=4096)
-def _terms(row: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(step, axis) of the axes that move an index, by rising steps."""
-    return tuple(sorted((abs(c), k) for k, c in enumerate(row) if c))
-
-
 def elements(operand: Operand, box: Sequence[Numbers]) -> Numbers:
     """How many elements of an operand the points of a box touch."""
-    return _product(operand.index, operand.shape, box)
+    return _product(operand.steps, operand.shape, box)
 
 
-def _product(index: Sequence[tuple[int, ...]], shape: Sequence[int], box: Sequence[Numbers]) -> Numbers:
+def _product(index: Sequence[Steps], shape: Sequence[int], box: Sequence[Numbers]) -> Numbers:
     """How many combinations the indices of some dimensions take."""
     total: Numbers | None = None
-    for row, size in zip(index, shape, strict=True):
-        if _terms(row):
-            part = np.minimum(distinct(row, box)[0], max(1, size))
+    for steps, size in zip(index, shape, strict=True):
+        if steps:
+            part = np.minimum(distinct(steps, box)[0], float(max(1, size)))
             total = part if total is None else total * part
     if total is None:
         return np.ones_like(box[0]) if box else np.ones(1)
@@ -59,7 +55,7 @@ def _product(index: Sequence[tuple[int, ...]], shape: Sequence[int], box: Sequen
 
 def runs(operand: Operand, box: Sequence[Numbers]) -> Numbers:
     """How many runs along its last dimension the points of a box touch."""
-    return _product(operand.index[:-1], operand.shape[:-1], box)
+    return _product(operand.steps[:-1], operand.shape[:-1], box)
 
 
 def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: bool = False) -> Numbers:
@@ -69,8 +65,12 @@ def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: boo
     """
     if packed or not operand.index:
         return elements(operand, box) * operand.bytes
-    total = runs(operand, box)
-    count, reach = distinct(operand.index[-1], box)
+    return run_bytes(operand, box, line, runs(operand, box))
+
+
+def run_bytes(operand: Operand, box: Sequence[Numbers], line: int, total: Numbers) -> Numbers:
+    """What `moved_bytes` answers for an operand that is not packed, with the runs that the points touch in `total`."""
+    count, reach = distinct(operand.steps[-1], box)
     count, reach = np.minimum(count, operand.shape[-1]), np.minimum(reach, operand.shape[-1])
     per_line = max(1, line // operand.bytes)
     if operand.shape[-1] < per_line:
@@ -78,6 +78,8 @@ def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: boo
         return np.maximum(total * count * operand.bytes, line)
     lines = np.ceil(reach / per_line)
     # a part of a row may begin anywhere in a line, and end in one more
-    part = (reach < operand.shape[-1]) & ((reach % per_line != 0) | (operand.shape[-1] % per_line != 0))
+    part = reach < operand.shape[-1]
+    if operand.shape[-1] % per_line == 0:
+        part &= reach % per_line != 0
     lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
     return total * np.minimum(count, lines) * line

@@ -11,7 +11,7 @@ from tilewright.tile.problem import Operand
 from tilewright.tile.program import REGISTER, TileProgram
 from tilewright.tile.steps import buffer_of, loop_extent, new_blocks
 
-AHEAD = 3072
+PREFETCH_BYTES = 3072
 """Bytes between what is asked for and what is read: about as many as are under way at a time, and not a page, since
 lines that lie whole pages apart are kept in the same set of the first cache."""
 
@@ -48,7 +48,7 @@ def ask_ahead(s: Schedule, loop: str, program: TileProgram, copies: Mapping[int,
             step = register[axis] * operand.bytes
             for r in program.problem.reduce:
                 step *= register[r] if operand.uses(r) else 1
-            s.do("prefetch", loop, copies[k], min(MAX_DISTANCE, max(1, AHEAD // step)))
+            s.do("prefetch", loop, copies[k], min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step)))
 
 
 def _by_threads(s: Schedule, copy: str, operand: Operand, dim: int, lanes: int, parallel: bool) -> None:

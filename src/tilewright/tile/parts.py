@@ -60,6 +60,8 @@ def parts_of(s: Schedule, main: Part, program: TileProgram, cores: int) -> tuple
             loop = axis_loops(s, rest.consumer)[axis]
             extent = loop_extent(s, loop)
             cut = extent // height * height
+            if cut is extent:
+                break
         return parts, shared
     return [main], {}
 

@@ -7,21 +7,25 @@ gather or a division, have no problem; other optimizers take them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property
 from itertools import cycle, islice
 from math import isqrt, log, prod
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewright.errors import InternalError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, free_vars, loads, walk
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, free_vars, loads, walk
 from tilewright.expr.polynomial import polynomial
 from tilewright.expr.simplify import substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
+from tilewright.tile.work import work_of
 
-UNKNOWN = 256
+UNDECLARED = 256
 """Stands for the largest value of a size of which only the least one is known: nobody has declared another."""
 
 QUANTILES = (0.05, 0.45, 0.95)
@@ -29,11 +33,6 @@ QUANTILES = (0.05, 0.45, 0.95)
 
 TOGETHER = 1 << 24
 """What the sizes of all symbols make together at most, unless their least ones make more."""
-
-SLOW_OPERATIONS = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "sqrt"))
-"""Operations that count as `SLOW` ones."""
-
-SLOW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Axis:
     reduce: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operand:
     """One access of a block.
 
@@ -75,14 +74,27 @@ class Operand:
     written: bool
     private: bool = False
 
-    @property
+    # formulas ask for these thousands of times per problem
+
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """By how many elements the position in the buffer moves with each axis."""
-        return _strides(self.shape, self.index)
+        pitch = [prod(self.shape[d + 1 :]) for d in range(len(self.shape))]
+        return tuple(sum(pitch[d] * row[a] for d, row in enumerate(self.index)) for a in range(len(self.index[0])))
+
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """The axes with which the position moves."""
+        return frozenset(k for row in self.index for k, c in enumerate(row) if c)
+
+    @cached_property
+    def steps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Per dimension (step, axis) of the axes that move its index, by rising steps."""
+        return tuple(tuple(sorted((abs(c), k) for k, c in enumerate(row) if c)) for row in self.index)
 
     def uses(self, axis: int) -> bool:
         """Whether another element is touched as the axis grows."""
-        return axis in _moving(self.index)
+        return axis in self.moving
 
     def dimension(self, axis: int) -> int | None:
         """The one dimension that an axis alone indexes, plainly; None where there is none."""
@@ -93,20 +105,7 @@ class Operand:
         return moved[0] if row[axis] == 1 and sum(map(abs, row)) == 1 else None
 
 
-# formulas ask for these thousands of times per problem
-@lru_cache(maxsize=4096)
-def _strides(shape: tuple[int, ...], index: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    pitch = [prod(shape[d + 1 :]) for d in range(len(shape))]
-    return tuple(sum(pitch[d] * row[a] for d, row in enumerate(index)) for a in range(len(index[0])))
-
-
-@lru_cache(maxsize=4096)
-def _moving(index: tuple[tuple[int, ...], ...]) -> frozenset[int]:
-    """The axes that move an index."""
-    return frozenset(k for row in index for k, c in enumerate(row) if c)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """A reduction with its epilogue, or element-wise work.
 
@@ -117,7 +116,7 @@ class Problem:
         operands: what every point reads; for element-wise work the store is the last one.
         results: what is read and written once per result, the store last; empty for element-wise work.
         operations: instructions of one point; a multiplication and an addition are one.
-        bits: of an element that is computed.
+        bits: of an element that is computed; of element-wise work the widest one that is loaded, computed or stored.
         samples: the same problem at other sizes, where some are symbols.
         added: whether what is summed is added as it is loaded.
     """
@@ -132,15 +131,32 @@ class Problem:
     samples: "tuple[Problem, ...]" = field(default=(), compare=False)
     added: bool = False
 
-    @property
+    @cached_property
     def spatial(self) -> tuple[int, ...]:
         """Positions of the axes along which results are independent."""
         return tuple([k for k, a in enumerate(self.axes) if not a.reduce])
 
-    @property
+    @cached_property
     def reduce(self) -> tuple[int, ...]:
         """Positions of the axes along which values are combined."""
         return tuple([k for k, a in enumerate(self.axes) if a.reduce])
+
+    @cached_property
+    def extents(self) -> npt.NDArray[np.int64]:
+        """Those of the axes, as an array that can't be changed."""
+        found = np.array([a.extent for a in self.axes], np.int64)
+        found.setflags(write=False)
+        return found
+
+    @cached_property
+    def terms(self) -> int:
+        """What is combined into one result."""
+        return prod(self.axes[k].extent for k in self.reduce)
+
+    @cached_property
+    def reuses(self) -> bool:
+        """Whether an element of an operand is used at several points."""
+        return any(len(o.moving) < len(self.axes) for o in self.operands)
 
     @property
     def points(self) -> int:
@@ -183,7 +199,7 @@ def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int])
         results = _results(final, reduction, len(axes), sizes)
     if operands is None or results is None:
         return None
-    bits = main.body.buffer.dtype.bits
+    bits = main.body.buffer.dtype.bits if reduction is not None else widest(main)
     return Problem(main.name, final.name, axes, operands, results, operations(main), bits, added=_is_added(main))
 
 
@@ -211,7 +227,7 @@ def _at(symbol: Var, quantile: float) -> int:
 def _range(symbol: Var) -> tuple[int, int]:
     """The least and the largest value that count; a range that was assumed ends where sizes usually do."""
     low = 1 if symbol.lo is None else max(1, symbol.lo)
-    return low, max(low, UNKNOWN) if symbol.hi is None or symbol.hi >= MAX_SIZE else max(low, symbol.hi)
+    return low, max(low, UNDECLARED) if symbol.hi is None or symbol.hi >= MAX_SIZE else max(low, symbol.hi)
 
 
 def _bounded(sizes: Mapping[Var, int]) -> Mapping[Var, int]:
@@ -234,14 +250,22 @@ def value_of(size: Expr, sizes: Mapping[Var, int]) -> int:
 
 
 def operations(block: Block) -> int:
-    """Arithmetic instructions of one iteration; a product that is added is one of them."""
+    """Arithmetic instructions of one iteration, as `tile.work` counts them; a product that is added is one of them."""
     total = 0
     for e in walk(block.body.value):
         if e.dtype in (int64, boolean) or isinstance(e, Const | Var | Load):
             continue
-        total += SLOW if isinstance(e, Unary) and e.op in SLOW_OPERATIONS else 1
+        total += work_of(e).among
     product = any(getattr(e, "op", "") == "mul" for e in block.body.value.children())
     return max(1, total - (1 if block.init is not None and product else 0))
+
+
+def widest(block: Block) -> int:
+    """Bits of the widest element that a block's body loads, computes or stores, at least 8."""
+    value = block.body.value
+    # indices are integers of 64 bits: what is computed in these stems from a load, or is stored
+    values = (e.dtype for e in walk(value) if isinstance(e, Load) or e.dtype != int64)
+    return max(8, block.body.buffer.dtype.bits, *(d.bits for d in values))
 
 
 def _is_added(block: Block) -> bool:

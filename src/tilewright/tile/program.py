@@ -101,22 +101,19 @@ def literal_sizes(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
 
 def register_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
     """How many register tiles cover each axis, the last one maybe not whole; sizes [..., level, axis]."""
-    extents = np.array([a.extent for a in problem.axes], np.int64)
-    return -(-extents // np.maximum(sizes[..., REGISTER, :], 1))
+    return -(-problem.extents // np.maximum(sizes[..., REGISTER, :], 1))
 
 
 def whole_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
     """Like `register_tiles`, but rows beyond the last whole tile do not count: they are a part of their own."""
-    extents = np.array([a.extent for a in problem.axes], np.int64)
-    counts = extents // np.maximum(sizes[..., REGISTER, :], 1)
+    counts = problem.extents // np.maximum(sizes[..., REGISTER, :], 1)
     counts[..., form.lane] = register_tiles(problem, form, sizes)[..., form.lane]
     return counts
 
 
 def remainders(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
     """Rows beyond the last whole register tile, per axis; 0 for the lane axis, whose tail is masked."""
-    extents = np.array([a.extent for a in problem.axes], np.int64)
-    rest = extents % np.maximum(sizes[..., REGISTER, :], 1)
+    rest = problem.extents % np.maximum(sizes[..., REGISTER, :], 1)
     rest[..., form.lane] = 0
     return rest
 

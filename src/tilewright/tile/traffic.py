@@ -7,12 +7,11 @@ together, as what two iterations share stays; a loop whose body does not fit loa
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 
-from tilewright.tile.columns import PAGE, Columns, Loop, accesses_of, chunks, is_packed, rows, sum_of
-from tilewright.tile.crowding import crowding, crowds
+from tilewright.tile.columns import PAGE, Columns, Loop, accesses_of, chunks, is_packed, row_bytes, rows, sum_of
+from tilewright.tile.crowding import crowding
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask
@@ -22,12 +21,10 @@ USABLE = 0.75
 
 
 @lru_cache(maxsize=256)
-def nest(problem: Problem, form: Form) -> tuple[Loop, ...]:
-    """The loops, outermost first; see `tile.program`."""
-    loops = [Loop(a, L2) for a in form.order] + [Loop(a, L1) for a in form.order]
-    loops += [Loop(k, L1) for k in problem.reduce]
-    loops += [Loop(a, REGISTER) for a in form.order] + [Loop(k, REGISTER) for k in problem.reduce]
-    return tuple(loops)
+def nest(order: tuple[int, ...], reduce: tuple[int, ...]) -> tuple[Loop, ...]:
+    """The loops over spatial axes in this order and over those of a reduction, outermost first; see `tile.program`."""
+    loops = [Loop(a, L2) for a in order] + [Loop(a, L1) for a in order] + [Loop(k, L1) for k in reduce]
+    return (*loops, *(Loop(a, REGISTER) for a in order), *(Loop(k, REGISTER) for k in reduce))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +47,12 @@ class Feet:
     @staticmethod
     def of(problem: Problem, form: Form, columns: Columns, line: int) -> "Feet":
         """Those of candidates."""
-        met = [(loop, columns.count(loop)) for loop in nest(problem, form)]
-        met = [(loop, count) for loop, count in met if (count > 1).any()]
+        loops = nest(form.order, problem.reduce)
+        sizes = np.array((*columns.tiles, columns.whole))
+        axes, levels = [loop.axis for loop in loops], np.array([loop.level for loop in loops])
+        # not whole where the last tile is a remainder
+        iterations = sizes[levels + 1, axes] / sizes[levels, axes]
+        met = [(loops[k], iterations[k]) for k in np.flatnonzero((iterations > 1).any(axis=1))]
         box = list(columns.whole)
         depths = [tuple(box)]
         for loop, _ in met:
@@ -61,25 +62,6 @@ class Feet:
         boxes = tuple(np.array(sizes) for sizes in zip(*depths, strict=True))
         feet = [moved_bytes(o, boxes, line, is_packed(form, k)) for k, o in enumerate(accesses_of(problem))]
         return Feet(tuple(loop for loop, _ in met), tuple(count for _, count in met), boxes, tuple(feet))
-
-
-def footprint(problem: Problem, form: Form, columns: Columns, level: int, line: int) -> Numbers:
-    """F: bytes that a tile of a level touches."""
-    return sum_of(
-        moved_bytes(o, columns.tiles[level], line, is_packed(form, k)) for k, o in enumerate(accesses_of(problem))
-    )
-
-
-def traffic(problem: Problem, form: Form, columns: Columns, level: int, line: int) -> Numbers:
-    """Q: bytes that move into a level in the whole program when every tile of it is loaded anew (Roller's figure)."""
-    box = list(columns.tiles[level])
-    tiles: Numbers = np.ones_like(box[0])
-    for a in problem.spatial:
-        tiles = tiles * np.ceil(columns.whole[a] / box[a])
-    for k in problem.reduce:
-        box[k] = columns.whole[k]
-    read = sum_of(moved_bytes(o, box, line, is_packed(form, k)) for k, o in enumerate(problem.operands))
-    return tiles * (read + sum_of(moved_bytes(o, box, line) for o in problem.results))
 
 
 def cache_traffic(
@@ -100,43 +82,34 @@ def cache_traffic(
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
     operands = accesses_of(problem)
-    starts = [_met(o, problem, form, columns, line) if used_once(problem)
-              else _starts(o, form, columns, line, is_packed(form, k)) if waits(problem)
-              else _stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line)
-              for k, o in enumerate(operands)]  # fmt: skip
+    starts = _starts(problem, form, columns, line)
     totals = _totals(problem, form, columns)
-    one_by_one = {o: not waits(problem) and abs(o.strides[form.lane]) * o.bytes >= line for o in operands}
+    single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands)
+              if not waits(problem) and abs(o.strides[form.lane]) * o.bytes >= line}  # fmt: skip
+    crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
     kept: list[Mask] = []
+    touched = sum_of(feet) + totals
     for level, capacity in enumerate(capacities):
-        held = [
-            f * crowding(o, known.boxes, sets[level], line)
-            if level < len(sets) and not is_packed(form, k) and crowds(o, sets[level], line)
-            else f
-            for k, (o, f) in enumerate(zip(operands, feet, strict=True))
-        ]
-        sums = sum_of(held) + totals
+        sums = touched
+        if any(level in more for more in crowded):
+            sums = sum_of(f * more.get(level, 1.0) for f, more in zip(feet, crowded, strict=True)) + totals
         fits = sums <= capacity * USABLE
-        fits[-1] = True
-        if any(one_by_one.values()):
-            fits[-1] = sums[-1] <= capacity
+        fits[-1] = sums[-1] <= capacity if single else True
         kept.append(fits)
-    single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands) if one_by_one[o]}
-    found: list[Numbers] = []
-    for level, loaded in enumerate(_loaded(feet, counts, kept, single)):
-        total: Numbers = np.zeros_like(totals)
-        for o, moved, start in zip(operands, loaded, starts, strict=True):
-            total = total + moved * (2.0 if o.written else 1.0) * (start if level >= 1 else 1.0)
-        found.append(total)
-    if found:
-        whole = sum_of(f[0] for f in feet) + totals
-        found[-1] = np.where(whole <= capacities[-1] * USABLE, 0.0, found[-1])
+    # every line that is written comes and goes
+    loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, _loaded(feet, counts, kept, single),
+                                                                      strict=True)]  # fmt: skip
+    near = sum_of(moved[0] for moved in loaded)
+    far = sum_of(moved[1:] * start for moved, start in zip(loaded, starts, strict=True))
+    found = [near, *far]
+    found[-1] = np.where(touched[0] <= capacities[-1] * USABLE, 0.0, found[-1])
     return found
 
 
 def _loaded(
     feet: Sequence[Numbers], counts: Sequence[Numbers], kept: Sequence[Mask], single: Mapping[int, Numbers]
 ) -> Numbers:
-    """Bytes that every operand moves into every cache [cache, operand, candidate].
+    """Bytes that every operand moves into every cache [operand, cache, candidate].
 
     Args:
         feet: per operand its bytes [depth, candidate].
@@ -144,7 +117,7 @@ def _loaded(
         kept: per cache whether all that is touched at a depth fits [depth, candidate].
         single: what a register tile moves of operands of which not even it stays: every element brings its line.
     """
-    bytes_, fits = np.stack(feet), np.stack(kept)
+    bytes_, fits = np.array(feet), np.array(kept)
     loaded = np.repeat(bytes_[None, :, -1], len(fits), axis=0)
     for k, moved in single.items():
         loaded[:, k] = np.where(fits[:, -1], loaded[:, k], moved)
@@ -153,7 +126,7 @@ def _loaded(
     # much for few numbers as for many
     for d in range(len(counts) - 1, -1, -1):
         loaded = np.where(fits[:, None, d + 1], bytes_[:, d], loaded * counts[d])
-    return loaded
+    return loaded.swapaxes(0, 1)
 
 
 LONG_SUM = 32
@@ -162,14 +135,13 @@ LONG_SUM = 32
 
 def waits(problem: Problem) -> bool:
     """Whether sums are so long that a program waits for the operands of one before it begins the next."""
-    return prod(problem.axes[k].extent for k in problem.reduce) >= LONG_SUM
+    return problem.terms >= LONG_SUM
 
 
 def used_once(problem: Problem) -> bool:
     """Whether the kernel is a long sum of elements that are used for one result each, so that no load depends on what
     was computed before and as many are on their way as the hardware takes."""
-    axes = range(len(problem.axes))
-    return waits(problem) and all(o.uses(a) for o in problem.operands for a in axes)
+    return waits(problem) and not problem.reuses
 
 
 RUN_START = 170.0
@@ -194,8 +166,7 @@ def _met(operand: Operand, problem: Problem, form: Form, columns: Columns, line:
               for a, x in enumerate(columns.tiles[REGISTER])]  # fmt: skip
     chunk = [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(problem.axes)]
     kept = np.minimum(1.0, TRANSLATED / rows(operand, chunk, PAGE, False)) ** STEEP
-    short, long = (moved_bytes(operand, box, line) / rows(operand, box, PAGE, False)
-                   for box in (single, columns.tiles[L1]))  # fmt: skip
+    short, long = (row_bytes(operand, box, line, PAGE) for box in (single, columns.tiles[L1]))
     return _started(1.0 / (kept / np.maximum(long, short) + (1.0 - kept) / short))
 
 
@@ -206,14 +177,20 @@ RUNS_FOLLOWED = 16.0
 """Runs of stores that hardware follows at once."""
 
 
-def _starts(operand: Operand, form: Form, columns: Columns, line: int, packed: bool) -> Numbers:
-    """By what the time of far memory grows because little of a page is used while it is followed.
+def _starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Numbers]:
+    """By what the time of far memory grows for every access, as hardware must first follow it."""
+    operands = accesses_of(problem)
+    if used_once(problem):
+        return [_met(o, problem, form, columns, line) for o in operands]
+    if waits(problem):
+        box, one = _followed(form, columns), np.ones(len(columns.whole[0]))
+        return [one if is_packed(form, k) else page_starts(o, box, line) for k, o in enumerate(operands)]
+    return [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
 
-    What is met in a row is a register tile, and its neighbours along the innermost loop that has any.
-    """
-    one: Numbers = np.ones_like(columns.whole[0])
-    if packed:
-        return one
+
+def _followed(form: Form, columns: Columns) -> list[Numbers]:
+    """What is met in a row while a page is followed: a register tile, and its neighbours along the innermost loop that
+    has any."""
     last = form.order[-1]
     box = list(columns.tiles[REGISTER])
     for a in range(len(box)):
@@ -221,7 +198,7 @@ def _starts(operand: Operand, form: Form, columns: Columns, line: int, packed: b
             box[a] = columns.tiles[L1][a]
     apart = sum_of(columns.tiles[L1][a] - columns.tiles[REGISTER][a] for a in form.order[:-1])
     box[last] = np.where(apart > 0, columns.tiles[L1][last], columns.tiles[L2][last])
-    return page_starts(operand, box, line)
+    return box
 
 
 def _stored(operand: Operand, form: Form, columns: Columns, line: int) -> Numbers:
@@ -230,26 +207,36 @@ def _stored(operand: Operand, form: Form, columns: Columns, line: int) -> Number
 
     What is met in a row are the iterations of loops, from the innermost one outwards, until there are too many runs.
     """
-    box = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED)
-    return 1.0 + line * rows(operand, box, line, False) / moved_bytes(operand, box, line)
+    box, count = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED)
+    return 1.0 + line * count / moved_bytes(operand, box, line)
 
 
 def _fetched(operand: Operand, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
     than a core keeps addresses of."""
-    box = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
-    return _started(moved_bytes(operand, box, line) / rows(operand, box, PAGE, False))
+    box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
+    return _started(moved_bytes(operand, box, line) / count)
 
 
-def _in_a_row(operand: Operand, form: Form, columns: Columns, apart: int, most: float) -> list[Numbers]:
-    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs."""
+def _in_a_row(operand: Operand, form: Form, columns: Columns, apart: int, most: float) -> tuple[list[Numbers], Numbers]:
+    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
+    runs these are. Axes along which the operand stays where it is are left as they are in a register tile."""
     box = list(columns.tiles[REGISTER])
-    followed = np.ones(len(box[0]), np.bool_)
+    grown = [tuple(box)]
     for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
         for a in reversed(form.order):
-            box[a] = np.where(followed, np.maximum(box[a], above[a]), box[a])
-            followed = followed & (rows(operand, box, apart, False) <= most)
-    return box
+            if operand.uses(a):
+                box[a] = np.maximum(box[a], above[a])
+                grown.append(tuple(box))
+    # all boxes at once: formulas cost as much for few numbers as for many
+    boxes = [np.array(sizes) for sizes in zip(*grown, strict=True)]
+    count = rows(operand, boxes, apart, False)
+    followed = count[:-1] <= most
+    if operand.uses(form.order[-1]):
+        # the innermost loop is always followed
+        followed[:1] = True
+    last = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
+    return [sizes[last] for sizes in boxes], count[last]
 
 
 def _started(used: Numbers) -> Numbers:
@@ -260,8 +247,7 @@ def _started(used: Numbers) -> Numbers:
 def page_starts(operand: Operand, box: Sequence[Numbers], line: int) -> Numbers:
     """By what the time of far memory grows where boxes [axis][candidate] of an operand are read in a row: the fewer
     bytes of a page they have, the more, as every page is followed from its start only."""
-    used = moved_bytes(operand, box, line) / rows(operand, box, PAGE, False)
-    return 1.0 + PAGE_START / np.clip(used, line, PAGE)
+    return 1.0 + PAGE_START / np.clip(row_bytes(operand, box, line, PAGE), line, PAGE)
 
 
 def _totals(problem: Problem, form: Form, columns: Columns) -> Numbers:

@@ -11,6 +11,7 @@ V)` makes the register tile V times as long along d at once.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import exp, log
 
 import numpy as np
@@ -177,14 +178,21 @@ def edges(
     space: Space, actions: tuple[Action, ...], state: Indices, level: Indices
 ) -> tuple[Indices, npt.NDArray[np.bool_]]:
     """Where every action leads [walk, action, axis], and whether there is such an edge."""
-    rows = np.stack([ladder.rows(state[:, axis]) for axis, ladder in enumerate(space.ladders)], axis=1)
-    moving = [(a.axis, *_column(a)) for a in actions if a.axis is not None]
-    axis, column, vthread = (np.array(x, np.int64) for x in zip(*moving, strict=True))
-    found = rows[np.arange(len(level))[:, None], axis, column + np.where(vthread, 0, level[:, None])]
+    rows = np.array([ladder.rows(state[:, axis]) for axis, ladder in enumerate(space.ladders)])
+    axis, column, vthread = _columns(actions)
+    found = rows[axis, np.arange(len(level))[:, None], column + np.where(vthread, 0, level[:, None])]
     there = (found != NONE) & ((vthread == 0) | (level == REGISTER)[:, None])
     targets = np.repeat(state[:, None], len(actions), axis=1)
-    targets[:, np.arange(len(moving)), axis] = np.where(there, found, state[:, axis])
+    targets[:, np.arange(len(axis)), axis] = np.where(there, found, state[:, axis])
     return targets, np.concatenate([there, (level > REGISTER)[:, None]], axis=1)
+
+
+@lru_cache(maxsize=16)
+def _columns(actions: tuple[Action, ...]) -> tuple[Indices, Indices, Indices]:
+    """Per action but `cache` its axis, its first column in the axis' table, and whether that is the only one."""
+    moving = [(a.axis, *_column(a)) for a in actions if a.axis is not None]
+    axis, column, vthread = (np.array(x, np.int64) for x in zip(*moving, strict=True))
+    return axis, column, vthread
 
 
 def _column(action: Action) -> tuple[int, bool]:
@@ -227,14 +235,19 @@ def benefits(
     F1, Q1 = F[count:].reshape(count, many), Q[count:].reshape(count, many)
     growth = F1 / F0 if annealing.reading is Reading.INTENDED else F0 / F1
     benefit = (Q0 / Q1) / growth
-    for v in VTHREADS if (level == REGISTER).any() else ():
-        columns = [j for j, action in enumerate(actions) if action.kind is Kind.VTHREAD and action.vthreads == v]
-        if columns:
-            benefit[:, columns] = _stalls_removed(space, sizes[:count], v)[:, None]
+    if annealing.vthreads and (level == REGISTER).any():
+        for v in VTHREADS:
+            benefit[:, _interleaving(actions, v)] = _stalls_removed(space, sizes[:count], v)[:, None]
     fits = (F1 <= 1.0) | (F1 <= F0)
     fits &= space.possible(sizes[count:]).reshape(count, many)
     benefit[:, -1] = _nearer(space, sizes[:count], level)
     return np.where(exists & fits, benefit, 0.0)
+
+
+@lru_cache(maxsize=16)
+def _interleaving(actions: tuple[Action, ...], vthreads: int) -> list[int]:
+    """The positions of the actions that make so many virtual threads."""
+    return [j for j, action in enumerate(actions) if action.kind is Kind.VTHREAD and action.vthreads == vthreads]
 
 
 def _odds(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Numbers:
@@ -249,16 +262,18 @@ def _odds(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Nu
 
 
 class _Met:
-    """The states that walks have met, at their levels, with the edges out of them: walks meet many again."""
+    """The states that walks have met, at their levels, numbered, with the edges out of them: walks meet many again."""
 
     def __init__(self, space: Space, annealing: Annealing, actions: tuple[Action, ...]) -> None:
         self._space, self._annealing, self._actions = space, annealing, actions
         self._numbers: dict[bytes, int] = {}
-        self._targets: list[Indices] = []
-        self._exists: list[npt.NDArray[np.bool_]] = []
-        self._benefits: list[Numbers] = []
+        # as many states as all walks may meet, and per state all actions
+        most = (annealing.walks * annealing.iterations, len(actions))
+        self._targets: Indices = np.empty((*most, len(space.problem.axes)), np.int64)
+        self._exists = np.empty(most, np.bool_)
+        self._benefits: Numbers = np.empty(most)
 
-    def numbers(self, state: Indices, level: Indices) -> list[int]:
+    def numbers(self, state: Indices, level: Indices) -> Indices:
         """Of states at levels."""
         keys = [row.tobytes() for row in np.concatenate([state, level[:, None]], axis=1)]
         new = {key: k for k, key in enumerate(keys) if key not in self._numbers}
@@ -266,20 +281,20 @@ class _Met:
             rows = list(new.values())
             here = (state[rows], level[rows])
             there = edges(self._space, self._actions, *here)
-            self._numbers |= {key: len(self._targets) + k for k, key in enumerate(new)}
-            self._benefits += list(benefits(self._space, self._annealing, self._actions, here, there))
-            self._targets += list(there[0])
-            self._exists += list(there[1])
-        return [self._numbers[key] for key in keys]
+            first = len(self._numbers)
+            self._numbers |= {key: first + k for k, key in enumerate(new)}
+            added = slice(first, len(self._numbers))
+            self._targets[added], self._exists[added] = there
+            self._benefits[added] = benefits(self._space, self._annealing, self._actions, here, there)
+        return np.array([self._numbers[key] for key in keys], np.int64)
 
-    def odds(self, numbers: list[int], iteration: int) -> Numbers:
+    def odds(self, numbers: Indices, iteration: int) -> Numbers:
         """The probabilities of all actions [walk, action]."""
-        found = np.stack([self._benefits[k] for k in numbers])
-        return _odds(found, np.stack([self._exists[k] for k in numbers]), iteration)
+        return _odds(self._benefits[numbers], self._exists[numbers], iteration)
 
-    def behind(self, numbers: list[int], actions: Indices) -> Indices:
+    def behind(self, numbers: Indices, actions: Indices) -> Indices:
         """The states to which actions lead [walk, axis]."""
-        return np.stack([self._targets[k][j] for k, j in zip(numbers, actions, strict=True)])
+        return self._targets[numbers, actions]
 
 
 def _stalls_removed(space: Space, sizes: Sizes, v: int) -> Numbers:

@@ -30,7 +30,7 @@ VTHREADS = (2, 4)
 """Numbers of virtual threads that `set_vthread` tries."""
 
 EDGES = Kind.VTHREAD + len(VTHREADS)
-UNKNOWN, NONE = -2, -1
+UNSEEN, NONE = -2, -1
 
 
 MAX_FACTOR = 1 << 16
@@ -83,7 +83,7 @@ class Ladder:
     most: int | None = None
     chains: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     numbers: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
-    table: Indices = field(default_factory=lambda: np.full((0, EDGES), UNKNOWN, np.int64))
+    table: Indices = field(default_factory=lambda: np.full((0, EDGES), UNSEEN, np.int64))
     sizes: Sizes = field(default_factory=lambda: np.zeros((0, 3), np.int64))
 
     def number(self, chain: tuple[int, int, int]) -> int:
@@ -93,7 +93,7 @@ class Ladder:
             self.chains.append(chain)
             if len(self.chains) > len(self.table):
                 more = max(16, len(self.table))
-                self.table = np.concatenate([self.table, np.full((more, EDGES), UNKNOWN, np.int64)])
+                self.table = np.concatenate([self.table, np.full((more, EDGES), UNSEEN, np.int64)])
                 self.sizes = np.concatenate([self.sizes, np.ones((more, 3), np.int64)])
             self.sizes[len(self.chains) - 1] = chain
         return self.numbers[chain]
@@ -118,9 +118,9 @@ class Ladder:
     def rows(self, current: Indices) -> Indices:
         """Where all edges lead from chains [chain, edge]; NONE where there is no such edge."""
         found = self.table[current]
-        if (found[:, 0] == UNKNOWN).any():
+        if (found[:, 0] == UNSEEN).any():
             for k in dict.fromkeys(int(k) for k in current):
-                if self.table[k, 0] == UNKNOWN:
+                if self.table[k, 0] == UNSEEN:
                     # numbering a neighbour may make the table longer
                     row = [self._neighbour(self.chains[k], edge) for edge in range(EDGES)]
                     self.table[k] = row

@@ -1,18 +1,26 @@
 """The forms of element-wise work and of movement: lanes along an axis that some operand walks contiguously."""
 
 from tilewright.machine import Target
+from tilewright.tile.features import SHUFFLED
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Form
 
 
 def moving_forms(problem: Problem, target: Target) -> list[Form]:
     """The forms worth scoring; none where no operand is contiguous along any axis."""
-    lanes = target.lanes(32)
     found: list[Form] = []
     for lane in problem.spatial:
         if any(o.strides[lane] == 1 for o in problem.operands):
+            lanes = _lanes(problem, lane, target)
             found += [Form(lane, lanes, order, None) for order in _orders(problem, lane)]
     return found
+
+
+def _lanes(problem: Problem, lane: int, target: Target) -> int:
+    """Elements of one register: of the widest type, and no more than of 32 bits where elements of an operand lie apart,
+    as vectors of many small ones are put together one by one."""
+    apart = any(abs(o.strides[lane]) > SHUFFLED for o in problem.operands)
+    return target.lanes(max(32, problem.bits) if apart else problem.bits)
 
 
 def _orders(problem: Problem, lane: int) -> list[tuple[int, ...]]:

@@ -9,28 +9,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.analytical import expected, worth_threads
-from tilewright.cost.chain import chain_worth_threads
+from tilewright.cost.analytical import expected
 from tilewright.cost.time import caches
-from tilewright.errors import ScheduleError
 from tilewright.loops.ir import blocks
 from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
 from tilewright.optimize.cases import case_axes
-from tilewright.optimize.construct.chains import best_chains, chain_problem, lower_chain
+from tilewright.optimize.construct.chains import best_chains, chain_problem
 from tilewright.optimize.construct.descent import Descent, descents
 from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, History, walks
 from tilewright.optimize.construct.ladder import Indices
+from tilewright.optimize.construct.lowering import Program, lowering
 from tilewright.optimize.construct.moving import moving_forms
 from tilewright.optimize.construct.roller import Path, grow
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Walk
 from tilewright.optimize.interface import Task
 from tilewright.schedule.trace import Schedule
-from tilewright.tile.chain import ChainProgram
 from tilewright.tile.footprint import Numbers
-from tilewright.tile.lower import lower
 from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, Sizes, TileProgram
 
@@ -45,9 +42,6 @@ SAMPLED_STATES = 256
 
 PROMISING = 1.25
 """How much longer than the best state of all a form's best one may take, so that descents begin there."""
-
-Program = TileProgram | ChainProgram
-"""What the cost model scores."""
 
 Ranked = tuple[float, Program]
 """A program behind its nanoseconds."""
@@ -296,15 +290,5 @@ def _end(d: Descent) -> Scored:
 
 
 def lowered(found: Constructed | None, task: Task, machine: Machine | None = None) -> Schedule | None:
-    """The schedule of the best program that can be lowered; its loops are parallel where that pays on the machine."""
-    if found is None:
-        return None
-    machine = machine or machine_for(task.target)
-    for program in found.programs:
-        try:
-            if isinstance(program, ChainProgram):
-                return lower_chain(program, task, chain_worth_threads(program, machine))
-            return lower(program, task.func, worth_threads(program, machine), machine.cores)
-        except ScheduleError:
-            continue
-    return None
+    """The schedule of the best program that can be lowered; None without one."""
+    return None if found is None else lowering(found.programs, task, machine or machine_for(task.target)).schedule

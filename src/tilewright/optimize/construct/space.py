@@ -15,7 +15,7 @@ from tilewright.optimize.chunk import longest_chain
 from tilewright.optimize.construct.ladder import Indices, Ladder, balanced, chunk_lengths
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, REGISTER, Form, Sizes
+from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes
 from tilewright.tile.traffic import USABLE
 
 MAX_ROWS = 16
@@ -88,8 +88,10 @@ class Space:
 
     def sizes(self, states: Indices) -> Sizes:
         """Tile sizes [state, level, axis] of states [state, axis]."""
-        columns = [ladder.sizes[states[:, k]] for k, ladder in enumerate(self.ladders)]
-        return np.stack(columns, axis=2)
+        found = np.empty((len(states), len(LEVELS), len(self.ladders)), np.int64)
+        for k, ladder in enumerate(self.ladders):
+            found[:, :, k] = ladder.sizes[states[:, k]]
+        return found
 
     def moved(self, box: list[Numbers]) -> Numbers:
         """S: bytes that the points of tiles read, in whole lines."""
@@ -143,7 +145,8 @@ class Space:
 
 
 def sum_bytes(problem: Problem, form: Form, box: list[Numbers], line: int) -> Numbers:
-    """Bytes that the points of a box read, and the results that they are for."""
+    """Bytes that the points of a box read of the operands, without results: whole cache lines, or only the elements
+    where a line is one byte."""
     packed = {k for k, _ in form.packed}
     total: Numbers = np.zeros_like(box[0])
     for k, o in enumerate(problem.operands):

@@ -1,0 +1,81 @@
+"""What parts of Gensor's construction contribute, by the cost model's own time: nothing is run.
+
+    python -m benchmarks.paper_gensor.ablation [--operator NAME,...]
+
+Per operator the predicted time of the best program, next to that of all parts together: greedy growth alone (Roller),
+walks alone, descents from the start and the ends of greedy paths without walks; and on which levels walks spend steps.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.paper_gensor.operators import GROWING, names, operator
+from tilewright.cost.analytical import expected
+from tilewright.machine.stored import machine_for
+from tilewright.optimize.construct.descent import descents
+from tilewright.optimize.construct.gensor import Annealing, History, walks
+from tilewright.optimize.construct.ladder import Indices
+from tilewright.optimize.construct.optimizer import problem_for, spaces
+from tilewright.optimize.construct.roller import grow
+from tilewright.optimize.construct.space import Space
+from tilewright.tile.program import Form
+
+STEPS = "steps L2 / L1 / registers, %"
+
+
+def best(space: Space, forms: Sequence[Form], states: Indices, descend: bool) -> float:
+    """Nanoseconds of the best program among states of a space, and where descents from them end."""
+    found: list[float] = []
+    for form in forms:
+        value = expected(space.problem, form, space.sizes(states), space.machine)
+        found.append(float(value.min()))
+        found += [d.nanoseconds for d in descents(space, form, states, value)] if descend else []
+    return min(found)
+
+
+def ablation(name: str) -> str | None:
+    """A line of the table for an operator; None where no tile programs are walked through."""
+    task = operator(name).task
+    problem, machine = problem_for(task), machine_for(task.target)
+    if problem is None:
+        return None
+    found, ways = spaces(problem, task, machine), ("all", "walks", "descents", "greedy")
+    taken, spent, histories = dict.fromkeys(ways, np.inf), dict.fromkeys(ways, 0.0), list[History]()
+    for space, forms in found.items():
+        for way in ways:
+            begin = time.process_time()
+            if way in ("all", "walks"):
+                histories.append(walks(space, Annealing(), 0))
+                states = histories[-1].kept()
+            else:
+                states = np.unique(np.concatenate([space.start()[None], grow(space).states]), axis=0)
+            taken[way] = min(taken[way], best(space, forms, states, way in ("all", "descents")))
+            spent[way] += time.process_time() - begin
+    # an axis of 1 leaves walks nothing to do on some levels; the last entry is behind the last step
+    levels = np.concatenate([h.levels[:-1] for h in histories], axis=1)
+    shares = [f"{100.0 * np.mean(levels == k):.0f}" for k in (2, 1, 0)]
+    whole = taken["all"]
+    more = [f"{100.0 * (taken[way] / whole - 1.0):+.1f} %" for way in ways[1:]]
+    cells = [name, *more, f"{spent['all']:.2f} s", f"{spent['descents']:.2f} s", " / ".join(shares)]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operator", default=",".join(dict.fromkeys((GROWING[2], *names()))), metavar="NAME,...")
+    options = parser.parse_args()
+    head = ("operator", "walks alone", "descents without walks", "greedy alone", "all", "without walks", STEPS)
+    print(f"| {' | '.join(head)} |")
+    print("|---|---|---|---|---|---|---|")
+    for name in options.operator.split(","):
+        line = ablation(name)
+        if line is not None:
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

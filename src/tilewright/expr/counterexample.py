@@ -1,0 +1,108 @@
+"""Goals that are refuted by an example: where a polynomial is negative at a point that what is known allows, no proof
+of it exists, and none is looked for. Most goals that can't be proved fail at an end of the ranges of their variables.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from tilewright.expr.bounds import Bounds
+from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, reads
+from tilewright.expr.polynomial import Polynomial, polynomial
+
+_LARGE = 1009
+"""A symbol's value where nothing bounds it from above."""
+
+Point = dict[Var, int]
+
+
+def refuted(p: Polynomial, bounds: Bounds) -> bool:
+    """Whether `p` is negative at one of some points within `bounds`; False means "not found"."""
+    if any(reads(a) for m in p for a in m):
+        return False
+    return any((value := _sum(p, point, large)) is not None and value < 0 for point, large in _points(bounds))
+
+
+@lru_cache(maxsize=1 << 12)
+def _points(bounds: Bounds) -> tuple[tuple[Point, bool], ...]:
+    """Values of the variables that have ranges, and whether symbols are large: points at which no range is empty and
+    all facts hold."""
+    return tuple(_corners(bounds))
+
+
+def _corners(bounds: Bounds) -> Iterator[tuple[Point, bool]]:
+    for last in (False, True):
+        for large in (False, True):
+            point: Point = {}
+            if _placed(point, bounds, last, large) and all(_holds(f, point, large) for f in bounds.facts):
+                yield point, large
+
+
+def _placed(point: Point, bounds: Bounds, last: bool, large: bool) -> bool:
+    """Gives every variable the first or the last value of its range; False where a range is empty or not a number."""
+    for v, (low, high) in bounds.ranges.items():
+        if (free_vars(low) | free_vars(high)) & (bounds.ranges.keys() - point.keys()):
+            return False  # it depends on what comes later
+        least, most = _value(low, point, large), _value(high, point, large)
+        if least is None or most is None or least > most:
+            return False
+        point[v] = most if last else least
+    return True
+
+
+def _holds(fact: Expr, point: Mapping[Var, int], large: bool) -> bool:
+    value = None if reads(fact) else _sum(polynomial(fact), point, large)
+    return value is not None and value >= 0
+
+
+def _sum(p: Polynomial, point: Mapping[Var, int], large: bool) -> int | None:
+    total = 0
+    for monomial, c in p.items():
+        for atom in monomial:
+            value = _value(atom, point, large)
+            if value is None:
+                return None
+            c *= value
+        total += c
+    return total
+
+
+def _value(e: Expr, point: Mapping[Var, int], large: bool) -> int | None:
+    """The integer that an expression without loads is at a point; None where it is none, or divides by nothing."""
+    match e:
+        case Var():
+            found = point.get(e)
+            return _symbol(e, large) if found is None else found
+        case Const(value):
+            return int(value)
+        case Binary(op, a, b):
+            x, y = _value(a, point, large), _value(b, point, large)
+            return None if x is None or y is None else _applied(op, x, y)
+        case _:
+            return None
+
+
+def _symbol(v: Var, large: bool) -> int:
+    low = 1 if v.lo is None else v.lo
+    if not large:
+        return low if v.hi is None else min(low, v.hi)
+    return max(low, _LARGE) if v.hi is None else v.hi
+
+
+def _applied(op: str, x: int, y: int) -> int | None:
+    match op:
+        case "add":
+            return x + y
+        case "sub":
+            return x - y
+        case "mul":
+            return x * y
+        case "floordiv":
+            return x // y if y > 0 else None
+        case "mod":
+            return x % y if y > 0 else None
+        case "min":
+            return min(x, y)
+        case "max":
+            return max(x, y)
+        case _:
+            return None

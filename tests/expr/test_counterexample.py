@@ -1,0 +1,99 @@
+"""Tests of goals that are refuted by an example."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.counterexample import refuted
+from tilewright.expr.elimination import follows
+from tilewright.expr.nodes import Expr, Var, const, free_vars, minimum
+from tilewright.expr.polynomial import polynomial
+from tilewright.expr.simplify import substitute
+
+ROW, COL, SIZE = Var("i"), Var("j"), Var("N", 1, 64)
+INSIDE = Bounds.inside(((ROW, const(8)), (COL, ROW + 1)))
+
+
+@pytest.mark.parametrize(
+    ("goal", "found"),
+    [
+        (ROW - 1, True),
+        (6 - ROW, True),
+        (ROW - COL, False),
+        (7 - ROW, False),
+        (COL - ROW, False),  # not at the first and last values
+        (SIZE - ROW - 1, True),
+        (minimum(ROW, const(3)) - 1, True),
+        (ROW // 3 - 1, True),
+        (ROW % 3, False),
+    ],
+)
+def test_an_end_of_the_ranges_refutes(goal: Expr, found: bool) -> None:
+    assert refuted(polynomial(goal), INSIDE) == found
+
+
+def test_points_at_which_a_fact_fails_say_nothing() -> None:
+    assert refuted(polynomial(ROW - 2), INSIDE)
+    assert not refuted(polynomial(ROW - 2), INSIDE.assuming(ROW >= 2))
+
+
+def test_points_without_iterations_say_nothing() -> None:
+    inside = Bounds.inside(((ROW, const(4)), (COL, ROW)))
+    assert not refuted(polynomial(ROW - 1), inside), "where i is 0 there is no j"
+    assert follows(polynomial(ROW - 1), inside.assuming(COL <= ROW - 1))
+
+
+def test_nothing_is_divided_by_zero() -> None:
+    size = Var("size", 0, 4)
+    assert refuted(polynomial(size - 1), NOTHING_KNOWN)
+    assert not refuted(polynomial(size - 1 + SIZE // size), NOTHING_KNOWN)
+
+
+def test_unbounded_symbols_may_be_large_or_one() -> None:
+    size = Var("size")
+    assert refuted(polynomial(size - 2), NOTHING_KNOWN)
+    assert refuted(polynomial(500 - size), NOTHING_KNOWN)
+
+
+def random_expr(rng: np.random.Generator, depth: int = 3) -> Expr:
+    if not depth or rng.random() < 0.2:
+        return (ROW, COL, SIZE, const(int(rng.integers(-4, 9))))[int(rng.integers(4))]
+    a, b = random_expr(rng, depth - 1), random_expr(rng, depth - 1)
+    match int(rng.integers(6)):
+        case 0:
+            return a + b
+        case 1:
+            return a - b
+        case 2:
+            return a * b
+        case 3:
+            return a // int(rng.integers(1, 5))
+        case 4:
+            return a % int(rng.integers(1, 5))
+        case _:
+            return minimum(a, b)
+
+
+def test_what_is_refuted_fails_somewhere() -> None:
+    """By running through all values: what is refuted is negative somewhere, where all that is known holds."""
+    small = Var("N", 1, 5)
+    count = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        renamed: dict[Var, Expr] = {SIZE: small}
+        goal, fact = (substitute(random_expr(rng), renamed) for _ in range(2))
+        bounds = Bounds.inside(((ROW, small), (COL, const(3) + ROW % 2))).assuming(fact >= 0)
+        if not refuted(polynomial(goal), bounds):
+            continue
+        count += 1
+        fails = False
+        for n, i, j in product(range(1, 6), range(5), range(4)):
+            at: dict[Var, Expr] = {small: const(n), ROW: const(i), COL: const(j)}
+            values = [substitute(e, at) for e in (goal, *bounds.facts, const(n) - 1 - i, const(2) + i % 2 - j)]
+            assert not any(free_vars(v) for v in values)
+            negative, *known = (polynomial(v).get((), 0) < 0 for v in values)
+            fails |= negative and not any(known)
+        assert fails, f"{goal} under {bounds.facts}"
+    assert count > 80

@@ -1,0 +1,92 @@
+"""Every program of a space can be lowered, and proved right by algebra alone, also where rows, lanes and chunks are all
+left over; `python -m tests.tile.test_spaces SEED COUNT` goes on with other seeds."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.optimize.programs import TARGETS, Program, check
+from tests.optimize.test_construct import task_of
+from tests.optimize.test_rule import product, relu
+from tests.tile.spaces import Drawn, drawn
+from tests.tile.test_lower import check_same_results
+
+from tilewright.expr.nodes import Var
+from tilewright.loops import settled
+from tilewright.loops.verify import verify
+from tilewright.optimize.construct.optimizer import problem_for
+from tilewright.optimize.rule import Rule
+from tilewright.tile.lower import lower
+from tilewright.tile.program import Form, TileProgram
+
+SEEDS = 18
+"""Kernels."""
+
+
+@pytest.fixture(autouse=True)
+def algebra_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is proved by running through the iterations of small programs, so that they stand for large ones."""
+    monkeypatch.setattr(settled, "MOST_QUESTIONS", 0)
+
+
+def check_program_of(case: Drawn, seed: int) -> None:
+    """Lowers a program, verifies it, and compares its results."""
+    made = lower(case.tiled, case.task.func, case.parallel, case.cores)
+    verify(made.func)
+    check_same_results(case.task.func, made.func, case.kernel, np.random.default_rng(seed))
+
+
+def test_any_program_of_a_space_can_be_lowered_and_is_right() -> None:
+    met: set[frozenset[str]] = set()
+    for seed in range(SEEDS):
+        for case in drawn(seed, TARGETS[seed % len(TARGETS)]):
+            check_program_of(case, seed)
+            met.add(case.features())
+    assert {frozenset({"rows", "lanes", "chunks"}), frozenset({"lanes", "chunks", "symbols"})} <= met
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_rows_lanes_and_chunks_of_a_large_product_may_all_be_left_over(order: tuple[int, int], target: str) -> None:
+    """Sums of chunks share a buffer with those of the last one, and lie at another row in every tile of rows."""
+    task = task_of(Program([product(171, 120, 1520)], {}, frozenset({"w"})), target)
+    problem = problem_for(task)
+    assert problem is not None
+    sizes = ((5, 80, 1), (85, 80, 509), (85, 80, 1520))
+    form = Form(1, task.target.lanes(32), order, 2, ((1, 1),))
+    made = lower(TileProgram(problem, form, sizes), task.func)
+    verify(made.func)
+    assert sum(step.primitive == "peel" for step in made.trace) == 5, "rows; and the last chunk, and its end, of both"
+
+
+def test_rows_of_which_only_even_numbers_are_left() -> None:
+    """Tiles of the first smaller height do them all, so that no part is left for single rows."""
+    m = Var("M", 1, 20)
+    program = Program([product(m * 2, 33, 47)], {m: 7}, frozenset({"w"}))
+    task = task_of(program)
+    problem = problem_for(task)
+    assert problem is not None
+    sizes = ((4, 48, 1), (4, 48, 13), (4, 48, 47))
+    made = lower(TileProgram(replace(problem, samples=()), Form(1, 16, (0, 1), 2, ((1, 1),)), sizes), task.func)
+    verify(made.func)
+    check_same_results(task.func, made.func, program, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [1, 7, 13])
+def test_the_rule_leaves_rows_lanes_and_chunks_over(rows: int, target: str) -> None:
+    first = product(rows, 37, 509)
+    schedule = check(Program([first, relu(first)], {}, frozenset({"w"})), target, Rule())
+    assert any(step.primitive == "rfactor" for step in schedule.trace)
+
+
+if __name__ == "__main__":
+    settled.MOST_QUESTIONS = 0
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    for seed in range(first, first + count):
+        for case in drawn(seed, TARGETS[seed % len(TARGETS)], 3):
+            try:
+                check_program_of(case, seed)
+            except Exception as e:
+                print(seed, type(e).__name__, case.tiled, case.parallel, case.cores, str(e)[:500], flush=True)
