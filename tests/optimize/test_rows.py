@@ -11,6 +11,9 @@ from tilewright.expr.buffer import Scope
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Expr, Var, both, const, maximum, select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.gensor import Annealing
+from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.rows import is_chain, shared_axes
 from tilewright.optimize.rule import Rule
 
@@ -91,7 +94,7 @@ def test_native_windows(program: Program, target: str) -> None:
     same(program, target, Rule())
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(64, 1000), (9, 17), (1, 5000), (300, 16), (3, 1)])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 1000), (9, 17), (1, 5000), (3, 6625), (300, 16), (3, 1)])
 def test_native_rows(rows: int, columns: int) -> None:
     same(Program(normalised(rows, columns)), "x86-64-v3", Rule())
 
@@ -106,6 +109,14 @@ def test_what_rows_hand_on_is_a_row_on_the_stack(rows: int, beside: list[str]) -
     ]  # fmt: skip
     loops = [x for x, _ in walk(s.func.body) if isinstance(x, For)]
     assert [x.kind is LoopKind.PARALLEL for x in loops] == [True] + [False] * (len(loops) - 1)
+
+
+@pytest.mark.parametrize("columns", [6625, 8192, 12345])
+def test_long_rows_whose_sums_are_cut_are_rows_on_the_stack(columns: int) -> None:
+    for optimizer in (Rule(), Gensor(machine_named("zen5"), Annealing(walks=3))):
+        _, _, s = scheduled(Program(normalised(40, columns)), "x86-64-v4", optimizer)
+        assert len(s.func.allocs) == 4
+        assert all(n.scope is Scope.STACK for n in s.func.allocs)
 
 
 def test_short_planes_are_padded_several_at_once() -> None:

@@ -139,7 +139,10 @@ def chain(s: Schedule, rank: int, task: Task, plan: Plan = RULE, parallel: bool 
         if rows:
             s.do("compute_at", stage.block, rows[-1])
         s.do("set_scope", buffer_of(s, stage.block), Scope.STACK)
-    for stage in stages[:-1]:
+        if stage.partial is not None:
+            # chunks move in before what they read, which can only move to where all its readers are
+            _schedule(s, stage, rows, task, plan)
+    for stage in (x for x in stages[:-1] if x.partial is None):
         _schedule(s, stage, rows, task, plan)
     if parallel is None:
         parallelize(s, rows)
