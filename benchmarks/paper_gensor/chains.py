@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.paper_gensor.groups import by_group
 from benchmarks.paper_gensor.tiles import Genes
 from tilewright.cost.chain import time_of
 from tilewright.machine.model import Machine
@@ -77,17 +78,12 @@ class Chains:
 
     def predicted(self, every: Sequence[Genes]) -> list[float]:
         """Nanoseconds by the cost model; programs that cut rows alike are asked about together."""
-        found = [0.0] * len(every)
-        by_choice: dict[int, list[int]] = {}
-        for k, genes in enumerate(every):
-            by_choice.setdefault(genes[0], []).append(k)
-        for choice, own in by_choice.items():
-            rows, steps = self.choices[choice]
-            work = [np.array([s[every[k][n + 1]][0] for k in own]) for n, s in enumerate(steps)]
-            total = time_of(rows, [s[0][1].problem for s in steps], work, self.machine).total
-            for k, ns in zip(own, total, strict=True):
-                found[k] = float(ns)
-        return found
+        return by_group(every, lambda genes: genes[0], self._nanoseconds)
+
+    def _nanoseconds(self, choice: int, every: Sequence[Genes]) -> np.ndarray:
+        rows, steps = self.choices[choice]
+        work = [np.array([s[genes[n + 1]][0] for genes in every]) for n, s in enumerate(steps)]
+        return time_of(rows, [s[0][1].problem for s in steps], work, self.machine).total
 
     def schedule(self, genes: Genes) -> Schedule:
         """Its loops on one thread; raises ScheduleError where a step of it is not legal."""

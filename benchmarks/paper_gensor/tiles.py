@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.paper_gensor.groups import by_group
 from tilewright.cost.analytical import times
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.ladder import NONE, Indices, Kind
@@ -90,17 +91,12 @@ class Tiles:
 
     def predicted(self, every: Sequence[Genes]) -> list[float]:
         """Nanoseconds by the cost model; programs of one form are asked about together."""
-        found = [0.0] * len(every)
-        by_form: dict[Genes, list[int]] = {}
-        for k, genes in enumerate(every):
-            by_form.setdefault(genes[:2], []).append(k)
-        for own in by_form.values():
-            programs = [self.program(every[k]) for k in own]
-            sizes = np.stack([p.array for p in programs])
-            total = times(programs[0].problem, programs[0].form, sizes, self.machine).total
-            for k, ns in zip(own, total, strict=True):
-                found[k] = float(ns)
-        return found
+        return by_group(every, lambda genes: genes[:2], lambda _, alike: self._nanoseconds(alike))
+
+    def _nanoseconds(self, alike: Sequence[Genes]) -> np.ndarray:
+        programs = [self.program(genes) for genes in alike]
+        sizes = np.stack([p.array for p in programs])
+        return times(programs[0].problem, programs[0].form, sizes, self.machine).total
 
     def schedule(self, genes: Genes) -> Schedule:
         """Its loops on one thread; raises ScheduleError where a step of it is not legal."""

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from tests.loops.test_verify import GOOD as PROGRAMS
 
 from tilewright.errors import VerifyError
 from tilewright.loops.parser import parse
@@ -39,13 +40,7 @@ func f(A: float32[n], C: float32[4]; n: 0..64):
         block C(v: 4 = i):
             C[v] = select(3 * n >= 2, A[v % n], 0.0)
 """,
-    "sizes fused and split again, with tails": """
-func f(A: float32[N, M], B: float32[N, M]; N: 0..99, M: 0..9):
-    for fo in parallel((M * N + 7) // 8):
-        for fi in vectorized(8):
-            block B(v: N = (fi + fo * 8) // M, w: M = (fi + fo * 8) % M) where fi + fo * 8 < M * N:
-                B[v, w] = A[v, w]
-""",
+    "sizes fused and split again, with tails": PROGRAMS["fused and split again"].replace("1..", "0.."),
     "a product of sizes": """
 func f(A: float32[N, H, W], B: float32[N * H * W]; N: 0..9, H: 0..9, W: 0..9):
     for i in serial(N * H * W):

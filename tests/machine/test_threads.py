@@ -7,8 +7,8 @@ import pytest
 
 from tilewright.errors import OptionError
 from tilewright.machine import thread_count
-from tilewright.machine.host import parse_cpu_list, read_caches
-from tilewright.machine.threads import available_cpus, cgroup_quota, core_count
+from tilewright.machine.host import read_caches
+from tilewright.machine.threads import available_cpus, cgroup_quota, core_count, parse_cpu_list
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var, both, conjuncts, walk
+from tilewright.expr.scalar import integer_operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ class Scope:
                 return None if value is None else 1 - value
             case Binary(op, a, b):
                 x, y = self._folded(a, lane), self._folded(b, lane)
-                return None if x is None or y is None else _applied(op, x, y)
+                return None if x is None or y is None else integer_operation(op, x, y)
             case Select(cond, a, b):
                 test = self._folded(cond, lane)
                 return None if test is None else self._folded(a if test else b, lane)
@@ -244,32 +245,3 @@ class Scope:
                 return self._folded(a, lane)
             case _:
                 return None
-
-
-def _applied(op: str, x: int, y: int) -> int | None:
-    """An operation on int64 or bool literals, None where it is better left to the machine."""
-    match op:
-        case "add":
-            return x + y
-        case "sub":
-            return x - y
-        case "mul":
-            return x * y
-        case "floordiv":
-            return x // y if y else 0
-        case "mod":
-            return x % y if y else 0
-        case "min":
-            return min(x, y)
-        case "max":
-            return max(x, y)
-        case "and":
-            return x & y
-        case "or":
-            return x | y
-        case "xor":
-            return x ^ y
-        case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
-            return int({"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[op])
-        case _:
-            return None

@@ -8,6 +8,7 @@ from functools import lru_cache
 from tilewright.expr.bounds import Bounds
 from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, reads
 from tilewright.expr.polynomial import Polynomial, polynomial
+from tilewright.expr.scalar import integer_operation
 
 _LARGE = 1009
 """A symbol's value where nothing bounds it from above."""
@@ -76,7 +77,8 @@ def _value(e: Expr, point: Mapping[Var, int], large: bool) -> int | None:
             return int(value)
         case Binary(op, a, b):
             x, y = _value(a, point, large), _value(b, point, large)
-            return None if x is None or y is None else _applied(op, x, y)
+            divides_by_none = op in ("floordiv", "mod") and (y is None or y <= 0)
+            return None if x is None or y is None or divides_by_none else integer_operation(op, x, y)
         case _:
             return None
 
@@ -86,23 +88,3 @@ def _symbol(v: Var, large: bool) -> int:
     if not large:
         return low if v.hi is None else min(low, v.hi)
     return max(low, _LARGE) if v.hi is None else v.hi
-
-
-def _applied(op: str, x: int, y: int) -> int | None:
-    match op:
-        case "add":
-            return x + y
-        case "sub":
-            return x - y
-        case "mul":
-            return x * y
-        case "floordiv":
-            return x // y if y > 0 else None
-        case "mod":
-            return x % y if y > 0 else None
-        case "min":
-            return min(x, y)
-        case "max":
-            return max(x, y)
-        case _:
-            return None

@@ -126,6 +126,36 @@ def fold_binary(op: BinaryOp, a: Const, b: Const) -> Const | None:
     return _literal(boolean if np.asarray(result).dtype == np.bool_ else a.dtype, result)
 
 
+def integer_operation(op: str, x: int, y: int) -> int | None:
+    """An operation on integers without limits, by the rules of int64: what is divided by 0 gives 0. None for those that
+    have no meaning without limits, and for other names."""
+    match op:
+        case "add":
+            return x + y
+        case "sub":
+            return x - y
+        case "mul":
+            return x * y
+        case "floordiv":
+            return x // y if y else 0
+        case "mod":
+            return x % y if y else 0
+        case "min":
+            return min(x, y)
+        case "max":
+            return max(x, y)
+        case "and":
+            return x & y
+        case "or":
+            return x | y
+        case "xor":
+            return x ^ y
+        case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
+            return int({"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[op])
+        case _:
+            return None
+
+
 def fold_cast(dtype: DType, a: Const) -> Const:
     """The converted literal."""
     if a.dtype.is_float and dtype.is_int:

@@ -22,7 +22,7 @@ from tilewright.expr.polynomial import polynomial
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
 from tilewright.graph.inline import is_product
-from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.program import Program, Step, free_name
 
 Worth = Callable[[Computation, Sequence[Computation]], bool]
 """Given a sum and the stages that may compute it instead, whether those are faster."""
@@ -37,13 +37,12 @@ def with_compact_operands(program: Program, worth: Worth) -> Program:
         program: as the graph was lowered.
         worth: decides, per operand.
     """
-    taken = {b.name for s in program.steps for b in (*s.inputs, *_written(s))} | program.constants.keys()
-    taken |= {b.name for b in program.inputs}
+    taken = set(program.names)
     steps: list[Step] = []
     for step in program.steps:
         left = step
         for data in gapped(step, program.constants):
-            name = _name(f"{data.buffer.name}_near", taken)
+            name = free_name(f"{data.buffer.name}_near", taken)
             assert isinstance(left, Computation)
             copy, rest = compacted(left, data, name)
             if worth(left, (copy, rest)):
@@ -104,14 +103,3 @@ def _skipping(x: Load) -> Mapping[int, Var]:
         if len(monomial) == 1 and isinstance(var, Var) and alone and abs(step) > 1:
             found[k] = var
     return found
-
-
-def _name(wish: str, taken: Container[str]) -> str:
-    name, k = wish, 1
-    while name in taken:
-        name, k = f"{wish}{k}", k + 1
-    return name
-
-
-def _written(step: Step) -> tuple[Buffer, ...]:
-    return step.outputs if isinstance(step, Fallback) else (step.output,)

@@ -9,10 +9,9 @@ together.
 import warnings
 
 from tilewright.errors import FallbackWarning, ModelError
-from tilewright.expr.buffer import Buffer
 from tilewright.graph.fallback import convex_groups
 from tilewright.graph.ir import Graph
-from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.program import Fallback, Program, Step, written
 from tilewright.graph.refine import refined_symbols, with_symbols
 from tilewright.graph.walk import Walk
 
@@ -48,7 +47,7 @@ def _program(graph: Graph, walk: Walk) -> Program:
     outputs = tuple((name, walk.operands[name].buffer) for name in graph.outputs)
     steps = _needed(walk.steps, {b.name for _, b in outputs})
     used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
-    kept = used | {b.name for s in steps for b in _written(s)}
+    kept = used | {b.name for s in steps for b in written(s)}
     fresh = tuple(v for s in steps if isinstance(s, Fallback) for v in s.fresh)
     return Program(
         name=graph.name,
@@ -65,16 +64,12 @@ def _program(graph: Graph, walk: Walk) -> Program:
     )
 
 
-def _written(step: Step) -> tuple[Buffer, ...]:
-    return step.outputs if isinstance(step, Fallback) else (step.output,)
-
-
 def _needed(steps: list[Step], wanted: set[str]) -> list[Step]:
     """The steps whose results reach `wanted`, in order."""
     wanted = set(wanted)
     result: list[Step] = []
     for step in reversed(steps):
-        if any(b.name in wanted for b in _written(step)):
+        if any(b.name in wanted for b in written(step)):
             result.append(step)
             wanted |= {b.name for b in step.inputs}
     return result[::-1]

@@ -23,9 +23,6 @@ ALIGNMENT = 64
 _TYPICAL = 64
 """Size that a symbolic dimension is taken to have when buffers are compared."""
 
-_SMALL, _LARGE = 1, 1000
-"""Numbers for symbols with which sizes are compared before a proof is tried."""
-
 _PROVED_MAXIMUM = 8
 """Size expressions of one slot up to which proofs shorten their maximum."""
 
@@ -247,14 +244,9 @@ def _typical(size: Expr) -> int:
 
 
 def _typical_value(symbol: Var) -> int:
-    return _within(symbol, _TYPICAL)
-
-
-def _within(symbol: Var, wanted: int) -> int:
-    """The number in a symbol's range that is nearest to the wanted one."""
     low = symbol.lo if symbol.lo is not None else 1
-    high = symbol.hi if symbol.hi is not None else max(low, wanted)
-    return min(max(low, wanted), high)
+    high = symbol.hi if symbol.hi is not None else max(low, _TYPICAL)
+    return min(max(low, _TYPICAL), high)
 
 
 def _largest(sizes: Sequence[Expr]) -> Expr:
@@ -263,24 +255,12 @@ def _largest(sizes: Sequence[Expr]) -> Expr:
     if len(kept) <= _PROVED_MAXIMUM:
         for size in tuple(kept):
             others = [x for x in kept if x is not size]
-            if any(_never_exceeds(size, x) for x in others):
+            if any(non_negative(x - size) for x in others):
                 kept = others
     result = kept[0]
     for size in kept[1:]:
         result = maximum(result, size)
     return result
-
-
-def _never_exceeds(size: Expr, other: Expr) -> bool:
-    """Whether a size is proved never to exceed another. Numbers tell cheaply where there is no proof: all symbols
-    small, and each of them large beside the others."""
-    symbols = sorted({*free_vars(size), *free_vars(other)}, key=lambda v: v.name)
-    for large in (None, *symbols):
-        values = {v: _within(v, _LARGE if v is large else _SMALL) for v in symbols}
-        found = (int(evaluate_expr(e, Environment(values, {}))) for e in (size, other))
-        if next(found) > next(found):
-            return False
-    return non_negative(other - size)
 
 
 def _without_smaller_multiples(sizes: Sequence[Expr]) -> list[Expr]:

@@ -1,6 +1,6 @@
 """A model as tensor expressions: the form in which it is partitioned, scheduled and planned."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.expr.buffer import Buffer
@@ -46,6 +46,19 @@ class Fallback:
 Step = Stage | Fallback
 
 
+def written(step: Step) -> tuple[Buffer, ...]:
+    """The buffers that a step fills."""
+    return step.outputs if isinstance(step, Fallback) else (step.output,)
+
+
+def free_name(wish: str, taken: Container[str]) -> str:
+    """The wish, or the wish with the first number from 1 on that makes it a name that is not taken."""
+    name, k = wish, 1
+    while name in taken:
+        name, k = f"{wish}{k}", k + 1
+    return name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Stages in an order of execution.
@@ -75,3 +88,9 @@ class Program:
     input_names: tuple[str, ...] = ()
     symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
     values: Mapping[str, Buffer] = field(default_factory=dict[str, Buffer])
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all buffers."""
+        used = (b.name for s in self.steps for b in (*s.inputs, *written(s)))
+        return frozenset((*used, *self.constants, *(b.name for b in self.inputs)))

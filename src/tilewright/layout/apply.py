@@ -7,8 +7,8 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.rewrite import replace_loads
-from tilewright.graph.program import Fallback, Program, Step
-from tilewright.layout.dataflow import Dataflow, Reason, written
+from tilewright.graph.program import Fallback, Program, Step, written
+from tilewright.layout.dataflow import Dataflow, Reason
 from tilewright.layout.decide import Need, same_layout
 from tilewright.layout.layout import Layout
 from tilewright.layout.plan import Wanted, title

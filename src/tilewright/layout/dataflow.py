@@ -11,7 +11,7 @@ from tilewright.expr.computation import Computation, Stage, View
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, free_vars, loads
 from tilewright.graph.inline import same_element
-from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.program import Fallback, Program, Step, written
 from tilewright.layout.primitive import Array
 
 
@@ -100,11 +100,6 @@ def _is_literal(step: Stage) -> bool:
         return all(isinstance(n, Const) for n in step.output.shape)
     axes = (*step.axes, *step.reduce_axes)
     return all(isinstance(a.extent, Const) for a in axes) and free_vars(step.body) <= {a.var for a in axes}
-
-
-def written(step: Step) -> tuple[Buffer, ...]:
-    """The buffers that a step writes."""
-    return step.outputs if isinstance(step, Fallback) else (step.output,)
 
 
 def is_elementwise(step: Computation, operand: Buffer) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilewright.machine.features import host_arch, host_features
-from tilewright.machine.threads import available_cpus, cgroup_quota
+from tilewright.machine.threads import available_cpus, cgroup_quota, parse_cpu_list
 
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -88,15 +88,6 @@ def read_caches(folder: Path) -> tuple[Cache, ...]:
         except (OSError, ValueError, IndexError):
             continue
     return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
-
-
-def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """CPU numbers of a kernel list such as "0-3,8"."""
-    cpus: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        cpus += range(int(first), int(last or first) + 1)
-    return tuple(cpus)
 
 
 def _model() -> str:

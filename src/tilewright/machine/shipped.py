@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tilewright.errors import MachineError
 from tilewright.machine.features import X86_LEVELS
-from tilewright.machine.host import parse_cpu_list, read_caches
+from tilewright.machine.host import read_caches
 from tilewright.machine.model import Level, Machine, parse
 from tilewright.machine.target import Target
-from tilewright.machine.threads import available_cores
+from tilewright.machine.threads import available_cores, siblings
 
 _LEVELS = tuple(X86_LEVELS)
 _CPUINFO = Path("/proc/cpuinfo")
@@ -98,7 +98,7 @@ def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
         folder: of one logical CPU in Linux' sysfs; levels that it does not describe stay.
     """
     reported = {f"L{c.level}": c for c in read_caches(folder / "cache") if c.kind != "Instruction"}
-    threads = _threads_per_core(folder)
+    threads = len(siblings(folder)) or 1
     levels: list[Level] = []
     for x in machine.levels:
         cache = reported.get(x.name)
@@ -110,11 +110,3 @@ def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
     ordered = all(near.bytes <= far.bytes for near, far in pairwise(levels))
     known = tuple(levels) if ordered else machine.levels
     return replace(machine, cores=cores, sync_us=machine.sync_of(cores), levels=known)
-
-
-def _threads_per_core(folder: Path) -> int:
-    """Logical CPUs of the core that a CPU belongs to; 1 where the system does not tell."""
-    try:
-        return len(parse_cpu_list((folder / "topology" / "thread_siblings_list").read_text()))
-    except (OSError, ValueError):
-        return 1

@@ -55,11 +55,25 @@ def core_count(cpus: frozenset[int], folder: Path = _CPUS) -> int:
         cpus: their numbers.
         folder: `cpu` folder of Linux' sysfs; a CPU that it does not describe is a core of its own.
     """
-    return len({_siblings(folder / f"cpu{c}") or f"{c}" for c in cpus})
+    return len({siblings(folder / f"cpu{c}") or (c,) for c in cpus})
 
 
-def _siblings(folder: Path) -> str:
-    return " ".join(_words(folder / "topology" / "thread_siblings_list"))
+def siblings(folder: Path) -> tuple[int, ...]:
+    """The logical CPUs of the core to which one belongs, itself among them, by its folder in sysfs; none where the
+    system does not tell."""
+    try:
+        return parse_cpu_list((folder / "topology" / "thread_siblings_list").read_text())
+    except (OSError, ValueError):
+        return ()
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """CPU numbers of a kernel list such as "0-3,8"."""
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        cpus += range(int(first), int(last or first) + 1)
+    return tuple(cpus)
 
 
 def _checked(value: int | str, where: str) -> int:

@@ -5,6 +5,7 @@ has lanes of its own: element-wise work and reductions to one value along what t
 their results, in tiles of registers.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -22,6 +23,8 @@ from tilewright.optimize.nest import parallelize
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import find_block, spatial_vars
 from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, own_loops
+
+_log = logging.getLogger("tilewright.construct")
 
 STORED_BYTES = 8 << 10
 """Bytes after whose writing the first of them are in the cache; twice what store buffers hold."""
@@ -104,7 +107,8 @@ def rowwise(task: Task) -> Schedule:
         return s
     try:
         chain(s, rank, task)
-    except ScheduleError:
+    except ScheduleError as error:
+        _log.info("%s: a chain stays as it is: %s", task.func.name, error)
         return Schedule(task.func)
     return s
 

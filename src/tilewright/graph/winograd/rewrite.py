@@ -8,7 +8,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import loads
 from tilewright.graph.inline import inlined
-from tilewright.graph.program import Fallback, Program, Step
+from tilewright.graph.program import Program, Step, free_name, written
 from tilewright.graph.winograd.sliding import Sliding, sliding
 from tilewright.graph.winograd.stages import Fast, amplification, fast, transformed_weights
 
@@ -28,8 +28,7 @@ def with_winograd(program: Program, outputs: Sequence[int], decide: Decide, limi
         decide: chooses among them, per convolution.
         limit: rounding errors grow by less than this (`stages.amplification`).
     """
-    taken = {b.name for s in program.steps for b in (*s.inputs, *_written(s))} | program.constants.keys()
-    taken |= {b.name for b in program.inputs}
+    taken = set(program.names)
     alone = _used_once(program)
 
     def ways(found: Sliding) -> list[int]:
@@ -54,7 +53,7 @@ def with_winograd(program: Program, outputs: Sequence[int], decide: Decide, limi
         return program
     left = tuple(s for s in steps if not (isinstance(s, Computation) and s.output in absorbed))
     read = {b.name for s in left for b in s.inputs} | {b.name for _, b in program.outputs}
-    kept = read | {b.name for s in left for b in _written(s)} | {b.name for b in program.inputs}
+    kept = read | {b.name for s in left for b in written(s)} | {b.name for b in program.inputs}
     values = {name: b for name, b in program.values.items() if b.name in kept}
     return replace(program, steps=left, constants={n: constants[n] for n in constants if n in read}, values=values)
 
@@ -83,11 +82,7 @@ def _chosen(
     """What is decided for one filter; `copy` is what writes its input for it alone and goes into the source."""
 
     def name(what: str) -> str:
-        base = f"{found.stage.output.name}_{what}"
-        wish, k = base, 1
-        while wish in taken:
-            wish, k = f"{base}{k}", k + 1
-        return wish
+        return free_name(f"{found.stage.output.name}_{what}", taken)
 
     made = [fast(found, m, name) for m in outputs]
     if not made:
@@ -95,7 +90,3 @@ def _chosen(
     if copy is None:
         return decide((found.stage,), made)
     return decide((copy, found.stage), [replace(f, source=inlined(copy, f.source)) for f in made])
-
-
-def _written(step: Step) -> tuple[Buffer, ...]:
-    return step.outputs if isinstance(step, Fallback) else (step.output,)

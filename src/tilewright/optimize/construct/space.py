@@ -5,7 +5,7 @@ Which sizes there are says `ladder.py`.
 """
 
 from dataclasses import dataclass
-from math import isqrt, prod
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -174,9 +174,8 @@ def _longest_chunk(problem: Problem, k: int, least: int) -> int | None:
         problem, k: the axis.
         least: points of a chunk that are worth it.
     """
-    terms = prod(problem.axes[j].extent for j in problem.reduce)
-    streams = all(o.uses(a) for o in problem.operands for a in range(len(problem.axes)))
-    longest = 2 * isqrt(terms) if streams and terms > STREAMED else longest_chain(terms)
+    terms = problem.terms
+    longest = longest_chain(terms) if problem.reuses or terms <= STREAMED else 2 * isqrt(terms)
     if terms <= longest:
         return None
     extent = problem.axes[k].extent
@@ -189,15 +188,14 @@ def _ladder(problem: Problem, form: Form, k: int) -> Ladder:
     if axis.reduce and k == form.lane:
         most = -(-axis.extent // form.lanes)
         counts = tuple(c for c in STRANDS if c <= most or c == 1)
-        terms = prod(problem.axes[j].extent for j in problem.reduce)
-        counts = tuple(c for c in counts if terms <= form.lanes * c * longest_chain(terms)) or counts[-1:]
+        longest = longest_chain(problem.terms)
+        counts = tuple(c for c in counts if problem.terms <= form.lanes * c * longest) or counts[-1:]
         return Ladder(axis.extent, form.lanes, tuple(form.lanes * c for c in counts), whole=True, fixed=True)
     if axis.reduce:
         options = tuple(u for u in UNROLLED if axis.extent % u == 0) if axis.literal else (1,)
         if axis.literal and axis.extent <= WINDOW:
             options = tuple(sorted({1, axis.extent}))
-        others = int(np.prod([problem.axes[j].extent for j in problem.reduce if j != k] or [1]))
-        least = -(-max(MIN_CHAIN, isqrt(axis.extent * others)) // others)
+        least = -(-max(MIN_CHAIN, isqrt(problem.terms)) // (problem.terms // axis.extent))
         most = _longest_chunk(problem, k, least) if k == form.chunked else None
         return Ladder(axis.extent, 1, options, whole=True, fixed=k != form.chunked, least=least, most=most)
     if k == form.lane:
