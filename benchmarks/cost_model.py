@@ -13,8 +13,9 @@ Programs run in turns on one thread; the fastest run of each counts, as a shared
 table has a line per kernel and population: the rank correlation (Spearman's) of prediction and measurement, the median
 of measured over predicted, how far the slow programs are from the fast ones, and how the one that the model likes best
 compares with the best of those drawn. Where memory is the limit all programs of a kernel may take the same time, so
-that their order is what measurements err. The second table therefore has, per kind and population, the mean correlation
-of all kernels, and of those whose programs can be told apart.
+that their order is what measurements err. The second table therefore has, per kind and population, the correlation over
+all programs of all kernels of the kind, which asks for the right times of different sizes as well, the mean of the
+kernels' own correlations, and the mean of those kernels whose programs can be told apart.
 """
 
 import argparse
@@ -65,7 +66,8 @@ ROUNDS, ROUND_SECONDS = 8, 0.003
 HEADER = ("kind", "kernel", "population", "programs", "rank correlation", "measured / predicted", "slow / fast",
           "chosen / best")  # fmt: skip
 
-KIND_HEADER = ("kind", "population", "kernels", "rank correlation", "told apart", "their rank correlation")
+KIND_HEADER = ("kind", "population", "kernels", "over all programs", "mean of kernels", "told apart",
+               "mean of these")  # fmt: skip
 
 APART = 1.3
 """Kernels of which the programs at the ninth decile take at least so many times as long as those at the first one:
@@ -167,11 +169,13 @@ def row(kind: str, name: str, found: Mapping[str, Any]) -> list[str]:
 
 
 def kind_row(kind: str, population: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line of the table of kinds: mean correlations of all kernels, and of those whose programs differ."""
+    """One line of the table of kinds: the correlation over all their programs, and the mean ones of all kernels and of
+    those whose programs differ."""
     apart = [x["correlation"] for x in found if x["spread"] >= APART]
     every = fmean(x["correlation"] for x in found)
-    return [kind, population, str(len(found)), f"{every:.2f}", str(len(apart)),
-            f"{fmean(apart):.2f}" if apart else "-"]  # fmt: skip
+    measured, predicted = [[t for x in found for t in x[name]] for name in ("measured", "predicted")]
+    return [kind, population, str(len(found)), f"{rank_correlation(measured, predicted):.2f}", f"{every:.2f}",
+            str(len(apart)), f"{fmean(apart):.2f}" if apart else "-"]  # fmt: skip
 
 
 def picture(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

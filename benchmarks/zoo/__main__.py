@@ -5,6 +5,7 @@
     python -m benchmarks.zoo ops    [--models a,b]
     python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--optimizer O] [--seeds 4] [--json FILE] [--write]
     python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--optimizer O] [--quick]   [--json FILE] [--write]
+                                    [--beside O]
 
 Models that are not in the cache yet are built first. A run over the whole zoo with the default optimizer (or one with
 --write) puts its table into benchmarks/README.md and its complete results into benchmarks/results. The exit status is 1
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizer", help="Tilewright's optimizer (default: the one it uses by itself)")
     parser.add_argument("--seeds", type=int, default=4, help="verify: random inputs per shape (default: 4)")
     parser.add_argument("--quick", action="store_true", help="bench: only the first shape of each model")
+    parser.add_argument("--beside", help="bench: another of Tilewright's optimizers, compared with in the same run")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md even from some models only")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds per model (default: 1200)")
@@ -74,7 +76,7 @@ def _child(options: argparse.Namespace, name: str) -> int:
 
         verify_model(name, options.threads, options.seeds, options.optimizer, emit)
     else:
-        bench.bench_model(name, options.threads, options.quick, options.optimizer, emit)
+        bench.bench_model(name, options.threads, options.quick, options.optimizer, options.beside, emit)
     return 0
 
 
@@ -123,6 +125,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     arguments = ["--threads", str(options.threads), "--seeds", str(options.seeds)]
     arguments += ["--quick"] if options.quick else []
     arguments += ["--optimizer", options.optimizer] if options.optimizer else []
+    arguments += ["--beside", options.beside] if options.beside else []
     for model in models:
         start = time.monotonic()
         events[model.name] = failed.get(model.name) or run_isolated(

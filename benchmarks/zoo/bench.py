@@ -2,7 +2,7 @@
 
 Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a while
 after a call and would take the other's cores. A figure is the median over all calls of all blocks; "others" is the
-share of the CPU that other processes took meanwhile.
+share of the CPU that other processes took meanwhile. Another of Tilewright's optimizers may be a third engine.
 """
 
 import statistics
@@ -39,25 +39,37 @@ def time_block(run: Run, feeds: Arrays) -> list[float]:
     return seconds
 
 
-def compare(ours: Run, theirs: Run, feeds: Arrays) -> tuple[list[float], list[float]]:
-    """Return all timed calls of both engines, measured in alternating blocks."""
-    own, other = [], []
-    for engine in (ours, theirs):
+def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
+    """Return all timed calls of each engine, measured in alternating blocks."""
+    found: list[list[float]] = [[] for _ in engines]
+    for engine in engines:
         engine(feeds)
         time.sleep(PAUSE_SECONDS)
     for _ in range(BLOCKS):
-        for engine, seconds in ((theirs, other), (ours, own)):
+        for engine, seconds in zip(engines, found, strict=True):
             seconds += time_block(engine, feeds)
             time.sleep(PAUSE_SECONDS)
-        if own[0] > LONGEST_CALL_SECONDS:
+        if max(seconds[0] for seconds in found) > LONGEST_CALL_SECONDS:
             break
-    return own, other
+    return found
 
 
-def bench_model(name: str, threads: int, quick: bool, optimizer: str | None, emit: Emit) -> None:
-    """Measure one model, emitting one event for compilation and artifact, and one per shape."""
+def bench_model(
+    name: str, threads: int, quick: bool, optimizer: str | None, beside: str | None, emit: Emit
+) -> None:  # fmt: skip
+    """Measure one model, emitting one event for compilation and artifact, and one per shape.
+
+    Args:
+        name: of the model.
+        threads: of every engine.
+        quick: whether only its first shape is measured.
+        optimizer: Tilewright's; None for the default one.
+        beside: another optimizer of Tilewright's that takes part, or None.
+        emit: takes the events.
+    """
     model = MODELS[name]
     compiled = tilewright_engine(model, threads, optimizer)
+    second = [] if beside is None else [tilewright_engine(model, threads, beside).run]
     emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
     emit(_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
     start = time.perf_counter()
@@ -68,7 +80,7 @@ def bench_model(name: str, threads: int, quick: bool, optimizer: str | None, emi
         event: Event = {"shape": label(sizes)}
         try:
             load = Load.now()
-            own, other = compare(compiled.run, theirs, model.inputs(sizes))
+            other, own, *more = compare([theirs, compiled.run, *second], model.inputs(sizes))
             event |= {
                 "ours_ms": 1e3 * statistics.median(own),
                 "theirs_ms": 1e3 * statistics.median(other),
@@ -77,6 +89,8 @@ def bench_model(name: str, threads: int, quick: bool, optimizer: str | None, emi
                 "calls": [len(own), len(other)],
                 "others": load.others_since(),
             }
+            if more:
+                event["beside_ms"] = 1e3 * statistics.median(more[0])
         except Exception as error:
             event["error"] = error_text(error)
         emit(event)
@@ -116,13 +130,13 @@ def rows(model: str, events: Sequence[Event]) -> tuple[list[list[str]], bool]:
     for event in events:
         current = event.get("starting", current)
         if "error" in event:
-            table.append([model, event.get("shape", current), "", "", "", "", *costs, f"error: {event['error']}"])
+            table.append([model, event.get("shape", current), *[""] * 5, *costs, f"error: {event['error']}"])
             passed = False
         elif "ours_ms" in event:
-            ours, theirs = event["ours_ms"], event["theirs_ms"]
+            ours, theirs, beside = event["ours_ms"], event["theirs_ms"], event.get("beside_ms")
             table.append(
                 [model, event["shape"], f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}",
-                 f"{event['others']:.0%}", *costs, "; ".join(notes)]
+                 "-" if beside is None else f"{ours / beside:.2f}", f"{event['others']:.0%}", *costs, "; ".join(notes)]
             )  # fmt: skip
         else:
             continue
@@ -134,5 +148,5 @@ def _number(value: float | None, scale: float, digits: int) -> str:
     return "-" if value is None else f"{value * scale:.{digits}f}"
 
 
-HEADER = ["model", "shape", "tilewright ms", "onnxruntime ms", "ratio", "others", "compile s", "load ms",
+HEADER = ["model", "shape", "tilewright ms", "onnxruntime ms", "ratio", "of beside", "others", "compile s", "load ms",
           "artifact MiB", "notes"]  # fmt: skip

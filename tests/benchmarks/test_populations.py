@@ -53,6 +53,7 @@ def test_a_case_that_does_not_exist() -> None:
 
 
 def test_kinds_have_a_mean_of_the_kernels_that_can_be_told_apart() -> None:
-    alike, different = {"correlation": 0.1, "spread": 1.0}, {"correlation": 0.9, "spread": APART}
-    assert kind_row("sum", "recorded", [alike, different]) == ["sum", "recorded", "2", "0.50", "1", "0.90"]
-    assert kind_row("sum", "recorded", [alike]) == ["sum", "recorded", "1", "0.10", "0", "-"]
+    alike = {"correlation": -1.0, "spread": 1.0, "measured": [1.0, 2.0], "predicted": [2.0, 1.0]}
+    different = {"correlation": 1.0, "spread": APART, "measured": [3.0, 4.0], "predicted": [3.0, 4.0]}
+    assert kind_row("sum", "recorded", [alike, different]) == ["sum", "recorded", "2", "0.80", "0.00", "1", "1.00"]
+    assert kind_row("sum", "recorded", [alike]) == ["sum", "recorded", "1", "-1.00", "-1.00", "0", "-"]
