@@ -44,6 +44,10 @@ TURN_CYCLES = 6.0
 """Of packing one element of an operand along an axis in which it is not contiguous."""
 
 
+CALL = 1000.0
+"""Nanoseconds that a kernel's call costs whatever it computes: at sizes so small programs hardly differ."""
+
+
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
     """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
     near = [x for x in machine.levels[1:] if x.ways and x.shared_by == 1]
@@ -84,10 +88,10 @@ def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
 
 def expected(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
     """Nanoseconds of candidates: their times where all sizes are known, else the geometric means over the problem's
-    samples, so that a part of the time counts alike at small sizes and at large ones."""
+    samples, so that a part of the time of a call counts alike at small sizes and at large ones."""
     if not problem.samples:
         return times(problem, form, sizes, machine).total
-    logs = [np.log(np.maximum(times(p, form, _fitted(p, sizes), machine).total, 1.0)) for p in problem.samples]
+    logs = [np.log(times(p, form, _fitted(p, sizes), machine).total + CALL) for p in problem.samples]
     return np.exp(sum_of(logs) / len(logs))
 
 
@@ -138,7 +142,8 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     sets = [_sets(x) for x in near if x.shared_by == 1]
     sizes = [x.share for x in near]
     feet = Feet.of(problem, form, columns, near[0].line)
-    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet)
+    threads = [machine.cores if x.shared_by == 1 else 1 for x in near]
+    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads)
     if used_once(problem):
         # a cache that is a little too small has lost most of what is read from first to last, as it was written
         away = [1.0] + [min(1.0, 2.0 * missing(_whole(problem), x.share)) for x in near[1:]]

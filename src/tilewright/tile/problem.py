@@ -28,10 +28,13 @@ from tilewright.tile.work import work_of
 UNDECLARED = 256
 """Stands for the largest value of a size of which only the least one is known: nobody has declared another."""
 
+UNKNOWN = MAX_SIZE >> 8
+"""Ranges that end here or beyond were not declared, nor were the sizes of which they are a part, by steps of windows."""
+
 QUANTILES = (0.05, 0.45, 0.95)
 """Where in a symbol's range, on a logarithmic scale, the sizes lie at which programs are compared."""
 
-TOGETHER = 1 << 24
+TOGETHER = 1 << 20
 """What the sizes of all symbols make together at most, unless their least ones make more."""
 
 
@@ -211,12 +214,24 @@ def representative(symbol: Var) -> int:
 
 def samples(symbols: Sequence[Var]) -> tuple[Mapping[Var, int], ...]:
     """Sizes of symbols at which programs are compared, each once: all small, all of middle size, all large, and small
-    ones beside large ones, so that what they make together varies as each of them does."""
+    ones beside large ones, so that what they make together varies as each of them does.
+
+    Large ones are round, as those of pictures are: rows then lie whole pages apart, and crowd in the sets of caches.
+    """
     low, _, high = QUANTILES
     places = [(q,) for q in QUANTILES] + [(low, high), (high, low)]
-    found = (_bounded({v: _at(v, q) for v, q in zip(symbols, islice(cycle(row), len(symbols)), strict=True)})
-             for row in places[: None if len(symbols) > 1 else len(QUANTILES)])  # fmt: skip
-    return tuple(dict(s) for s in dict.fromkeys(tuple(s.items()) for s in found))
+    found: dict[tuple[tuple[Var, int], ...], None] = {}
+    for row in places[: None if len(symbols) > 1 else len(QUANTILES)]:
+        where = dict(zip(symbols, islice(cycle(row), len(symbols)), strict=True))
+        sizes = _bounded({v: _at(v, q) for v, q in where.items()})
+        found[tuple((v, max(_range(v)[0], _rounded(n)) if where[v] == high else n) for v, n in sizes.items())] = None
+    return tuple(dict(s) for s in found)
+
+
+def _rounded(n: int) -> int:
+    """A size as a power of two or one and a half of it, at most as large."""
+    shift = max(0, n.bit_length() - 2)
+    return n >> shift << shift
 
 
 def _at(symbol: Var, quantile: float) -> int:
@@ -227,7 +242,7 @@ def _at(symbol: Var, quantile: float) -> int:
 def _range(symbol: Var) -> tuple[int, int]:
     """The least and the largest value that count; a range that was assumed ends where sizes usually do."""
     low = 1 if symbol.lo is None else max(1, symbol.lo)
-    return low, max(low, UNDECLARED) if symbol.hi is None or symbol.hi >= MAX_SIZE else max(low, symbol.hi)
+    return low, max(low, UNDECLARED) if symbol.hi is None or symbol.hi >= UNKNOWN else max(low, symbol.hi)
 
 
 def _bounded(sizes: Mapping[Var, int]) -> Mapping[Var, int]:

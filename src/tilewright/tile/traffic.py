@@ -72,12 +72,20 @@ def cache_traffic(
     line: int,
     sets: Sequence[int] = (),
     known: Feet | None = None,
+    threads: Sequence[int] = (),
 ) -> list[Numbers]:
-    """Bytes that move into each cache, for caches of these capacities, by the loops of the program. `sets` of the
-    nearest caches, those where the lowest bits of an address choose the set, tell where rows crowd; `known` saves
-    counting what is touched.
+    """Bytes that move into each cache, for caches of these capacities, by the loops of the program.
 
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
+
+    Args:
+        problem, form, columns: the candidates.
+        capacities: of the caches, nearest first.
+        line: bytes of a cache line.
+        sets: of the nearest caches, those where the lowest bits of an address choose the set; tell where rows crowd.
+        known: saves counting what is touched.
+        threads: that share the outer loops, per cache those that have one of their own: what several of them touch
+            comes to each. One thread where nothing is given.
     """
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
@@ -97,8 +105,9 @@ def cache_traffic(
         fits[-1] = sums[-1] <= capacity if single else True
         kept.append(fits)
     # every line that is written comes and goes
-    loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, _loaded(feet, counts, kept, single),
-                                                                      strict=True)]  # fmt: skip
+    once = [_once(known, n) for n in (*threads, *(1 for _ in capacities[len(threads) :]))]
+    loaded = [2.0 * moved if o.written else moved
+              for o, moved in zip(operands, _loaded(np.array(once), counts, kept, single), strict=True)]  # fmt: skip
     near = sum_of(moved[0] for moved in loaded)
     far = sum_of(moved[1:] * start for moved, start in zip(loaded, starts, strict=True))
     found = [near, *far]
@@ -106,26 +115,42 @@ def cache_traffic(
     return found
 
 
+def _once(known: Feet, threads: int) -> Numbers:
+    """Bytes [operand, depth, candidate] that the loops from a depth inwards load where what was loaded stays: what they
+    touch, and what several threads touch that share the loops over tasks, once for each of them."""
+    found = np.array(known.operands)
+    if threads == 1:
+        return found
+    left: Numbers = np.full(found.shape[2], float(threads))
+    shares: list[Numbers] = []
+    for loop, count in zip(known.loops, known.counts, strict=True):
+        shares.append(np.minimum(left, np.ceil(count)) if loop.level == L2 else np.ones_like(left))
+        left = left / shares[-1]
+    for d in range(len(shares) - 1, -1, -1):
+        found[:, d] = np.maximum(found[:, d], found[:, d + 1] * shares[d])
+    return found
+
+
 def _loaded(
-    feet: Sequence[Numbers], counts: Sequence[Numbers], kept: Sequence[Mask], single: Mapping[int, Numbers]
-) -> Numbers:
+    once: Numbers, counts: Sequence[Numbers], kept: Sequence[Mask], single: Mapping[int, Numbers]
+) -> Numbers:  # fmt: skip
     """Bytes that every operand moves into every cache [operand, cache, candidate].
 
     Args:
-        feet: per operand its bytes [depth, candidate].
+        once: bytes that the loops from a depth inwards load where all stays [cache, operand, depth, candidate].
         counts: iterations of the loops, outermost first.
         kept: per cache whether all that is touched at a depth fits [depth, candidate].
         single: what a register tile moves of operands of which not even it stays: every element brings its line.
     """
-    bytes_, fits = np.array(feet), np.array(kept)
-    loaded = np.repeat(bytes_[None, :, -1], len(fits), axis=0)
+    fits = np.array(kept)
+    loaded = once[:, :, -1].copy()
     for k, moved in single.items():
         loaded[:, k] = np.where(fits[:, -1], loaded[:, k], moved)
     # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop whose body
     # fits everything stays that the next iteration touches again. All caches and operands at once: formulas cost as
     # much for few numbers as for many
     for d in range(len(counts) - 1, -1, -1):
-        loaded = np.where(fits[:, None, d + 1], bytes_[:, d], loaded * counts[d])
+        loaded = np.where(fits[:, None, d + 1], once[:, :, d], loaded * counts[d])
     return loaded.swapaxes(0, 1)
 
 
