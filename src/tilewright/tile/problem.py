@@ -5,7 +5,7 @@ tile (its footprint, its traffic, the work in it) is arithmetic on arrays. Kerne
 gather or a division, have no problem; other optimizers take them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle, islice
@@ -83,6 +83,16 @@ class Operand:
         return tuple(sum(pitch[d] * row[a] for d, row in enumerate(self.index)) for a in range(len(self.index[0])))
 
     @cached_property
+    def hops(self) -> tuple[tuple[int, int], ...]:
+        """(axis, bytes) of the axes that move the position, whichever way."""
+        return tuple((a, abs(s) * self.bytes) for a, s in enumerate(self.strides) if s)
+
+    @cached_property
+    def room(self) -> tuple[int, ...]:
+        """Places in every dimension, at least one."""
+        return tuple(max(1, size) for size in self.shape)
+
+    @cached_property
     def moving(self) -> frozenset[int]:
         """The axes with which the position moves."""
         return frozenset(k for row in self.index for k, c in enumerate(row) if c)
@@ -95,6 +105,10 @@ class Operand:
     def uses(self, axis: int) -> bool:
         """Whether another element is touched as the axis grows."""
         return axis in self.moving
+
+    def each(self, ask: "Callable[[Operand], Sequence[float]]") -> tuple[float, ...]:
+        """What is asked of it; see `tile.family`, where there is more than one."""
+        return tuple(ask(self))
 
     def dimension(self, axis: int) -> int | None:
         """The one dimension that an axis alone indexes, plainly; None where there is none."""
