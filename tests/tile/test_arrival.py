@@ -9,6 +9,7 @@ from tilewright.cost.analytical import times
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.arrival import arriving
 from tilewright.tile.columns import Columns
+from tilewright.tile.family import Family
 from tilewright.tile.features import features
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Form, Sizes
@@ -18,7 +19,7 @@ PANELS = Form(1, 16, (1, 0), 2, ((1, 1),))
 
 def part(problem: Problem, sizes: Sizes, capacity: float, form: Form = FORM) -> float:
     """The part of the work of one program while data come."""
-    return float(arriving(problem, form, Columns.of(problem, form, sizes), capacity, 64)[0])
+    return float(arriving(problem, form, Columns.of(Family.of(problem), form, sizes), capacity, 64)[0])
 
 
 @given(tiles(), st.floats(0.0, 1e4))
@@ -54,7 +55,7 @@ def test_lanes_along_the_reduction_have_sums_of_their_own() -> None:
     problem = matrix_product(8, 3, 100)
     form = Form(2, 16, (0, 1), None, ((1, 2),))
     sizes = np.array([[[4, 3, 32], [8, 3, 128], [8, 3, 128]]], np.int64)
-    found = features(problem, form, Columns.of(problem, form, sizes))
+    found = features(problem, form, Columns.of(Family.of(problem), form, sizes))
     assert found.accumulators[0] == found.multiply_adds[0] == 4 * 3 * 2
     assert found.steps[0] == 4
     assert found.micro_tiles[0] == 2

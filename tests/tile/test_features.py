@@ -13,6 +13,7 @@ from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, walks
 from tilewright.optimize.construct.space import Space
 from tilewright.tile.columns import Columns
+from tilewright.tile.family import Family
 from tilewright.tile.features import features
 from tilewright.tile.footprint import elements, moved_bytes
 from tilewright.tile.problem import Axis, Operand, Problem
@@ -131,7 +132,7 @@ def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> N
 @given(tiles())
 def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    found = features(problem, FORM, Columns.of(problem, FORM, sizes))
+    found = features(problem, FORM, Columns.of(Family.of(problem), FORM, sizes))
     (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
     tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
     assert found.tasks[0] == tasks
@@ -149,7 +150,7 @@ def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
 @given(tiles(), st.integers(0, 4))
 def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[Problem, Sizes], size: int) -> None:
     problem, sizes = case
-    columns = Columns.of(problem, FORM, sizes)
+    columns = Columns.of(Family.of(problem), FORM, sizes)
     everything = (*problem.operands, *problem.results)
     once = sum(4 * len(touched(o, tuple(a.extent for a in problem.axes), (0, 0, 0))) * (1 + o.written)
                for o in everything)  # fmt: skip
@@ -165,7 +166,7 @@ def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[
 def test_what_threads_share_comes_to_each() -> None:
     problem = matrix_product(8, 8, 4)
     # 4 x 2 tasks, rows outside
-    columns = Columns.of(problem, FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
+    columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
         own, shared = cache_traffic(problem, FORM, columns, [1e6, 1e6], 4, threads=[threads])
@@ -179,7 +180,7 @@ def test_what_threads_share_comes_to_each() -> None:
 def test_a_tail_of_lanes_is_waste() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
-    found = features(problem, FORM, Columns.of(problem, FORM, sizes))
+    found = features(problem, FORM, Columns.of(Family.of(problem), FORM, sizes))
     # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
     assert found.multiply_adds[0] * found.steps[0] * found.micro_tiles[0] * 2 == 4 * 8 * 3
 
@@ -187,7 +188,7 @@ def test_a_tail_of_lanes_is_waste() -> None:
 def test_streams_are_of_what_is_read() -> None:
     problem = matrix_product(64, 4096, 2048)
     sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)
-    columns = Columns.of(problem, FORM, sizes)
+    columns = Columns.of(Family.of(problem), FORM, sizes)
     read = replace(problem, results=())
     assert features(problem, FORM, columns).streams[0] == features(read, FORM, columns).streams[0] == 8 + 1
 
@@ -197,7 +198,7 @@ def test_all_candidates_of_a_batch_are_scored_alike() -> None:
     for form in forms(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
         space = Space.of(problem, form, machine_named("zen3"))
         sizes = walks(space, Annealing(walks=2), 3).found()
-        many = features(problem, form, Columns.of(problem, form, sizes))
+        many = features(problem, form, Columns.of(Family.of(problem), form, sizes))
         for k in range(0, len(sizes), 7):
-            one = features(problem, form, Columns.of(problem, form, sizes[k : k + 1]))
+            one = features(problem, form, Columns.of(Family.of(problem), form, sizes[k : k + 1]))
             assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

@@ -18,6 +18,7 @@ from tilewright.loops.interpret import interpret
 from tilewright.loops.ir import For, Func, IterKind, LoopKind, blocks, walk
 from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
+from tilewright.tile.family import Family
 from tilewright.tile.lower import lower
 from tilewright.tile.problem import TOGETHER, Problem, problem_of, representative, samples
 from tilewright.tile.program import Form, TileProgram, legal, remainder_tiles, rungs
@@ -91,14 +92,14 @@ def test_rows_that_are_left_are_covered_by_few_tiles(rows: int, extent: int) -> 
         left, tiles = left % height, tiles + left // height
     assert left == 0
     assert tiles <= 2 * rows**0.5
-    heights, counts = remainder_tiles(at, FORM, sizes)
+    heights, counts = remainder_tiles(Family.of(at), FORM, sizes)
     assert counts[0].tolist() == [tiles, 0, 0]
     assert heights[0].tolist() == [rungs(rows)[0] if tiles else 0, 0, 0]
 
 
 def test_a_known_number_of_rows_that_are_left_is_one_tile() -> None:
     found, _ = problem(28)
-    heights, counts = remainder_tiles(found, FORM, np.array([[[8, 32, 1]] * 3]))
+    heights, counts = remainder_tiles(Family.of(found), FORM, np.array([[[8, 32, 1]] * 3]))
     assert (heights.tolist(), counts.tolist()) == ([[4, 0, 0]], [[1, 0, 0]])
 
 

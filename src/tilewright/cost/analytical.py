@@ -12,6 +12,7 @@ ordered says `benchmarks/cost_model.py`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -21,12 +22,13 @@ from tilewright.cost.instructions import cycles
 from tilewright.cost.time import Time, caches, missing, shared_out
 from tilewright.machine.model import Level, Machine
 from tilewright.tile.arrival import arriving
-from tilewright.tile.columns import Columns, accesses_of, sum_of
-from tilewright.tile.features import features
+from tilewright.tile.columns import Columns, sum_of
+from tilewright.tile.family import Family
+from tilewright.tile.features import features, strides_along
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask, Sizes, TileProgram, remainder_tiles
-from tilewright.tile.traffic import USABLE, Feet, cache_traffic, used_once, waits
+from tilewright.tile.traffic import USABLE, Feet, cache_traffic, lines_along, used_once, waits
 
 CODE = 4e-4
 """What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""
@@ -55,7 +57,7 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
     for k, axis in form.packed:
         o = problem.operands[k]
         if not o.constant:
-            size = float(np.prod(o.shape))
+            size = float(prod(o.shape))
             # a copy of what the second cache holds with its source comes and goes there
             held = [x for x in near if 2.0 * size * o.bytes <= x.bytes * USABLE]
             level = held[0] if held else machine.levels[min(2, len(machine.levels) - 1)]
@@ -66,24 +68,31 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
 
 def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis]."""
-    columns = Columns.of(problem, form, sizes)
-    heights, counts = remainder_tiles(problem, form, sizes)
+    return _times(Family.of(problem), form, sizes, machine)
+
+
+def _times(family: Family, form: Form, sizes: Sizes, machine: Machine) -> Time:
+    """The times of candidates [candidate, level, axis] whose problems are `_alike`."""
+    columns = Columns.of(family, form, sizes)
+    heights, counts = remainder_tiles(family, form, sizes)
     some = np.flatnonzero((counts > 0).any(axis=1))
+    has_whole = _some_whole(family, form, sizes)
     if not len(some):
-        found = _where(_some_whole(problem, form, sizes), _part(problem, form, columns, machine))
+        found = _where(has_whole, _part(form, columns, machine))
     else:
-        rows = heights * counts
-        left = Columns.of_rest(problem, form, sizes[some], heights[some], rows[some])
+        rows, of = heights * counts, family.picked(some)
+        left = Columns.of_rest(of, form, sizes[some], heights[some], rows[some])
         # formulas cost as much for few candidates as for many
-        both, count = _part(problem, form, columns.joined(left), machine), len(sizes)
+        both, count = _part(form, columns.joined(left), machine), len(sizes)
         whole, rest = both.each(lambda x: x[:count]), both.each(lambda x: x[count:])
         # the rows that are left run behind the others, in the same tasks where these have all whole tiles of rows
-        apart = ((sizes[some, L2] < _whole_rows(problem, sizes[some])) & (rows[some] > 0)).any(axis=1)
+        apart = ((sizes[some, L2] < _whole_rows(of, sizes[some])) & (rows[some] > 0)).any(axis=1)
         joined = rest.parallel * np.where(apart, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, joined, rest.total - rest.parallel + joined)
-        found = _where(_some_whole(problem, form, sizes), whole) + _among(some, rest, count)
+        found = _where(has_whole, whole) + _among(some, rest, count)
     share = np.where(found.parallel > 0, machine.cores, 1)
-    return Time(found.compute, found.memory, found.parallel, found.total + packing(problem, form, machine) / share)
+    (packed,) = family.each(lambda p: (packing(p, form, machine),))
+    return Time(found.compute, found.memory, found.parallel, found.total + packed / share)
 
 
 def expected(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
@@ -91,24 +100,41 @@ def expected(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Nu
     samples, so that a part of the time of a call counts alike at small sizes and at large ones."""
     if not problem.samples:
         return times(problem, form, sizes, machine).total
-    logs = [np.log(times(p, form, _fitted(p, sizes), machine).total + CALL) for p in problem.samples]
+    total = np.empty((len(problem.samples), len(sizes)))
+    for same in _alike(problem, form, machine):
+        # all sizes at once: formulas cost as much for few candidates as for many
+        which = np.repeat(np.arange(len(same)), len(sizes))
+        family = Family(tuple(problem.samples[k] for k in same), which)
+        found = _times(family, form, _fitted(family, np.tile(sizes, (len(same), 1, 1))), machine)
+        total[same] = found.total.reshape(len(same), -1)
+    logs = np.log(total + CALL)
     return np.exp(sum_of(logs) / len(logs))
 
 
-def _fitted(problem: Problem, sizes: Sizes) -> Sizes:
+def _alike(problem: Problem, form: Form, machine: Machine) -> list[list[int]]:
+    """The samples of a problem, by their positions, with those together that formulas treat alike: sums are long or
+    short, and operands lie along the lanes in the same way."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    line = caches(machine)[0].line
+    for k, p in enumerate(problem.samples):
+        found.setdefault((waits(p), strides_along(p, form), lines_along(p, form, line)), []).append(k)
+    return list(found.values())
+
+
+def _fitted(family: Family, sizes: Sizes) -> Sizes:
     """The sizes of candidates at other extents: tiles of a reduction whose extent is a symbol cover all of it."""
     found = sizes.copy()
-    for k in problem.reduce:
-        if not problem.axes[k].literal:
+    for k in family.problem.reduce:
+        if not family.problem.axes[k].literal:
             step = sizes[:, REGISTER, k]
-            found[:, L1:, k] = (-(-problem.axes[k].extent // step) * step)[:, None]
+            found[:, L1:, k] = (-(-family.sizes[:, k] // step) * step)[:, None]
     return found
 
 
-def _some_whole(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+def _some_whole(family: Family, form: Form, sizes: Sizes) -> Mask:
     """Which candidates have a whole register tile at all."""
-    rows = [k for k in problem.spatial if k != form.lane]
-    return np.all(sizes[:, REGISTER, rows] <= problem.extents[rows], axis=1)
+    rows = [k for k in family.problem.spatial if k != form.lane]
+    return np.all(sizes[:, REGISTER, rows] <= family.sizes[:, rows], axis=1)
 
 
 def _where(some: Mask, time: Time) -> Time:
@@ -116,9 +142,9 @@ def _where(some: Mask, time: Time) -> Time:
     return time if some.all() else time.each(lambda x: np.where(some, x, 0.0))
 
 
-def _whole_rows(problem: Problem, sizes: Sizes) -> Sizes:
+def _whole_rows(family: Family, sizes: Sizes) -> Sizes:
     """Rows in whole register tiles [candidate, axis]."""
-    return problem.extents // sizes[:, REGISTER] * sizes[:, REGISTER]
+    return family.sizes // sizes[:, REGISTER] * sizes[:, REGISTER]
 
 
 def _among(some: npt.NDArray[np.int64], time: Time, count: int) -> Time:
@@ -132,8 +158,9 @@ def _among(some: npt.NDArray[np.int64], time: Time, count: int) -> Time:
     return time.each(spread)
 
 
-def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> Time:
+def _part(form: Form, columns: Columns, machine: Machine) -> Time:
     """The times of one part: all whole register tiles, or the rows that are left."""
+    family, problem = columns.family, columns.family.problem
     columns = columns if waits(problem) else _written_out(problem, form, columns)
     found = features(problem, form, columns)
     work = cycles(problem, form, columns, found, machine) / machine.ghz
@@ -146,7 +173,7 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads)
     if used_once(problem):
         # a cache that is a little too small has lost most of what is read from first to last, as it was written
-        away = [1.0] + [min(1.0, 2.0 * missing(_whole(problem), x.share)) for x in near[1:]]
+        away = family.each(lambda p: [1.0, *(min(1.0, 2.0 * missing(_whole(p), x.share)) for x in near[1:])])
         return shared_out([(work, [m * part for m, part in zip(moved, away, strict=True)])], found.tasks,
                           1.0 + CODE * found.multiply_adds, machine)  # fmt: skip
     if waits(problem):
@@ -158,7 +185,7 @@ def _part(problem: Problem, form: Form, columns: Columns, machine: Machine) -> T
     # stores of single elements leave in order, and each waits for its line
     waiting = moved[0] / (3.0 * near[0].line) * machine.levels[min(1, len(machine.levels) - 1)].latency_ns
     work = work + np.where(found.spread > 0, waiting, 0.0)
-    away = [1.0] + [missing(_whole(problem), x.share) for x in near[1:]]
+    away = family.each(lambda p: [1.0, *(missing(_whole(p), x.share) for x in near[1:])])
     moved = [m * part for m, part in zip(moved, away, strict=True)]
     return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine, streaming=True)
 
@@ -182,14 +209,14 @@ def _phases(
 
 def _written_out(problem: Problem, form: Form, columns: Columns) -> Columns:
     """The columns as LLVM sees them: it writes out short windows, whichever of their loops a program leaves."""
-    register = [columns.tiles[L1 if k in problem.reduce and k != form.lane else REGISTER][k]
-                for k in range(len(problem.axes))]  # fmt: skip
-    return Columns((tuple(register), *columns.tiles[1:]), columns.whole)
+    sizes, windows = columns.sizes.copy(), [k for k in problem.reduce if k != form.lane]
+    sizes[REGISTER, windows] = sizes[L1, windows]
+    return replace(columns, sizes=sizes)
 
 
 def _whole(problem: Problem) -> float:
     """Bytes of all operands."""
-    return float(sum(prod(o.shape) * o.bytes for o in accesses_of(problem)))
+    return float(sum(prod(o.shape) * o.bytes for o in (*problem.operands, *problem.results)))
 
 
 def _sets(cache: Level) -> int:

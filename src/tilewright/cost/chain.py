@@ -12,6 +12,7 @@ from tilewright.cost.time import Time, caches, missing, shared_out
 from tilewright.machine.model import Machine
 from tilewright.tile.chain import ChainProgram, Rows
 from tilewright.tile.columns import Columns
+from tilewright.tile.family import Family
 from tilewright.tile.features import features
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Operand, Problem
@@ -30,7 +31,7 @@ BLOCKED_CYCLES = 19.0
 
 def group_cycles(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Numbers:
     """Cycles of a step for one group of rows, per candidate [candidate, level, axis]."""
-    columns = Columns.covering(problem, sizes)
+    columns = Columns.covering(Family.of(problem), sizes)
     found = features(problem, form, columns)
     spent = cycles(problem, form, columns, found, machine) * (1.0 + CODE * found.multiply_adds) + GROUP_CYCLES
     return spent + _blocked(problem, form)

@@ -243,7 +243,7 @@ def _conditions(problem: Problem, form: Form, columns: Columns, found: Features)
     only one are constants."""
     total: Numbers = np.zeros_like(found.steps)
     for a in problem.spatial if problem.reduce else ():
-        size, extent = columns.tiles[REGISTER][a], problem.axes[a].extent
+        size, extent = columns.tiles[REGISTER][a], columns.family.extents[a]
         each = MASK_CYCLES if a == form.lane else GUARD_CYCLES
         total = total + np.where((extent % size != 0) & (extent > size), each, 0.0) * found.accumulators
     return total
@@ -262,7 +262,7 @@ def _moved_masked(problem: Problem, form: Form, columns: Columns) -> Numbers:
     """The part of the vectors of element-wise work under masks: all, unless whole ones are many enough for a loop of
     their own."""
     size = columns.tiles[REGISTER][form.lane]
-    extent = problem.axes[form.lane].extent
+    extent = columns.family.extents[form.lane]
     tail = (extent % size != 0) & (extent // size < LEAST_FULL) & (not problem.reduce)
     return np.where(tail, 1.0, 0.0)
 
@@ -290,7 +290,7 @@ def _masked_cycles(problem: Problem, form: Form, columns: Columns, found: Featur
     if not plain:
         return np.zeros_like(columns.whole[0])
     size = columns.tiles[REGISTER][form.lane]
-    extent = problem.axes[form.lane].extent
+    extent = columns.family.extents[form.lane]
     masked = np.where(extent % size != 0, 1.0 / np.ceil(extent / size), 0.0)
     if used_once(problem) and form.lane not in problem.reduce:
         # every vector is loaded under a mask made anew, and no multiplication is there to hide it

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.tile.columns import Columns, accesses_of, sum_of
+from tilewright.tile.columns import Columns, sum_of
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Form, Mask
-from tilewright.tile.traffic import USABLE, Feet
+from tilewright.tile.traffic import USABLE, Feet, innermost
 
 
 def arriving(
@@ -27,31 +27,30 @@ def arriving(
     known = known or Feet.of(problem, form, columns, line)
     # the loops of a register tile are the innermost ones
     tiles = sum(x.level != REGISTER or x.axis not in problem.reduce for x in known.loops)
-    counts, feet = known.counts[:tiles], [f[: tiles + 1] for f in known.operands]
-    fits = sum_of(feet) <= capacity * USABLE
-    fits[-1] = True
+    feet, there = known.operands[:, : tiles + 1], known.there[:tiles]
+    stays = ((sum_of(feet) <= capacity * USABLE) | innermost(there))[1:] & there
+    # all operands at once: formulas cost as much for few numbers as for many
+    loaded, anew = _loaded(feet, known.counts[:tiles], stays)
+    weights = loaded * loaded / anew
     bytes_in_all: Numbers = np.zeros_like(columns.whole[0])
     weighted = bytes_in_all
-    for o, f in zip(accesses_of(problem), feet, strict=True):
-        if o.written:
-            # every line comes and goes, as results are finished one after the other
-            bytes_in_all, weighted = bytes_in_all + 2.0 * f[0], weighted + 2.0 * f[0]
-        else:
-            loaded, anew = _loaded(f, counts, fits)
-            bytes_in_all, weighted = bytes_in_all + loaded, weighted + loaded * loaded / anew
+    for k, o in enumerate(columns.family.accesses):
+        # every line that is written comes and goes, as results are finished one after the other
+        moved, weight = (2.0 * feet[k, 0], 2.0 * feet[k, 0]) if o.written else (loaded[k], weights[k])
+        bytes_in_all, weighted = bytes_in_all + moved, weighted + weight
     return np.clip(weighted / np.maximum(bytes_in_all, 1.0), 0.0, 1.0)
 
 
-def _loaded(feet: Numbers, counts: Sequence[Numbers], fits: Mask) -> tuple[Numbers, Numbers]:
-    """Bytes that an operand loads in the whole program, and if every register tile loaded its own anew.
+def _loaded(feet: Numbers, counts: Sequence[Numbers], stays: Mask) -> tuple[Numbers, Numbers]:
+    """Bytes that operands load in the whole program, and if every register tile loaded its own anew.
 
     Args:
-        feet: its bytes [depth, candidate].
+        feet: their bytes [operand, depth, candidate].
         counts: iterations of the loops, outermost first.
-        fits: whether all that is touched at a depth fits [depth, candidate].
+        stays: whether all that the bodies of loops touch fits [loop, candidate].
     """
-    loaded = anew = feet[-1]
+    loaded = anew = feet[:, -1]
     for d in range(len(counts) - 1, -1, -1):
-        loaded = np.where(fits[d + 1], feet[d], loaded * counts[d])
+        loaded = np.where(stays[d], feet[:, d], loaded * counts[d])
         anew = anew * counts[d]
     return loaded, anew

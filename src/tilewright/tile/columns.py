@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from tilewright.tile.family import Family, Placed
 from tilewright.tile.footprint import Numbers, run_bytes, runs
-from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import L1, REGISTER, Form, Sizes
 
 PAGE = 4096
@@ -21,60 +22,70 @@ class Loop:
     level: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Columns:
     """Sizes of a batch with one contiguous array per level and axis, as numbers.
 
     Attributes:
-        tiles: [level][axis]
-        whole: per axis what is covered: the extent, rounded up to whole lanes, or the rows of whole register tiles.
+        sizes: [level, axis, candidate], what is covered as the last level.
+        family: what candidates are programs of.
     """
 
-    tiles: tuple[tuple[Numbers, ...], ...]
-    whole: tuple[Numbers, ...]
+    sizes: Numbers
+    family: Family
+
+    @cached_property
+    def tiles(self) -> tuple[tuple[Numbers, ...], ...]:
+        """[level][axis]"""
+        return tuple([tuple(level) for level in self.sizes[:-1]])
+
+    @cached_property
+    def whole(self) -> tuple[Numbers, ...]:
+        """Per axis what is covered: the extent, rounded up to whole lanes, or the rows of whole register tiles."""
+        return tuple(self.sizes[-1])
 
     @staticmethod
-    def _from(sizes: Numbers, whole: Numbers) -> "Columns":
+    def _from(sizes: Numbers, whole: Numbers, family: Family) -> "Columns":
         """The columns of sizes [level, axis, candidate] and of what is covered [axis, candidate]."""
-        return Columns(tuple(tuple(level) for level in sizes), tuple(whole))
+        return Columns(np.concatenate((sizes, whole[None])), family)
 
     @staticmethod
-    def of(problem: Problem, form: Form, sizes: Sizes) -> "Columns":
+    def of(family: Family, form: Form, sizes: Sizes) -> "Columns":
         """The columns of candidates [candidate, level, axis], without the rows beyond the last whole register tile;
         where there is no whole one, those of one."""
         turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
-        return Columns._from(turned, _covered(problem, form, turned[REGISTER]))
+        return Columns._from(turned, _covered(family, form, turned[REGISTER]), family)
 
     @staticmethod
-    def covering(problem: Problem, sizes: Sizes) -> "Columns":
+    def covering(family: Family, sizes: Sizes) -> "Columns":
         """The columns of candidates whose register tiles cover every axis, the last ones under masks or conditions."""
         turned = np.ascontiguousarray(sizes.transpose(1, 2, 0)).astype(np.float64)
         register = turned[REGISTER]
-        return Columns._from(turned, np.ceil(problem.extents[:, None] / register) * register)
+        return Columns._from(turned, np.ceil(family.sizes.T / register) * register, family)
 
     @staticmethod
-    def of_rest(problem: Problem, form: Form, sizes: Sizes, heights: Sizes, rows: Sizes) -> "Columns":
+    def of_rest(family: Family, form: Form, sizes: Sizes, heights: Sizes, rows: Sizes) -> "Columns":
         """The columns of tiles of some rows beyond the last whole register tile; candidates have some along one axis.
 
         Args:
-            problem, form, sizes: the candidates.
+            family, form, sizes: the candidates.
             heights, rows: of the tiles and in all [candidate, axis]; 0 along the other axes.
         """
         few = np.where(heights[:, None, :] > 0, heights[:, None, :], sizes)
         turned = np.ascontiguousarray(few.transpose(1, 2, 0)).astype(np.float64)
-        return Columns._from(turned, np.where(rows.T > 0, rows.T, _covered(problem, form, turned[REGISTER])))
+        return Columns._from(turned, np.where(rows.T > 0, rows.T, _covered(family, form, turned[REGISTER])), family)
 
     def joined(self, others: "Columns") -> "Columns":
         """These candidates and those behind them."""
-        tiles = np.concatenate((np.array(self.tiles), np.array(others.tiles)), axis=2)
-        return Columns._from(tiles, np.concatenate((np.array(self.whole), np.array(others.whole)), axis=1))
+        return Columns(np.concatenate((self.sizes, others.sizes), axis=2), self.family.joined(others.family))
 
 
-def _covered(problem: Problem, form: Form, register: Numbers) -> Numbers:
+def _covered(family: Family, form: Form, register: Numbers) -> Numbers:
     """What register tiles [axis, candidate] cover of each axis, without rows beyond the last whole one."""
-    exact = problem.extents[:, None] / register
-    reduced = np.array([[a.reduce] for a in problem.axes])
-    count = np.where(reduced, exact, np.maximum(problem.extents[:, None] // register, 1.0))
+    extents = np.ascontiguousarray(family.sizes.T)
+    exact = extents / register
+    reduced = np.array([[a.reduce] for a in family.problem.axes])
+    count = np.where(reduced, exact, np.maximum(extents // register, 1.0))
     count[form.lane] = np.ceil(exact[form.lane])
     return count * register
 
@@ -85,20 +96,20 @@ def chunks(form: Form, columns: Columns) -> Numbers:
     return np.ones_like(columns.whole[0]) if k is None else np.ceil(columns.whole[k] / columns.tiles[L1][k])
 
 
-def rows(operand: Operand, box: Sequence[Numbers], apart: int | Numbers, packed: bool) -> Numbers:
+def rows(operand: Placed, box: Sequence[Numbers], apart: int | Numbers, packed: bool) -> Numbers:
     """Rows of an operand that a box touches, as far as they lie apart by so many bytes."""
     return np.ones_like(box[0]) if packed else np.minimum(runs(operand, box), _steps(operand, box, apart))
 
 
-def row_bytes(operand: Operand, box: Sequence[Numbers], line: int, apart: int) -> Numbers:
+def row_bytes(operand: Placed, box: Sequence[Numbers], line: int, apart: int) -> Numbers:
     """Bytes in whole lines, per row, of an operand that a box touches; rows as far as they lie apart."""
     total = runs(operand, box)
     return run_bytes(operand, box, line, total) / np.minimum(total, _steps(operand, box, apart))
 
 
-def _steps(operand: Operand, box: Sequence[Numbers], apart: int | Numbers) -> Numbers:
+def _steps(operand: Placed, box: Sequence[Numbers], apart: int | Numbers) -> Numbers:
     """How many places so far apart there are between the first and the last element that a box touches."""
-    reach = sum_of(abs(s) * operand.bytes * (b - 1.0) for s, b in zip(operand.strides, box, strict=True) if s)
+    reach = sum_of(step * (box[axis] - 1.0) for axis, step in operand.hops)
     return 1.0 + reach / apart
 
 
@@ -108,11 +119,6 @@ def sum_of(parts: Iterable[Numbers]) -> Numbers:
     for part in parts:
         total = part if total is None else total + part
     return np.zeros(1) if total is None else total
-
-
-def accesses_of(problem: Problem) -> tuple[Operand, ...]:
-    """Everything that is read and written."""
-    return (*problem.operands, *problem.results)
 
 
 def is_packed(form: Form, operand: int) -> bool:

@@ -9,17 +9,18 @@ from functools import lru_cache
 from math import gcd, prod
 
 import numpy as np
+import numpy.typing as npt
 
-from tilewright.tile.footprint import Numbers, distinct
-from tilewright.tile.problem import Operand
+from tilewright.tile.family import Placed, Real
+from tilewright.tile.footprint import Numbers, distinct, some
 
 
-def crowds(operand: Operand, sets: int, line: int) -> bool:
+def crowds(operand: Placed, sets: int, line: int) -> bool:
     """Whether rows of an operand can crowd in a cache at all."""
-    return any(p < sets for p in _places(operand.bytes, operand.shape, sets, line)[:-1])
+    return any(some(begins < sets) for begins in _begins(operand, sets, line)[:-1])
 
 
-def crowding(operand: Operand, box: Sequence[Numbers], caches: Sequence[int], line: int) -> dict[int, Numbers]:
+def crowding(operand: Placed, box: Sequence[Numbers], caches: Sequence[int], line: int) -> dict[int, Numbers]:
     """By how much more of caches the points of a box take than their lines: 1 where these lie in all sets alike; of the
     caches, by their positions, in which rows can crowd at all.
 
@@ -29,26 +30,31 @@ def crowding(operand: Operand, box: Sequence[Numbers], caches: Sequence[int], li
         caches: sets of each.
         line: bytes of a line.
     """
-    places = {k: _places(operand.bytes, operand.shape, sets, line)
-              for k, sets in enumerate(caches) if crowds(operand, sets, line)}  # fmt: skip
+    places = {k: _begins(operand, sets, line) for k, sets in enumerate(caches) if crowds(operand, sets, line)}
     if not places:
         return {}
     found: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in places}
-    reach: float | Numbers = float(operand.bytes)
-    step = float(operand.bytes)
+    reach: float | npt.NDArray[np.floating] = float(operand.bytes)
+    step: float | npt.NDArray[np.floating] = float(operand.bytes)
     for d in range(len(operand.shape) - 1, -1, -1):
         size = operand.shape[d]
         if operand.steps[d]:
-            count, far = (np.minimum(x, float(max(1, size))) for x in distinct(operand.steps[d], box))
+            count, far = (np.minimum(x, operand.room[d]) for x in distinct(operand.steps[d], box))
             for k, begins in places.items():
                 sets, starts = caches[k], begins[d]
-                if starts < sets:
+                few = starts < sets
+                if some(few):
                     # a row covers its lines, in the sets that follow the one where it begins
                     covered = np.minimum(sets, starts * np.ceil(np.minimum(reach, step) / line))
-                    found[k] = np.maximum(found[k], np.where(count > starts, sets / covered, 1.0))
+                    found[k] = np.maximum(found[k], np.where((count > starts) & few, sets / covered, 1.0))
             reach = reach + (far - 1.0) * step
-        step *= size
+        step = step * size
     return found
+
+
+def _begins(operand: Placed, sets: int, line: int) -> tuple[Real, ...]:
+    """In how many different sets rows along each dimension of an operand can begin."""
+    return operand.each(lambda o: _places(o.bytes, o.shape, sets, line))
 
 
 @lru_cache(maxsize=4096)

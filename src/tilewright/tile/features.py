@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tile.columns import PAGE, Columns, accesses_of, chunks, is_packed, rows, sum_of
+from tilewright.tile.columns import PAGE, Columns, chunks, is_packed, rows, sum_of
+from tilewright.tile.family import Placed
 from tilewright.tile.footprint import Numbers, distinct, elements
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form
@@ -26,7 +27,6 @@ class Features:
         accumulators: vectors that are accumulated at once.
         registers: vectors that must be held at once.
         steps: steps of the reduction of one register tile and chunk, each a register tile written out.
-        entries: how often the loops around the steps start, for one register tile and chunk.
         vector_loads, element_loads: per step, of whole vectors, and of elements that are broadcast.
         gathers: vectors per step that are put together from elements that lie apart.
         multiply_adds: vector operations per step.
@@ -48,7 +48,6 @@ class Features:
     accumulators: Numbers
     registers: Numbers
     steps: Numbers
-    entries: Numbers
     vector_loads: Numbers
     element_loads: Numbers
     gathers: Numbers
@@ -73,7 +72,12 @@ LINE = 64
 
 
 def features(problem: Problem, form: Form, columns: Columns) -> Features:
-    """The features of candidates."""
+    """The features of candidates.
+
+    Args:
+        problem: what they are programs of, or one of several problems whose strides along lanes are alike.
+        form, columns: the candidates.
+    """
     one: Numbers = np.ones_like(columns.whole[0])
     tasks, micro, accumulators = one, chunks(form, columns), one / form.lanes
     for a in problem.spatial:
@@ -82,11 +86,8 @@ def features(problem: Problem, form: Form, columns: Columns) -> Features:
         micro = micro * np.ceil(columns.whole[a] / size)
         accumulators = accumulators * size
     steps = window = one
-    entries: Numbers = np.zeros_like(one)
     for k in problem.reduce:
-        count = columns.tiles[L1][k] / columns.tiles[REGISTER][k]
-        entries = entries + np.where(count > 1, steps, 0.0)
-        steps = steps * count
+        steps = steps * (columns.tiles[L1][k] / columns.tiles[REGISTER][k])
         if k == form.lane:
             # every vector along the reduction has sums of its own
             accumulators = accumulators * columns.tiles[REGISTER][k]
@@ -95,10 +96,11 @@ def features(problem: Problem, form: Form, columns: Columns) -> Features:
     none: Numbers = np.zeros_like(one)
     vectors = broadcast = gathers = held = kept = none
     crossings = stores = apart = spread = hoisted = fixed = again = none
-    for k, o in enumerate(problem.operands):
+    strides = strides_along(problem, form)
+    for k, o in enumerate(columns.family.operands):
         touched = elements(o, columns.tiles[REGISTER])
-        along = 1 if (k, form.lane) in form.packed else o.strides[form.lane]
-        if along != 0 and abs(along) > SHUFFLED:
+        along = strides[k]
+        if along > SHUFFLED:
             if o.written:
                 spread = spread + touched
             else:
@@ -107,8 +109,12 @@ def features(problem: Problem, form: Form, columns: Columns) -> Features:
         if o.written:
             stores = stores + touched / form.lanes
             continue
-        more = _kept(problem, form, o, columns.tiles[REGISTER])
-        kept, again = kept + more, again + more * _shifts(o, form.lane, columns.tiles[REGISTER])
+        box, lanes = columns.tiles[REGISTER], columns.tiles[REGISTER][form.lane]
+        shifts = _shifts(o, form.lane, box)
+        shifted = _shifted(problem, form, o, box)
+        if shifted:
+            more = _kept(problem, form, o, box, shifted)
+            kept, again = kept + more, again + more * shifts
         if along == 0:
             if any(o.uses(r) for r in problem.reduce):
                 broadcast = broadcast + touched
@@ -117,11 +123,12 @@ def features(problem: Problem, form: Form, columns: Columns) -> Features:
                 fixed = fixed + touched
             continue
         # shifted windows are vectors of their own
-        box, lanes = columns.tiles[REGISTER], columns.tiles[REGISTER][form.lane]
         run = _lane_run(o, form.lane, box)
-        made = touched / run[0] * _shifts(o, form.lane, box) * lanes / form.lanes
+        made = touched / run[0] * shifts * lanes / form.lanes
         if along == 1:
-            crossings = crossings + (0.0 if is_packed(form, k) else made * _crossing(o, form))
+            if not is_packed(form, k):
+                (crossing,) = o.each(lambda at: _crossing(at, form))
+                crossings = crossings + made * crossing
             vectors = vectors + made
             held = np.maximum(held, made / window)
         else:
@@ -131,36 +138,47 @@ def features(problem: Problem, form: Form, columns: Columns) -> Features:
     registers = accumulators + np.minimum(held, accumulators) + kept + 1
     done = accumulators * window * problem.operations
     # a register tile, and what it reads over one chunk
-    swept = [np.array((columns.tiles[REGISTER][a], columns.tiles[L1 if x.reduce else REGISTER][a]))
+    swept = [columns.sizes[: L1 + 1, a] if x.reduce else columns.sizes[[REGISTER, REGISTER], a]
              for a, x in enumerate(problem.axes)]  # fmt: skip
-    places = [rows(o, swept, _BETWEEN, is_packed(form, k)) for k, o in enumerate(accesses_of(problem))]
-    streams = none + sum_of(p[0] for p, o in zip(places, accesses_of(problem), strict=True) if not o.written)
+    places = [rows(o, swept, _BETWEEN, is_packed(form, k)) for k, o in enumerate(columns.family.accesses)]
+    streams = none + sum_of(p[0] for p, o in zip(places, columns.family.accesses, strict=True) if not o.written)
     starts, pages = np.zeros((2, 1)) + sum_of(places[: len(problem.operands)])
     return Features(
-        tasks=tasks, micro_tiles=micro, accumulators=accumulators, registers=registers, steps=steps, entries=entries,
+        tasks=tasks, micro_tiles=micro, accumulators=accumulators, registers=registers, steps=steps,
         vector_loads=vectors, element_loads=broadcast, gathers=gathers, multiply_adds=done, streams=streams,
         pages=pages, starts=starts, crossings=crossings, stores=stores, apart=apart, spread=spread, hoisted=hoisted,
         fixed=fixed, again=again,
     )  # fmt: skip
 
 
-def _crossing(operand: Operand, form: Form) -> float:
+def strides_along(problem: Problem, form: Form) -> tuple[int, ...]:
+    """Per operand by how many elements it moves along the lanes, as far as that matters: all strides too large for
+    shuffles count alike."""
+    moved = [1 if (k, form.lane) in form.packed else o.strides[form.lane] for k, o in enumerate(problem.operands)]
+    return tuple([s if abs(s) <= SHUFFLED else SHUFFLED + 1 for s in moved])
+
+
+def _crossing(operand: Operand, form: Form) -> tuple[float]:
     """The part of an operand's vectors that begin in one line and end in another: rows, or windows along the lanes,
     that start anywhere."""
     vector = form.lanes * operand.bytes
     anywhere = any(s * operand.bytes % vector for a, s in enumerate(operand.strides) if a != form.lane)
-    return vector / LINE if anywhere else 0.0
+    return (vector / LINE if anywhere else 0.0,)
 
 
-def _kept(problem: Problem, form: Form, operand: Operand, box: Sequence[Numbers]) -> Numbers:
+def _shifted(problem: Problem, form: Form, operand: Placed, box: Sequence[Numbers]) -> list[int]:
+    """The axes of windows that are written out, along which later steps use an operand's elements again."""
+    # along the lanes, a shifted window is loaded anew
+    return [k for k in problem.reduce if k != form.lane and operand.uses(k) and (box[k] > 1.0).any()
+            and not any(row[form.lane] and row[k] for row in operand.index)]  # fmt: skip
+
+
+def _kept(problem: Problem, form: Form, operand: Placed, box: Sequence[Numbers], shifted: Sequence[int]) -> Numbers:
     """Registers for what one step of a window that is written out has loaded and a later one uses again."""
     one: Numbers = np.ones_like(box[0])
     most: Numbers = np.zeros_like(one)
     single = [one if problem.axes[a].reduce else x for a, x in enumerate(box)]
-    # along the lanes, a shifted window is loaded anew
-    shifted = [k for k in problem.reduce if k != form.lane and operand.uses(k) and (box[k] > 1.0).any()
-               and not any(row[form.lane] and row[k] for row in operand.index)]  # fmt: skip
-    step = elements(operand, single) if shifted else one
+    step = elements(operand, single)
     for k in shifted:
         window = list(single)
         window[k] = box[k]
@@ -169,7 +187,7 @@ def _kept(problem: Problem, form: Form, operand: Operand, box: Sequence[Numbers]
     return most / form.lanes if operand.uses(form.lane) else most
 
 
-def _shifts(operand: Operand, lane: int, box: Sequence[Numbers]) -> Numbers:
+def _shifts(operand: Placed, lane: int, box: Sequence[Numbers]) -> Numbers:
     """How many vectors that start at different elements one vector of lanes stands for: a window along the lanes."""
     shifts: Numbers = np.ones_like(box[0])
     for row in operand.index:
@@ -180,13 +198,13 @@ def _shifts(operand: Operand, lane: int, box: Sequence[Numbers]) -> Numbers:
     return shifts
 
 
-def _lane_run(operand: Operand, lane: int, box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+def _lane_run(operand: Placed, lane: int, box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     """Of the dimensions that the lane axis moves in: the elements touched, and those from the first to the last."""
     count: Numbers = np.ones_like(box[0])
     reach: Numbers = np.ones_like(box[0])
-    for row, steps, size in zip(operand.index, operand.steps, operand.shape, strict=True):
+    for row, steps, size in zip(operand.index, operand.steps, operand.room, strict=True):
         if row[lane]:
             found = distinct(steps, box)
-            count = count * np.minimum(found[0], max(1, size))
-            reach = reach * np.minimum(found[1], max(1, size))
+            count = count * np.minimum(found[0], size)
+            reach = reach * np.minimum(found[1], size)
     return count, reach

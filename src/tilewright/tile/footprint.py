@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tile.problem import Operand
+from tilewright.tile.family import Number, Placed
+from tilewright.tile.program import Mask
 
 Numbers = npt.NDArray[np.float64]
 """One number per candidate."""
-
 
 Steps = tuple[tuple[int, int], ...]
 """An index as (c_a, a), by rising c_a; see `Operand.steps`."""
@@ -36,29 +36,29 @@ def distinct(steps: Steps, box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     return count, reach
 
 
-def elements(operand: Operand, box: Sequence[Numbers]) -> Numbers:
+def elements(operand: Placed, box: Sequence[Numbers]) -> Numbers:
     """How many elements of an operand the points of a box touch."""
-    return _product(operand.steps, operand.shape, box)
+    return _product(operand.steps, operand.room, box)
 
 
-def _product(index: Sequence[Steps], shape: Sequence[int], box: Sequence[Numbers]) -> Numbers:
+def _product(index: Sequence[Steps], room: Sequence[Number], box: Sequence[Numbers]) -> Numbers:
     """How many combinations the indices of some dimensions take."""
     total: Numbers | None = None
-    for steps, size in zip(index, shape, strict=True):
+    for steps, size in zip(index, room, strict=True):
         if steps:
-            part = np.minimum(distinct(steps, box)[0], float(max(1, size)))
+            part = np.minimum(distinct(steps, box)[0], size)
             total = part if total is None else total * part
     if total is None:
         return np.ones_like(box[0]) if box else np.ones(1)
     return total
 
 
-def runs(operand: Operand, box: Sequence[Numbers]) -> Numbers:
+def runs(operand: Placed, box: Sequence[Numbers]) -> Numbers:
     """How many runs along its last dimension the points of a box touch."""
-    return _product(operand.steps[:-1], operand.shape[:-1], box)
+    return _product(operand.steps[:-1], operand.room[:-1], box)
 
 
-def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: bool = False) -> Numbers:
+def moved_bytes(operand: Placed, box: Sequence[Numbers], line: int, packed: bool = False) -> Numbers:
     """How many bytes move when the points of a box are touched for the first time: whole cache lines.
 
     A packed operand has no gaps, so that only its elements count.
@@ -68,18 +68,31 @@ def moved_bytes(operand: Operand, box: Sequence[Numbers], line: int, packed: boo
     return run_bytes(operand, box, line, runs(operand, box))
 
 
-def run_bytes(operand: Operand, box: Sequence[Numbers], line: int, total: Numbers) -> Numbers:
+def run_bytes(operand: Placed, box: Sequence[Numbers], line: int, total: Numbers) -> Numbers:
     """What `moved_bytes` answers for an operand that is not packed, with the runs that the points touch in `total`."""
     count, reach = distinct(operand.steps[-1], box)
-    count, reach = np.minimum(count, operand.shape[-1]), np.minimum(reach, operand.shape[-1])
+    size = operand.shape[-1]
+    count, reach = np.minimum(count, size), np.minimum(reach, size)
     per_line = max(1, line // operand.bytes)
-    if operand.shape[-1] < per_line:
-        # several short rows share a line
+    # several short rows share a line
+    short = size < per_line
+    if every(short):
         return np.maximum(total * count * operand.bytes, line)
     lines = np.ceil(reach / per_line)
     # a part of a row may begin anywhere in a line, and end in one more
-    part = reach < operand.shape[-1]
-    if operand.shape[-1] % per_line == 0:
-        part &= reach % per_line != 0
+    part, ragged = reach < size, size % per_line != 0
+    if not every(ragged):
+        part &= (reach % per_line != 0) | ragged
     lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
-    return total * np.minimum(count, lines) * line
+    found = total * np.minimum(count, lines) * line
+    return np.where(short, np.maximum(total * count * operand.bytes, line), found) if some(short) else found
+
+
+def every(answer: bool | Mask) -> bool:
+    """Whether it is yes for all candidates."""
+    return answer if isinstance(answer, bool) else bool(answer.all())
+
+
+def some(answer: bool | Mask) -> bool:
+    """Whether it is yes for any candidate."""
+    return answer if isinstance(answer, bool) else bool(answer.any())

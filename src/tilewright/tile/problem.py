@@ -5,7 +5,7 @@ tile (its footprint, its traffic, the work in it) is arithmetic on arrays. Kerne
 gather or a division, have no problem; other optimizers take them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle, islice
@@ -29,7 +29,7 @@ UNDECLARED = 256
 """Stands for the largest value of a size of which only the least one is known: nobody has declared another."""
 
 UNKNOWN = MAX_SIZE >> 8
-"""Ranges that end here or beyond were not declared, nor were the sizes of which they are a part, by steps of windows."""
+"""Ranges that end here or beyond were not declared: they are those of sizes that nobody declared, or parts of these."""
 
 QUANTILES = (0.05, 0.45, 0.95)
 """Where in a symbol's range, on a logarithmic scale, the sizes lie at which programs are compared."""
@@ -86,6 +86,16 @@ class Operand:
         return tuple(sum(pitch[d] * row[a] for d, row in enumerate(self.index)) for a in range(len(self.index[0])))
 
     @cached_property
+    def hops(self) -> tuple[tuple[int, int], ...]:
+        """(axis, bytes) of the axes that move the position, whichever way."""
+        return tuple((a, abs(s) * self.bytes) for a, s in enumerate(self.strides) if s)
+
+    @cached_property
+    def room(self) -> tuple[int, ...]:
+        """Places in every dimension, at least one."""
+        return tuple(max(1, size) for size in self.shape)
+
+    @cached_property
     def moving(self) -> frozenset[int]:
         """The axes with which the position moves."""
         return frozenset(k for row in self.index for k, c in enumerate(row) if c)
@@ -98,6 +108,10 @@ class Operand:
     def uses(self, axis: int) -> bool:
         """Whether another element is touched as the axis grows."""
         return axis in self.moving
+
+    def each(self, ask: "Callable[[Operand], Sequence[float]]") -> tuple[float, ...]:
+        """What is asked of it; see `tile.family`, where there is more than one."""
+        return tuple(ask(self))
 
     def dimension(self, axis: int) -> int | None:
         """The one dimension that an axis alone indexes, plainly; None where there is none."""

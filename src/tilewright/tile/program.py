@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import ScheduleError
+from tilewright.tile.family import Family
 from tilewright.tile.problem import Problem
 
 REGISTER, L1, L2 = 0, 1, 2
@@ -113,7 +114,11 @@ def whole_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
 
 def remainders(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
     """Rows beyond the last whole register tile, per axis; 0 for the lane axis, whose tail is masked."""
-    rest = problem.extents % np.maximum(sizes[..., REGISTER, :], 1)
+    return _left(problem.extents, form, sizes)
+
+
+def _left(extents: Sizes, form: Form, sizes: Sizes) -> Sizes:
+    rest = extents % np.maximum(sizes[..., REGISTER, :], 1)
     rest[..., form.lane] = 0
     return rest
 
@@ -124,15 +129,15 @@ def rungs(rows: int) -> tuple[int, ...]:
     return (isqrt(rows - 1) + 1, 1) if rows > 2 else (1,)
 
 
-def remainder_tiles(problem: Problem, form: Form, sizes: Sizes) -> tuple[Sizes, Sizes]:
+def remainder_tiles(family: Family, form: Form, sizes: Sizes) -> tuple[Sizes, Sizes]:
     """The tiles of the rows beyond the last whole register tile: their heights and how many there are
     [candidate, axis], 0 where no row is left.
 
     A known number of rows is one tile. Of an unknown one single rows count as the first of the `rungs`, since tiles of
     few rows wait for their additions about equally long.
     """
-    left = remainders(problem, form, sizes)
-    known = np.array([a.literal for a in problem.axes])
+    left = _left(family.sizes, form, sizes)
+    known = np.array([a.literal for a in family.problem.axes])
     register = sizes[..., REGISTER, :]
     high = np.where(register > 2, np.sqrt(np.maximum(register - 1, 0)).astype(np.int64) + 1, 1)
     counts = np.where(known, np.minimum(left, 1), left // high + left % high)

@@ -10,10 +10,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.tile.columns import PAGE, Columns, Loop, accesses_of, chunks, is_packed, row_bytes, rows, sum_of
+from tilewright.tile.columns import PAGE, Columns, Loop, chunks, is_packed, row_bytes, rows, sum_of
 from tilewright.tile.crowding import crowding
+from tilewright.tile.family import Placed
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
-from tilewright.tile.problem import Operand, Problem
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask
 
 USABLE = 0.75
@@ -34,34 +35,41 @@ class Feet:
     Attributes:
         loops: outermost first.
         counts: iterations of each.
+        there: whether any candidate of the same problem has them [loop, candidate], [loop, 1] where all are of one.
         boxes: sizes per axis [depth, candidate] at every depth: of all loops, of all but the outermost, ..., of one
             register tile.
-        operands: per access its bytes in whole lines [depth, candidate].
+        operands: bytes of every access in whole lines [access, depth, candidate].
     """
 
     loops: tuple[Loop, ...]
     counts: tuple[Numbers, ...]
+    there: Mask
     boxes: tuple[Numbers, ...]
-    operands: tuple[Numbers, ...]
+    operands: Numbers
 
     @staticmethod
     def of(problem: Problem, form: Form, columns: Columns, line: int) -> "Feet":
         """Those of candidates."""
         loops = nest(form.order, problem.reduce)
-        sizes = np.array((*columns.tiles, columns.whole))
+        sizes, whole = columns.sizes, len(columns.tiles)
         axes, levels = [loop.axis for loop in loops], np.array([loop.level for loop in loops])
         # not whole where the last tile is a remainder
         iterations = sizes[levels + 1, axes] / sizes[levels, axes]
-        met = [(loops[k], iterations[k]) for k in np.flatnonzero((iterations > 1).any(axis=1))]
-        box = list(columns.whole)
-        depths = [tuple(box)]
-        for loop, _ in met:
-            box[loop.axis] = columns.tiles[loop.level][loop.axis]
-            depths.append(tuple(box))
+        there = columns.family.any(iterations > 1)
+        some = np.flatnonzero(there.any(axis=1))
         # all depths at once: formulas cost as much for few numbers as for many
-        boxes = tuple(np.array(sizes) for sizes in zip(*depths, strict=True))
-        feet = [moved_bytes(o, boxes, line, is_packed(form, k)) for k, o in enumerate(accesses_of(problem))]
-        return Feet(tuple(loop for loop, _ in met), tuple(count for _, count in met), boxes, tuple(feet))
+        level = np.full((len(problem.axes), len(some) + 1), whole)
+        for depth, k in enumerate(some, 1):
+            level[axes[k], depth:] = levels[k]
+        boxes = tuple(sizes[level, np.arange(len(level))[:, None]])
+        feet = [moved_bytes(o, boxes, line, is_packed(form, k)) for k, o in enumerate(columns.family.accesses)]
+        return Feet(tuple([loops[k] for k in some]), tuple(iterations[some]), there[some], boxes, np.array(feet))
+
+
+def innermost(there: Mask) -> Mask:
+    """Which depths [depth, candidate] have no loops inside, of loops that are there [loop, candidate]."""
+    inside = np.logical_or.accumulate(there[::-1], axis=0)[::-1]
+    return np.concatenate((~inside, np.ones((1, there.shape[1]), np.bool_)))
 
 
 def cache_traffic(
@@ -89,25 +97,24 @@ def cache_traffic(
     """
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
-    operands = accesses_of(problem)
+    operands = columns.family.accesses
     starts = _starts(problem, form, columns, line)
     totals = _totals(problem, form, columns)
+    apart = lines_along(problem, form, line)
     single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands)
-              if not waits(problem) and abs(o.strides[form.lane]) * o.bytes >= line}  # fmt: skip
+              if not waits(problem) and apart[k]}  # fmt: skip
     crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
     kept: list[Mask] = []
-    touched = sum_of(feet) + totals
+    touched, inside = sum_of(feet) + totals, innermost(known.there)
     for level, capacity in enumerate(capacities):
         sums = touched
         if any(level in more for more in crowded):
             sums = sum_of(f * more.get(level, 1.0) for f, more in zip(feet, crowded, strict=True)) + totals
-        fits = sums <= capacity * USABLE
-        fits[-1] = sums[-1] <= capacity if single else True
-        kept.append(fits)
+        kept.append((sums <= capacity * USABLE) | (inside & (sums <= capacity) if single else inside))
     # every line that is written comes and goes
-    once = [_once(known, n) for n in (*threads, *(1 for _ in capacities[len(threads) :]))]
-    loaded = [2.0 * moved if o.written else moved
-              for o, moved in zip(operands, _loaded(np.array(once), counts, kept, single), strict=True)]  # fmt: skip
+    once = np.array([_once(known, n) for n in (*threads, *(1 for _ in capacities[len(threads) :]))])
+    every = _loaded(once, counts, known.there, kept, single)
+    loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     near = sum_of(moved[0] for moved in loaded)
     far = sum_of(moved[1:] * start for moved, start in zip(loaded, starts, strict=True))
     found = [near, *far]
@@ -118,27 +125,28 @@ def cache_traffic(
 def _once(known: Feet, threads: int) -> Numbers:
     """Bytes [operand, depth, candidate] that the loops from a depth inwards load where what was loaded stays: what they
     touch, and what several threads touch that share the loops over tasks, once for each of them."""
-    found = np.array(known.operands)
     if threads == 1:
-        return found
+        return known.operands
+    found = known.operands.copy()
     left: Numbers = np.full(found.shape[2], float(threads))
     shares: list[Numbers] = []
     for loop, count in zip(known.loops, known.counts, strict=True):
-        shares.append(np.minimum(left, np.ceil(count)) if loop.level == L2 else np.ones_like(left))
+        shares.append(np.minimum(left, np.maximum(np.ceil(count), 1.0)) if loop.level == L2 else np.ones_like(left))
         left = left / shares[-1]
     for d in range(len(shares) - 1, -1, -1):
-        found[:, d] = np.maximum(found[:, d], found[:, d + 1] * shares[d])
+        found[:, d] = np.where(known.there[d], np.maximum(found[:, d], found[:, d + 1] * shares[d]), found[:, d + 1])
     return found
 
 
 def _loaded(
-    once: Numbers, counts: Sequence[Numbers], kept: Sequence[Mask], single: Mapping[int, Numbers]
-) -> Numbers:  # fmt: skip
+    once: Numbers, counts: Sequence[Numbers], there: Mask, kept: Sequence[Mask], single: Mapping[int, Numbers]
+) -> Numbers:
     """Bytes that every operand moves into every cache [operand, cache, candidate].
 
     Args:
         once: bytes that the loops from a depth inwards load where all stays [cache, operand, depth, candidate].
         counts: iterations of the loops, outermost first.
+        there: which loops there are [loop, candidate]; others have one iteration and change nothing.
         kept: per cache whether all that is touched at a depth fits [depth, candidate].
         single: what a register tile moves of operands of which not even it stays: every element brings its line.
     """
@@ -149,9 +157,15 @@ def _loaded(
     # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop whose body
     # fits everything stays that the next iteration touches again. All caches and operands at once: formulas cost as
     # much for few numbers as for many
+    stays = fits[:, 1:] & there
     for d in range(len(counts) - 1, -1, -1):
-        loaded = np.where(fits[:, None, d + 1], once[:, :, d], loaded * counts[d])
+        loaded = np.where(stays[:, None, d], once[:, :, d], loaded * counts[d])
     return loaded.swapaxes(0, 1)
+
+
+def lines_along(problem: Problem, form: Form, line: int) -> tuple[bool, ...]:
+    """Per access whether elements along the lanes lie in different lines."""
+    return tuple([abs(o.strides[form.lane]) * o.bytes >= line for o in (*problem.operands, *problem.results)])
 
 
 LONG_SUM = 32
@@ -179,7 +193,7 @@ STEEP = 4
 """How sharply the larger one of two times that overlap, or a limit, decides."""
 
 
-def _met(operand: Operand, problem: Problem, form: Form, columns: Columns, line: int) -> Numbers:
+def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
 
     A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed
@@ -204,7 +218,7 @@ RUNS_FOLLOWED = 16.0
 
 def _starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Numbers]:
     """By what the time of far memory grows for every access, as hardware must first follow it."""
-    operands = accesses_of(problem)
+    operands = columns.family.accesses
     if used_once(problem):
         return [_met(o, problem, form, columns, line) for o in operands]
     if waits(problem):
@@ -226,7 +240,7 @@ def _followed(form: Form, columns: Columns) -> list[Numbers]:
     return box
 
 
-def _stored(operand: Operand, form: Form, columns: Columns, line: int) -> Numbers:
+def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows because little is written in a row: stores leave one after the other, each
     needs its line, and hardware fetches one more behind every run of them.
 
@@ -236,14 +250,14 @@ def _stored(operand: Operand, form: Form, columns: Columns, line: int) -> Number
     return 1.0 + line * count / moved_bytes(operand, box, line)
 
 
-def _fetched(operand: Operand, form: Form, columns: Columns, line: int) -> Numbers:
+def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
     than a core keeps addresses of."""
     box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
     return _started(moved_bytes(operand, box, line) / count)
 
 
-def _in_a_row(operand: Operand, form: Form, columns: Columns, apart: int, most: float) -> tuple[list[Numbers], Numbers]:
+def _in_a_row(operand: Placed, form: Form, columns: Columns, apart: int, most: float) -> tuple[list[Numbers], Numbers]:
     """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
     runs these are. Axes along which the operand stays where it is are left as they are in a register tile."""
     box = list(columns.tiles[REGISTER])
@@ -269,7 +283,7 @@ def _started(used: Numbers) -> Numbers:
     return (1.0 + (RUN_START / used) ** STEEP) ** (1.0 / STEEP)
 
 
-def page_starts(operand: Operand, box: Sequence[Numbers], line: int) -> Numbers:
+def page_starts(operand: Placed, box: Sequence[Numbers], line: int) -> Numbers:
     """By what the time of far memory grows where boxes [axis][candidate] of an operand are read in a row: the fewer
     bytes of a page they have, the more, as every page is followed from its start only."""
     return 1.0 + PAGE_START / np.clip(row_bytes(operand, box, line, PAGE), line, PAGE)

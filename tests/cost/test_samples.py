@@ -1,0 +1,161 @@
+"""Samples of sizes that are symbols, scored as one batch: every candidate has at every size the time that it has there
+alone, to the last bit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.cost.analytical import CALL, expected, times
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.descent import neighbours
+from tilewright.optimize.construct.forms import forms
+from tilewright.optimize.construct.moving import moving_forms
+from tilewright.optimize.construct.space import Space
+from tilewright.tile.footprint import Numbers
+from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.program import L1, REGISTER, Form, Sizes
+
+MACHINE = machine_named("zen5").with_cores(2)
+TARGET = Target.parse("x86-64-v4")
+SIZES = (1, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 56, 64, 100, 128, 512)
+
+Index = tuple[tuple[int, ...], ...]
+
+
+def operand(name: str, shape: tuple[int, ...], *index: tuple[int, ...], written: bool = False) -> Operand:
+    return Operand(name, 4, name == "w", shape, index, written)
+
+
+def axes(sizes: tuple[int, ...], symbols: frozenset[int], reduced: int) -> tuple[Axis, ...]:
+    return tuple(Axis(f"a{k}", n, k not in symbols, k >= len(sizes) - reduced) for k, n in enumerate(sizes))
+
+
+def unit(count: int, *moved: int) -> Index:
+    return tuple(tuple(int(a == k) for a in range(count)) for k in moved)
+
+
+def product(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
+    """y[b, i, j] = sum over k of x[b, i, k] * w[k, j], and something added to it."""
+    b, i, j, k = sizes
+    x, w = operand("x", (b, i, k), *unit(4, 0, 1, 3)), operand("w", (k, j), *unit(4, 3, 2))
+    done = (operand("z", (b, j, i), *unit(4, 0, 2, 1)), operand("y", (b, i, j), *unit(4, 0, 1, 2), written=True))
+    return Problem("y", "y", axes(sizes, symbols, 1), (x, w), done, 1, 32)
+
+
+def attention(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
+    """y[b, i, j] = sum over k of x[b, i, k] * v[b, j, k], all of them results of other kernels."""
+    b, i, j, k = sizes
+    x, v = operand("x", (b, i, k), *unit(4, 0, 1, 3)), operand("v", (b, j, k), *unit(4, 0, 2, 3))
+    done = (operand("y", (b, i, j), *unit(4, 0, 1, 2), written=True),)
+    return Problem("y", "y", axes(sizes, symbols, 1), (x, v), done, 1, 32)
+
+
+def windows(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
+    """A depthwise convolution: y[c, i, j] = sum over a 3 by 3 window."""
+    c, i, j, _ = sizes
+    extents = (c, i, j, 3, 3)
+    x = operand("x", (c, i + 2, j + 2), (1, 0, 0, 0, 0), (0, 1, 0, 1, 0), (0, 0, 1, 0, 1))
+    w = operand("w", (c, 3, 3), *unit(5, 0, 3, 4))
+    done = (operand("y", (c, i, j), *unit(5, 0, 1, 2), written=True),)
+    return Problem("y", "y", axes(extents, symbols, 2), (x, w), done, 1, 32)
+
+
+def columns(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
+    """y[b, j] = sum over k of x[b, k, j], which uses nothing again."""
+    b, _, j, k = sizes
+    x = operand("x", (b, k, j), *unit(3, 0, 2, 1))
+    done = (operand("y", (b, j), *unit(3, 0, 1), written=True),)
+    return Problem("y", "y", axes((b, j, k), symbols, 1), (x,), done, 1, 32, added=True)
+
+
+def turned(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
+    """y[b, i, j, k] = x[b, j, i, k], whose rows may be single elements."""
+    b, i, j, k = sizes
+    x = operand("x", (b, j, i, k), *unit(4, 0, 2, 1, 3))
+    return Problem("y", "y", axes(sizes, symbols, 0), (x, operand("y", sizes, *unit(4, 0, 1, 2, 3), written=True)),
+                   (), 1, 32)  # fmt: skip
+
+
+KINDS: tuple[Callable[[tuple[int, ...], frozenset[int]], Problem], ...] = (
+    product, attention, windows, columns, turned
+)  # fmt: skip
+
+
+def drawn(kind: Callable[[tuple[int, ...], frozenset[int]], Problem], rng: np.random.Generator) -> Problem:
+    """A problem with samples: some of its sizes are symbols."""
+    symbols = frozenset(k for k in range(len(kind((1, 1, 1, 1), frozenset()).axes)) if rng.random() < 0.5)
+    moved = [k for k in range(4) if k in symbols]
+    if kind is columns:
+        # the axes are b, j, k
+        moved = [(0, 2, 3)[k] for k in moved if k < 3]
+
+    def at(known: list[int]) -> Problem:
+        found = list(known)
+        for k in moved:
+            found[k] = int(rng.choice(SIZES))
+        return kind(tuple(found), symbols)
+
+    known = [int(n) for n in rng.choice(SIZES, 4)]
+    return replace(at(known), samples=tuple(at(known) for _ in range(rng.integers(1, 6))))
+
+
+def some_forms(problem: Problem) -> list[Form]:
+    return forms(problem, TARGET, MACHINE) if problem.reduce else moving_forms(problem, TARGET)
+
+
+def alone(problem: Problem, form: Form, sizes: Sizes) -> Numbers:
+    """What candidates take, each size by itself."""
+    logs: list[Numbers] = []
+    for p in problem.samples:
+        fitted = sizes.copy()
+        for k in problem.reduce:
+            if not problem.axes[k].literal:
+                step = sizes[:, REGISTER, k]
+                fitted[:, L1:, k] = (-(-p.axes[k].extent // step) * step)[:, None]
+        logs.append(np.log(times(p, form, fitted, MACHINE).total + CALL))
+    total = logs[0]
+    for more in logs[1:]:
+        total = total + more
+    return np.exp(total / len(logs))
+
+
+def some_sizes(space: Space, rng: np.random.Generator) -> Sizes:
+    """Those of a few states near the start."""
+    states = space.start()[None]
+    for _ in range(int(rng.integers(1, 6))):
+        targets, exists = neighbours(space, states)
+        found = np.unique(targets[exists], axis=0)
+        states = rng.permutation(found)[: rng.integers(1, 9)] if len(found) else states
+    return space.sizes(states)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_all_samples_at_once_are_each_by_itself(kind: Callable[..., Problem]) -> None:
+    together = 0
+    for seed in range(20):
+        rng = np.random.default_rng([seed])
+        problem = drawn(kind, rng)
+        found = some_forms(problem)
+        for k in rng.permutation(len(found))[:3]:
+            sizes = some_sizes(Space.of(replace(problem, samples=()), found[k], MACHINE), rng)
+            np.testing.assert_array_equal(expected(problem, found[k], sizes, MACHINE), alone(problem, found[k], sizes))
+            together += len({p.axes for p in problem.samples}) > 1
+    assert together >= 8
+
+
+def crowded(taps: int) -> Problem:
+    """y[i, j] = sum over p and q of x[i, p, q, j] * w[p, q], with rows of x a power of two apart."""
+    x, w = operand("x", (56, 32, taps, 1024), *unit(4, 0, 2, 3, 1)), operand("w", (32, taps), *unit(4, 2, 3))
+    done = (operand("y", (56, 1024), *unit(4, 0, 1), written=True),)
+    return Problem("y", "y", axes((56, 1024, 32, taps), frozenset({3}), 2), (x, w), done, 1, 32)
+
+
+def test_loops_that_are_there_at_other_sizes_count_for_nothing() -> None:
+    # a register tile has too many rows in one set: around it, more moves than inside of it
+    sizes = np.array([[[14, 16, 1, 1], [14, 16, 32, 1], [14, 1024, 32, 1]]])
+    problem, form = crowded(1), Form(1, 16, (0, 1), None)
+    problem = replace(problem, samples=(problem, crowded(4)))
+    np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), alone(problem, form, sizes))
