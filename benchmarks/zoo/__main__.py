@@ -140,6 +140,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     facts = environment.describe(f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
     summary = f"{len(models) - len(bad)} of {len(models)} models, {len(table)} shapes"
     summary += f"; failed: {', '.join(bad)}." if bad else "; none failed."
+    summary += f" {bench.means(events)}" if options.verb == "bench" else ""
     text = report.section({**facts, "threads": str(options.threads)}, summary, report.markdown_table(header, table))
     print(text)
     if options.json is not None:

@@ -8,13 +8,14 @@ share of the CPU that other processes took meanwhile. Another of Tilewright's op
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.common.environment import Load
 from benchmarks.common.isolation import Emit, Event, error_text
+from benchmarks.common.statistics import geometric_mean
 from benchmarks.zoo.engines import Arrays, Run, load_artifact, onnxruntime_engine, tilewright_engine
 from benchmarks.zoo.models import MODELS, label
 
@@ -114,6 +115,17 @@ def _artifact(executable: object, threads: int, feeds: Arrays) -> Event:
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         size = sum(file.stat().st_size for file in files)
     return {"artifact_bytes": size, "load_s": statistics.median(seconds), "same_bits": same}
+
+
+def means(models: Mapping[str, Sequence[Event]]) -> str:
+    """Say the geometric mean of all shapes' ratios, and that of the ratios to another optimizer where one took part."""
+    timed = [event for events in models.values() for event in events if "ours_ms" in event]
+    found = {
+        "ratio": [event["ours_ms"] / event["theirs_ms"] for event in timed],
+        "of beside": [event["ours_ms"] / event["beside_ms"] for event in timed if "beside_ms" in event],
+    }
+    told = [f"{name} {geometric_mean(ratios):.2f}" for name, ratios in found.items() if ratios]
+    return f"Geometric means: {', '.join(told)}." if told else ""
 
 
 def rows(model: str, events: Sequence[Event]) -> tuple[list[list[str]], bool]:
