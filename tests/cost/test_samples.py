@@ -119,7 +119,7 @@ def alone(problem: Problem, form: Form, sizes: Sizes) -> Numbers:
     total = logs[0]
     for more in logs[1:]:
         total = total + more
-    return np.exp(total / len(logs))
+    return np.exp(total / len(logs)) - CALL
 
 
 def some_sizes(space: Space, rng: np.random.Generator) -> Sizes:

@@ -47,7 +47,8 @@ TURN_CYCLES = 6.0
 
 
 CALL = 1000.0
-"""Nanoseconds that a kernel's call costs whatever it computes: at sizes so small programs hardly differ."""
+"""Nanoseconds that a kernel's call costs whatever it computes, no part of times: at sizes so small programs hardly
+differ."""
 
 
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
@@ -108,7 +109,7 @@ def expected(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Nu
         found = _times(family, form, _fitted(family, np.tile(sizes, (len(same), 1, 1))), machine)
         total[same] = found.total.reshape(len(same), -1)
     logs = np.log(total + CALL)
-    return np.exp(sum_of(logs) / len(logs))
+    return np.exp(sum_of(logs) / len(logs)) - CALL
 
 
 def _alike(problem: Problem, form: Form, machine: Machine) -> list[list[int]]:
@@ -169,25 +170,27 @@ def _part(form: Form, columns: Columns, machine: Machine) -> Time:
     sets = [_sets(x) for x in near if x.shared_by == 1]
     sizes = [x.share for x in near]
     feet = Feet.of(problem, form, columns, near[0].line)
+    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet)
     threads = [machine.cores if x.shared_by == 1 else 1 for x in near]
-    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads)
+    by_all = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads)
+    grown = [all_ / np.maximum(one, 1.0) for all_, one in zip(by_all, moved, strict=True)]
     if used_once(problem):
         # a cache that is a little too small has lost most of what is read from first to last, as it was written
         away = family.each(lambda p: [1.0, *(min(1.0, 2.0 * missing(_whole(p), x.share)) for x in near[1:])])
         return shared_out([(work, [m * part for m, part in zip(moved, away, strict=True)])], found.tasks,
-                          1.0 + CODE * found.multiply_adds, machine)  # fmt: skip
+                          1.0 + CODE * found.multiply_adds, machine, grown=grown)  # fmt: skip
     if waits(problem):
         # what lies beyond the second cache comes in time only as far as streams are followed
         lost = 1.0 + np.maximum(found.streams - FOLLOWED, 0.0) / FOLLOWED * STREAM_PENALTY
         moved = [m * lost if k >= 1 else m for k, m in enumerate(moved)]
         parts = _phases(problem, form, columns, near, (work, moved, feet))
-        return shared_out(parts, found.tasks, 1.0 + CODE * found.multiply_adds, machine)
+        return shared_out(parts, found.tasks, 1.0 + CODE * found.multiply_adds, machine, grown=grown)
     # stores of single elements leave in order, and each waits for its line
     waiting = moved[0] / (3.0 * near[0].line) * machine.levels[min(1, len(machine.levels) - 1)].latency_ns
     work = work + np.where(found.spread > 0, waiting, 0.0)
     away = family.each(lambda p: [1.0, *(missing(_whole(p), x.share) for x in near[1:])])
     moved = [m * part for m, part in zip(moved, away, strict=True)]
-    return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine, streaming=True)
+    return shared_out([(work, moved)], found.tasks, 1.0 + CODE * found.multiply_adds, machine, True, grown)
 
 
 def _phases(

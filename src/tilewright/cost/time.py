@@ -45,7 +45,7 @@ class Time:
 
 def shared_out(
     parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine,
-    streaming: bool = False,
+    streaming: bool = False, grown: Sequence[Numbers] = (),
 ) -> Time:  # fmt: skip
     """The times on one thread or on all cores, whichever are shorter.
 
@@ -56,6 +56,8 @@ def shared_out(
         longer: by what times grow for other reasons.
         machine: with its cores.
         streaming: whether little is used again, so that every line passes all levels one after the other.
+        grown: per level by what the bytes grow where threads share the tasks, as what several of them need comes to
+            each; not at all where nothing is given.
     """
     far, of = machine.levels[1:], _streaming_time if streaming else _time
     alone = reduce(add, [of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=True)]) for work, moved in parts])
@@ -64,8 +66,9 @@ def shared_out(
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
     uneven = np.where(tasks < machine.cores, 1.0, balance)
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
+    more = [uneven * g for g in grown] or [uneven] * len(far)
     shared = reduce(add, [
-        of(work * balance / machine.cores, [m * uneven / r for m, r in zip(moved, rates, strict=True)])
+        of(work * balance / machine.cores, [m * g / r for m, g, r in zip(moved, more, rates, strict=True)])
         for work, moved in parts
     ])  # fmt: skip
     wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)

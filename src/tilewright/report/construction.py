@@ -16,7 +16,6 @@ from tilewright.cost.chain import chain_time
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.errors import OptionError
-from tilewright.expr.define import MAX_SIZE
 from tilewright.graph.ir import Graph
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.lowering import Program, lowering
@@ -27,7 +26,7 @@ from tilewright.optimize.interface import Task
 from tilewright.report.drawing import draw
 from tilewright.report.states import of_path, of_walk
 from tilewright.tile.chain import ChainProgram
-from tilewright.tile.problem import UNDECLARED, Problem
+from tilewright.tile.problem import UNDECLARED, UNKNOWN, Problem
 from tilewright.tile.program import LEVELS, Form
 
 MOST_NAMES = 5
@@ -87,9 +86,10 @@ class Construction:
         return self.programs[0].program.problem if self.programs else None
 
     @property
-    def forms(self) -> tuple[Form, ...]:
-        """One form per space that was looked at; loop orders of one space share their states."""
-        return () if self.found is None else tuple(p.space.form for p in self.found.paths)
+    def forms(self) -> tuple[tuple[Problem, Form], ...]:
+        """One form per space that was looked at, and of what: the best program may be a chain's, with other axes. Loop
+        orders of one space share their states."""
+        return () if self.found is None else tuple((p.space.problem, p.space.form) for p in self.found.paths)
 
     @property
     def walk(self) -> Walk | None:
@@ -169,7 +169,7 @@ def _construction(
         for place, p in enumerate(found.programs)
     )
     recorded = sum(len(h.found()) for h in found.histories) or len(found.paths)
-    undeclared = tuple(v.name for v in k.origin.symbols if v.hi is None or v.hi >= MAX_SIZE)
+    undeclared = tuple(v.name for v in k.origin.symbols if v.hi is None or v.hi >= UNKNOWN)
     return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded, undeclared)
 
 
@@ -197,7 +197,7 @@ def _text(c: Construction) -> str:
     if problem is None:
         return "\n".join([*lines, "not constructed: the rule took it"])
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
-    lines += [f"form      {form_text(problem, form)}" for form in c.forms]
+    lines += [f"form      {form_text(*form)}" for form in c.forms]
     if c.undeclared:
         sizes = f"{', '.join(c.undeclared)} up to {UNDECLARED}"
         lines.append(f"assumed   {sizes}, as no range is declared; --shape NAME:LO..HI declares one")
@@ -251,7 +251,7 @@ def data(c: Construction) -> dict[str, Any]:
         "constructed": True,
         "levels": list(LEVELS),
         "axes": [{"name": a.name, "extent": a.extent, "literal": a.literal, "reduced": a.reduce} for a in problem.axes],
-        "forms": [_form_data(problem, form) for form in c.forms],
+        "forms": [_form_data(*form) for form in c.forms],
         "recorded": c.recorded,
         "undeclared": list(c.undeclared),
         "walk": None if c.walk is None else _walk_data(c.walk),
