@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.common import environment, report
 from benchmarks.common.isolation import Event, event_writer, run_isolated
-from benchmarks.zoo import bench
+from benchmarks.zoo import bench, bench_table
 from benchmarks.zoo.models import CACHE, MODELS, Model, build_model, label
 
 MODULE = "benchmarks.zoo"
@@ -140,7 +140,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     facts = environment.describe(f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
     summary = f"{len(models) - len(bad)} of {len(models)} models, {len(table)} shapes"
     summary += f"; failed: {', '.join(bad)}." if bad else "; none failed."
-    summary += f" {bench.means(events)}" if options.verb == "bench" else ""
+    summary += f" {bench_table.means(events)}" if options.verb == "bench" else ""
     text = report.section({**facts, "threads": str(options.threads)}, summary, report.markdown_table(header, table))
     print(text)
     if options.json is not None:
@@ -153,7 +153,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
 
 def _table_of(verb: str) -> tuple[list[str], Callable[[str, Sequence[Event]], tuple[list[list[str]], bool]]]:
     if verb == "bench":
-        return bench.HEADER, bench.rows
+        return bench_table.HEADER, bench_table.rows
     from benchmarks.zoo import verify
 
     return verify.HEADER, verify.rows

@@ -1,7 +1,7 @@
 """The zoo's table of times, from events that were not measured."""
 
 import pytest
-from benchmarks.zoo.bench import HEADER, means, rows
+from benchmarks.zoo.bench_table import HEADER, means, rows
 
 TIMED = {"shape": "1x8", "ours_ms": 2.0, "theirs_ms": 4.0, "others": 0.01}
 
