@@ -34,7 +34,7 @@ demo: $(VENV)/stamp-demo ## read the text of an image with RapidOCR on Tilewrigh
 	$(PYTHON) examples/ocr_demo.py
 
 test: $(VENV)/stamp-test lint types ## style, layers, types and all tests
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	$(PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/stamp-test ## style, and which layer imports which
 	$(VENV)/bin/ruff check src tests benchmarks examples
