@@ -22,7 +22,7 @@ HOPELESS, CLEARLY, LIKELY = 8.0, 3.0, 1.3
 at again."""
 
 GLANCE_SECONDS = 0.006
-BLOCKS, BLOCK_SECONDS = 15, 0.02
+BLOCKS, BLOCK_SECONDS = 30, 0.02
 
 Array = np.ndarray
 Shapes = Mapping[str, tuple[int, ...]]

@@ -19,7 +19,8 @@ OF_BEST, MEDIAN_SECONDS, LONGEST_SECONDS, SCORED, CORRELATION = 0.95, 0.3, 1.0, 
 FULL_BUDGET = 2000
 """Programs of a search; results of smaller ones are marked."""
 
-RIVALS = ("best", "roller", "without vthreads", "printed", "rule")
+COMPARED = (("best", "low"), *((rival, "ns") for rival in ("best", "roller", "without vthreads", "printed", "rule")))
+"""What Gensor's programs are compared with, by fastest blocks or by medians."""
 
 
 def text(store: Store) -> str:
@@ -72,17 +73,25 @@ def _duel(store: Store) -> str:
     rows: list[list[str]] = []
     for kind, name in _ordered(results):
         found = results[name]
-        speeds = [speed(found, "gensor", rival) for rival in RIVALS]
+        speeds = [speed(found, "gensor", rival, by) for rival, by in COMPARED]
         every = " (all)" if store.all("duel")[name].get("all") else ""
         tried = f"{found['best']['tried']}{every}" if "best" in found else ""
         noise = max(found[n]["spread"] for n in found)
         rows.append([name, kind, f"{found['gensor']['ns'] / 1e3:.1f}", *map(_number, speeds), tried, f"{noise:.0%}"])
     mean: list[str] = []
-    for rival in RIVALS:
-        known = [s for _, n in _ordered(results) if (s := speed(results[n], "gensor", rival)) is not None]
+    for rival, by in COMPARED:
+        known = [s for _, n in _ordered(results) if (s := speed(results[n], "gensor", rival, by)) is not None]
         mean.append(f"{geometric_mean(known):.2f}" if known else "")
     rows.append(["geometric mean", "", "", *mean, "", ""])
-    header = ["operator", "kind", "gensor us", *(f"gensor over {r}" for r in RIVALS), "programs tried", "spread"]
+    header = [
+        "operator",
+        "kind",
+        "gensor us",
+        "gensor over best, fastest blocks",
+        *(f"gensor over {r}" for r, _ in COMPARED[1:]),
+        "programs tried",
+        "spread",
+    ]
     table = report.markdown_table(header, rows)
     return f"{_summary(store)}\n\n{table}\n\n![speeds](results/paper_gensor.svg)"
 
@@ -90,18 +99,21 @@ def _duel(store: Store) -> str:
 def _summary(store: Store) -> str:
     """What the paper's ablation asks, and the bar."""
     results = _entrants(store)
-    lines = ["One thread; medians of blocks that take turns; spread is the largest quartile distance of an entrant."]
+    lines = ["One thread; medians of blocks that take turns, and for the best program also the fastest block of each, "
+             "as neighbours on a shared machine only add time; spread is the largest quartile distance of an "
+             "entrant."]  # fmt: skip
     # of a small space all programs may be fewer
     tried = [found["budget"] for found in store.all("duel").values() if not found.get("all")]
     if min(tried, default=FULL_BUDGET) < FULL_BUDGET or len(results) < sum(map(len, KINDS.values())):
         lines.append(f"**A reduced run: {len(results)} operators, searches of {min(tried, default=0)} programs instead "
                      f"of {FULL_BUDGET}.**")  # fmt: skip
-    of_best = [s for n in results if (s := speed(results[n], "gensor", "best")) is not None]
-    if of_best:
-        met, mean = sum(s >= OF_BEST for s in of_best), geometric_mean(of_best)
-        bar = "met" if mean >= OF_BEST else "missed"
-        lines.append(f"{met} of {len(of_best)} operators reach {OF_BEST:.0%} of the best program found; geometric mean "
-                     f"{mean:.3f} (bar {OF_BEST}: {bar}).")  # fmt: skip
+    for by, told in (("ns", "by medians"), ("low", "by fastest blocks")):
+        of_best = [s for n in results if (s := speed(results[n], "gensor", "best", by)) is not None]
+        if of_best:
+            met, mean = sum(s >= OF_BEST for s in of_best), geometric_mean(of_best)
+            bar = "met" if mean >= OF_BEST else "missed"
+            lines.append(f"{told.capitalize()} {met} of {len(of_best)} operators reach {OF_BEST:.0%} of the best "
+                         f"program found; geometric mean {mean:.3f} (bar {OF_BEST}: {bar}).")  # fmt: skip
     known = [n for n in results if {"roller", "without vthreads", "gensor"} <= results[n].keys()]
     if known:
         without, whole = (geometric_mean([results[n]["roller"]["ns"] / results[n][way]["ns"] for n in known])

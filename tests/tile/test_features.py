@@ -155,7 +155,7 @@ def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[
     once = sum(4 * len(touched(o, tuple(a.extent for a in problem.axes), (0, 0, 0))) * (1 + o.written)
                for o in everything)  # fmt: skip
     none, small, large = (
-        cache_traffic(problem, FORM, columns, [capacity, 1e12], 4) for capacity in (0.0, 4.0 * 2**size, 1e9)
+        cache_traffic(problem, FORM, columns, [capacity, 1e12], 4)[0] for capacity in (0.0, 4.0 * 2**size, 1e9)
     )
     assert large[0][0] == once
     assert none[0][0] >= small[0][0] >= once
@@ -169,12 +169,12 @@ def test_what_threads_share_comes_to_each() -> None:
     columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
-        own, shared = cache_traffic(problem, FORM, columns, [1e6, 1e6], 4, threads=[threads])
+        _, (own, shared) = cache_traffic(problem, FORM, columns, [1e6, 1e6], 4, threads=[threads])
         # threads beyond those that have rows of their own take columns, and read the same rows
         assert own[0] == a * tasks / rows + b * rows + 2 * c
         assert shared[0] == 0.0
     turned = Form(1, 2, (1, 0), 2)
-    assert cache_traffic(problem, turned, columns, [1e6, 1e6], 4, threads=[2])[0][0] == 2 * a + b + 2 * c
+    assert cache_traffic(problem, turned, columns, [1e6, 1e6], 4, threads=[2])[1][0][0] == 2 * a + b + 2 * c
 
 
 def test_a_tail_of_lanes_is_waste() -> None:

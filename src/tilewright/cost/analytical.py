@@ -67,6 +67,10 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
     return total
 
 
+BATCH = 4000
+"""Candidates that are scored at once: of more, what formulas compute in between does not stay in the caches."""
+
+
 def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis]."""
     return _times(Family.of(problem), form, sizes, machine)
@@ -74,6 +78,14 @@ def times(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Time:
 
 def _times(family: Family, form: Form, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis] whose problems are `_alike`."""
+    if len(sizes) <= BATCH:
+        return _batch(family, form, sizes, machine)
+    parts = np.split(np.arange(len(sizes)), range(BATCH, len(sizes), BATCH))
+    return Time.joined([_batch(family.picked(k), form, sizes[k], machine) for k in parts])
+
+
+def _batch(family: Family, form: Form, sizes: Sizes, machine: Machine) -> Time:
+    """The times of one batch."""
     columns = Columns.of(family, form, sizes)
     heights, counts = remainder_tiles(family, form, sizes)
     some = np.flatnonzero((counts > 0).any(axis=1))
@@ -170,9 +182,8 @@ def _part(form: Form, columns: Columns, machine: Machine) -> Time:
     sets = [_sets(x) for x in near if x.shared_by == 1]
     sizes = [x.share for x in near]
     feet = Feet.of(problem, form, columns, near[0].line)
-    moved = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet)
     threads = [machine.cores if x.shared_by == 1 else 1 for x in near]
-    by_all = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads)
+    moved, by_all = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads)
     grown = [all_ / np.maximum(one, 1.0) for all_, one in zip(by_all, moved, strict=True)]
     if used_once(problem):
         # a cache that is a little too small has lost most of what is read from first to last, as it was written

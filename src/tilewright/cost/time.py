@@ -36,6 +36,14 @@ class Time:
         """The times with every array changed alike."""
         return Time(change(self.compute), tuple(map(change, self.memory)), change(self.parallel), change(self.total))
 
+    @staticmethod
+    def joined(parts: Sequence["Time"]) -> "Time":
+        """The times of several batches, one behind the other."""
+        memory = tuple(np.concatenate(level) for level in zip(*(x.memory for x in parts), strict=True))
+        compute, parallel, total = (np.concatenate(x) for x in zip(*((x.compute, x.parallel, x.total) for x in parts),
+                                                                   strict=True))  # fmt: skip
+        return Time(compute, memory, parallel, total)
+
     def __add__(self, later: "Time") -> "Time":
         """The times of this work and of what follows it."""
         memory = tuple(a + b for a, b in zip(self.memory, later.memory, strict=True))

@@ -98,7 +98,11 @@ def _schedule_part(s: Schedule, part: Part, program: TileProgram, shared: Mappin
     else:
         s.do("compute_at", part.producer, (*outer, *inner, *micro)[-1])
         _register_tile(s, part.producer, program, part.copies)
-    _written_out(s, points, last in tiles.points)
+    if last == program.form.lane:
+        _written_out(s, points, last in tiles.points)
+    elif last in tiles.points:
+        # written out as well, so many loads of single elements are as fast and keep LLVM busy for a second
+        s.do("vectorize", points[-1])
     if parallel and not shared:
         for loop in outer:
             s.do("parallel", loop)

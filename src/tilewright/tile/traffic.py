@@ -81,8 +81,9 @@ def cache_traffic(
     sets: Sequence[int] = (),
     known: Feet | None = None,
     threads: Sequence[int] = (),
-) -> list[Numbers]:
-    """Bytes that move into each cache, for caches of these capacities, by the loops of the program.
+) -> tuple[list[Numbers], list[Numbers]]:
+    """Bytes that move into each cache, for caches of these capacities, by the loops of the program: on one thread, and
+    on several that share them.
 
     What fits the last one as a whole is there before the program starts: earlier kernels have just used it.
 
@@ -111,22 +112,25 @@ def cache_traffic(
         if any(level in more for more in crowded):
             sums = sum_of(f * more.get(level, 1.0) for f, more in zip(feet, crowded, strict=True)) + totals
         kept.append((sums <= capacity * USABLE) | (inside & (sums <= capacity) if single else inside))
+    shared = [k for k, n in enumerate(threads) if n > 1]
+    caches = [*range(len(capacities)), *shared]
+    once = np.array([*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)])
+    every = _loaded(once, counts, known.there, [kept[k] for k in caches], single)
     # every line that is written comes and goes
-    once = np.array([_once(known, n) for n in (*threads, *(1 for _ in capacities[len(threads) :]))])
-    every = _loaded(once, counts, known.there, kept, single)
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
-    near = sum_of(moved[0] for moved in loaded)
-    far = sum_of(moved[1:] * start for moved, start in zip(loaded, starts, strict=True))
-    found = [near, *far]
-    found[-1] = np.where(touched[0] <= capacities[-1] * USABLE, 0.0, found[-1])
-    return found
+    found: list[Numbers] = []
+    for place, cache in enumerate(caches):
+        moved = sum_of(x[place] * start if cache else x[place] for x, start in zip(loaded, starts, strict=True))
+        held = cache == len(capacities) - 1
+        found.append(np.where(touched[0] <= capacities[-1] * USABLE, 0.0, moved) if held else moved)
+    alone = found[: len(capacities)]
+    together = dict(zip(shared, found[len(capacities) :], strict=True))
+    return alone, [together.get(k, moved) for k, moved in enumerate(alone)]
 
 
 def _once(known: Feet, threads: int) -> Numbers:
     """Bytes [operand, depth, candidate] that the loops from a depth inwards load where what was loaded stays: what they
     touch, and what several threads touch that share the loops over tasks, once for each of them."""
-    if threads == 1:
-        return known.operands
     found = known.operands.copy()
     left: Numbers = np.full(found.shape[2], float(threads))
     shares: list[Numbers] = []
