@@ -16,8 +16,9 @@ from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.oracle import tolerance_of
 from tilewright.expr.dtype import DType, float32
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Const, Var, walk
 from tilewright.graph.program import Program
+from tilewright.loops.ir import blocks
 
 Array = np.ndarray[Any, Any]
 
@@ -130,8 +131,16 @@ def limits_of(
         known = sums.get(outputs.get(b.name, "") if fast else b.name)
         each = np.abs(values[b.name])
         size = np.full_like(each, each.max(initial=0)) if rounding is not Rounding.RELATIVE else each
-        limits[b.name] = unit * (size if known is None else np.abs(known)) + tiniest(b.dtype)
+        limits[b.name] = unit * (size if known is None else np.abs(known) + written_in(kernels)) + tiniest(b.dtype)
     return limits
+
+
+def written_in(kernels: Sequence[BoundKernel]) -> float:
+    """The largest number that stands in the code of kernels: constants of one element do, and have kept their sign
+    where terms are added up without."""
+    stores = (b.body for u in kernels for b in blocks(u.compiled.origin.body))
+    numbers = (e.value for s in stores for e in walk(s.value) if isinstance(e, Const) and e.dtype.is_float)
+    return max((abs(float(n)) for n in numbers if np.isfinite(n)), default=0.0)
 
 
 def absolute(program: Program, feeds: Mapping[str, Array]) -> tuple[Program, dict[str, Array]]:
