@@ -14,11 +14,11 @@ from tilewright.driver.convolutions import LIMITS
 from tilewright.driver.float64 import evaluate_program
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.oracle import tolerance_of
+from tilewright.expr.computation import Computation
 from tilewright.expr.dtype import DType, float32
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Var, walk
+from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.graph.program import Program
-from tilewright.loops.ir import blocks
 
 Array = np.ndarray[Any, Any]
 
@@ -131,22 +131,23 @@ def limits_of(
         known = sums.get(outputs.get(b.name, "") if fast else b.name)
         each = np.abs(values[b.name])
         size = np.full_like(each, each.max(initial=0)) if rounding is not Rounding.RELATIVE else each
-        limits[b.name] = unit * (size if known is None else np.abs(known) + written_in(kernels)) + tiniest(b.dtype)
+        limits[b.name] = unit * (size if known is None else np.abs(known)) + tiniest(b.dtype)
     return limits
-
-
-def written_in(kernels: Sequence[BoundKernel]) -> float:
-    """The largest number that stands in the code of kernels: constants of one element do, and have kept their sign
-    where terms are added up without."""
-    stores = (b.body for u in kernels for b in blocks(u.compiled.origin.body))
-    numbers = (e.value for s in stores for e in walk(s.value) if isinstance(e, Const) and e.dtype.is_float)
-    return max((abs(float(n)) for n in numbers if np.isfinite(n)), default=0.0)
 
 
 def absolute(program: Program, feeds: Mapping[str, Array]) -> tuple[Program, dict[str, Array]]:
     """A program and its inputs without signs: it adds up how large the terms are."""
     fixed = {n: a if a.dtype.kind in "iub" else np.abs(a) for n, a in program.constants.items()}
-    return replace(program, constants=fixed), {n: np.abs(a) for n, a in feeds.items()}
+    steps = tuple(replace(x, body=unsigned(x.body)) if isinstance(x, Computation) else x for x in program.steps)
+    return replace(program, constants=fixed, steps=steps), {n: np.abs(a) for n, a in feeds.items()}
+
+
+def unsigned(e: Expr) -> Expr:
+    """An expression in which the numbers that are added have no sign: constants of one element stand in it as such."""
+    parts = tuple(unsigned(x) for x in e.children())
+    if isinstance(e, Binary) and e.op == "add":
+        parts = tuple(Const(abs(x.value), x.dtype) if isinstance(x, Const) and x.dtype.is_float else x for x in parts)
+    return e.rebuild(parts) if parts else e
 
 
 def is_fast(compilation: Compilation) -> bool:
