@@ -9,9 +9,9 @@ from tests.tile.test_problem import problem
 
 from tilewright.cost.analytical import nanoseconds
 from tilewright.machine.shipped import machine_named
+from tilewright.tile.following import used_once
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import Form, TileProgram
-from tilewright.tile.traffic import used_once
 
 MACHINE = machine_named("zen5").with_cores(1)
 L2_GBS, FAR_GBS = MACHINE.levels[1].core_gbs, MACHINE.levels[2].core_gbs

@@ -4,11 +4,11 @@ of memory, and what threads cost.
 Work of different kinds overlaps, but never fully, so the time is that of the slowest kind and a part of the rest.
 
 Clocks, units, latencies and rates are those of the machine's description. What it has no figure for are constants, here
-and in `instructions.py`, `chain.py`, `time.py` and `tile/traffic.py`: cycles of loops that start, of conditions, masks,
-shuffles and spills, how much work overlaps, how many streams and pages are followed and what more of them cost. They
-were set by measurements of programs on one machine, two cores of an Intel Xeon with AVX-512, 2 MiB of L2 and 480 MiB of
-L3 cache, and are the same for all kernels and all machines; on others they are not checked. How well programs are
-ordered says `benchmarks/cost_model.py`.
+and in `instructions.py`, `chain.py`, `time.py` and `tile/following.py`: cycles of loops that start, of conditions,
+masks, shuffles and spills, how much work overlaps, how many streams and pages are followed and what more of them cost.
+They were set by measurements of programs on two machines of two cores each, Intel Xeons with AVX-512, 2 MiB of L2 and
+105 or 480 MiB of L3 cache, and are the same for all kernels and all machines; on others they are not checked. How well
+programs are ordered says `benchmarks/cost_model.py`.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,11 @@ from tilewright.tile.arrival import arriving
 from tilewright.tile.columns import Columns, sum_of
 from tilewright.tile.family import Family
 from tilewright.tile.features import features, strides_along
+from tilewright.tile.following import used_once, waits
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask, Sizes, TileProgram, remainder_tiles
-from tilewright.tile.traffic import USABLE, Feet, cache_traffic, lines_along, used_once, waits
+from tilewright.tile.traffic import USABLE, Feet, cache_traffic, lines_along
 
 CODE = 4e-4
 """What one more vector operation written out counts, as a part of the time: of programs alike the shorter is better."""

@@ -14,10 +14,10 @@ from tilewright.tile.chain import ChainProgram, Rows
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
 from tilewright.tile.features import features
+from tilewright.tile.following import page_starts, waits
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import Form, Sizes
-from tilewright.tile.traffic import page_starts, waits
 
 GROUP_CYCLES = 12.0
 """Of beginning a step for another group of rows: loops of a few iterations whose ends are mispredicted now and then."""

@@ -10,10 +10,10 @@ import numpy as np
 from tilewright.machine.model import Machine
 from tilewright.tile.columns import Columns, chunks, sum_of
 from tilewright.tile.features import Features
+from tilewright.tile.following import used_once
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, REGISTER, Form, Mask
-from tilewright.tile.traffic import used_once
 
 ISSUE = 5.0
 """Instructions that start per cycle."""

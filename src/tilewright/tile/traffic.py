@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.tile.columns import PAGE, Columns, Loop, chunks, is_packed, row_bytes, rows, sum_of
+from tilewright.tile.columns import Columns, Loop, chunks, is_packed, sum_of
 from tilewright.tile.crowding import crowding
-from tilewright.tile.family import Placed
+from tilewright.tile.following import starts, waits
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask
@@ -99,7 +99,7 @@ def cache_traffic(
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
     operands = columns.family.accesses
-    starts = _starts(problem, form, columns, line)
+    growth = starts(problem, form, columns, line)
     totals = _totals(problem, form, columns)
     apart = lines_along(problem, form, line)
     single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands)
@@ -120,7 +120,7 @@ def cache_traffic(
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     found: list[Numbers] = []
     for place, cache in enumerate(caches):
-        moved = sum_of(x[place] * start if cache else x[place] for x, start in zip(loaded, starts, strict=True))
+        moved = sum_of(x[place] * start if cache else x[place] for x, start in zip(loaded, growth, strict=True))
         held = cache == len(capacities) - 1
         found.append(np.where(touched[0] <= capacities[-1] * USABLE, 0.0, moved) if held else moved)
     alone = found[: len(capacities)]
@@ -170,127 +170,6 @@ def _loaded(
 def lines_along(problem: Problem, form: Form, line: int) -> tuple[bool, ...]:
     """Per access whether elements along the lanes lie in different lines."""
     return tuple([abs(o.strides[form.lane]) * o.bytes >= line for o in (*problem.operands, *problem.results)])
-
-
-LONG_SUM = 32
-"""Terms of a sum from which on a program waits for its operands: the next sums come too late to be begun meanwhile."""
-
-
-def waits(problem: Problem) -> bool:
-    """Whether sums are so long that a program waits for the operands of one before it begins the next."""
-    return problem.terms >= LONG_SUM
-
-
-def used_once(problem: Problem) -> bool:
-    """Whether the kernel is a long sum of elements that are used for one result each, so that no load depends on what
-    was computed before and as many are on their way as the hardware takes."""
-    return waits(problem) and not problem.reuses
-
-
-RUN_START = 170.0
-"""Bytes of a run that come from far memory while its first line does, where many runs begin at once."""
-
-TRANSLATED = 112.0
-"""Pages whose addresses a core keeps at hand."""
-
-STEEP = 4
-"""How sharply the larger one of two times that overlap, or a limit, decides."""
-
-
-def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: int) -> Numbers:
-    """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
-
-    A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed
-    it then unless these lie in more pages than it keeps addresses of.
-    """
-    if operand.written:
-        return np.ones_like(columns.whole[0])
-    single = [np.ones_like(x) if problem.axes[a].reduce and a != form.lane else x
-              for a, x in enumerate(columns.tiles[REGISTER])]  # fmt: skip
-    chunk = [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(problem.axes)]
-    kept = np.minimum(1.0, TRANSLATED / rows(operand, chunk, PAGE, False)) ** STEEP
-    short, long = (row_bytes(operand, box, line, PAGE) for box in (single, columns.tiles[L1]))
-    return _started(1.0 / (kept / np.maximum(long, short) + (1.0 - kept) / short))
-
-
-PAGE_START = 256.0
-"""Bytes of a page that could have come while the first one does: only then they are fetched ahead."""
-
-RUNS_FOLLOWED = 16.0
-"""Runs of stores that hardware follows at once."""
-
-
-def _starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Numbers]:
-    """By what the time of far memory grows for every access, as hardware must first follow it."""
-    operands = columns.family.accesses
-    if used_once(problem):
-        return [_met(o, problem, form, columns, line) for o in operands]
-    if waits(problem):
-        box, one = _followed(form, columns), np.ones(len(columns.whole[0]))
-        return [one if is_packed(form, k) else page_starts(o, box, line) for k, o in enumerate(operands)]
-    return [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
-
-
-def _followed(form: Form, columns: Columns) -> list[Numbers]:
-    """What is met in a row while a page is followed: a register tile, and its neighbours along the innermost loop that
-    has any."""
-    last = form.order[-1]
-    box = list(columns.tiles[REGISTER])
-    for a in range(len(box)):
-        if a not in form.order:
-            box[a] = columns.tiles[L1][a]
-    apart = sum_of(columns.tiles[L1][a] - columns.tiles[REGISTER][a] for a in form.order[:-1])
-    box[last] = np.where(apart > 0, columns.tiles[L1][last], columns.tiles[L2][last])
-    return box
-
-
-def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
-    """By what the time of far memory grows because little is written in a row: stores leave one after the other, each
-    needs its line, and hardware fetches one more behind every run of them.
-
-    What is met in a row are the iterations of loops, from the innermost one outwards, until there are too many runs.
-    """
-    box, count = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED)
-    return 1.0 + line * count / moved_bytes(operand, box, line)
-
-
-def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
-    """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
-    than a core keeps addresses of."""
-    box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
-    return _started(moved_bytes(operand, box, line) / count)
-
-
-def _in_a_row(operand: Placed, form: Form, columns: Columns, apart: int, most: float) -> tuple[list[Numbers], Numbers]:
-    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
-    runs these are. Axes along which the operand stays where it is are left as they are in a register tile."""
-    box = list(columns.tiles[REGISTER])
-    grown = [tuple(box)]
-    for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
-        for a in reversed(form.order):
-            if operand.uses(a):
-                box[a] = np.maximum(box[a], above[a])
-                grown.append(tuple(box))
-    # all boxes at once: formulas cost as much for few numbers as for many
-    boxes = [np.array(sizes) for sizes in zip(*grown, strict=True)]
-    count = rows(operand, boxes, apart, False)
-    followed = count[:-1] <= most
-    if operand.uses(form.order[-1]):
-        # the innermost loop is always followed
-        followed[:1] = True
-    last = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
-    return [sizes[last] for sizes in boxes], count[last]
-
-
-def _started(used: Numbers) -> Numbers:
-    """By what runs of so many bytes take longer than their bytes would."""
-    return (1.0 + (RUN_START / used) ** STEEP) ** (1.0 / STEEP)
-
-
-def page_starts(operand: Placed, box: Sequence[Numbers], line: int) -> Numbers:
-    """By what the time of far memory grows where boxes [axis][candidate] of an operand are read in a row: the fewer
-    bytes of a page they have, the more, as every page is followed from its start only."""
-    return 1.0 + PAGE_START / np.clip(row_bytes(operand, box, line, PAGE), line, PAGE)
 
 
 def _totals(problem: Problem, form: Form, columns: Columns) -> Numbers:

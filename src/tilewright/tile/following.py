@@ -1,0 +1,156 @@
+"""How far hardware runs ahead of what programs read and write: by what the time of far memory grows because it must
+first follow a run, a page or a row.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.tile.columns import PAGE, Columns, is_packed, row_bytes, rows, sum_of
+from tilewright.tile.family import Placed
+from tilewright.tile.footprint import Numbers, moved_bytes
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L1, L2, REGISTER, Form
+
+LONG_SUM = 32
+"""Terms of a sum from which on a program waits for its operands: the next sums come too late to be begun meanwhile."""
+
+
+def waits(problem: Problem) -> bool:
+    """Whether sums are so long that a program waits for the operands of one before it begins the next."""
+    return problem.terms >= LONG_SUM
+
+
+def used_once(problem: Problem) -> bool:
+    """Whether the kernel is a long sum of elements that are used for one result each, so that no load depends on what
+    was computed before and as many are on their way as the hardware takes."""
+    return waits(problem) and not problem.reuses
+
+
+RUN_START = 170.0
+"""Bytes of a run that come from far memory while its first line does, where many runs begin at once."""
+
+TRANSLATED = 112.0
+"""Pages whose addresses a core keeps at hand."""
+
+STEEP = 4
+"""How sharply the larger one of two times that overlap, or a limit, decides."""
+
+
+def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
+
+    A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed
+    it then unless these lie in more pages than it keeps addresses of.
+    """
+    if operand.written:
+        return np.ones_like(columns.whole[0])
+    single = [np.ones_like(x) if problem.axes[a].reduce and a != form.lane else x
+              for a, x in enumerate(columns.tiles[REGISTER])]  # fmt: skip
+    kept = np.minimum(1.0, TRANSLATED / rows(operand, _met_at_once(columns), PAGE, False)) ** STEEP
+    short, long = (row_bytes(operand, box, line, PAGE) for box in (single, columns.tiles[L1]))
+    return _started(1.0 / (kept / np.maximum(long, short) + (1.0 - kept) / short))
+
+
+PAGE_START = 256.0
+"""Bytes of a page that could have come while the first one does: only then they are fetched ahead."""
+
+RUNS_FOLLOWED = 16.0
+"""Runs of stores that hardware follows at once."""
+
+PAGES_FOLLOWED = 32.0
+"""Pages in which hardware follows one run of reads each (streamer of the second cache: Intel's optimization manual,
+section on data prefetching; a matrix of rows a page and more apart that is read in columns of one line is four times as
+slow in chunks of 64 rows as in chunks of 32)."""
+
+
+def starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Numbers]:
+    """By what the time of far memory grows for every access, as hardware must first follow it."""
+    operands = columns.family.accesses
+    if used_once(problem):
+        return [_met(o, problem, form, columns, line) for o in operands]
+    if waits(problem):
+        one = np.ones(len(columns.whole[0]))
+        met, row = _met_at_once(columns), _followed(form, columns)
+        return [one if is_packed(form, k) else _page_starts_of(o, met, row, line) for k, o in enumerate(operands)]
+    return [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
+
+
+def _page_starts_of(operand: Placed, met: Sequence[Numbers], row: Sequence[Numbers], line: int) -> Numbers:
+    """By what the time of far memory grows where a register tile meets a box of an operand, and others in a row with
+    it go on in the same pages: these are followed unless there are too many of them.
+
+    Stores follow in their own order.
+    """
+    long = page_starts(operand, row, line)
+    if operand.written:
+        return long
+    kept = np.minimum(1.0, PAGES_FOLLOWED / rows(operand, met, PAGE, False)) ** STEEP
+    return kept * long + (1.0 - kept) * page_starts(operand, met, line)
+
+
+def _met_at_once(columns: Columns) -> list[Numbers]:
+    """What one register tile reads over a chunk of the reduction."""
+    return [columns.tiles[L1 if x.reduce else REGISTER][a] for a, x in enumerate(columns.family.problem.axes)]
+
+
+def _followed(form: Form, columns: Columns) -> list[Numbers]:
+    """What is met in a row while a page is followed: a register tile, and its neighbours along the innermost loop that
+    has any."""
+    last = form.order[-1]
+    box = list(columns.tiles[REGISTER])
+    for a in range(len(box)):
+        if a not in form.order:
+            box[a] = columns.tiles[L1][a]
+    apart = sum_of(columns.tiles[L1][a] - columns.tiles[REGISTER][a] for a in form.order[:-1])
+    box[last] = np.where(apart > 0, columns.tiles[L1][last], columns.tiles[L2][last])
+    return box
+
+
+def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of far memory grows because little is written in a row: stores leave one after the other, each
+    needs its line, and hardware fetches one more behind every run of them.
+
+    What is met in a row are the iterations of loops, from the innermost one outwards, until there are too many runs.
+    """
+    box, count = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED)
+    return 1.0 + line * count / moved_bytes(operand, box, line)
+
+
+def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
+    than a core keeps addresses of."""
+    box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
+    return _started(moved_bytes(operand, box, line) / count)
+
+
+def _in_a_row(operand: Placed, form: Form, columns: Columns, apart: int, most: float) -> tuple[list[Numbers], Numbers]:
+    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
+    runs these are. Axes along which the operand stays where it is are left as they are in a register tile."""
+    box = list(columns.tiles[REGISTER])
+    grown = [tuple(box)]
+    for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
+        for a in reversed(form.order):
+            if operand.uses(a):
+                box[a] = np.maximum(box[a], above[a])
+                grown.append(tuple(box))
+    # all boxes at once: formulas cost as much for few numbers as for many
+    boxes = [np.array(sizes) for sizes in zip(*grown, strict=True)]
+    count = rows(operand, boxes, apart, False)
+    followed = count[:-1] <= most
+    if operand.uses(form.order[-1]):
+        # the innermost loop is always followed
+        followed[:1] = True
+    last = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
+    return [sizes[last] for sizes in boxes], count[last]
+
+
+def _started(used: Numbers) -> Numbers:
+    """By what runs of so many bytes take longer than their bytes would."""
+    return (1.0 + (RUN_START / used) ** STEEP) ** (1.0 / STEEP)
+
+
+def page_starts(operand: Placed, box: Sequence[Numbers], line: int) -> Numbers:
+    """By what the time of far memory grows where boxes [axis][candidate] of an operand are read in a row: the fewer
+    bytes of a page they have, the more, as every page is followed from its start only."""
+    return 1.0 + PAGE_START / np.clip(row_bytes(operand, box, line, PAGE), line, PAGE)

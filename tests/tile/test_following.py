@@ -1,0 +1,40 @@
+"""What hardware follows: pages are followed from one register tile to the next as long as they are few."""
+
+import numpy as np
+import pytest
+from tests.tile.test_features import matrix_product
+
+from tilewright.tile.columns import Columns
+from tilewright.tile.family import Family
+from tilewright.tile.following import PAGES_FOLLOWED, starts
+from tilewright.tile.program import Form
+
+LINE = 64
+ALONG_ROWS = Form(0, 16, (0, 1), 2, ((0, 0),))
+"""Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
+
+
+def growth(n: int, chunk: int, form: Form = ALONG_ROWS) -> float:
+    """By what reading the second matrix, of `n` columns, takes longer than its bytes."""
+    p = matrix_product(16, n, 4096)
+    sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
+    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1][0])
+
+
+def test_the_register_tiles_of_a_row_go_on_in_few_pages() -> None:
+    assert growth(4096, 8) == growth(4096, int(PAGES_FOLLOWED)) < 1.2
+
+
+def test_of_too_many_pages_every_register_tile_begins_anew() -> None:
+    assert 3.0 * growth(4096, 32) < growth(4096, 64) < growth(4096, 128) <= 5.0
+
+
+def test_rows_that_share_pages_are_followed_together() -> None:
+    # a row of 512 columns is half a page
+    assert growth(512, 48) == growth(512, 32)
+    assert growth(512, 128) > 3.0 * growth(512, 48)
+
+
+@pytest.mark.parametrize("chunk", [32, 128])
+def test_panels_are_read_from_first_to_last(chunk: int) -> None:
+    assert growth(4096, chunk, Form(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0
