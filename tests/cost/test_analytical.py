@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.tile.test_features import matrix_product
 
-from tilewright.cost.analytical import nanoseconds, times, worth_threads
+from tilewright.cost.analytical import nanoseconds, packing, times, worth_threads
 from tilewright.errors import MachineError
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.problem import Axis, Operand, Problem
@@ -54,6 +54,14 @@ def test_results_across_lanes_cost_more() -> None:
 def test_packing_at_run_time_costs_and_packing_before_does_not() -> None:
     packed = replace(FORM, packed=((0, 0), (1, 1)))
     assert time_of(GOOD, packed) > time_of(GOOD) + 1000
+
+
+def test_packing_what_no_cache_holds_takes_the_time_of_memory() -> None:
+    far = MACHINE.levels[-1].core_gbs
+    form = replace(FORM, packed=((0, 0), (1, 1)))
+    small, large = (packing(matrix_product(m, 512, 512), form, MACHINE) / (4.0 * m * 512) for m in (504, 504 * 512))
+    assert large > 3.0 / far
+    assert large > small
 
 
 def test_more_cores_are_never_slower_and_slower_memory_is_never_faster() -> None:

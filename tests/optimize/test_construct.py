@@ -18,10 +18,10 @@ from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.descent import neighbours
+from tilewright.optimize.construct.descent import descents, neighbours
 from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, keeping, walks
 from tilewright.optimize.construct.moving import moving_forms
-from tilewright.optimize.construct.optimizer import Constructed, Gensor, Roller, spaces
+from tilewright.optimize.construct.optimizer import KEPT_FORMS, Constructed, Gensor, Roller, spaces
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
 from tilewright.tile.problem import Axis, Operand, Problem, problem_of
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, legal
@@ -129,6 +129,30 @@ def test_the_walk_is_at_most_a_twentieth_worse_than_greedy_growth() -> None:
         machine = machine_named("zen5")
         walked, grown = constructed(program, Gensor(machine)), constructed(program, Roller(machine))
         assert walked.nanoseconds[0] <= grown.nanoseconds[0] * 1.05
+
+
+def products_of_pictures(count: int, channels: int, pixels: int, kept: int) -> Program:
+    """A convolution of one pixel: out[a, b, c] = sum over i of x[a, i, c] * w[b, i]"""
+    x, w = programs.buffer("x", (count, channels, pixels)), programs.buffer("w", (kept, channels))
+    out, (a, b, c, i) = programs.buffer("t", (count, kept, pixels)), map(Var, "abci")
+    over = programs.axes("i", (channels,))
+    body = x[a, i, c] * w[b, i]
+    return Program(
+        [Computation(out, programs.axes("abc", (count, kept, pixels)), over, body, Reducer.SUM)], {}, frozenset({"w"})
+    )
+
+
+@pytest.mark.parametrize("size", [(128, 2048, 49, 512), (128, 512, 784, 128), (128, 1024, 196, 256)])
+def test_no_form_is_given_up_that_holds_a_much_better_program(size: tuple[int, int, int, int]) -> None:
+    machine, task = machine_named("x86-64-v4").with_cores(2), task_of(products_of_pictures(*size))
+    best = constructed(products_of_pictures(*size), Gensor(machine)).nanoseconds[0]
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    found = spaces(problem, task, machine)
+    assert len(found) > KEPT_FORMS
+    for space, forms in found.items():
+        states = walks(space, Annealing(), 0).kept()
+        assert best <= 1.03 * min(d.nanoseconds for f in forms for d in descents(space, f, states))
 
 
 def column_sums(rows: int, columns: int) -> Program:

@@ -54,17 +54,19 @@ differ."""
 
 def packing(problem: Problem, form: Form, machine: Machine) -> float:
     """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
-    near = [x for x in machine.levels[1:] if x.ways and x.shared_by == 1]
     total = 0.0
     for k, axis in form.packed:
         o = problem.operands[k]
         if not o.constant:
             size = float(prod(o.shape))
-            # a copy of what the second cache holds with its source comes and goes there
-            held = [x for x in near if 2.0 * size * o.bytes <= x.bytes * USABLE]
-            level = held[0] if held else machine.levels[min(2, len(machine.levels) - 1)]
+            # a copy of what a cache holds with its source comes and goes there
+            level = next(
+                (x for x in machine.levels[1:] if 2.0 * size * o.bytes <= x.share * USABLE), machine.levels[-1]
+            )
             each = (COPY_CYCLES if o.strides[axis] == 1 else TURN_CYCLES) / machine.ghz
-            total += size * (each + 2.0 * o.bytes / level.gbs(1))
+            # beyond all caches, lines that are written are read before
+            times_moved = 2.0 if level.ways else 3.0
+            total += size * (each + times_moved * o.bytes / level.gbs(1))
     return total
 
 

@@ -64,29 +64,33 @@ section on data prefetching; a matrix of rows a page and more apart that is read
 slow in chunks of 64 rows as in chunks of 32)."""
 
 
-def starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Numbers]:
-    """By what the time of far memory grows for every access, as hardware must first follow it."""
+def starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[tuple[Numbers, Numbers]]:
+    """By what the time of far memory grows for every access, as hardware must first follow it: of caches, and of memory
+    behind all of them."""
     operands = columns.family.accesses
     if used_once(problem):
-        return [_met(o, problem, form, columns, line) for o in operands]
+        return [(x, x) for x in (_met(o, problem, form, columns, line) for o in operands)]
     if waits(problem):
-        one = np.ones(len(columns.whole[0]))
-        met, row = _met_at_once(columns), _followed(form, columns)
-        return [one if is_packed(form, k) else _page_starts_of(o, met, row, line) for k, o in enumerate(operands)]
-    return [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
+        return _page_starts(form, columns, line)
+    found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
+    return [(x, x) for x in found]
 
 
-def _page_starts_of(operand: Placed, met: Sequence[Numbers], row: Sequence[Numbers], line: int) -> Numbers:
-    """By what the time of far memory grows where a register tile meets a box of an operand, and others in a row with
-    it go on in the same pages: these are followed unless there are too many of them.
-
-    Stores follow in their own order.
-    """
-    long = page_starts(operand, row, line)
-    if operand.written:
-        return long
-    kept = np.minimum(1.0, PAGES_FOLLOWED / rows(operand, met, PAGE, False)) ** STEEP
-    return kept * long + (1.0 - kept) * page_starts(operand, met, line)
+def _page_starts(form: Form, columns: Columns, line: int) -> list[tuple[Numbers, Numbers]]:
+    """By what the time of far memory grows where register tiles meet boxes of operands, and others in a row with them
+    go on in the same pages. Of memory behind all caches these are followed unless there are too many of them, or too
+    many runs of results; what caches hold comes soon enough."""
+    one, met, row = np.ones(len(columns.whole[0])), _met_at_once(columns), _followed(form, columns)
+    found: list[tuple[Numbers, Numbers]] = []
+    for k, o in enumerate(columns.family.accesses):
+        if is_packed(form, k):
+            found.append((one, one))
+            continue
+        apart, most = (line, RUNS_FOLLOWED) if o.written else (PAGE, PAGES_FOLLOWED)
+        lost = 1.0 - np.minimum(1.0, most / rows(o, met, apart, False)) ** STEEP
+        short, long = (page_starts(o, box, line) for box in (met, row))
+        found.append((long, long + lost * np.maximum(short - long, 0.0)))
+    return found
 
 
 def _met_at_once(columns: Columns) -> list[Numbers]:

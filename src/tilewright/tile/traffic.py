@@ -120,8 +120,8 @@ def cache_traffic(
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     found: list[Numbers] = []
     for place, cache in enumerate(caches):
-        moved = sum_of(x[place] * start if cache else x[place] for x, start in zip(loaded, growth, strict=True))
         held = cache == len(capacities) - 1
+        moved = sum_of(x[place] * start[held] if cache else x[place] for x, start in zip(loaded, growth, strict=True))
         found.append(np.where(touched[0] <= capacities[-1] * USABLE, 0.0, moved) if held else moved)
     alone = found[: len(capacities)]
     together = dict(zip(shared, found[len(capacities) :], strict=True))

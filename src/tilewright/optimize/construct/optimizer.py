@@ -35,7 +35,7 @@ LOWERED = 3
 """Programs that are tried where the best ones can't be lowered."""
 
 KEPT_FORMS = 2
-"""Forms through which walks go: those with the best programs near the ends of their greedy paths."""
+"""Forms through which walks go: those with the best programs near their greedy paths."""
 
 SAMPLED_STATES = 256
 """States of a form that other orders of its loops compare by the times of samples: its best ones."""
@@ -247,11 +247,12 @@ def _kept(paths: list[Path], problem: Problem) -> list[Path]:
 
 
 def _promise(path: Path, forms: list[Form], problem: Problem) -> float:
-    """The time of the best program near the end of a greedy path; of one order of loops where times take samples."""
+    """The time of the best program near where a greedy path was full at a level; of one order of loops where times take
+    samples."""
     if not problem.samples:
-        return min(d.nanoseconds for form in forms for d in descents(path.space, form, path.states[-1:]))
-    (end,) = descents(path.space, forms[0], path.states[-1:])
-    return float(expected(problem, end.form, end.sizes, path.space.machine)[0])
+        return min(d.nanoseconds for form in forms for d in descents(path.space, form, path.states))
+    near = np.stack([d.states[-1] for d in descents(path.space, forms[0], path.states)])
+    return float(expected(problem, forms[0], path.space.sizes(near), path.space.machine).min())
 
 
 def _near(history: History, form: Form) -> tuple[Scored, tuple[Descent, ...]]:
