@@ -8,6 +8,7 @@ touched: NumPy lets every view hold the array that owns the memory, so that arra
 
 import ctypes
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,17 @@ import numpy as np
 from tilewright.runtime.entry import CONTEXT, entry, expected_words, has_entries
 
 ALIGNMENT = 64
-KEPT_BYTES = 512 << 20
+
+
+def _kept_bytes() -> int:
+    """An eighth of the machine's memory; half a GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+    except (AttributeError, OSError, ValueError):
+        return 512 << 20
+
+
+KEPT_BYTES = _kept_bytes()
 """Bytes of the outputs of a call beyond which their memory is not kept. Fresh memory is zeroed and mapped page by page
 while the kernel writes, which may take as long as the kernel itself."""
 
