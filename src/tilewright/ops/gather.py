@@ -19,16 +19,16 @@ def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what
     """
     if not indices.dtype.is_int:
         raise ShapeError(f"indices: expected an integer type, got {indices.dtype}", where=f"node {d.label}")
+    backwards = indices.dtype.kind == "i"
     if indices.known is not None and all(isinstance(v, Const) for v in indices.known):
         values = [int(v.value) for v in indices.known if isinstance(v, Const)]
         _check(d, values, size, what)
         if len(values) == 1:
             return const(values[0]) if values[0] >= 0 else size + values[0]
-        if values and min(values) >= 0:
-            return cast(int64, indices[tuple(at)])
+        backwards = min(values, default=0) < 0
     value = indices.known[0] if indices.known is not None and len(indices.known) == 1 else indices[tuple(at)]
     index = cast(int64, value)
-    if indices.dtype.kind == "i":
+    if backwards:
         index = select(index < 0, index + size, index)
     return limited(index, size)
 
