@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tests.driver import models
 
@@ -295,3 +296,14 @@ def test_threads_are_started_for_enough_work_only():
         few, many = (int(evaluate_expr(found, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))
         assert few < 2
         assert many > 4
+
+
+@pytest.mark.parametrize("picks", [[1, 2], [-1, 2, 0], [3, 3, 3, 3]])
+def test_elements_at_known_indices(picks):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, 5])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    indices = numpy_helper.from_array(np.array(picks, np.int64), "indices")
+    node = helper.make_node("Gather", ["x", "indices"], ["y"], axis=1)
+    graph = helper.make_graph([node], "gather", [x], [y], [indices])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    check(model, tilewright.compile(model, threads=1), feeds(3, 3, 4, 5))
