@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from tests.driver import models
 
@@ -300,10 +300,7 @@ def test_threads_are_started_for_enough_work_only():
 
 @pytest.mark.parametrize("picks", [[1, 2], [-1, 2, 0], [3, 3, 3, 3]])
 def test_elements_at_known_indices(picks):
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, 5])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    indices = numpy_helper.from_array(np.array(picks, np.int64), "indices")
     node = helper.make_node("Gather", ["x", "indices"], ["y"], axis=1)
-    graph = helper.make_graph([node], "gather", [x], [y], [indices])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    inputs, outputs = [models.value("x", ["n", 4, 5])], [models.value("y", ["n", len(picks), 5])]
+    model = models.model([node], inputs, outputs, {"indices": np.array(picks, np.int64)})
     check(model, tilewright.compile(model, threads=1), feeds(3, 3, 4, 5))

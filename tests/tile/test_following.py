@@ -18,7 +18,8 @@ def growth(n: int, chunk: int, form: Form = ALONG_ROWS, held: bool = False) -> f
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1][not held][0])
+    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1]
+    return float((found.cache if held else found.memory)[0])
 
 
 def test_the_register_tiles_of_a_row_go_on_in_few_pages() -> None:
@@ -48,7 +49,7 @@ def stores(rows: int, lanes: int) -> float:
     """By what writing tiles of a product of matrices takes longer than their bytes."""
     p, form = matrix_product(4096, 4096, 256), Form(1, 16, (0, 1), 2, ((1, 1),))
     sizes = np.array([[[rows, lanes, 1], [rows, 512, 256], [rows, 512, 256]]])
-    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[2][1][0])
+    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[2].memory[0])
 
 
 def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:

@@ -3,6 +3,7 @@ first follow a run, a page or a row.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,32 +65,40 @@ section on data prefetching; a matrix of rows a page and more apart that is read
 slow in chunks of 64 rows as in chunks of 32)."""
 
 
-def starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[tuple[Numbers, Numbers]]:
-    """By what the time of far memory grows for every access, as hardware must first follow it: of caches, and of memory
-    behind all of them."""
+class Growth(NamedTuple):
+    """By what the time of one access grows where the data come from a cache, and where they come from memory behind all
+    of them."""
+
+    cache: Numbers
+    memory: Numbers
+
+
+def starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Growth]:
+    """By what the time of far memory grows for every access, as hardware must first follow it."""
     operands = columns.family.accesses
-    if used_once(problem):
-        return [(x, x) for x in (_met(o, problem, form, columns, line) for o in operands)]
-    if waits(problem):
+    if waits(problem) and not used_once(problem):
         return _page_starts(form, columns, line)
-    found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
-    return [(x, x) for x in found]
+    if used_once(problem):
+        found = [_met(o, problem, form, columns, line) for o in operands]
+    else:
+        found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
+    return [Growth(x, x) for x in found]
 
 
-def _page_starts(form: Form, columns: Columns, line: int) -> list[tuple[Numbers, Numbers]]:
+def _page_starts(form: Form, columns: Columns, line: int) -> list[Growth]:
     """By what the time of far memory grows where register tiles meet boxes of operands, and others in a row with them
     go on in the same pages. Of memory behind all caches these are followed unless there are too many of them, or too
     many runs of results; what caches hold comes soon enough."""
     one, met, row = np.ones(len(columns.whole[0])), _met_at_once(columns), _followed(form, columns)
-    found: list[tuple[Numbers, Numbers]] = []
+    found: list[Growth] = []
     for k, o in enumerate(columns.family.accesses):
         if is_packed(form, k):
-            found.append((one, one))
+            found.append(Growth(one, one))
             continue
         apart, most = (line, RUNS_FOLLOWED) if o.written else (PAGE, PAGES_FOLLOWED)
         lost = 1.0 - np.minimum(1.0, most / rows(o, met, apart, False)) ** STEEP
         short, long = (page_starts(o, box, line) for box in (met, row))
-        found.append((long, long + lost * np.maximum(short - long, 0.0)))
+        found.append(Growth(long, long + lost * np.maximum(short - long, 0.0)))
     return found
 
 

@@ -121,7 +121,8 @@ def cache_traffic(
     found: list[Numbers] = []
     for place, cache in enumerate(caches):
         held = cache == len(capacities) - 1
-        moved = sum_of(x[place] * start[held] if cache else x[place] for x, start in zip(loaded, growth, strict=True))
+        grown = [x.memory if held else x.cache for x in growth]
+        moved = sum_of(x[place] * by if cache else x[place] for x, by in zip(loaded, grown, strict=True))
         found.append(np.where(touched[0] <= capacities[-1] * USABLE, 0.0, moved) if held else moved)
     alone = found[: len(capacities)]
     together = dict(zip(shared, found[len(capacities) :], strict=True))
