@@ -1,7 +1,9 @@
-"""When threads are started, how many, and which share each gets: OpenMP's functions are stood in for by functions of
-this test, which run the members of a team one after the other."""
+"""When threads are started, how many, and that they divide the work however late each is: OpenMP's functions are stood
+in for by functions of this test, which run the members of a team one after the other or all at once."""
 
 import ctypes
+import threading
+from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -32,19 +34,32 @@ class Team:
         segment = Segment("tw", (K,), (call,), const(0), ((K,),))
         self.started: list[int] = []
         self.given = 0
-        self._thread = self._threads = 0
+        self.order: Sequence[int] = ()
+        self.at_once = False
+        self.left: list[int] = []
+        self._member, self._threads = threading.local(), 0
         body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+        def member(thread: int, enter: int, data: int) -> None:
+            self._member.number = thread
+            body(enter)(data)
+            self.left.append(int(np.count_nonzero(self._results == 0)))
 
         def start(enter: int, data: int, threads: int, flags: int) -> None:
             self.started.append(threads)
             self._threads = self.given or threads
-            for thread in range(self._threads):
-                self._thread = thread
-                body(enter)(data)
+            order = self.order or range(self._threads)
+            members = [threading.Thread(target=member, args=(t, enter, data)) for t in order]
+            for running in members:
+                running.start()
+                if not self.at_once:
+                    running.join()
+            for running in members:
+                running.join()
 
         self._kept = [
             ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(start),
-            ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._thread),
+            ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._member.number),
             ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._threads),
         ]
         llvm.initialize_native_target()
@@ -56,13 +71,16 @@ class Team:
         names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
         for name, function in zip(names, self._kept, strict=True):
             library.import_symbol(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
+        self._results = np.zeros(0, np.float32)
         self._tracker = library.link(self._jit, f"team{id(self)}")
         self._main = MAIN(self._tracker[entry_names("tw")[3]])
 
     def __call__(self, size: int, threads: int) -> list[int]:
         """Runs the kernel once, checks its result, and returns how many threads were started, if any."""
         self.started.clear()
-        x, y = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        self.left.clear()
+        x, y = np.arange(1, size + 1, dtype=np.float32), np.zeros(size, np.float32)
+        self._results = y
         pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y)]
         assert self._main(*pointers, None, None, (ctypes.c_int64 * 1)(size), threads) == 0
         np.testing.assert_array_equal(y, 2 * x)  # each element once
@@ -101,3 +119,23 @@ def test_openmp_may_give_fewer_threads(given: int) -> None:
     team = Team(None)
     team.given = given
     assert team(17, 8) == [8]
+
+
+@pytest.mark.parametrize("first", [0, 1, 6])
+@pytest.mark.parametrize("size", [2, 17, 100, 1000])
+def test_nobody_waits_for_threads_that_come_late(size: int, first: int) -> None:
+    """The first thread to arrive does all the work while the others sleep."""
+    team = Team(None)
+    team.order = [first, *(t for t in range(8) if t != first)]
+    team(size, 8)
+    assert team.left == [0] * 8
+
+
+@pytest.mark.parametrize("threads", [2, 3, 32, 33, 40])
+def test_each_iteration_runs_once_where_threads_run_at_once(threads: int) -> None:
+    """With more threads than shares too."""
+    team = Team(None)
+    team.at_once = True
+    for size in (2, threads, 97, 1000):
+        for _ in range(5):
+            assert team(size, threads) == [threads]

@@ -1,13 +1,12 @@
 """Parallel loops on OpenMP: the body becomes a function over a range of iterations, which threads divide.
 
     body(buffers..., values..., begin, end)      the iterations
-    enter(context)                               what a thread runs: asks OpenMP for its share, calls body
+    enter(context)                               what a thread runs: takes iterations, calls body (`shares.py`)
 
 Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
 With one thread or one iteration the body is called directly; else all threads are started, even where there are fewer
 iterations: libgomp ends the threads that a smaller team leaves over and makes new ones for the next larger team, which
-takes longer than most kernels. Every thread takes one contiguous share, computed from the number of threads that OpenMP
-really gave. Parallel loops inside run serially.
+takes longer than most kernels. Parallel loops inside run serially.
 """
 
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
+from tilewright.codegen.shares import COUNTS, begin_shares, enter
 from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, points
@@ -74,13 +74,13 @@ def emit(writer: "Writer", loop: For) -> None:
     b.call(body, [*captured, I64(0), extent])
     b.branch(after)
     b.position_at_end(many)
-    kind = ir.LiteralStructType([v.type for v in captured] + [I64])
-    context = writer.room(kind)
-    for i, value in enumerate([*captured, extent]):
+    kind = ir.LiteralStructType([*(v.type for v in captured), PTR, I64, I64])
+    context, counts = writer.room(kind), writer.room(COUNTS)
+    shares = begin_shares(writer.control, counts, threads)
+    for i, value in enumerate([*captured, counts, shares, extent]):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
-    enter = _enter(body, kind)
     start = declared(b.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
-    b.call(start, [opaque(enter), context, b.trunc(threads, I32), I32(0)])
+    b.call(start, [opaque(enter(body, kind)), context, b.trunc(threads, I32), I32(0)])
     b.branch(after)
     b.position_at_end(after)
 
@@ -118,31 +118,4 @@ def _body(writer: "Writer", nest: list[For], shared: list[Buffer], variables: li
         scope.bind(v, argument)
     inner = Writer(writer.kernel, function, scope, pointers, threads=None)
     inner.write_range(nest, function.args[-2], function.args[-1])
-    return function
-
-
-def _enter(body: ir.Function, kind: ir.Type) -> ir.Function:
-    """The function that every thread runs."""
-    module = body.module
-    function = ir.Function(module, ir.FunctionType(VOID, [PTR]), module.get_unique_name(f"{body.name}.enter"))
-    function.linkage = "internal"
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    values: list[ir.Value] = []
-    for i, element in enumerate(kind.elements):
-        pointer = b.gep(function.args[0], [I32(0), I32(i)], source_etype=kind)
-        values.append(b.load(pointer, typ=element))
-    extent = values.pop()
-    thread, threads = (b.sext(b.call(declared(module, n, I32, []), []), I64)
-                       for n in ("omp_get_thread_num", "omp_get_num_threads"))  # fmt: skip
-    share, rest = b.udiv(extent, threads), b.urem(extent, threads)
-    extra = intrinsic(b, "smin.i64", I64, [thread, rest])
-    begin = b.add(b.mul(thread, share), extra)
-    size = b.add(share, b.zext(b.icmp_signed("<", thread, rest), I64))
-    some, done = b.append_basic_block("share"), b.append_basic_block("done")
-    b.cbranch(b.icmp_signed(">", size, I64(0)), some, done)
-    b.position_at_end(some)
-    b.call(body, [*values, begin, b.add(begin, size)])
-    b.branch(done)
-    b.position_at_end(done)
-    b.ret_void()
     return function

@@ -12,6 +12,11 @@ from tilewright.machine.model import Level, Machine
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.traffic import USABLE
 
+UNEVEN = 0.1
+"""The part by which cores differ in speed for a while: neighbours on a shared machine, clocks, interrupts. Threads take
+tasks of one another, so that who is done first waits for one task at most; measured, see
+docs/decisions/0011-shares-that-are-taken.md."""
+
 OVERLAP = 0.25
 """The part of the time of all but the slowest kind of work that is not hidden behind it."""
 
@@ -80,7 +85,8 @@ def shared_out(
         for work, moved in parts
     ])  # fmt: skip
     wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)
-    together = shared.total + wake
+    waiting = np.minimum(UNEVEN, threads / (2 * tasks))
+    together = shared.total * (1 + waiting) + wake
     better = (together < alone.total) & (tasks > 1)
     memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
     total = np.where(better, together, alone.total) * longer

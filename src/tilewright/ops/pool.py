@@ -50,10 +50,11 @@ def average_pool(d: Definition) -> Operand:
     include = bool(d.attr_int("count_include_pad", 0))
 
     def mean(*i: Expr) -> Expr:
-        count: Expr = const(1)
+        # a number per dimension: the product of whole numbers would be computed anew for every element
+        count: Expr = const(1, wide)
         for k, y in enumerate(i[2:]):
-            count = count * _taps(window, k, y, include)
-        return cast(x.dtype, total[i] / cast(wide, count))
+            count = count * cast(wide, _taps(window, k, y, include))
+        return cast(x.dtype, total[i] / count)
 
     return d.compute(total.shape, mean)
 
