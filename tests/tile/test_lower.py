@@ -105,6 +105,24 @@ def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, 
     check_same_results(task_of(program).func, made.func, program, np.random.default_rng(7))
 
 
+@pytest.mark.parametrize("ahead", [(), (1,)])
+@pytest.mark.parametrize(("rows", "columns"), [(2, 64), (2, 70), (3, 48), (3, 81), (3, 5)])
+def test_panels_from_far_memory_are_one_vector_wide(rows: int, columns: int, ahead: tuple[int, ...]) -> None:
+    """At widths that end inside a tile or inside a vector too."""
+    program = Program([product(rows, columns, 40)], {}, frozenset({"w"}))
+    task = task_of(program)
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    tile = min(48, -(-columns // 16) * 16)
+    whole = -(-columns // tile) * tile
+    sizes = ((rows, tile, 2), (rows, whole, 40), (rows, whole, 40))
+    made = lower(TileProgram(problem, Form(1, 16, (0, 1), 2, ((1, 1),), ahead=ahead), sizes), task.func)
+    verify(made.func)
+    (step,) = (step for step in made.trace if step.primitive == "pack")
+    assert step.args[3] == (16 if ahead else tile)
+    check_same_results(task.func, made.func, program, np.random.default_rng(columns))
+
+
 @pytest.mark.parametrize("rows", [2, 5, 6])
 def test_narrow_panels_of_an_operand_that_lies_across_are_filled_together(rows: int) -> None:
     x, w, out = programs.buffer("x", (40, 70)), programs.buffer("w", (40, 32)), programs.buffer("t", (70, 32))

@@ -45,10 +45,10 @@ class Form:
         lanes: elements of one vector.
         order: spatial axes, the outermost loop first; the same at every level.
         chunked: the reduction axis that may be cut, None without one.
-        packed: (operand, axis) of the operands that are read from a copy in panels, one per register tile along the
-            axis: the lanes', or one of rows.
+        packed: (operand, axis) of the operands that are read from a copy in panels along the axis, the lanes' or one
+            of rows: one panel per register tile, or per vector where the operand comes from far memory.
         transposed: whether results are stored along another axis than the lanes'.
-        ahead: packed operands that are asked for before they are read, as they come from far memory.
+        ahead: packed operands that come from far memory: they are asked for before they are read.
     """
 
     lane: int
