@@ -145,6 +145,12 @@ def test_average_over_full_windows_divides_by_a_literal():
     assert str(d.stages[-1]).startswith("y_1[i0, i1, i2, i3] = y[i0, i1, i2, i3] / 6.0")
 
 
+def test_average_over_cut_windows_divides_by_a_product_of_numbers():
+    """Not by the number of a product, which is expanded into one of many terms."""
+    d, _ = define("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
+    assert str(d.stages[-1]).count("cast(float32, min(3, ") == 2
+
+
 @pytest.mark.parametrize(
     ("shape", "attributes", "message"),
     [

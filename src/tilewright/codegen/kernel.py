@@ -17,6 +17,7 @@ from tilewright.codegen.ends import before_the_end, lanes_of
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
+from tilewright.codegen.shares import COUNTS
 from tilewright.codegen.spare import spare_lanes
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
@@ -108,6 +109,7 @@ class Writer:
         self.builder = ir.IRBuilder(body)
         self.values = Values(self.builder, scope, kernel.target, self.pointer)
         self._body = body
+        self._counts: ir.Value | None = None
         self.control = Control(self.builder, scope)
         self.blocks = BlockWriter(self.control, self.values, kernel.target, kernel.spare)
 
@@ -127,7 +129,7 @@ class Writer:
                 self.control.ranged(nest[0].var, begin, end, lambda: self._iteration(nest[0]), certain=False)
             else:
                 extents = [self.values.value(loop.extent) for loop in nest]
-                position = Var("position")
+                position = Var("nest.position")  # no name that a loop can have
                 self.control.ranged(position, begin, end, lambda: self._at(position, nest, extents), certain=False)
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
@@ -159,6 +161,12 @@ class Writer:
         slot = ir.IRBuilder(self.entry).alloca(kind)
         slot.align = _ALIGN
         return opaque(slot)
+
+    def counts(self) -> ir.Value:
+        """Where parallel loops count what threads have taken; all of a function use it, one after the other."""
+        if self._counts is None:
+            self._counts = self.room(COUNTS)
+        return self._counts
 
     # statements
 

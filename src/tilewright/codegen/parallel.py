@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from tilewright.codegen.shares import COUNTS, begin_shares, enter
+from tilewright.codegen.shares import begin_shares, enter
 from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, points
@@ -75,8 +75,8 @@ def emit(writer: "Writer", loop: For) -> None:
     b.branch(after)
     b.position_at_end(many)
     kind = ir.LiteralStructType([*(v.type for v in captured), PTR, I64, I64])
-    context, counts = writer.room(kind), writer.room(COUNTS)
-    shares = begin_shares(writer.control, counts, threads)
+    context, counts = writer.room(kind), writer.counts()
+    shares = begin_shares(b, counts, threads)
     for i, value in enumerate([*captured, counts, shares, extent]):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
     start = declared(b.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])

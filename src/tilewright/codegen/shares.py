@@ -2,48 +2,41 @@
 
     enter(context)      what every thread runs: takes iterations until none are left, calls body(values..., begin, end)
 
-Shares are contiguous and of equal length, so that a thread finds in its caches what it wrote in the loop before. Each
-has a count of the iterations that were taken. A thread takes half of what is left of a share, one iteration at least,
-with one atomic exchange; where nothing is left it goes on with the next thread's share. So a thread that comes late, or
-whose core runs slowly for a while, is waited for no longer than what it has taken last, a share costs no more exchanges
-than its length has bits, and it does not matter how many threads there really are.
+Shares are contiguous and differ in length by one at most, so that a thread finds in its caches what it wrote in the
+loop before. Each has a count of the iterations that were taken. A thread takes half of what is left of a share, one
+iteration at least, with one atomic exchange; where nothing is left it goes on with the next thread's share. So no
+iteration waits for a thread that comes late, and little is left undone beside one whose core is slow for a while; only
+the join at the end waits for all. A share is used up after as many exchanges as its length has bits, and it does not
+matter how many threads there really are.
 """
 
 from collections.abc import Sequence
 
 from llvmlite import ir
 
-from tilewright.codegen.control import Control
-from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
-from tilewright.expr.nodes import Var
+from tilewright.codegen.types import I1, I8, I32, I64, PTR, VOID, declared, intrinsic, opaque
 
 SHARES = 32
 """More threads than that begin with equal shares, several with each."""
 
-_LINE = 64
-"""Bytes between two counts, so that threads that work on their own shares write to cache lines of their own."""
+_APART = 128
+"""Bytes from one count to the next: threads write to cache lines of their own, also where lines come in pairs."""
 
-COUNTS = ir.ArrayType(ir.ArrayType(I64, _LINE // 8), SHARES)
-"""The counts of one parallel loop, in the frame of the function that starts the threads."""
+COUNTS = ir.ArrayType(ir.ArrayType(I64, _APART // 8), SHARES)
+"""The counts of a parallel loop, in the frame of the function that starts the threads."""
 
 
-def begin_shares(control: Control, counts: ir.Value, threads: ir.Value) -> ir.Value:
+def begin_shares(b: ir.IRBuilder, counts: ir.Value, threads: ir.Value) -> ir.Value:
     """Sets the counts of all shares to zero; how many shares there are.
 
     Args:
-        control: where the code goes.
+        b: where the code goes.
         counts: pointer to `COUNTS`.
         threads: how many are asked for.
     """
-    b = control.builder
     shares = intrinsic(b, "smin.i64", I64, [threads, I64(SHARES)])
-    share = Var("share")
-    control.ranged(share, I64(0), shares, lambda: _store(b, counts, control.scope.values[share]), certain=True)
+    intrinsic(b, "memset.p0.i64", VOID, [counts, I8(0), b.mul(shares, I64(_APART)), I1(0)])
     return shares
-
-
-def _store(b: ir.IRBuilder, counts: ir.Value, share: ir.Value) -> None:
-    b.store(I64(0), _count(b, counts, share))
 
 
 def _count(b: ir.IRBuilder, counts: ir.Value, share: ir.Value) -> ir.Value:

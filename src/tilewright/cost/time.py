@@ -12,10 +12,9 @@ from tilewright.machine.model import Level, Machine
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.traffic import USABLE
 
-UNEVEN = 0.1
-"""The part by which cores differ in speed for a while: neighbours on a shared machine, clocks, interrupts. Threads take
-tasks of one another, so that who is done first waits for one task at most; measured, see
-docs/decisions/0011-shares-that-are-taken.md."""
+DRIFT = 0.1
+"""The part by which cores differ in speed for a while: neighbours on a shared machine, clocks, interrupts. Chosen, not
+measured; it bounds the wait for the last task, which threads that are done can't take from the one that has it."""
 
 OVERLAP = 0.25
 """The part of the time of all but the slowest kind of work that is not hidden behind it."""
@@ -26,7 +25,7 @@ class Time:
     """Nanoseconds of a batch by what they are spent on; `total` is what counts.
 
     Attributes:
-        compute: instructions of register tiles, on the busiest thread.
+        compute: instructions of register tiles, on the thread that is done last.
         memory: one per memory level from L2 outwards: bytes that leave it over its bandwidth.
         parallel: starting and joining threads, if any.
         total: the whole.
@@ -78,15 +77,16 @@ def shared_out(
     balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
     uneven = np.where(tasks < machine.cores, 1.0, balance)
+    # where rounds are whole, half of the last task; bandwidth that all share is used up by whoever is left
+    busiest = np.maximum(balance, 1.0 + np.minimum(DRIFT, threads / (2.0 * tasks)))
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
     more = [uneven * g for g in grown] or [uneven] * len(far)
     shared = reduce(add, [
-        of(work * balance / machine.cores, [m * g / r for m, g, r in zip(moved, more, rates, strict=True)])
+        of(work * busiest / machine.cores, [m * g / r for m, g, r in zip(moved, more, rates, strict=True)])
         for work, moved in parts
     ])  # fmt: skip
     wake = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)
-    waiting = np.minimum(UNEVEN, threads / (2 * tasks))
-    together = shared.total * (1 + waiting) + wake
+    together = shared.total + wake
     better = (together < alone.total) & (tasks > 1)
     memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
     total = np.where(better, together, alone.total) * longer

@@ -50,7 +50,7 @@ def average_pool(d: Definition) -> Operand:
     include = bool(d.attr_int("count_include_pad", 0))
 
     def mean(*i: Expr) -> Expr:
-        # a number per dimension: the product of whole numbers would be computed anew for every element
+        # floats before they are multiplied: a product of index expressions is expanded, and computed for every element
         count: Expr = const(1, wide)
         for k, y in enumerate(i[2:]):
             count = count * cast(wide, _taps(window, k, y, include))

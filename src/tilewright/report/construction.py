@@ -39,7 +39,7 @@ class Scored:
 
     Attributes:
         program: tile sizes and form, per step where it is a chain's.
-        compute: instructions on the busiest thread.
+        compute: instructions on the thread that is done last.
         memory: (level, time) of the bytes that come from each level of memory.
         parallel: starting and joining threads.
         total: the whole; kinds of work overlap in part, so it is less than the sum.

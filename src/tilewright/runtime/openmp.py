@@ -19,7 +19,8 @@ from tilewright.errors import OptionError
 
 VARIABLE = "TILEWRIGHT_OMP_LIBRARY"
 SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
-"""Functions that generated code may call; libgomp, LLVM's libomp and Intel's libiomp5 export all of them."""
+"""Functions that generated code calls, or that of earlier versions in saved models; libgomp, LLVM's libomp and Intel's
+libiomp5 export all of them."""
 
 STAND_INS = """
 define void @GOMP_parallel(ptr %body, ptr %data, i32 %threads, i32 %flags) {

@@ -131,7 +131,8 @@ def cache_traffic(
 
 def _once(known: Feet, threads: int) -> Numbers:
     """Bytes [operand, depth, candidate] that the loops from a depth inwards load where what was loaded stays: what they
-    touch, and what several threads touch that share the loops over tasks, once for each of them."""
+    touch, and what several threads touch that share the loops over tasks, once for each of them: as if all kept to
+    their own shares of the tasks, which they do but for what they help others with."""
     found = known.operands.copy()
     left: Numbers = np.full(found.shape[2], float(threads))
     shares: list[Numbers] = []
