@@ -79,6 +79,24 @@ func stack(X: float32[20, 30], Y: float32[20, 30]):
     check(func, {"X": normal(20, 30), "Y": normal(20, 30)}, target=target)
 
 
+@pytest.mark.parametrize("name", ["position", "share", "threads"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_loop_around_parallel_loops_keeps_its_variable(target: str, name: str) -> None:
+    """Whatever it is called: what the generated code counts by has names that no loop can have."""
+    func = parse(f"""
+func both(X: float32[4, 5, 6], Y: float32[4, 5, 6], Z: float32[4, 5]):
+    for {name} in serial(4):
+        for i in parallel(5):
+            for j in parallel(6):
+                block Y(a: 4 = {name}, b: 5 = i, c: 6 = j):
+                    Y[a, b, c] = X[a, b, c] * 2.0
+        for k in parallel(5):
+            block Z(d: 4 = {name}, e: 5 = k):
+                Z[d, e] = X[d, e, 0] + 1.0
+""")
+    check(func, {"X": normal(4, 5, 6), "Y": normal(4, 5, 6), "Z": normal(4, 5)}, target=target)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("index", ["2 * v", "v * 3 + 1", "62 - 2 * v", "v // 4", "v % 5", "7", "v * v // 16",
                                    "min(v, 10)", "(v + 3) % 16", "(v + 13) // 7", "v * S", "(v + S) % 7"])  # fmt: skip
