@@ -125,6 +125,20 @@ def test_the_best_program_is_no_slower_than_any_other_by_the_model() -> None:
     lower_chain(best[1], task, True)
 
 
+def test_groups_of_images_that_crowd_the_first_cache_take_longer() -> None:
+    machine = machine_named("sapphire-rapids").with_cores(1)
+    _, found = chain_of(Program(windows(192, (28, 28), (3, 3), 2, 1, weighted=True)))
+
+    def fastest(together: int) -> float:
+        rows, steps = scored_steps(found, V4, machine, together)
+        drawn = (ChainProgram(rows, (pad, tile)) for _, pad in steps[0] for _, tile in steps[1])
+        return min(float(chain_time(p, machine).total[0]) for p in drawn)
+
+    one, two, six, twelve = map(fastest, (1, 2, 6, 12))
+    assert two == pytest.approx(one, rel=0.05)
+    assert 1.1 * one < six < twelve < 1.5 * one
+
+
 def test_small_chains_start_no_threads() -> None:
     gensor = optimizers("x86-64-v4")[1]
     _, _, s = scheduled(Program(normalised(2, 8)), "x86-64-v4", gensor)

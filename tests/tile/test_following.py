@@ -6,7 +6,8 @@ from tests.tile.test_features import matrix_product
 
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
-from tilewright.tile.following import PAGES_FOLLOWED, starts
+from tilewright.tile.following import PAGES_FOLLOWED, UNFOLLOWED, starts
+from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import Form
 
 LINE = 64
@@ -56,3 +57,31 @@ def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
     assert stores(16, 16) < 1.2
     assert stores(28, 16) > 3.0 * stores(16, 16)
     assert stores(28, 16) > 1.5 * stores(28, 48)
+
+
+def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, int]) -> tuple[float, float]:
+    """By what reading and writing a matrix's transpose of so many rows, row by row of L1 tiles, takes longer than its
+    bytes."""
+    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    read = Operand("x", 4, False, (columns, rows), ((0, 1), (1, 0)), False)
+    written = Operand("y", 4, False, (rows, columns), ((1, 0), (0, 1)), True)
+    p, form = Problem("y", "y", axes, (read, written), (), 1, 32), Form(1, 16, (0, 1), None)
+    sizes = np.array([[tile, near, (rows, near[1])]])
+    source, result = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)
+    return float(source.memory[0]), float(result.memory[0])
+
+
+def test_reads_of_few_pages_at_once_are_followed() -> None:
+    few, many = (transposed(1024, 1024, (4, 16), (256, lanes))[0] for lanes in (32, 64))
+    assert few < 1.01
+    assert many == pytest.approx(1.0 + UNFOLLOWED, rel=0.1)
+
+
+def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> None:
+    # rows of 1008 elements are whole lines, those of 1000 begin in the middle of one
+    assert transposed(768, 1008, (4, 16), (4, 144))[1] < 1.2
+    assert transposed(768, 1000, (4, 16), (4, 144))[1] > 4.0
+    # row by row, a run goes on in the same lines
+    assert transposed(768, 1000, (1, 16), (1, 144))[1] < 3.0
+    # so do short rows that share pages
+    assert transposed(768, 56, (4, 16), (4, 64))[1] < 1.5

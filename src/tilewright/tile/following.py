@@ -59,10 +59,18 @@ PAGE_START = 256.0
 RUNS_FOLLOWED = 16.0
 """Runs of stores that hardware follows at once."""
 
+ACROSS_START = 1000.0
+"""Bytes that could have come while the first store to a page waits for two lines: the latency of a cache that all cores
+share (a transpose of 1000x777 elements in runs of 64 bytes takes four times as long as row by row)."""
+
 PAGES_FOLLOWED = 32.0
 """Pages in which hardware follows one run of reads each (streamer of the second cache: Intel's optimization manual,
 section on data prefetching; a matrix of rows a page and more apart that is read in columns of one line is four times as
 slow in chunks of 64 rows as in chunks of 32)."""
+
+UNFOLLOWED = 1.0
+"""What more pages than these cost loads that nothing waits for, as a part of their time: transposes in chunks of 64
+rows a page apart take 1.2 times as long as in chunks of 32."""
 
 
 class Growth(NamedTuple):
@@ -125,21 +133,33 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
     needs its line, and hardware fetches one more behind every run of them.
 
     What is met in a row are the iterations of loops, from the innermost one outwards, until there are too many runs.
+    Where rows begin anywhere in lines, a store needs two: the next ones wait until both are there, unless they go on in
+    the same page.
     """
-    box, count = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED)
-    return 1.0 + line * count / moved_bytes(operand, box, line)
+    box, count, _ = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED, operand.uses(form.order[-1]))
+    grown = 1.0 + line * count / moved_bytes(operand, box, line)
+    across = sum_of(step % line + np.zeros(1) for axis, step in operand.hops if axis != form.lane) > 0
+    if not across.any():
+        return grown
+    box, pages, _ = _in_a_row(operand, form, columns, PAGE, 2.0, False)
+    waiting = 1.0 + ACROSS_START * np.floor(pages - 1.0) / moved_bytes(operand, box, line)
+    return np.where(across, np.maximum(grown, waiting), grown)
 
 
 def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
     than a core keeps addresses of."""
-    box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED)
-    return _started(moved_bytes(operand, box, line) / count)
+    box, count, among = _in_a_row(operand, form, columns, PAGE, TRANSLATED, operand.uses(form.order[-1]))
+    lost = 1.0 - np.minimum(1.0, PAGES_FOLLOWED / among) ** STEEP
+    return _started(moved_bytes(operand, box, line) / count) * (1.0 + UNFOLLOWED * lost)
 
 
-def _in_a_row(operand: Placed, form: Form, columns: Columns, apart: int, most: float) -> tuple[list[Numbers], Numbers]:
-    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
-    runs these are. Axes along which the operand stays where it is are left as they are in a register tile."""
+def _in_a_row(
+    operand: Placed, form: Form, columns: Columns, apart: int, most: float, always: bool
+) -> tuple[list[Numbers], Numbers, Numbers]:
+    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; how many runs
+    these are, and how many there were before the last of these loops. Axes along which the operand stays where it is
+    are left as they are in a register tile. The innermost loop is `always` followed, where that is said."""
     box = list(columns.tiles[REGISTER])
     grown = [tuple(box)]
     for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
@@ -151,11 +171,10 @@ def _in_a_row(operand: Placed, form: Form, columns: Columns, apart: int, most: f
     boxes = [np.array(sizes) for sizes in zip(*grown, strict=True)]
     count = rows(operand, boxes, apart, False)
     followed = count[:-1] <= most
-    if operand.uses(form.order[-1]):
-        # the innermost loop is always followed
+    if always:
         followed[:1] = True
-    last = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
-    return [sizes[last] for sizes in boxes], count[last]
+    last, each = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
+    return [sizes[last, each] for sizes in boxes], count[last, each], count[np.maximum(last - 1, 0), each]
 
 
 def _started(used: Numbers) -> Numbers:
