@@ -13,7 +13,8 @@ Programs run in turns on one thread; the fastest run of each counts, as a shared
 table has a line per kernel and population: the rank correlation (Spearman's) of prediction and measurement, the median
 of measured over predicted, how far the slow programs are from the fast ones, and how the one that the model likes best
 compares with the best of those drawn. Where memory is the limit all programs of a kernel may take the same time, so
-that their order is what measurements err. The second table therefore has, per kind and population, the correlation over
+that their order is what measurements err: "measured twice" is how well every other round ranks programs as the others
+do, and no model can be expected to do better. The second table therefore has, per kind and population, the correlation over
 all programs of all kernels of the kind, which asks for the right times of different sizes as well, the mean of the
 kernels' own correlations, and the mean of those kernels whose programs can be told apart.
 """
@@ -63,10 +64,10 @@ MORE_CASES = (
 
 ROUNDS, ROUND_SECONDS = 8, 0.003
 
-HEADER = ("kind", "kernel", "population", "programs", "rank correlation", "measured / predicted", "slow / fast",
-          "chosen / best")  # fmt: skip
+HEADER = ("kind", "kernel", "population", "programs", "rank correlation", "measured twice", "measured / predicted",
+          "slow / fast", "chosen / best")  # fmt: skip
 
-KIND_HEADER = ("kind", "population", "kernels", "over all programs", "mean of kernels", "told apart",
+KIND_HEADER = ("kind", "population", "kernels", "over all programs", "mean of kernels", "measured twice", "told apart",
                "mean of these")  # fmt: skip
 
 APART = 1.3
@@ -144,19 +145,23 @@ def compared(task: Task, count: int, population: str = "recorded") -> dict[str, 
 
     Returns:
         "population"; "predicted", "measured" and "names" by program; "correlation" of ranks, "ratio" of measured to
-        predicted (its median), "spread": the ninth decile of measured times over the first one, "chosen": what the
-        model likes best over the fastest.
+        predicted (its median), "spread": the ninth decile of measured times over the first one, "agreement":
+        correlation of ranks of every other round with that of the others, "chosen": what the model likes best over the
+        fastest.
     """
     drawn: list[Ranked] = POPULATIONS[population](task, count)
     funcs = {f"p{k}": func_of(p, task) for k, (_, p) in enumerate(drawn)}
-    best = Clock(funcs).fastest(ROUNDS, ROUND_SECONDS)
-    measured, predicted = [best[n] for n in funcs], [t for t, _ in drawn]
+    clock = Clock(funcs)
+    rounds = [clock.fastest(1, ROUND_SECONDS) for _ in range(ROUNDS)]
+    once, again = ([min(r[n] for r in half) for n in funcs] for half in (rounds[::2], rounds[1::2]))
+    measured, predicted = [min(pair) for pair in zip(once, again, strict=True)], [t for t, _ in drawn]
     deciles = quantiles(measured, n=10, method="inclusive") if len(measured) > 1 else [1.0, 1.0]
     return {
         "population": population, "predicted": predicted, "measured": measured, "names": [str(p) for _, p in drawn],
         "correlation": rank_correlation(measured, predicted),
         "ratio": median(m / p for m, p in zip(measured, predicted, strict=True)),
         "spread": deciles[-1] / deciles[0],
+        "agreement": rank_correlation(once, again),
         "chosen": measured[predicted.index(min(predicted))] / min(measured),
     }  # fmt: skip
 
@@ -164,18 +169,18 @@ def compared(task: Task, count: int, population: str = "recorded") -> dict[str, 
 def row(kind: str, name: str, found: Mapping[str, Any]) -> list[str]:
     """One line of the table."""
     return [kind, name, found.get("population", "recorded"), str(len(found["measured"])),
-            f"{found['correlation']:.2f}", f"{found['ratio']:.2f}", f"{found['spread']:.1f}",
-            f"{found['chosen']:.2f}"]  # fmt: skip
+            f"{found['correlation']:.2f}", f"{found['agreement']:.2f}", f"{found['ratio']:.2f}",
+            f"{found['spread']:.1f}", f"{found['chosen']:.2f}"]  # fmt: skip
 
 
 def kind_row(kind: str, population: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line of the table of kinds: the correlation over all their programs, and the mean ones of all kernels and of
-    those whose programs differ."""
+    """One line of the table of kinds: the correlation over all their programs, and the mean ones of all kernels, of two
+    measurements of theirs, and of those whose programs differ."""
     apart = [x["correlation"] for x in found if x["spread"] >= APART]
-    every = fmean(x["correlation"] for x in found)
+    every, twice = (fmean(x[name] for x in found) for name in ("correlation", "agreement"))
     measured, predicted = [[t for x in found for t in x[name]] for name in ("measured", "predicted")]
     return [kind, population, str(len(found)), f"{rank_correlation(measured, predicted):.2f}", f"{every:.2f}",
-            str(len(apart)), f"{fmean(apart):.2f}" if apart else "-"]  # fmt: skip
+            f"{twice:.2f}", str(len(apart)), f"{fmean(apart):.2f}" if apart else "-"]  # fmt: skip
 
 
 def picture(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
