@@ -16,8 +16,8 @@ from tilewright.machine import Target
 from tilewright.measure import kernels
 from tilewright.measure.functions import NativeFunctions
 
-BLOCKS = 4
-BLOCK_SECONDS = 0.15
+BLOCKS = 8
+BLOCK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
 LONG_SECONDS = 8.0
 """Calls that take longer count from the first one on: what they warm up is nothing beside them."""

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from benchmarks.operators import __main__ as command
 from benchmarks.operators import measure
-from benchmarks.operators.__main__ import HEADER, kernel_times, logged, noise, of_limit, ratio, row, summaries
+from benchmarks.operators.__main__ import (
+    HEADER,
+    fastest,
+    kernel_times,
+    logged,
+    noise,
+    of_limit,
+    ratio,
+    row,
+    summaries,
+    times,
+)
 from benchmarks.operators.cases import COLD_BYTES, MOST_COPIES, PERIOD, Case, all_cases, gemm
 from benchmarks.operators.measure import Limit, alternate, in_rotation
 
@@ -27,10 +38,17 @@ def case(name: str) -> Case:
 
 
 def test_the_ratio_is_to_the_fastest_peer() -> None:
-    assert ratio(EVENTS) == pytest.approx(0.5)
-    assert ratio([e for e in EVENTS if e.get("engine") != "onnxruntime"]) == pytest.approx(1.5)
-    assert ratio([EVENTS[0]]) is None
-    assert ratio(EVENTS[1:]) is None
+    assert ratio(times(EVENTS)) == pytest.approx(0.5)
+    assert ratio(times([e for e in EVENTS if e.get("engine") != "onnxruntime"])) == pytest.approx(1.5)
+    assert ratio(times([EVENTS[0]])) is None
+    assert ratio(times(EVENTS[1:])) is None
+
+
+def test_fastest_blocks_are_compared_with_each_other() -> None:
+    disturbed = event("torch", 9e-4, blocks_s=[9e-4, 1.9e-4, 8e-4])
+    assert ratio(times([EVENTS[0], disturbed])) == pytest.approx(4.5)
+    assert ratio(fastest([EVENTS[0], disturbed])) == pytest.approx(1.0)
+    assert ratio(fastest(EVENTS)) is None
 
 
 def test_kernels_alone_are_compared_with_each_other() -> None:
@@ -109,10 +127,10 @@ def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch
 def test_a_call_as_long_as_a_block_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
     monkeypatch.setattr(measure, "time", clock)
-    found = alternate({"long": lambda: clock.sleep(0.3), "short": lambda: clock.sleep(0.06)})  # type: ignore[dict-item]
+    found = alternate({"long": lambda: clock.sleep(0.3), "short": lambda: clock.sleep(0.04)})  # type: ignore[dict-item]
     assert [len(block) for block in found["long"]] == [1] * measure.BLOCKS
     # the first call of a block, and another one of the first block, warm up
-    assert [len(block) for block in found["short"]] == [1, 2, 2, 2]
+    assert [len(block) for block in found["short"]] == [1, *[2] * (measure.BLOCKS - 1)]
 
 
 def test_results_are_compared_at_random_places() -> None:
@@ -169,6 +187,6 @@ def test_the_table_has_a_cell_per_column() -> None:
 
 def test_classes_have_geometric_means() -> None:
     first, second = gemm("class", 100, 100, 100), gemm("class", 200, 200, 200)
-    faster = [event("tilewright", 1e-4), event("torch", 2e-4)]
+    faster = [event("tilewright", 1e-4, blocks_s=[0.5e-4, 1e-4]), event("torch", 2e-4, blocks_s=[2e-4, 3e-4])]
     shown = summaries([first, second], {first.name: EVENTS, second.name: faster})
-    assert shown == [["class", "2 of 2", "1.00", "0.50", "0.10"]]
+    assert shown == [["class", "2 of 2", "1.00", "0.50", "4.00", "4.00", "0.10"]]

@@ -53,7 +53,16 @@ def test_a_case_that_does_not_exist() -> None:
 
 
 def test_kinds_have_a_mean_of_the_kernels_that_can_be_told_apart() -> None:
-    alike = {"correlation": -1.0, "spread": 1.0, "measured": [1.0, 2.0], "predicted": [2.0, 1.0]}
-    different = {"correlation": 1.0, "spread": APART, "measured": [3.0, 4.0], "predicted": [3.0, 4.0]}
-    assert kind_row("sum", "recorded", [alike, different]) == ["sum", "recorded", "2", "0.80", "0.00", "1", "1.00"]
-    assert kind_row("sum", "recorded", [alike]) == ["sum", "recorded", "1", "-1.00", "-1.00", "0", "-"]
+    alike = {"correlation": -1.0, "agreement": 0.2, "spread": 1.0, "measured": [1.0, 2.0], "predicted": [2.0, 1.0]}
+    different = {"correlation": 1.0, "agreement": 0.6, "spread": APART, "measured": [3.0, 4.0], "predicted": [3.0, 4.0]}
+    assert kind_row("sum", "recorded", [alike, different]) == [
+        "sum",
+        "recorded",
+        "2",
+        "0.80",
+        "0.00",
+        "0.40",
+        "1",
+        "1.00",
+    ]
+    assert kind_row("sum", "recorded", [alike]) == ["sum", "recorded", "1", "-1.00", "-1.00", "0.20", "0", "-"]
