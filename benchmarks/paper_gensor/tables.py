@@ -182,7 +182,7 @@ def _unbalanced(store: Store) -> str:
         events: Sequence[dict[str, Any]] = found["events"]
         took, built = times(events), store.get("time", f"{name} gensor")
         cells = [f"{took[p] * 1e6:.0f}" if p in took else "" for p in ("tilewright", *PEERS)]
-        rows.append([name, "" if built is None else f"{built['total']:.2f}", *cells, _number(ratio(events))])
+        rows.append([name, "" if built is None else f"{built['total']:.2f}", *cells, _number(ratio(times(events)))])
     header = ["operator", "construction s", "gensor us", *(f"{p} us" for p in PEERS), "ratio to the best"]
     return "All threads; whole operators.\n\n" + report.markdown_table(header, rows)
 

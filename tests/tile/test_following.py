@@ -75,6 +75,8 @@ def test_reads_of_few_pages_at_once_are_followed() -> None:
     few, many = (transposed(1024, 1024, (4, 16), (256, lanes))[0] for lanes in (32, 64))
     assert few < 1.01
     assert many == pytest.approx(1.0 + UNFOLLOWED, rel=0.1)
+    # column by column: pages are left after a few bytes, and come back to after very many others
+    assert transposed(1024, 1024, (4, 16), (1024, 1024))[0] > 2.0 * many
 
 
 def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> None:

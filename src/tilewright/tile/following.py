@@ -150,8 +150,11 @@ def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Number
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
     than a core keeps addresses of."""
     box, count, among = _in_a_row(operand, form, columns, PAGE, TRANSLATED, operand.uses(form.order[-1]))
-    lost = 1.0 - np.minimum(1.0, PAGES_FOLLOWED / among) ** STEEP
-    return _started(moved_bytes(operand, box, line) / count) * (1.0 + UNFOLLOWED * lost)
+    run = moved_bytes(operand, box, line) / count
+    # pages that were left before they were read as a whole are come back to, among all that were touched meanwhile
+    again = np.maximum(1.0 - run / PAGE, 0.0)
+    many, more = (1.0 - np.minimum(1.0, PAGES_FOLLOWED / pages) ** STEEP for pages in (among, count))
+    return _started(run) * (1.0 + UNFOLLOWED * np.maximum(many, more * again))
 
 
 def _in_a_row(
