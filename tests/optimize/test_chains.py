@@ -139,6 +139,22 @@ def test_groups_of_images_that_crowd_the_first_cache_take_longer() -> None:
     assert 1.1 * one < six < twelve < 1.5 * one
 
 
+@pytest.mark.parametrize(("channels", "side", "waits"), [(144, 56, True), (16, 56, False), (144, 64, False)])
+def test_parts_of_several_rows_wait_for_lines_that_no_near_cache_holds(channels: int, side: int, waits: bool) -> None:
+    machine = machine_named("sapphire-rapids").with_cores(1)
+    _, found = chain_of(Program(windows(channels, (side, side), (3, 3), 1, 1, weighted=True)))
+    rows, steps = scored_steps(found, V4, machine, 1)
+
+    def time(lines: int, lanes: int) -> float:
+        """Of a plane, by the size of the tiles."""
+        tile = next(p for _, p in steps[1] if p.sizes[0][1:3] == (lines, lanes))
+        return float(chain_time(ChainProgram(rows, (steps[0][0][1], tile)), machine).total[0]) / channels
+
+    # rows of 56 elements begin anywhere in lines, those of 64 do not; whole rows go on where the last one was
+    assert (time(4, 16) > 1.05 * time(2, 64)) == waits
+    assert (time(4, 16) > time(1, 16)) == waits
+
+
 def test_small_chains_start_no_threads() -> None:
     gensor = optimizers("x86-64-v4")[1]
     _, _, s = scheduled(Program(normalised(2, 8)), "x86-64-v4", gensor)

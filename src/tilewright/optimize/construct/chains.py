@@ -206,16 +206,16 @@ def scored_steps(
     c: ChainProblem, target: Target, machine: Machine, together: int
 ) -> tuple[Rows, list[list[tuple[float, TileProgram]]]]:
     """How rows are cut, and per step every program with its cycles for one group of rows."""
-    names = {b.name: p for b, p in zip(c.blocks, c.problems, strict=True)}
+    rows = rows_of({b.name: p for b, p in zip(c.blocks, c.problems, strict=True)}, c.rank, together, c.private)
     scored: list[list[tuple[float, TileProgram]]] = []
     for forms in steps_of(c, target, machine, together):
         programs: list[tuple[float, TileProgram]] = []
         for step in forms:
-            spent = group_cycles(step.problem, step.form, step.sizes, machine)
+            spent = group_cycles(step.problem, step.form, step.sizes, rows, machine)
             programs += [(float(t), TileProgram.of(step.problem, step.form, s))
                          for t, s in zip(spent, step.sizes, strict=True)]  # fmt: skip
         scored.append(programs)
-    return rows_of(names, c.rank, together, c.private), scored
+    return rows, scored
 
 
 def lower_chain(program: ChainProgram, task: Task, parallel: bool) -> Schedule:
