@@ -14,10 +14,10 @@ table has a line per kernel and population: the rank correlation (Spearman's) of
 of measured over predicted, how far the slow programs are from the fast ones, and how the one that the model likes best
 compares with the best of those drawn. Where memory is the limit all programs of a kernel may take the same time, so
 that their order is what measurements err: "measured twice" is how well every other round ranks programs as the others
-do, and no model can be expected to do better. The second table therefore has, per kind and population, the correlation
-over all programs of all kernels of the kind, which asks for the right times of different sizes as well, the means of
-the kernels' own correlations and of their programs measured twice, and the mean of those kernels whose programs can be
-told apart.
+do; where that is low, a low correlation says nothing about the model. The second table therefore has, per kind and
+population, the correlation over all programs of all kernels of the kind, which asks for the right times of different
+sizes as well, the means of the kernels' own correlations and of their programs measured twice, and the mean of those
+kernels whose programs can be told apart.
 """
 
 import argparse

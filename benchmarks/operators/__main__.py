@@ -112,7 +112,7 @@ def logged(path: Path) -> dict[str, list[Event]]:
 
 HEADER = ["case", "tilewright us", "spread", "noise", *(f"{p} us" for p in PEERS), "ratio", "of fastest blocks",
           "of limit", "kernel us", "torch's kernel us", "kernels' ratio", "copies", "others", "notes"]  # fmt: skip
-SUMMARY = ["class", "cases", "ratio to the best peer", "lowest", "ratio of fastest blocks", "lowest",
+SUMMARY = ["class", "cases", "ratio to the best peer", "lowest", "ratio of fastest blocks", "lowest of these",
            "of the machine's limit"]  # fmt: skip
 
 

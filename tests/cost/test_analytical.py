@@ -159,4 +159,4 @@ def test_single_lines_are_written_more_slowly_than_whole_rows() -> None:
 
 
 def test_tiles_of_very_many_pages_look_them_up_again() -> None:
-    assert transposed((2, 128), (16, 256)) > 1.1 * transposed((4, 64), (16, 256))
+    assert transposed((2, 128), (16, 128)) > 1.1 * transposed((4, 64), (16, 128))

@@ -146,9 +146,9 @@ def test_parts_of_several_rows_wait_for_lines_that_no_near_cache_holds(channels:
     rows, steps = scored_steps(found, V4, machine, 1)
 
     def time(lines: int, lanes: int) -> float:
-        """Of a plane, by the size of the tiles."""
+        """By the size of the tiles."""
         tile = next(p for _, p in steps[1] if p.sizes[0][1:3] == (lines, lanes))
-        return float(chain_time(ChainProgram(rows, (steps[0][0][1], tile)), machine).total[0]) / channels
+        return float(chain_time(ChainProgram(rows, (steps[0][0][1], tile)), machine).total[0])
 
     # rows of 56 elements begin anywhere in lines, those of 64 do not; whole rows go on where the last one was
     assert (time(4, 16) > 1.05 * time(2, 64)) == waits

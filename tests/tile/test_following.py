@@ -79,11 +79,38 @@ def test_reads_of_few_pages_at_once_are_followed() -> None:
     assert transposed(1024, 1024, (4, 16), (1024, 1024))[0] > 2.0 * many
 
 
+def copied(rows: int, columns: int, near: int, far: int) -> float:
+    """By what reading takes longer than its bytes in a copy of a matrix row by row, in L1 and L2 tiles of so many."""
+    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    read, written = (Operand(n, 4, False, (rows, columns), ((1, 0), (0, 1)), n == "y") for n in "xy")
+    p, form = Problem("y", "y", axes, (read, written), (), 1, 32), Form(1, 16, (0, 1), None)
+    sizes = np.array([[(1, 64), (near, columns), (far, columns)]])
+    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[0].memory[0])
+
+
+@pytest.mark.parametrize("rows", [100, 112, 113, 400])
+def test_pages_that_are_read_as_a_whole_are_followed_however_many_follow(rows: int) -> None:
+    assert copied(rows, 1024, 4, rows) == copied(rows, 1024, 64, rows) == pytest.approx(1.0, abs=0.01)
+
+
 def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> None:
     # rows of 1008 elements are whole lines, those of 1000 begin in the middle of one
     assert transposed(768, 1008, (4, 16), (4, 144))[1] < 1.2
-    assert transposed(768, 1000, (4, 16), (4, 144))[1] > 4.0
+    heights = [transposed(768, 1000, (h, 16), (h, 144))[1] for h in (1, 2, 4, 8)]
     # row by row, a run goes on in the same lines
-    assert transposed(768, 1000, (1, 16), (1, 144))[1] < 3.0
-    # so do short rows that share pages
-    assert transposed(768, 56, (4, 16), (4, 64))[1] < 1.5
+    assert heights[0] < 3.0 < heights[1] < heights[2] < heights[3]
+    # a little more or less than a page from row to row is much alike
+    assert transposed(768, 1000, (4, 16), (4, 144))[1] == pytest.approx(
+        transposed(768, 1030, (4, 16), (4, 144))[1], rel=0.2
+    )
+    # short rows share pages
+    assert transposed(768, 56, (4, 16), (4, 64))[1] < 2.0
+
+
+def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
+    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    read = Operand("x", 4, False, (1024, 1024), ((0, 1), (1, 0)), False)
+    written = Operand("y", 4, False, (1024, 1024), ((1, 0), (0, 1)), True)
+    p, form = Problem("y", "y", axes, (read, written), (), 1, 32), Form(0, 16, (0, 1), None)
+    sizes = np.array([[(16, 16), (16, 1024), (1024, 1024)]])
+    assert float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1].memory[0]) < 1.2

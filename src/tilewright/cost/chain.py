@@ -19,10 +19,10 @@ from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import REGISTER, Form, Sizes
 
-FREE = 0.5
-"""The part of the first cache that holds what steps hand on, while what lies outside passes through it: rows that take
-two thirds of it, nine tenths, and a quarter more than all of it take 1.1, 1.25 and 1.4 times as long as those of a
-sixth."""
+KEPT_NEAR = 0.5
+"""The part of the first cache in which a step finds what it touches of a group, as what lies outside passes through it:
+groups of planes that take two thirds of it, nine tenths, and a quarter more than all of it take 1.1, 1.25 and 1.4 times
+as long per plane as those of a sixth."""
 
 GROUP_CYCLES = 6.0
 """Of beginning a step for another group of rows: loops of a few iterations whose ends are mispredicted now and then."""
@@ -47,9 +47,9 @@ def group_cycles(problem: Problem, form: Form, sizes: Sizes, rows: Rows, machine
 
 
 def _parted(problem: Problem, form: Form, sizes: Sizes, rows: Rows, machine: Machine) -> Numbers:
-    """Cycles that stores wait for lines that no near cache holds, where register tiles store parts of several rows in
-    turns and rows begin anywhere in lines: a store needs two of them then, and the next one waits for both. Whole rows,
-    and parts of one row, follow each other."""
+    """Cycles that a window's stores wait for lines that no near cache holds, where register tiles store parts of
+    several rows in turns and rows begin anywhere in lines: a store needs two of them then, and the next one waits for
+    both. Whole rows, and parts of one row, follow each other; of how many rows, beyond one, is left out."""
     near = caches(machine)
     away = missing(float(sum(rows.outside.values())), near[min(1, len(near) - 1)].share)
     wait = PARTED * machine.levels[min(2, len(machine.levels) - 1)].latency_ns * machine.ghz * away
@@ -98,9 +98,8 @@ def time_of(rows: Rows, problems: Sequence[Problem], work: Sequence[Numbers], ma
 def step_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> list[list[float]]:
     """Per step the bytes that leave each level from the second one outwards.
 
-    What lies outside moves in the first step that touches it, results back and forth; what steps hand on stays in the
-    nearest cache that holds all that a step touches in a group, or moves in every step: as it is written and read from
-    first to last, a cache that is a little too small loses most of it.
+    What lies outside moves in the first step that touches it, results back and forth; what steps hand on stays in a
+    cache as far as that holds all that a step touches in a group, or moves in every step.
     """
     near = caches(machine)
     outside = float(sum(rows.outside.values()))
@@ -117,10 +116,20 @@ def step_bytes(rows: Rows, problems: Sequence[Problem], machine: Machine) -> lis
             away = missing(outside, x.share)
             passing = sum(rows.outside[o.buffer] * (_away(p, o, away, x.line) if k else 2.0 if o.written else 1.0)
                           for o in first)  # fmt: skip
-            lost = min(1.0, 2.0 * missing(live, x.share)) if k else max(0.0, 1.0 - FREE * x.share / max(1.0, live))
-            moved.append(passing + handed * lost)
+            moved.append(passing + handed * (_lost(live, x.share) if k else _lost_near(live, x.share)))
         found.append(moved)
     return found
+
+
+def _lost(live: float, capacity: float) -> float:
+    """The part of what is handed on that a cache behind the first one has lost: as it is written and read from first to
+    last, one that is a little too small loses most of it."""
+    return min(1.0, 2.0 * missing(live, capacity))
+
+
+def _lost_near(live: float, capacity: float) -> float:
+    """The part that the first cache has lost: the more of it a group takes, the more, long before it is full."""
+    return max(0.0, 1.0 - KEPT_NEAR * capacity / max(1.0, live))
 
 
 def _away(problem: Problem, operand: Operand, away: float, line: int) -> float:

@@ -69,8 +69,9 @@ section on data prefetching; a matrix of rows a page and more apart that is read
 slow in chunks of 64 rows as in chunks of 32)."""
 
 UNFOLLOWED = 1.0
-"""What more pages than these cost loads that nothing waits for, as a part of their time: transposes in chunks of 64
-rows a page apart take 1.2 times as long as in chunks of 32."""
+"""What loads that nothing waits for cost in more pages than `PAGES_FOLLOWED`, as a part of the time of their bytes,
+most of which hides behind instructions and stores: transposes in chunks of 64 rows a page apart take 1.2 times as long
+as in chunks of 32."""
 
 
 class Growth(NamedTuple):
@@ -136,33 +137,55 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
     Where rows begin anywhere in lines, a store needs two: the next ones wait until both are there, unless they go on in
     the same page.
     """
-    box, count, _ = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED, operand.uses(form.order[-1]))
+    box, count = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED, operand.uses(form.order[-1]))
     grown = 1.0 + line * count / moved_bytes(operand, box, line)
-    across = sum_of(step % line + np.zeros(1) for axis, step in operand.hops if axis != form.lane) > 0
+    along = {axis for _, axis in operand.steps[-1]}
+    across = sum_of(step % line + np.zeros(1) for axis, step in operand.hops if axis not in along) > 0
     if not across.any():
         return grown
-    box, pages, _ = _in_a_row(operand, form, columns, PAGE, 2.0, False)
-    waiting = 1.0 + ACROSS_START * np.floor(pages - 1.0) / moved_bytes(operand, box, line)
+    box, pages = _in_a_row(operand, form, columns, PAGE, 1.0, False)
+    waiting = 1.0 + ACROSS_START * (pages - 1.0) / moved_bytes(operand, box, line)
     return np.where(across, np.maximum(grown, waiting), grown)
 
 
 def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
-    than a core keeps addresses of."""
-    box, count, among = _in_a_row(operand, form, columns, PAGE, TRANSLATED, operand.uses(form.order[-1]))
-    run = moved_bytes(operand, box, line) / count
-    # pages that were left before they were read as a whole are come back to, among all that were touched meanwhile
-    again = np.maximum(1.0 - run / PAGE, 0.0)
-    many, more = (1.0 - np.minimum(1.0, PAGES_FOLLOWED / pages) ** STEEP for pages in (among, count))
-    return _started(run) * (1.0 + UNFOLLOWED * np.maximum(many, more * again))
+    than a core keeps addresses of, or than hardware follows."""
+    box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED, operand.uses(form.order[-1]))
+    started = _started(moved_bytes(operand, box, line) / count)
+    return started * (1.0 + UNFOLLOWED * _left_early(operand, form, columns, line))
+
+
+def _left_early(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+    """The part of what is read that comes from pages that were left early, for more others than hardware follows: none
+    where every page is read as a whole before the next ones."""
+    boxes = _iterated(operand, form, columns)
+    count = rows(operand, boxes, PAGE, False)
+    many, each = count > PAGES_FOLLOWED, np.arange(count.shape[1])
+    first = np.where(many.any(axis=0), many.argmax(axis=0), len(count) - 1)
+    before = np.maximum(first - 1, 0), each
+    read = moved_bytes(operand, [sizes[before] for sizes in boxes], line) / count[before]
+    lost = 1.0 - np.minimum(1.0, PAGES_FOLLOWED / count[first, each]) ** STEEP
+    return lost * np.maximum(0.0, 1.0 - read / PAGE)
 
 
 def _in_a_row(
     operand: Placed, form: Form, columns: Columns, apart: int, most: float, always: bool
-) -> tuple[list[Numbers], Numbers, Numbers]:
-    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; how many runs
-    these are, and how many there were before the last of these loops. Axes along which the operand stays where it is
-    are left as they are in a register tile. The innermost loop is `always` followed, where that is said."""
+) -> tuple[list[Numbers], Numbers]:
+    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
+    runs these are. The innermost loop is `always` followed, where that is said."""
+    boxes = _iterated(operand, form, columns)
+    count = rows(operand, boxes, apart, False)
+    followed = count[:-1] <= most
+    if always:
+        followed[:1] = True
+    last = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
+    return [sizes[last] for sizes in boxes], count[last]
+
+
+def _iterated(operand: Placed, form: Form, columns: Columns) -> list[Numbers]:
+    """What a register tile touches, then all iterations of the innermost loop, of the one around it, and so on [depth,
+    candidate] per axis. Axes along which the operand stays where it is are left as they are in a register tile."""
     box = list(columns.tiles[REGISTER])
     grown = [tuple(box)]
     for above in (columns.tiles[L1], columns.tiles[L2], columns.whole):
@@ -171,13 +194,7 @@ def _in_a_row(
                 box[a] = np.maximum(box[a], above[a])
                 grown.append(tuple(box))
     # all boxes at once: formulas cost as much for few numbers as for many
-    boxes = [np.array(sizes) for sizes in zip(*grown, strict=True)]
-    count = rows(operand, boxes, apart, False)
-    followed = count[:-1] <= most
-    if always:
-        followed[:1] = True
-    last, each = np.logical_and.accumulate(followed).sum(axis=0), np.arange(count.shape[1])
-    return [sizes[last, each] for sizes in boxes], count[last, each], count[np.maximum(last - 1, 0), each]
+    return [np.array(sizes) for sizes in zip(*grown, strict=True)]
 
 
 def _started(used: Numbers) -> Numbers:
