@@ -144,7 +144,9 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
     if not across.any():
         return grown
     box, pages = _in_a_row(operand, form, columns, PAGE, 1.0, False)
-    waiting = 1.0 + ACROSS_START * (pages - 1.0) / moved_bytes(operand, box, line)
+    # those of one page go on in it; of several, every one is another than that before
+    others = np.minimum(pages, 2.0 * (pages - 1.0))
+    waiting = 1.0 + ACROSS_START * others / moved_bytes(operand, box, line)
     return np.where(across, np.maximum(grown, waiting), grown)
 
 
