@@ -59,16 +59,25 @@ def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
     assert stores(28, 16) > 1.5 * stores(28, 48)
 
 
-def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, int]) -> tuple[float, float]:
-    """By what reading and writing a matrix's transpose of so many rows, row by row of L1 tiles, takes longer than its
-    bytes."""
+def moved(
+    rows: int, columns: int, read: tuple[int, int], form: Form, sizes: tuple[tuple[int, int], ...]
+) -> tuple[float, float]:
+    """By what reading and writing a matrix of so many rows takes longer than its bytes; `read` gives the axes by which
+    the source is indexed."""
     axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
-    read = Operand("x", 4, False, (columns, rows), ((0, 1), (1, 0)), False)
-    written = Operand("y", 4, False, (rows, columns), ((1, 0), (0, 1)), True)
-    p, form = Problem("y", "y", axes, (read, written), (), 1, 32), Form(1, 16, (0, 1), None)
-    sizes = np.array([[tile, near, (rows, near[1])]])
-    source, result = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)
-    return float(source.memory[0]), float(result.memory[0])
+    shape, index = (rows, columns), ((1, 0), (0, 1))
+    source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
+    p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
+    found = starts(p, form, Columns.of(Family.of(p), form, np.array([sizes])), LINE)
+    return float(found[0].memory[0]), float(found[1].memory[0])
+
+
+ROW_BY_ROW = Form(1, 16, (0, 1), None)
+
+
+def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, int]) -> tuple[float, float]:
+    """The same of a transpose, row by row of L1 tiles."""
+    return moved(rows, columns, (1, 0), ROW_BY_ROW, (tile, near, (rows, near[1])))
 
 
 def test_reads_of_few_pages_at_once_are_followed() -> None:
@@ -79,18 +88,14 @@ def test_reads_of_few_pages_at_once_are_followed() -> None:
     assert transposed(1024, 1024, (4, 16), (1024, 1024))[0] > 2.0 * many
 
 
-def copied(rows: int, columns: int, near: int, far: int) -> float:
-    """By what reading takes longer than its bytes in a copy of a matrix row by row, in L1 and L2 tiles of so many."""
-    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
-    read, written = (Operand(n, 4, False, (rows, columns), ((1, 0), (0, 1)), n == "y") for n in "xy")
-    p, form = Problem("y", "y", axes, (read, written), (), 1, 32), Form(1, 16, (0, 1), None)
-    sizes = np.array([[(1, 64), (near, columns), (far, columns)]])
-    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[0].memory[0])
+def copied(rows: int, columns: int, near: int) -> float:
+    """By what reading takes longer than its bytes in a copy of a matrix, row by row in L1 tiles of so many."""
+    return moved(rows, columns, (0, 1), ROW_BY_ROW, ((1, 64), (near, columns), (rows, columns)))[0]
 
 
 @pytest.mark.parametrize("rows", [100, 112, 113, 400])
 def test_pages_that_are_read_as_a_whole_are_followed_however_many_follow(rows: int) -> None:
-    assert copied(rows, 1024, 4, rows) == copied(rows, 1024, 64, rows) == pytest.approx(1.0, abs=0.01)
+    assert copied(rows, 1024, 4) == copied(rows, 1024, 64) == pytest.approx(1.0, abs=0.01)
 
 
 def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> None:
@@ -108,9 +113,5 @@ def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> No
 
 
 def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
-    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
-    read = Operand("x", 4, False, (1024, 1024), ((0, 1), (1, 0)), False)
-    written = Operand("y", 4, False, (1024, 1024), ((1, 0), (0, 1)), True)
-    p, form = Problem("y", "y", axes, (read, written), (), 1, 32), Form(0, 16, (0, 1), None)
-    sizes = np.array([[(16, 16), (16, 1024), (1024, 1024)]])
-    assert float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1].memory[0]) < 1.2
+    across, sizes = Form(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
+    assert moved(1024, 1024, (1, 0), across, sizes)[1] < 1.2

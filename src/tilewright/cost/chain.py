@@ -14,7 +14,7 @@ from tilewright.tile.chain import ChainProgram, Rows
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
 from tilewright.tile.features import features
-from tilewright.tile.following import page_starts, waits
+from tilewright.tile.following import begins_anywhere, page_starts, waits
 from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Operand, Problem
 from tilewright.tile.program import REGISTER, Form, Sizes
@@ -55,10 +55,9 @@ def _parted(problem: Problem, form: Form, sizes: Sizes, rows: Rows, machine: Mac
     wait = PARTED * machine.levels[min(2, len(machine.levels) - 1)].latency_ns * machine.ghz * away
     spent: Numbers = np.zeros(len(sizes))
     for o in problem.results:
-        others = [a for a in problem.spatial if a != form.lane and o.uses(a)]
-        across = any(o.strides[a] * o.bytes % near[0].line for a in others)
-        if o.private or not o.written or not o.uses(form.lane) or not across:
+        if o.private or not o.written or not o.uses(form.lane) or not begins_anywhere(o, near[0].line).any():
             continue
+        others = [a for a in problem.spatial if a != form.lane and o.uses(a)]
         width, extent = sizes[:, REGISTER, form.lane], problem.axes[form.lane].extent
         several = (sizes[:, REGISTER, others].prod(axis=1) > 1) & (width < extent)
         parts = prod(problem.axes[a].extent for a in others) * np.ceil(extent / width)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.tile.columns import PAGE, Columns, is_packed, row_bytes, rows, sum_of
 from tilewright.tile.family import Placed
@@ -137,31 +138,38 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
     Where rows begin anywhere in lines, a store needs two: the next ones wait until both are there, unless they go on in
     the same page.
     """
-    box, count = _in_a_row(operand, form, columns, line, RUNS_FOLLOWED, operand.uses(form.order[-1]))
+    boxes = _iterated(operand, form, columns)
+    box, count = _in_a_row(operand, boxes, line, RUNS_FOLLOWED, operand.uses(form.order[-1]))
     grown = 1.0 + line * count / moved_bytes(operand, box, line)
-    along = {axis for _, axis in operand.steps[-1]}
-    across = sum_of(step % line + np.zeros(1) for axis, step in operand.hops if axis not in along) > 0
+    across = begins_anywhere(operand, line)
     if not across.any():
         return grown
-    box, pages = _in_a_row(operand, form, columns, PAGE, 1.0, False)
+    box, pages = _in_a_row(operand, boxes, PAGE, 1.0, False)
     # those of one page go on in it; of several, every one is another than that before
-    others = np.minimum(pages, 2.0 * (pages - 1.0))
-    waiting = 1.0 + ACROSS_START * others / moved_bytes(operand, box, line)
+    begun = np.minimum(pages, 2.0 * (pages - 1.0))
+    waiting = 1.0 + ACROSS_START * begun / moved_bytes(operand, box, line)
     return np.where(across, np.maximum(grown, waiting), grown)
+
+
+def begins_anywhere(operand: Placed, line: int) -> npt.NDArray[np.bool_]:
+    """Per candidate whether rows of an operand begin anywhere in lines, as they are no whole ones; one answer where it
+    is that of all."""
+    along = {axis for _, axis in operand.steps[-1]}
+    return sum_of(step % line + np.zeros(1) for axis, step in operand.hops if axis not in along) > 0
 
 
 def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
     than a core keeps addresses of, or than hardware follows."""
-    box, count = _in_a_row(operand, form, columns, PAGE, TRANSLATED, operand.uses(form.order[-1]))
+    boxes = _iterated(operand, form, columns)
+    box, count = _in_a_row(operand, boxes, PAGE, TRANSLATED, operand.uses(form.order[-1]))
     started = _started(moved_bytes(operand, box, line) / count)
-    return started * (1.0 + UNFOLLOWED * _left_early(operand, form, columns, line))
+    return started * (1.0 + UNFOLLOWED * _left_early(operand, boxes, line))
 
 
-def _left_early(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+def _left_early(operand: Placed, boxes: Sequence[Numbers], line: int) -> Numbers:
     """The part of what is read that comes from pages that were left early, for more others than hardware follows: none
     where every page is read as a whole before the next ones."""
-    boxes = _iterated(operand, form, columns)
     count = rows(operand, boxes, PAGE, False)
     many, each = count > PAGES_FOLLOWED, np.arange(count.shape[1])
     first = np.where(many.any(axis=0), many.argmax(axis=0), len(count) - 1)
@@ -172,11 +180,10 @@ def _left_early(operand: Placed, form: Form, columns: Columns, line: int) -> Num
 
 
 def _in_a_row(
-    operand: Placed, form: Form, columns: Columns, apart: int, most: float, always: bool
+    operand: Placed, boxes: Sequence[Numbers], apart: int, most: float, always: bool
 ) -> tuple[list[Numbers], Numbers]:
-    """What the iterations of loops touch, from the innermost one outwards, until there are too many runs; and how many
-    runs these are. The innermost loop is `always` followed, where that is said."""
-    boxes = _iterated(operand, form, columns)
+    """What loops touch, of the boxes of more and more of them the first with too many runs; and how many runs these
+    are. The innermost loop is `always` followed, where that is said."""
     count = rows(operand, boxes, apart, False)
     followed = count[:-1] <= most
     if always:
