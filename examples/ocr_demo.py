@@ -83,9 +83,12 @@ class Recorder:
     seconds_to_create: float = 0.0
 
     def __call__(self, path: Any, **arguments: Any) -> "RecordedSession":
+        print(f"    {Path(path).stem} ...", end="", flush=True)
         start = time.perf_counter()
         session = self.engine(path, **arguments)
-        self.seconds_to_create += time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        print(f" {seconds:.1f} s")
+        self.seconds_to_create += seconds
         return RecordedSession(session, str(path), self.calls)
 
 
@@ -198,8 +201,10 @@ def main() -> int:
             Image.fromarray(page.draw()).save(options.save / f"{page.width}x{page.height}.png")
 
     print(f"RapidOCR on ONNX Runtime {onnxruntime.__version__} and on Tilewright, {options.threads} threads")
+    print("three models are loaded by ONNX Runtime, then the pages are read:")
     start_theirs, theirs = read_pages(onnxruntime.InferenceSession, options.threads, options.repeat)
     time.sleep(PAUSE_SECONDS)  # worker threads spin for a while after a call and would disturb the next engine
+    print("three models are compiled by Tilewright, which takes a minute or more, then the pages are read:")
     start_ours, ours = read_pages(tilewright.InferenceSession, options.threads, options.repeat)
     print(f"three models loaded in {start_theirs:.2f} s by onnxruntime, compiled in {start_ours:.2f} s by tilewright")
     read = [report(*rows) for rows in zip(PAGES, theirs, ours, strict=True)]

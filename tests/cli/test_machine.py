@@ -91,7 +91,8 @@ def test_the_rule_depends_on_no_machine(model, tmp_path):
 def test_a_saved_description_rebuilds_what_the_calibration_built(model, tmp_path, capsys):
     store(replace(described_host(), name="mine", sync_us=123.0))
     here, there = tilewright.compile(model, optimizer="gensor"), tmp_path / "machine.json"
-    assert run(capsys, "doctor", "--machine", "--save", there)[0] == 0
+    code, _, err = run(capsys, "doctor", "--machine", "--save", there)
+    assert (code, err) == (0, f"wrote {there}\n")
     again = tilewright.compile(model, optimizer="gensor", machine=there)
     first, second = here.manifest.build, again.manifest.build
     assert (first.machine.origin, second.machine.origin) == ("stored", "file")

@@ -154,12 +154,12 @@ def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path,
     InferenceSession(path, options)
     InferenceSession(b"onnx", shapes={"n": "1..8"}, target="x86-64-v3")
     InferenceSession(path, optimizer="gensor", machine="zen5", winograd="fast")
-    InferenceSession(path, exact=True, layouts={})
+    InferenceSession(path, exact=True, layouts={}, progress=print)
     assert seen == [
-        (path, {"shapes": {"batch": 4}, "threads": None}),
-        (b"onnx", {"shapes": {"n": "1..8"}, "target": "x86-64-v3", "threads": None}),
-        (path, {"optimizer": "gensor", "machine": "zen5", "winograd": "fast", "threads": None}),
-        (path, {"exact": True, "layouts": {}, "threads": None}),
+        (path, {"shapes": {"batch": 4}, "threads": None, "progress": None}),
+        (b"onnx", {"shapes": {"n": "1..8"}, "target": "x86-64-v3", "threads": None, "progress": None}),
+        (path, {"optimizer": "gensor", "machine": "zen5", "winograd": "fast", "threads": None, "progress": None}),
+        (path, {"exact": True, "layouts": {}, "threads": None, "progress": print}),
     ]
 
 
@@ -168,7 +168,7 @@ def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path,
     [({"exact": True}, "True"), ({"winograd": "fast"}, "'fast'"), ({"target": "x86-64"}, "'x86-64'")],
 )
 def test_a_compiled_model_is_not_compiled_again(argument: dict[str, Any], shown: str, file: Path) -> None:
-    InferenceSession(file, exact=False, winograd=None)
+    InferenceSession(file, exact=False, winograd=None, progress=print)
     with pytest.raises(OptionError) as caught:
         InferenceSession(file, **argument)
     assert str(caught.value) == (
@@ -183,7 +183,8 @@ def test_keyword_arguments(file: Path) -> None:
         InferenceSession(file, provider=["CPUExecutionProvider"])
     assert str(caught.value) == (
         "[option] argument 'provider': no such keyword argument; those that exist are shapes, target, "
-        "optimizer, machine, layouts, exact, winograd, disabled_optimizers, enable_fallback, read_config_from_model"
+        "optimizer, machine, layouts, exact, winograd, progress, disabled_optimizers, enable_fallback, "
+        "read_config_from_model"
     )
 
 

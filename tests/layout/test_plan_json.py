@@ -62,7 +62,7 @@ def test_what_inspect_prints_can_be_edited_and_fed_back(tmp_path, capsys) -> Non
     assert code == 0
     assert shown["plan"] == plan
     assert any("conv1" in line for line in shown["text"])
-    assert run(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tw", "--layouts", file)[0] == 0
+    assert run(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tw", "--plan", file)[0] == 0
     x = np.random.default_rng(1).standard_normal((1, 3, 10, 12)).astype(np.float32)
     expected = tilewright.compile(network())(x)
     np.testing.assert_allclose(tilewright.load(tmp_path / "m.tw")(x), expected, rtol=1e-4, atol=1e-4)
@@ -144,7 +144,7 @@ def test_all_impossible_numbers_of_a_file_are_listed() -> None:
 def test_plans_that_do_not_fit_the_model(plan, message, tmp_path, capsys) -> None:
     onnx.save(network(), tmp_path / "m.onnx")
     (tmp_path / "plan.json").write_text(json.dumps({"format": 1, "layouts": plan}))
-    options = ["-o", tmp_path / "m.tw", "--layouts", tmp_path / "plan.json"]
+    options = ["-o", tmp_path / "m.tw", "--plan", tmp_path / "plan.json"]
     code, _, err = run(capsys, "compile", tmp_path / "m.onnx", *options)
     assert code == 1
     assert f"[layout] {message}" in err

@@ -177,6 +177,22 @@ def test_what_threads_share_comes_to_each() -> None:
     assert cache_traffic(problem, turned, columns, [1e6, 1e6], 4, threads=[2])[1][0][0] == 2 * a + b + 2 * c
 
 
+def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> None:
+    problem = matrix_product(8, 8, 4)
+    columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
+    a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
+    strip = a / 4 + b + c / 4
+    fits_twice = (strip + b) / USABLE
+    for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
+        # two threads with two strips of rows each
+        alone, together = cache_traffic(problem, FORM, columns, [capacity, 1e6], 4, threads=[2, 1])
+        assert alone[0][0] == a + b + 2 * c
+        assert together[0][0] == a + times_read * b + 2 * c
+    # of the caches that a core has for itself only the last one is refilled by other cores
+    near = cache_traffic(problem, FORM, columns, [strip / USABLE, 1e6, 1e6], 4, threads=[2, 2, 1])[1]
+    assert near[0][0] == a + 2 * b + 2 * c
+
+
 def test_a_tail_of_lanes_is_waste() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)

@@ -41,13 +41,8 @@ class Result:
     optional: bool = True
 
 
-def add_compile_options(parser: argparse.ArgumentParser, layouts: str = "--layouts") -> None:
-    """Options of every verb that compiles.
-
-    Args:
-        parser: of the verb.
-        layouts: name of the option for a plan of layouts.
-    """
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that compiles."""
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
         "--shape",
@@ -71,8 +66,7 @@ def add_compile_options(parser: argparse.ArgumentParser, layouts: str = "--layou
         " file as `doctor --machine --save` writes it; by default this machine's calibration or description",
     )
     group.add_argument(
-        layouts,
-        dest="plan",
+        "--plan",
         type=Path,
         default=None,
         metavar="FILE",
@@ -204,7 +198,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
     if is_compiled(options.file):
         given = [name for name in _COMPILING if getattr(options, name)]
         if given:
-            listed = ", ".join("--layouts" if name == "plan" else f"--{name}" for name in given)
+            listed = ", ".join(f"--{name}" for name in given)
             what = f"{listed} {'has' if len(given) == 1 else 'have'} no effect on a model that is compiled already"
             raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
         return load(options.file, options.threads)
@@ -216,8 +210,8 @@ def executable_of(options: argparse.Namespace) -> Executable:
     )
 
 
-def write_text(path: Path, text: str, option: str) -> None:
-    """Writes a file that an option asks for.
+def write_text(path: Path, text: str, option: str, quiet: bool) -> None:
+    """Writes a file that an option asks for, and says so on standard error unless all is to be quiet.
 
     Raises:
         OptionError: it can't be written.
@@ -226,6 +220,8 @@ def write_text(path: Path, text: str, option: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OptionError(f"cannot be written: {error.strerror}", where=f"{option} {path}") from error
+    if not quiet:
+        print(f"wrote {path}", file=sys.stderr)
 
 
 def build_text(build: BuildSpec) -> str:

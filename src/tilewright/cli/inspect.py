@@ -53,7 +53,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--kernel", metavar="NAME", help="only this function (loops, schedule, construction)")
     levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction)")
     levels.add_argument("--svg", type=Path, metavar="FILE", help="draw the states of one kernel's construction")
-    add_compile_options(parser, layouts="--plan")
+    add_compile_options(parser)
     return parser
 
 
@@ -86,7 +86,7 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(what, where="--kernel")
     built = construction.constructions(made, options.node, options.kernel) if options.construction else ()
     if options.svg is not None:
-        write_text(options.svg, construction.picture(built), "--svg")
+        write_text(options.svg, construction.picture(built), "--svg", options.quiet)
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: show.graph(made),
         "layouts": lambda: show.layouts(made),

@@ -31,9 +31,9 @@ def machine_model(options: argparse.Namespace) -> Result:
         place = str(calibration_path()) if origin is Origin.STORED else ""
     cores = min(threads, machine.cores)
     if options.svg is not None:
-        write_text(options.svg, roofline(machine, cores), "--svg")
+        write_text(options.svg, roofline(machine, cores), "--svg", options.quiet)
     if options.save is not None:
-        write_text(options.save, to_json(machine), "--save")
+        write_text(options.save, to_json(machine), "--save", options.quiet)
     data = {**json.loads(to_json(machine)), "file": place or None}
     return Result(data, _text(machine, cores, _source(origin, place, target)), optional=False)
 

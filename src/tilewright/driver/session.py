@@ -166,7 +166,8 @@ class InferenceSession:
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
             kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact` and `winograd` go to
-                `tilewright.compile`; those of ONNX Runtime have no effect.
+                `tilewright.compile`, and so does `progress`, which a model that is compiled already never calls; those
+                of ONNX Runtime have no effect.
 
         Raises:
             TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, and for
@@ -258,7 +259,7 @@ def get_device() -> str:
 
 
 def _check_keywords(kwargs: Mapping[str, Any]) -> None:
-    known = (*_COMPILING, *sorted(_IGNORED))
+    known = (*_COMPILING, "progress", *sorted(_IGNORED))
     for name in kwargs:
         if name not in known:
             hint = f"those that exist are {', '.join(known)}"
@@ -281,7 +282,7 @@ def _make_executable(
     shapes = given.get("shapes")
     if overrides and (shapes is None or isinstance(shapes, Mapping)):
         given["shapes"] = {**overrides, **(shapes or {})}
-    return compile_model(source, threads=threads, **given)
+    return compile_model(source, threads=threads, progress=kwargs.get("progress"), **given)
 
 
 def _holds_artifact(source: str | os.PathLike[str] | bytes) -> bool:

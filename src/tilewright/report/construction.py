@@ -288,7 +288,7 @@ def picture(found: Sequence[Construction]) -> str:
     if len(drawn) != 1:
         listed = ", ".join(c.kernel for c in drawn) or "none"
         what = f"a picture shows one kernel, {len(drawn)} were constructed ({listed})"
-        raise OptionError(what, where="--svg", hint="choose one by --kernel NAME or --node NAME")
+        raise OptionError(what, where="--svg", hint="choose one by --kernel NAME")
     (c,) = drawn
     best, walk, path = c.programs[0].program, c.walk, c.path
     if isinstance(best, ChainProgram):

@@ -20,6 +20,10 @@ from tilewright.tile.program import L1, L2, REGISTER, Form, Mask
 USABLE = 0.75
 """The part of a cache that a program may count on; the rest is for what passes through."""
 
+HELD_BY_ALL = 2.0
+"""How often what several cores read counts in the last cache of a core's own: a line that it has lost comes from
+another core's cache, which is slower than from the cache that all share."""
+
 
 @lru_cache(maxsize=256)
 def nest(order: tuple[int, ...], reduce: tuple[int, ...]) -> tuple[Loop, ...]:
@@ -94,7 +98,7 @@ def cache_traffic(
         sets: of the nearest caches, those where the lowest bits of an address choose the set; tell where rows crowd.
         known: saves counting what is touched.
         threads: that share the outer loops, per cache those that have one of their own: what several of them touch
-            comes to each. One thread where nothing is given.
+            comes to each, and in the last such cache stays less well. One thread where nothing is given.
     """
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
@@ -105,17 +109,20 @@ def cache_traffic(
     single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands)
               if not waits(problem) and apart[k]}  # fmt: skip
     crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
-    kept: list[Mask] = []
     touched, inside = sum_of(feet) + totals, innermost(known.there)
-    for level, capacity in enumerate(capacities):
-        sums = touched
-        if any(level in more for more in crowded):
-            sums = sum_of(f * more.get(level, 1.0) for f, more in zip(feet, crowded, strict=True)) + totals
-        kept.append((sums <= capacity * USABLE) | (inside & (sums <= capacity) if single else inside))
     shared = [k for k, n in enumerate(threads) if n > 1]
     caches = [*range(len(capacities)), *shared]
-    once = np.array([*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)])
-    every = _loaded(once, counts, known.there, [kept[k] for k in caches], single)
+    once = [*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)]
+    kept: list[Mask] = []
+    for place, level in enumerate(caches):
+        room = feet
+        if place >= len(capacities) and level == shared[-1]:
+            readers = once[place][:, :1] / feet[:, :1]
+            room = feet * np.minimum(HELD_BY_ALL, readers)
+        factors = [more.get(level, 1.0) for more in crowded]
+        sums = sum_of(f * x for f, x in zip(room, factors, strict=True)) + totals
+        kept.append((sums <= capacities[level] * USABLE) | (inside & (sums <= capacities[level]) if single else inside))
+    every = _loaded(np.array(once), counts, known.there, kept, single)
     # every line that is written comes and goes
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     found: list[Numbers] = []
