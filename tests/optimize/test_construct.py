@@ -24,7 +24,7 @@ from tilewright.optimize.construct.moving import moving_forms
 from tilewright.optimize.construct.optimizer import KEPT_FORMS, Constructed, Gensor, Roller, spaces
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
 from tilewright.tile.problem import Axis, Operand, Problem, problem_of
-from tilewright.tile.program import L1, L2, LEVELS, REGISTER, legal
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, legal, literal_sizes
 
 MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}
 QUICK = Annealing(walks=3)
@@ -241,6 +241,19 @@ def test_the_way_to_the_best_program_is_a_walk_and_a_descent() -> None:
     assert walk.final == best.sizes or best.sizes in [m.sizes for m in walk.moves]
     assert walk.moves[0].sizes in [h.walk(0, 1).moves[0].sizes for h in found.histories]
     assert all(m.action in [name for name, _ in m.probabilities] for m in walk.moves)
+
+
+def test_the_way_to_the_best_program_may_be_a_descent_behind_greedy_growth() -> None:
+    """With a cut of the reduction that single better steps do not lead to from where growth ended."""
+    program = products_of_pictures(128, 512, 784, 128)
+    found = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
+    walk, best, problem = found.walk(), found.programs[0], found.programs[0].problem
+    assert walk is not None
+    assert walk.final == best.sizes
+    (path,) = [p for p in found.paths if (p.space.form.lane, p.space.form.packed) == (best.form.lane, best.form.packed)]
+    assert walk.moves[0].sizes == literal_sizes(path.space.sizes(path.space.start()[None])[0])
+    assert f"inv_tile({problem.axes[problem.reduce[0]].name})" in [m.action for m in walk.moves]
+    assert len({m.sizes for m in walk.moves}) == len(walk.moves)
 
 
 def test_without_virtual_threads_no_action_sets_them() -> None:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codegen.test_module import hot_loop
 from tests.optimize import programs
 from tests.optimize.programs import Program, data_for, shape_of
-from tests.optimize.test_construct import MACHINES, task_of
+from tests.optimize.test_construct import MACHINES, products_of_pictures, task_of
 from tests.optimize.test_rule import product
 
+from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
@@ -19,6 +21,7 @@ from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
+from tilewright.measure.functions import with_workspace
 from tilewright.optimize.construct.gensor import Annealing, walks
 from tilewright.optimize.construct.optimizer import spaces
 from tilewright.schedule.trace import replay
@@ -140,6 +143,22 @@ def test_narrow_panels_of_an_operand_that_lies_across_are_filled_together(rows: 
     assert len(loops) == 4, "groups of panels, the reduction, panels of a group, the inside of a panel"
     assert loop_extent(made, loops[2]) == const(min(256 // (4 * rows), -(-70 // rows)))
     check_same_results(task.func, made.func, program, np.random.default_rng(rows))
+
+
+def test_elements_that_several_vectors_are_multiplied_by_are_needed_one_at_a_time() -> None:
+    """A register tile of three pictures, eight channels and a vector: 24 sums, three vectors and one element fit, but
+    not 24 sums, a vector and eight elements."""
+    program = products_of_pictures(3, 64, 32, 8)
+    task = task_of(program, "x86-64-v4")
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    sizes = ((3, 8, 16, 2), (3, 8, 16, 64), (3, 8, 32, 64))
+    made = lower(TileProgram(problem, Form(2, 16, (2, 0, 1), 3, ((0, 2),)), sizes), task.func, False).func
+    verify(made)
+    loop = hot_loop(assembly(emit_llvm([with_workspace(made)], [], task.target), task.target), "vfmadd")
+    assert sum("vfmadd" in x for x in loop) == 48
+    assert not any("(%rsp" in x for x in loop), loop
+    check_same_results(task.func, made, program, np.random.default_rng(3))
 
 
 def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:

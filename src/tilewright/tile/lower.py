@@ -256,12 +256,18 @@ def _unrolled_reduction(
 
 
 def _lanes_inside(s: Schedule, block: str, program: TileProgram) -> None:
-    """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled."""
+    """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled.
+
+    Those that change which vectors are read go inside of the others: vectors stay in registers, and an element that is
+    multiplied by all of them needs one only while it is. Else all elements of a step would be kept for the next vector.
+    """
+    problem, lane = program.problem, program.form.lane
     node = find_block(s.func, block)[0]
     loops = Names.of(s, block).spatial
-    lane = next((x for x in loops if Var(x) in free_vars(node.iters[program.form.lane].binding)), None)
-    ordered = tuple(x for x in loops if x != lane) + (() if lane is None else (lane,))
+    axes = {x: next(a for a, i in enumerate(node.iters) if Var(x) in free_vars(i.binding)) for x in loops}
+    vectors = [o for o in problem.operands if o.uses(lane)]
+    ordered = tuple(sorted(loops, key=lambda x: (axes[x] == lane, any(o.uses(axes[x]) for o in vectors))))
     if ordered != loops:
         s.do("reorder", ordered)
     for x in ordered:
-        s.do("vectorize" if x == lane else "unroll", x)
+        s.do("vectorize" if axes[x] == lane else "unroll", x)

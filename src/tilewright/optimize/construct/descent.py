@@ -14,10 +14,11 @@ import numpy.typing as npt
 from tilewright.cost.analytical import expected
 from tilewright.optimize.construct.gensor import Action
 from tilewright.optimize.construct.ladder import EDGES, NONE, VTHREADS, Indices, Kind
+from tilewright.optimize.construct.roller import Path
 from tilewright.optimize.construct.space import Space
 from tilewright.optimize.construct.walk import Move
 from tilewright.tile.footprint import Numbers
-from tilewright.tile.program import LEVELS, REGISTER, Form, Sizes, literal_sizes
+from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes, literal_sizes
 
 STARTS = 3
 """Recorded states of a form from which descents start: its best ones."""
@@ -67,6 +68,32 @@ class Descent:
             sizes = literal_sizes(self.space.sizes(state[None])[0])
             found.append(Move(level, sizes, label, ((label, 1.0),), True))
         return tuple(found)
+
+
+def behind_growth(descent: Descent, path: Path) -> Descent:
+    """A descent from where greedy growth was full at a level, or from there with a shorter cut of the reduction, behind
+    that growth."""
+    space, start, cut = path.space, descent.states[0], descent.form.chunked
+    states, edges = [space.start()], list[tuple[int, int]]()
+
+    def step(axis: int, edge: int) -> None:
+        after = states[-1].copy()
+        after[axis] = space.ladders[axis].step_from(after[axis : axis + 1], np.array([edge]))[0]
+        states.append(after)
+        edges.append((axis, edge))
+
+    others = np.arange(len(start)) != (-1 if cut is None else cut)
+    ends = [end for end in path.states if (end[others] == start[others]).all()]
+    ends = [end for end in ends if (end == start).all()] or ends
+    for g in path.steps:
+        if (states[-1] == ends[0]).all():
+            break
+        step(g.axis, Kind.TILE + g.level)
+    while cut is not None and states[-1][cut] != start[cut]:
+        step(cut, Kind.INV_TILE + L1)
+    return replace(
+        descent, states=np.concatenate([np.stack(states), descent.states[1:]]), edges=(*edges, *descent.edges)
+    )
 
 
 def descents(space: Space, form: Form, states: Indices, value: Numbers | None = None) -> tuple[Descent, ...]:

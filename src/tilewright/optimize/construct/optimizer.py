@@ -16,7 +16,7 @@ from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
 from tilewright.optimize.cases import case_axes
 from tilewright.optimize.construct.chains import best_chains, chain_problem
-from tilewright.optimize.construct.descent import Descent, descents
+from tilewright.optimize.construct.descent import Descent, behind_growth, descents
 from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, History, walks
 from tilewright.optimize.construct.ladder import Indices
@@ -39,6 +39,10 @@ KEPT_FORMS = 2
 
 SAMPLED_STATES = 256
 """States of a form that other orders of its loops compare by the times of samples: its best ones."""
+
+SHORTER = 2
+"""How often the cut of a reduction is halved or so for the other states that forms are compared by: programs with short
+cuts and large tiles are seldom reached by single steps from those with long ones."""
 
 PROMISING = 1.25
 """How much longer than the best state of all a form's best one may take, so that descents begin there."""
@@ -66,8 +70,8 @@ class Constructed:
     descents: tuple[Descent, ...] = ()
 
     def walk(self) -> Walk | None:
-        """The walk that found the best program first, with the descent to it where it is behind one; None where no walk
-        did."""
+        """The walk that found the best program first, with the descent to it where it is behind one, or the descent
+        behind greedy growth; None where it is no tile program, or one of greedy growth alone."""
         best = self.programs[0] if self.programs else None
         if not isinstance(best, TileProgram):
             return None
@@ -78,11 +82,13 @@ class Constructed:
                     return h.walk(found[1])
         for d in self.descents:
             if d.form == best.form and (d.sizes[0] == best.array).all():
-                (h,) = [h for h in self.histories if h.space is d.space]
-                found = _visit(h, d.space.sizes(d.states[:1])[0])
-                if found is not None:
-                    moves = (*h.walk(found[1], found[0]).moves, *d.moves())
-                    return Walk(best.problem, best.form, moves, best.sizes)
+                history = next((h for h in self.histories if h.space is d.space), None)
+                found = None if history is None else _visit(history, d.space.sizes(d.states[:1])[0])
+                if history is not None and found is not None:
+                    moves = (*history.walk(found[1], found[0]).moves, *d.moves())
+                else:
+                    moves = behind_growth(d, next(p for p in self.paths if p.space is d.space)).moves()
+                return Walk(best.problem, best.form, moves, best.sizes)
         return None
 
 
@@ -210,17 +216,22 @@ class Gensor:
         # walks and first descents at representative sizes: the times of samples decide between what they find
         found = spaces(replace(problem, samples=()), task, machine)
         paths = [grow(space) for space in found]
-        kept = paths
-        if len(paths) > KEPT_FORMS:
+        kept, ends = paths, list[Descent]()
+        if len(paths) > KEPT_FORMS and problem.samples:
             kept = _kept(sorted(paths, key=lambda p: _promise(p, found[p.space], problem)), problem)
+        elif len(paths) > KEPT_FORMS:
+            near_paths = [_near_path(p, found[p.space]) for p in paths]
+            promise = [min(d.nanoseconds for d in listed) for listed in near_paths]
+            kept = [paths[k] for k in np.argsort(promise, kind="stable")[:KEPT_FORMS]]
+            ends = [d for listed in near_paths for d in listed]
         histories = [walks(p.space, self.annealing, self.seed) for p in kept]
         if problem.samples:
             ends = _at_samples(histories, found, problem)
             candidates = [_end(d) for d in ends]
         else:
             near = [_near(h, form) for h in histories for form in found[h.space]]
-            ends = [d for _, listed in near for d in listed]
-            candidates = [c for recorded, listed in near for c in (recorded, *map(_end, listed))]
+            ends = [*(d for _, listed in near for d in listed), *ends]
+            candidates = [recorded for recorded, _ in near] + [_end(d) for d in ends]
         best = ranked(candidates, problem, LOWERED)
         return _constructed(best, task, machine, tuple(paths), tuple(histories), tuple(ends))
 
@@ -246,11 +257,15 @@ def _kept(paths: list[Path], problem: Problem) -> list[Path]:
     return [*first, *(p for p in full[:1] if problem.samples and all(p is not x for x in first))]
 
 
+def _near_path(path: Path, forms: list[Form]) -> list[Descent]:
+    """Descents from where a greedy path was full at a level, and from there with a shorter cut of the reduction."""
+    shorter = path.space.cut_shorter(path.states, SHORTER)
+    starts = [path.states, shorter] if len(shorter) else [path.states]
+    return [d for form in forms for states in starts for d in descents(path.space, form, states)]
+
+
 def _promise(path: Path, forms: list[Form], problem: Problem) -> float:
-    """The time of the best program near where a greedy path was full at a level; of one order of loops where times take
-    samples."""
-    if not problem.samples:
-        return min(d.nanoseconds for form in forms for d in descents(path.space, form, path.states))
+    """The time at samples of the best program near where a greedy path was full at a level, of one order of loops."""
     near = np.stack([d.states[-1] for d in descents(path.space, forms[0], path.states)])
     return float(expected(problem, forms[0], path.space.sizes(near), path.space.machine).min())
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tilewright.machine.model import Machine
 from tilewright.optimize.chunk import longest_chain
-from tilewright.optimize.construct.ladder import Indices, Ladder, balanced, chunk_lengths
+from tilewright.optimize.construct.ladder import NONE, Indices, Kind, Ladder, balanced, chunk_lengths
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, LEVELS, REGISTER, Form, Sizes
@@ -85,6 +85,17 @@ class Space:
     def _chain(self, axis: int) -> int:
         """The points of a reduction axis that an L1 tile starts with: as many as may be added one after the other."""
         return self.ladders[axis].most or self.problem.axes[axis].extent
+
+    def cut_shorter(self, states: Indices, times: int) -> Indices:
+        """The states [state, axis] after so many steps to a shorter cut of the reduction; only those that have one."""
+        axis = self.form.chunked
+        if axis is None:
+            return states[:0]
+        found = states.copy()
+        for _ in range(times):
+            shorter = self.ladders[axis].step_from(found[:, axis], np.full(len(found), Kind.INV_TILE + L1))
+            found[:, axis] = np.where(shorter == NONE, found[:, axis], shorter)
+        return found[found[:, axis] != states[:, axis]]
 
     def sizes(self, states: Indices) -> Sizes:
         """Tile sizes [state, level, axis] of states [state, axis]."""
