@@ -21,7 +21,7 @@ from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.descent import descents, neighbours
 from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, keeping, walks
 from tilewright.optimize.construct.moving import moving_forms
-from tilewright.optimize.construct.optimizer import KEPT_FORMS, Constructed, Gensor, Roller, spaces
+from tilewright.optimize.construct.optimizer import KEPT_FORMS, LOWERED, SHORTER, Constructed, Gensor, Roller, spaces
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
 from tilewright.tile.problem import Axis, Operand, Problem, problem_of
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, legal, literal_sizes
@@ -252,8 +252,34 @@ def test_the_way_to_the_best_program_may_be_a_descent_behind_greedy_growth() -> 
     assert walk.final == best.sizes
     (path,) = [p for p in found.paths if (p.space.form.lane, p.space.form.packed) == (best.form.lane, best.form.packed)]
     assert walk.moves[0].sizes == literal_sizes(path.space.sizes(path.space.start()[None])[0])
-    assert f"inv_tile({problem.axes[problem.reduce[0]].name})" in [m.action for m in walk.moves]
-    assert len({m.sizes for m in walk.moves}) == len(walk.moves)
+    grown = [m for m in walk.moves if not m.recorded]
+    cuts = [m.action for m in grown[-SHORTER:]]
+    assert cuts == [f"inv_tile({problem.axes[problem.reduce[0]].name})"] * SHORTER
+    steps = path.steps[: len(grown) - SHORTER]
+    assert [m.sizes for m in walk.moves[1 : len(steps) + 1]] == [g.sizes for g in steps]
+    states = [m.sizes for m in walk.moves] + [walk.final]
+    assert len(set(states)) == len(states)
+    names = [a.name for a in problem.axes]
+    for m, before, after in zip(walk.moves, states, states[1:], strict=False):
+        moved = [k for k in range(len(names)) if [x[k] for x in before] != [x[k] for x in after]]
+        assert [names[k] in m.action for k in range(len(names))] == [k in moved for k in range(len(names))]
+        assert len(moved) == 1
+
+
+def test_every_descent_starts_and_ends_at_a_possible_program_and_none_is_ranked_twice() -> None:
+    program = products_of_pictures(128, 512, 784, 128)
+    found = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
+    assert all(d.space.possible(d.space.sizes(d.states)).all() for d in found.descents)
+    assert len(set(found.programs)) == len(found.programs) == LOWERED
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_best_program_at_unknown_sizes_has_a_way_to_it(seed: int) -> None:
+    program = Program([product(M, 96, 80)], {M: 8}, frozenset({"w"}))
+    found = constructed(program, Gensor(machine_named("x86-64-v4"), Annealing(walks=4), seed))
+    walk = found.walk()
+    assert walk is not None
+    assert walk.final == found.programs[0].sizes or found.programs[0].sizes in [m.sizes for m in walk.moves]
 
 
 def test_without_virtual_threads_no_action_sets_them() -> None:

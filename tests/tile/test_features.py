@@ -15,6 +15,7 @@ from tilewright.optimize.construct.space import Space
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
 from tilewright.tile.features import features
+from tilewright.tile.following import starts
 from tilewright.tile.footprint import elements, moved_bytes
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, legal
@@ -181,16 +182,18 @@ def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> 
     problem = matrix_product(8, 8, 4)
     columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
-    strip = a / 4 + b + c / 4
+    strip, line = a / 4 + b + c / 4, 4
+    by = [x.cache[0] for x in starts(problem, FORM, columns, line)]
     fits_twice = (strip + b) / USABLE
     for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
         # two threads with two strips of rows each
-        alone, together = cache_traffic(problem, FORM, columns, [capacity, 1e6], 4, threads=[2, 1])
-        assert alone[0][0] == a + b + 2 * c
-        assert together[0][0] == a + times_read * b + 2 * c
-    # of the caches that a core has for itself only the last one is refilled by other cores
-    near = cache_traffic(problem, FORM, columns, [strip / USABLE, 1e6, 1e6], 4, threads=[2, 2, 1])[1]
-    assert near[0][0] == a + 2 * b + 2 * c
+        alone, together = cache_traffic(problem, FORM, columns, [1e6, capacity, 1e6], line, threads=[2, 2, 1])
+        assert alone[1][0] == by[0] * a + by[1] * b + by[2] * 2 * c
+        assert together[1][0] == by[0] * a + by[1] * times_read * b + by[2] * 2 * c
+    # what the first cache loses comes from the core's own second one, or from one of several cores
+    for capacities in ([strip / USABLE, 1e6, 1e6], [strip / USABLE, 1e6]):
+        threads = [2, 2, 1][-len(capacities) :]
+        assert cache_traffic(problem, FORM, columns, capacities, line, threads=threads)[1][0][0] == a + 2 * b + 2 * c
 
 
 def test_a_tail_of_lanes_is_waste() -> None:

@@ -145,18 +145,36 @@ def test_narrow_panels_of_an_operand_that_lies_across_are_filled_together(rows: 
     check_same_results(task.func, made.func, program, np.random.default_rng(rows))
 
 
-def test_elements_that_several_vectors_are_multiplied_by_are_needed_one_at_a_time() -> None:
-    """A register tile of three pictures, eight channels and a vector: 24 sums, three vectors and one element fit, but
-    not 24 sums, a vector and eight elements."""
-    program = products_of_pictures(3, 64, 32, 8)
+def batched(count: int, rows: int, terms: int, columns: int) -> Program:
+    """out[a, b, c] = sum over i of x[a, b, i] * w[a, i, c]"""
+    x, w = programs.buffer("x", (count, rows, terms)), programs.buffer("w", (count, terms, columns))
+    a, b, c, i = map(Var, "abci")
+    out, sizes = programs.buffer("t", (count, rows, columns)), (count, rows, columns)
+    body = x[a, b, i] * w[a, i, c]
+    return Program([Computation(out, programs.axes("abc", sizes), programs.axes("i", (terms,)), body, Reducer.SUM)], {})
+
+
+@pytest.mark.parametrize(
+    ("program", "tile", "packed"),
+    [
+        # 24 sums, three vectors and one element fit, but not 24 sums, a vector and eight elements
+        (products_of_pictures(3, 64, 32, 8), (3, 8, 16), 0),
+        # 27 sums, a vector and an element fit, but not 27 sums, nine vectors and an element
+        (batched(9, 6, 64, 32), (9, 3, 16), 1),
+    ],
+)
+def test_what_a_register_tile_reads_does_not_push_out_its_sums(
+    program: Program, tile: tuple[int, int, int], packed: int
+) -> None:
     task = task_of(program, "x86-64-v4")
     problem = problem_of(task.func, task.constants)
     assert problem is not None
-    sizes = ((3, 8, 16, 2), (3, 8, 16, 64), (3, 8, 32, 64))
-    made = lower(TileProgram(problem, Form(2, 16, (2, 0, 1), 3, ((0, 2),)), sizes), task.func, False).func
+    whole = (*(a.extent for a in problem.axes[:3]), 64)
+    sizes = ((*tile, 2), (*tile, 64), whole)
+    made = lower(TileProgram(problem, Form(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False).func
     verify(made)
     loop = hot_loop(assembly(emit_llvm([with_workspace(made)], [], task.target), task.target), "vfmadd")
-    assert sum("vfmadd" in x for x in loop) == 48
+    assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
     check_same_results(task.func, made, program, np.random.default_rng(3))
 

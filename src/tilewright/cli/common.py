@@ -220,6 +220,11 @@ def write_text(path: Path, text: str, option: str, quiet: bool) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OptionError(f"cannot be written: {error.strerror}", where=f"{option} {path}") from error
+    say_written(path, quiet)
+
+
+def say_written(path: Path | str, quiet: bool) -> None:
+    """Says on standard error that a file was written, unless all is to be quiet."""
     if not quiet:
         print(f"wrote {path}", file=sys.stderr)
 

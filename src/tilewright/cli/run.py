@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.cli.arrays import add_input_options, feeds_of, write_npz
-from tilewright.cli.common import Result, Verbs, add_compile_options, add_threads_option, executable_of
+from tilewright.cli.common import Result, Verbs, add_compile_options, add_threads_option, executable_of, say_written
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -31,6 +31,7 @@ def execute(options: argparse.Namespace) -> Result:
     seconds = time.perf_counter() - start
     if options.outputs is not None:
         write_npz(options.outputs, outputs)
+        say_written(options.outputs, options.quiet)
     described = {name: describe(value) for name, value in outputs.items()}
     lines = [f"{name}: {_line(d)}" for name, d in described.items()]
     data = {"outputs": described, "seconds": seconds, "threads": executable.threads, "file": options.outputs}

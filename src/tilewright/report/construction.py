@@ -93,7 +93,8 @@ class Construction:
 
     @property
     def walk(self) -> Walk | None:
-        """The walk that came to the best program first, where the optimizer walks."""
+        """The way to the best program: a walk, or greedy growth, and the descent behind it, where the optimizer has
+        one."""
         return None if self.found is None else self.found.walk()
 
     @property

@@ -258,15 +258,21 @@ def _unrolled_reduction(
 def _lanes_inside(s: Schedule, block: str, program: TileProgram) -> None:
     """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled.
 
-    Those that change which vectors are read go inside of the others: vectors stay in registers, and an element that is
-    multiplied by all of them needs one only while it is. Else all elements of a step would be kept for the next vector.
+    Those that change which vectors are read, but not all that is multiplied by them, go inside of the others: vectors
+    stay in registers, and an element that is multiplied by all of them needs one only while it is. Else all elements of
+    a step would be kept for the next vector.
     """
-    problem, lane = program.problem, program.form.lane
+    operands, lane = program.problem.operands, program.form.lane
     node = find_block(s.func, block)[0]
     loops = Names.of(s, block).spatial
     axes = {x: next(a for a, i in enumerate(node.iters) if Var(x) in free_vars(i.binding)) for x in loops}
-    vectors = [o for o in problem.operands if o.uses(lane)]
-    ordered = tuple(sorted(loops, key=lambda x: (axes[x] == lane, any(o.uses(axes[x]) for o in vectors))))
+
+    def place(loop: str) -> tuple[bool, bool]:
+        a = axes[loop]
+        moves, stays = any(o.uses(lane) and o.uses(a) for o in operands), any(not o.uses(a) for o in operands)
+        return a == lane, moves and stays
+
+    ordered = tuple(sorted(loops, key=place))
     if ordered != loops:
         s.do("reorder", ordered)
     for x in ordered:

@@ -21,8 +21,8 @@ USABLE = 0.75
 """The part of a cache that a program may count on; the rest is for what passes through."""
 
 HELD_BY_ALL = 2.0
-"""How often what several cores read counts in the last cache of a core's own: a line that it has lost comes from
-another core's cache, which is slower than from the cache that all share."""
+"""How often what several cores read counts in the last cache of a core's own, behind the first: a line that it has lost
+comes from another core's cache, which is slower than from the cache that all share."""
 
 
 @lru_cache(maxsize=256)
@@ -116,11 +116,15 @@ def cache_traffic(
     kept: list[Mask] = []
     for place, level in enumerate(caches):
         room = feet
-        if place >= len(capacities) and level == shared[-1]:
+        if place >= len(capacities):
+            if level != shared[-1] or not level:
+                kept.append(kept[level])
+                continue
             readers = once[place][:, :1] / feet[:, :1]
             room = feet * np.minimum(HELD_BY_ALL, readers)
-        factors = [more.get(level, 1.0) for more in crowded]
-        sums = sum_of(f * x for f, x in zip(room, factors, strict=True)) + totals
+        sums = touched
+        if room is not feet or any(level in more for more in crowded):
+            sums = sum_of(f * more.get(level, 1.0) for f, more in zip(room, crowded, strict=True)) + totals
         kept.append((sums <= capacities[level] * USABLE) | (inside & (sums <= capacities[level]) if single else inside))
     every = _loaded(np.array(once), counts, known.there, kept, single)
     # every line that is written comes and goes

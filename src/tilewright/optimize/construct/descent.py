@@ -34,7 +34,7 @@ class Descent:
     Attributes:
         space: in which it went.
         form: whose programs were compared.
-        states: [step, axis], the recorded state that it started from first.
+        states: [step, axis], the state that it started from first.
         edges: (axis, edge) of every step.
         nanoseconds: of its end.
     """
@@ -70,30 +70,32 @@ class Descent:
         return tuple(found)
 
 
-def behind_growth(descent: Descent, path: Path) -> Descent:
-    """A descent from where greedy growth was full at a level, or from there with a shorter cut of the reduction, behind
-    that growth."""
+def moves_from_growth(descent: Descent, path: Path) -> tuple[Move, ...]:
+    """The steps of greedy growth to where a descent starts, and its own; none where growth does not lead there. It does
+    to where it was full at a level, and from there to a shorter cut of the reduction."""
     space, start, cut = path.space, descent.states[0], descent.form.chunked
+    others = np.arange(len(start)) != (-1 if cut is None else cut)
+    ends = sorted((e for e in path.states if (e[others] == start[others]).all()), key=lambda e: (e != start).any())
     states, edges = [space.start()], list[tuple[int, int]]()
 
-    def step(axis: int, edge: int) -> None:
+    def step(axis: int, edge: int) -> bool:
         after = states[-1].copy()
         after[axis] = space.ladders[axis].step_from(after[axis : axis + 1], np.array([edge]))[0]
         states.append(after)
         edges.append((axis, edge))
+        return after[axis] != NONE
 
-    others = np.arange(len(start)) != (-1 if cut is None else cut)
-    ends = [end for end in path.states if (end[others] == start[others]).all()]
-    ends = [end for end in ends if (end == start).all()] or ends
     for g in path.steps:
-        if (states[-1] == ends[0]).all():
+        if not ends or (states[-1] == ends[0]).all():
             break
         step(g.axis, Kind.TILE + g.level)
-    while cut is not None and states[-1][cut] != start[cut]:
-        step(cut, Kind.INV_TILE + L1)
-    return replace(
-        descent, states=np.concatenate([np.stack(states), descent.states[1:]]), edges=(*edges, *descent.edges)
-    )
+    while (states[-1] != start).any():
+        # whatever else differs, growth did not lead here
+        if not ends or cut is None or not step(cut, Kind.INV_TILE + L1):
+            return ()
+    way = replace(descent, states=np.concatenate([np.stack(states), descent.states[1:]]),
+                  edges=(*edges, *descent.edges)).moves()  # fmt: skip
+    return (*(replace(m, recorded=False) for m in way[: len(edges)]), *way[len(edges) :])
 
 
 def descents(space: Space, form: Form, states: Indices, value: Numbers | None = None) -> tuple[Descent, ...]:
@@ -102,7 +104,7 @@ def descents(space: Space, form: Form, states: Indices, value: Numbers | None = 
     Args:
         space: of the form, or of one that differs only in the order of loops.
         form: whose programs are compared.
-        states: recorded ones [state, axis].
+        states: to choose from [state, axis].
         value: their nanoseconds, where they are known.
     """
     value = _nanoseconds(space, form, states) if value is None else value

@@ -16,7 +16,7 @@ from tilewright.machine.model import Machine
 from tilewright.machine.stored import machine_for
 from tilewright.optimize.cases import case_axes
 from tilewright.optimize.construct.chains import best_chains, chain_problem
-from tilewright.optimize.construct.descent import Descent, behind_growth, descents
+from tilewright.optimize.construct.descent import Descent, descents, moves_from_growth
 from tilewright.optimize.construct.forms import forms
 from tilewright.optimize.construct.gensor import Annealing, History, walks
 from tilewright.optimize.construct.ladder import Indices
@@ -41,8 +41,8 @@ SAMPLED_STATES = 256
 """States of a form that other orders of its loops compare by the times of samples: its best ones."""
 
 SHORTER = 2
-"""How often the cut of a reduction is halved or so for the other states that forms are compared by: programs with short
-cuts and large tiles are seldom reached by single steps from those with long ones."""
+"""How often the cut of a reduction is halved or so for the other states that forms are compared by, where there are
+more than are kept: programs with short cuts and large tiles are seldom reached by single steps from long ones."""
 
 PROMISING = 1.25
 """How much longer than the best state of all a form's best one may take, so that descents begin there."""
@@ -60,7 +60,7 @@ class Constructed:
         nanoseconds: what the cost model says of each.
         paths: greedy growth per form.
         histories: walks per form.
-        descents: from the best recorded states on.
+        descents: from the best recorded states on, and from where greedy growth was full.
     """
 
     programs: tuple[Program, ...]
@@ -87,8 +87,9 @@ class Constructed:
                 if history is not None and found is not None:
                     moves = (*history.walk(found[1], found[0]).moves, *d.moves())
                 else:
-                    moves = behind_growth(d, next(p for p in self.paths if p.space is d.space)).moves()
-                return Walk(best.problem, best.form, moves, best.sizes)
+                    moves = next((moves_from_growth(d, p) for p in self.paths if p.space is d.space), ())
+                if moves:
+                    return Walk(best.problem, best.form, moves, best.sizes)
         return None
 
 
@@ -118,11 +119,15 @@ Scored = tuple[Form, Sizes, Numbers]
 
 def ranked(candidates: list[Scored], problem: Problem, most: int) -> list[Ranked]:
     """The best programs among states of several forms, with their nanoseconds, best first."""
-    programs: list[Ranked] = []
+    programs: list[tuple[float, TileProgram]] = []
     for form, sizes, total in candidates:
         for k in np.argsort(total, kind="stable")[:most]:
             programs.append((float(total[k]), TileProgram.of(problem, form, sizes[k])))
-    return sorted(programs, key=lambda p: p[0])[:most]
+    # descents from several states often end at one
+    different: dict[tuple[Form, tuple[tuple[int, ...], ...]], Ranked] = {}
+    for time, program in sorted(programs, key=lambda p: p[0]):
+        different.setdefault((program.form, program.sizes), (time, program))
+    return list(different.values())[:most]
 
 
 def _constructed(
@@ -203,7 +208,7 @@ class Gensor:
         return replace(self, machine=machine)
 
     def construct(self, task: Task) -> Constructed | None:
-        """The best states of all walks, best first; None where the kernel has none.
+        """The best states of all walks and descents, best first; None where the kernel has none.
 
         Raises:
             MachineError: programs can't be constructed for the machine.
@@ -259,8 +264,9 @@ def _kept(paths: list[Path], problem: Problem) -> list[Path]:
 
 def _near_path(path: Path, forms: list[Form]) -> list[Descent]:
     """Descents from where a greedy path was full at a level, and from there with a shorter cut of the reduction."""
-    shorter = path.space.cut_shorter(path.states, SHORTER)
-    starts = [path.states, shorter] if len(shorter) else [path.states]
+    ends = np.unique(path.states, axis=0)
+    shorter = path.space.cut_shorter(ends, SHORTER)
+    starts = [ends, shorter] if len(shorter) else [ends]
     return [d for form in forms for states in starts for d in descents(path.space, form, states)]
 
 
@@ -284,20 +290,23 @@ def _at_samples(histories: list[History], forms: Mapping[Space, list[Form]], pro
     found: list[tuple[Space, Form, tuple[Descent, ...], Indices, Numbers]] = []
     for history in histories:
         space, states = history.space, history.kept()
+        before: tuple[Descent, ...] = ()
         for form in forms[space]:
-            first = descents(space, form, states)
+            # other orders begin where the first one ended, too
+            first = tuple(d.behind(before) for d in descents(space, form, states))
+            before += first
             states = np.unique(np.concatenate([states, *(d.states[-1:] for d in first)]), axis=0)
             value = expected(problem, form, space.sizes(states), space.machine)
             # the other orders of loops compare the best states of the first one
             best = np.argsort(value, kind="stable")[:SAMPLED_STATES]
             states = states[best]
-            found.append((space, form, first, states, value[best]))
+            found.append((space, form, before, states, value[best]))
     limit = PROMISING * min((float(value[0]) for *_, value in found), default=0.0)
     ends: list[Descent] = []
-    for space, form, first, states, value in found:
+    for space, form, before, states, value in found:
         if value[0] <= limit:
             more = descents(replace(space, problem=problem), form, states, value)
-            ends += [replace(d, space=space).behind(first) for d in more]
+            ends += [replace(d, space=space).behind(before) for d in more]
     return ends
 
 

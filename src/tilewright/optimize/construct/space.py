@@ -87,7 +87,8 @@ class Space:
         return self.ladders[axis].most or self.problem.axes[axis].extent
 
     def cut_shorter(self, states: Indices, times: int) -> Indices:
-        """The states [state, axis] after so many steps to a shorter cut of the reduction; only those that have one."""
+        """The states [state, axis] after so many steps to a shorter cut of the reduction; only those that have one and
+        are possible."""
         axis = self.form.chunked
         if axis is None:
             return states[:0]
@@ -95,7 +96,8 @@ class Space:
         for _ in range(times):
             shorter = self.ladders[axis].step_from(found[:, axis], np.full(len(found), Kind.INV_TILE + L1))
             found[:, axis] = np.where(shorter == NONE, found[:, axis], shorter)
-        return found[found[:, axis] != states[:, axis]]
+        found = found[found[:, axis] != states[:, axis]]
+        return found[self.possible(self.sizes(found))] if len(found) else found
 
     def sizes(self, states: Indices) -> Sizes:
         """Tile sizes [state, level, axis] of states [state, axis]."""
