@@ -38,7 +38,7 @@ def test_compile_and_run(folder, tmp_path, capsys):
     assert (code, err) == (0, "")
     assert "functions, for x86-64" in out or "aarch64" in out
     code, out, err = run(capsys, "run", artifact, "--inputs", folder / "x.npz", "--outputs", outputs, "--threads", 1)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"wrote {outputs}\n")
     assert "y: float32 [3, 10]" in out
     expected = tilewright.load(artifact)(np.load(folder / "x.npz")["x"])
     np.testing.assert_array_equal(np.load(outputs)["y"], expected)
