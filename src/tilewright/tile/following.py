@@ -60,9 +60,9 @@ PAGE_START = 256.0
 RUNS_FOLLOWED = 16.0
 """Runs of stores that hardware follows at once."""
 
-ACROSS_START = 1000.0
-"""Bytes that could have come while the first store to a page waits for two lines: the latency of a cache that all cores
-share (a transpose of 1000x777 elements in runs of 64 bytes takes four times as long as row by row)."""
+ACROSS_START = 250.0
+"""Bytes that could have come while the first store to a page waits for two lines: a transpose of 4001x7770 elements,
+which no cache holds, takes twice as long in tiles of seven rows as row by row, one of 4000x7770 1.2 times."""
 
 PAGES_FOLLOWED = 32.0
 """Pages in which hardware follows one run of reads each (streamer of the second cache: Intel's optimization manual,
