@@ -2,7 +2,9 @@
 
 Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a while
 after a call and would take the other's cores. A figure is the median over all calls of all blocks; "others" is the
-share of the CPU that other processes took meanwhile. Another of Tilewright's optimizers may be a third engine.
+share of the CPU that other processes took meanwhile. Where that is large, a shape is measured again a little later, and
+the measurement that was disturbed least counts, whatever it says. Another of Tilewright's optimizers may be a third
+engine.
 """
 
 import statistics
@@ -22,6 +24,12 @@ BLOCKS = 4
 BLOCK_SECONDS = 0.25
 LONGEST_CALL_SECONDS = 4.0
 PAUSE_SECONDS = 0.2
+
+DISTURBED = 0.1
+"""The share of the CPU from which on others disturb a measurement."""
+
+TRIES, LATER_SECONDS = 4, 5.0
+"""Measurements of a shape that is disturbed every time, and the pause before each but the first."""
 
 
 def time_block(run: Run, feeds: Arrays) -> list[float]:
@@ -54,6 +62,19 @@ def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
     return found
 
 
+def compare_undisturbed(engines: Sequence[Run], feeds: Arrays) -> tuple[list[list[float]], float]:
+    """Return all timed calls of each engine, and the share of the CPU that others took meanwhile: of the first
+    measurement that they left alone, else of the one that they disturbed least."""
+    tries: list[tuple[list[list[float]], float]] = []
+    for k in range(TRIES):
+        time.sleep(LATER_SECONDS if k else 0.0)
+        load = Load.now()
+        tries.append((compare(engines, feeds), load.others_since()))
+        if tries[-1][1] < DISTURBED:
+            break
+    return min(tries, key=lambda x: x[1])
+
+
 def bench_model(
     name: str, threads: int, quick: bool, optimizer: str | None, beside: str | None, emit: Emit
 ) -> None:  # fmt: skip
@@ -79,15 +100,14 @@ def bench_model(
         emit({"starting": label(sizes)})
         event: Event = {"shape": label(sizes)}
         try:
-            load = Load.now()
-            other, own, *more = compare([theirs, compiled.run, *second], model.inputs(sizes))
+            (other, own, *more), taken = compare_undisturbed([theirs, compiled.run, *second], model.inputs(sizes))
             event |= {
                 "ours_ms": 1e3 * statistics.median(own),
                 "theirs_ms": 1e3 * statistics.median(other),
                 "ours_min_ms": 1e3 * min(own),
                 "theirs_min_ms": 1e3 * min(other),
                 "calls": [len(own), len(other)],
-                "others": load.others_since(),
+                "others": taken,
             }
             if more:
                 event["beside_ms"] = 1e3 * statistics.median(more[0])

@@ -1,7 +1,11 @@
 """The zoo's table of times, from events that were not measured."""
 
+from collections.abc import Sequence
+
 import pytest
+from benchmarks.zoo import bench
 from benchmarks.zoo.bench_table import HEADER, means, rows
+from benchmarks.zoo.engines import Arrays, Run
 
 TIMED = {"shape": "1x8", "ours_ms": 2.0, "theirs_ms": 4.0, "others": 0.01}
 
@@ -40,3 +44,34 @@ def test_artifacts_that_fail_or_differ_fail_the_model(event: dict[str, object]) 
     found, passed = rows("model", [{"compile_s": 1.5}, event, TIMED])
     assert not passed
     assert "artifact" in found[0][-1]
+
+
+@pytest.mark.parametrize(
+    ("shares", "counts", "asked"),
+    [((0.02, 0.0), 0, 1), ((0.4, 0.05, 0.0), 1, 2), ((0.4, 0.2, 0.3, 0.5, 0.0), 1, 4)],
+)
+def test_a_shape_that_others_disturb_is_measured_again(
+    shares: tuple[float, ...], counts: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Taken:
+        asked = 0
+
+        @staticmethod
+        def now() -> "Taken":
+            return Taken()
+
+        def others_since(self) -> float:
+            Taken.asked += 1
+            return shares[Taken.asked - 1]
+
+    monkeypatch.setattr(bench, "Load", Taken)
+    monkeypatch.setattr(bench, "LATER_SECONDS", 0.0)
+
+    def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
+        return [[float(Taken.asked)]]
+
+    monkeypatch.setattr(bench, "compare", compare)
+    found, share = bench.compare_undisturbed([], {})
+    # the least disturbed one, whether or not it was the fastest
+    assert (found, share) == ([[float(counts)]], shares[counts])
+    assert Taken.asked == asked
