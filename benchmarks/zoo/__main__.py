@@ -42,7 +42,7 @@ def main() -> int:
         return _list(models)
     failed = _build(models, options.rebuild)
     if options.verb == "ops":
-        return _operators([model for model in models if model.name not in failed])
+        return max(_operators([model for model in models if model.name not in failed]), 1 if failed else 0)
     if options.verb == "build":
         return 1 if failed else 0
     return _measure(options, models, failed)

@@ -72,6 +72,21 @@ def test_sizes_that_no_memory_has(optimizer, size, bits, tmp_path, capsys):
     assert not out.exists()
 
 
+def test_an_input_that_no_memory_has_is_named_and_not_what_follows_from_it(tmp_path, capsys):
+    # the product of two sizes that are flattened wraps to 0
+    nodes = [helper.make_node("Flatten", ["x"], ["rows"]), helper.make_node("Gemm", ["rows", "w"], ["y"])]
+    given = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["m", 1 << 40, 1 << 40]),
+        helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 9]),
+    ]
+    made = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["m", 9])]
+    model = helper.make_model(helper.make_graph(nodes, "g", given, made), opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "m.onnx")
+    code, _, err = run(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tw")
+    assert code == 1
+    assert f"value 'x': expected at most 2^47 bytes, got float32 [m, {1 << 40}, {1 << 40}]" in err
+
+
 def test_a_size_beyond_all_ranges(tmp_path, capsys):
     model, out = product(tmp_path / "m.onnx", "m", 8, 9), tmp_path / "m.tw"
     code, _, err = run(capsys, "compile", model, "-o", out, "--shape", "m:0..99999999999999999999")

@@ -466,6 +466,25 @@ def test_progress_is_told_after_a_while(folder, tmp_path, capsys, monkeypatch):
     assert "0 s: kernels 0/" in err
 
 
+def test_doctor_machine_of_another_target_tells_of_all_its_cores(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    _, out, _ = run(capsys, "doctor", "--machine", "--target", "aarch64", "--json")
+    cores = json.loads(out)["cores"]
+    assert cores > 2
+    _, out, _ = run(capsys, "doctor", "--machine", "--target", "aarch64")
+    assert f" on {cores}\n" in out
+    _, out, _ = run(capsys, "doctor", "--machine", "--target", "aarch64", "--threads", "2")
+    assert " on 2\n" in out
+
+
+def test_a_file_that_is_no_compiled_model_either(capsys, tmp_path):
+    there = tmp_path / "junk.tw"
+    there.write_bytes(b"\x08\x07" * 200)
+    code, _, err = run(capsys, "run", str(there), "--random")
+    assert code == 1
+    assert "is neither a compiled model nor an ONNX model or is truncated" in err
+
+
 def test_doctor_machine(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     picture = tmp_path / "roof.svg"

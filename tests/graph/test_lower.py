@@ -137,6 +137,15 @@ def test_declared_sizes_that_a_node_excludes_are_told(caplog):
     )
 
 
+def test_sizes_that_nobody_declared_are_narrowed_in_silence(caplog):
+    proto = untyped(with_constants(model("a = Conv(x, w)  b = Conv(a, u)  y = Reshape(b, s)",
+                                         inputs="float[1, 1, H, 9] x", outputs="float y"),
+                                   w=normal(1, 1, 3, 3), u=normal(1, 1, 5, 5), s=[1, -1, 12]))  # fmt: skip
+    program = lower(load_onnx(proto))
+    assert [(s.name, s.lo) for s in program.symbols] == [("H", 7)]
+    assert not caplog.records
+
+
 def test_constraints_that_stay():
     proto = untyped(with_constants(model("a = Reshape(x, s)  y = Relu(a)", inputs="float[N] x", outputs="float y"),
                                    s=[-1, 4]))  # fmt: skip

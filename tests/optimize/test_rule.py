@@ -220,6 +220,6 @@ def test_equal_tasks_give_equal_traces() -> None:
 def test_the_registry() -> None:
     assert optimizer_named(DEFAULT).name == "gensor"
     assert optimizer_named(FALLBACK).name == "rule"
-    message = r"^\[option\] optimizer: there is no optimizer 'magic'; use rule or roller or gensor$"
+    message = r"^\[option\] optimizer: there is no optimizer 'magic'; use one of rule, roller, gensor$"
     with pytest.raises(OptionError, match=message):
         optimizer_named("magic")

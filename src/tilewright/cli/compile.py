@@ -69,7 +69,11 @@ def execute(options: argparse.Namespace) -> Result:
         "outputs": {s.name: str(s) for s in artifact.manifest.outputs},
         "fallbacks": [list(nodes) for nodes in fallbacks],
     }
-    text = f"{output}: {size_text(size)}, {len(made.kernels)} functions, for {made.target}, in {seconds:.1f} s"
+    text = f"{output}: {size_text(size)}, {_count(len(made.kernels))}, for {made.target}, in {seconds:.1f} s"
     if made.build.machine is not None:
         text += f"\n{build_text(made.build.spec())}"
     return Result(data, text)
+
+
+def _count(functions: int) -> str:
+    return f"{functions} function{'' if functions == 1 else 's'}"

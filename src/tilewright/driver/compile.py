@@ -11,7 +11,7 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.convolutions import convolutions_of, with_copied_operands, with_fast_convolutions
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.kernels import compile_kernels
-from tilewright.driver.limits import check_sizes
+from tilewright.driver.limits import check_inputs, check_sizes
 from tilewright.driver.naming import Names, dims, make_names
 from tilewright.driver.segments import PlannedSegment, Run, make_runs, plan_segment
 from tilewright.driver.weights import WeightPool
@@ -114,6 +114,7 @@ def make_compilation(
     build = replace(build, convolutions=convolutions_of(exact, winograd, build, bool(plan.choices)))
     tell("model", 0, 4)
     graph = load_onnx(model, shapes)
+    check_inputs(graph)
     tell("model", 1, 4)
     graph = simplify_graph(graph)
     tell("model", 2, 4)

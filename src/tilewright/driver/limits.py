@@ -1,14 +1,26 @@
 """Sizes that no machine has: refused before anything is constructed for them."""
 
+from collections.abc import Sequence
 from math import prod
 
 from tilewright.errors import ShapeError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Const, Expr
+from tilewright.graph.ir import Graph
 from tilewright.graph.program import Program
 
 MOST_BYTES = 1 << 47
 """What a process can address on x86-64 and AArch64."""
+
+
+def check_inputs(graph: Graph) -> None:
+    """Every input could lie in memory; sizes that follow from larger ones wrap, and their errors would mislead.
+
+    Raises:
+        ShapeError: names the first input that could not.
+    """
+    for value in graph.inputs:
+        _check_size(value.name, value.type.dtype, value.type.shape)
 
 
 def check_sizes(program: Program) -> None:
@@ -20,16 +32,18 @@ def check_sizes(program: Program) -> None:
     """
     for name, b in program.values.items():
         if any(isinstance(n, Const) and n.value < 0 for n in b.shape):
-            raise ShapeError(f"expected sizes of at least 0, got {_shown(b)}", where=f"value '{name}'")
-        known = [int(n.value) for n in b.shape if isinstance(n, Const)]
-        size = prod(known) * max(1, b.dtype.bits // 8)
-        if size > MOST_BYTES:
-            raise ShapeError(_too_large(b, size), where=f"value '{name}'", hint="no machine can hold it")
+            shown = _shown(b.dtype, b.shape)
+            raise ShapeError(f"expected sizes of at least 0, got {shown}", where=f"value '{name}'")
+        _check_size(name, b.dtype, b.shape)
 
 
-def _too_large(b: Buffer, size: int) -> str:
-    return f"expected at most 2^47 bytes, got {_shown(b)} with at least 2^{size.bit_length() - 1}"
+def _check_size(name: str, dtype: DType, shape: Sequence[Expr]) -> None:
+    known = [int(n.value) for n in shape if isinstance(n, Const)]
+    size = prod(known) * max(1, dtype.bits // 8)
+    if size > MOST_BYTES:
+        what = f"expected at most 2^47 bytes, got {_shown(dtype, shape)} with at least 2^{size.bit_length() - 1}"
+        raise ShapeError(what, where=f"value '{name}'", hint="no machine can hold it")
 
 
-def _shown(b: Buffer) -> str:
-    return f"{b.dtype} [{', '.join(map(str, b.shape))}]"
+def _shown(dtype: DType, shape: Sequence[Expr]) -> str:
+    return f"{dtype} [{', '.join(map(str, shape))}]"

@@ -55,10 +55,10 @@ def refined_symbols(graph: Graph, constraints: Sequence[Constraint]) -> dict[Var
 
 
 def _tell_narrowed(found: Mapping[Var, Expr], constraint: Constraint, graph: Graph) -> None:
-    """Logs which declared sizes a constraint leaves out."""
+    """Logs which declared sizes a constraint leaves out; a range without an end means whatever the model allows."""
     for v, now in found.items():
         low, high = interval(now)
-        if not _is_default(v) and (low, high) != (v.lo, v.hi) and isinstance(now, Const | Var):
+        if v.hi != MAX_SIZE and (low, high) != (v.lo, v.hi) and isinstance(now, Const | Var):
             what = "%s, so '%s' can only be %s, where %s..%s was declared"
             sizes = low if low == high else f"{low}..{high}"
             _log.warning(what, constraint.message, _shown(v, graph), sizes, v.lo, v.hi)

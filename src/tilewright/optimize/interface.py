@@ -77,6 +77,7 @@ def optimizer_named(name: str) -> Optimizer:
         OptionError: there is none.
     """
     if name not in _REGISTRY:
-        raise OptionError(f"there is no optimizer {name!r}", where="optimizer", hint=f"use {' or '.join(_REGISTRY)}")
+        hint = f"use one of {', '.join(_REGISTRY)}"
+        raise OptionError(f"there is no optimizer {name!r}", where="optimizer", hint=hint)
     module, _, attribute = _REGISTRY[name].partition(":")
     return getattr(import_module(module), attribute)()

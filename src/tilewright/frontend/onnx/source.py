@@ -95,6 +95,6 @@ def _is_text(message: Message) -> bool:
 
 def _broken(where: str, size: int) -> ModelFileError:
     count = f" ({size} bytes)" if size else ""
-    return ModelFileError(
-        f"is not an ONNX model or is truncated{count}", where=where, hint="compare its size with the original's"
-    )
+    either = "neither a compiled model nor" if where.rstrip("'").endswith(".tw") else "not"
+    what = f"is {either} an ONNX model or is truncated{count}"
+    return ModelFileError(what, where=where, hint="compare its size with the original's")
