@@ -1,78 +1,20 @@
 """Speed of the zoo: Tilewright next to ONNX Runtime, same machine, same feeds, same number of threads.
 
-Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a while
-after a call and would take the other's cores. A figure is the median over all calls of all blocks; "others" is the
-share of the CPU that other processes took meanwhile. Where that is large, a shape is measured again a little later, and
-the measurement that was disturbed least counts, whatever it says. Another of Tilewright's optimizers may be a third
-engine.
+A figure is the median over all calls of all blocks (`timing.py`); "others" is the share of the CPU that other processes
+took meanwhile. Another of Tilewright's optimizers may be a third engine.
 """
 
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common.environment import Load
 from benchmarks.common.isolation import Emit, Event, error_text
-from benchmarks.zoo.engines import Arrays, Run, load_artifact, onnxruntime_engine, tilewright_engine
+from benchmarks.zoo.engines import load_artifact, onnxruntime_engine, tilewright_engine
 from benchmarks.zoo.models import MODELS, label
-
-BLOCKS = 4
-BLOCK_SECONDS = 0.25
-LONGEST_CALL_SECONDS = 4.0
-PAUSE_SECONDS = 0.2
-
-DISTURBED = 0.1
-"""The share of the CPU from which on others disturb a measurement."""
-
-TRIES, LATER_SECONDS = 4, 5.0
-"""Measurements of a shape that is disturbed every time, and the pause before each but the first."""
-
-
-def time_block(run: Run, feeds: Arrays) -> list[float]:
-    """Return the seconds of each call of one block; the first call of a block is not counted unless it is slow."""
-    start = time.perf_counter()
-    run(feeds)
-    first = time.perf_counter() - start
-    if first > BLOCK_SECONDS:
-        return [first]
-    seconds: list[float] = []
-    while sum(seconds) < BLOCK_SECONDS:
-        start = time.perf_counter()
-        run(feeds)
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
-    """Return all timed calls of each engine, measured in alternating blocks."""
-    found: list[list[float]] = [[] for _ in engines]
-    for engine in engines:
-        engine(feeds)
-        time.sleep(PAUSE_SECONDS)
-    for _ in range(BLOCKS):
-        for engine, seconds in zip(engines, found, strict=True):
-            seconds += time_block(engine, feeds)
-            time.sleep(PAUSE_SECONDS)
-        if max(seconds[0] for seconds in found) > LONGEST_CALL_SECONDS:
-            break
-    return found
-
-
-def compare_undisturbed(engines: Sequence[Run], feeds: Arrays) -> tuple[list[list[float]], float]:
-    """Return all timed calls of each engine, and the share of the CPU that others took meanwhile: of the first
-    measurement that they left alone, else of the one that they disturbed least."""
-    tries: list[tuple[list[list[float]], float]] = []
-    for k in range(TRIES):
-        time.sleep(LATER_SECONDS if k else 0.0)
-        load = Load.now()
-        tries.append((compare(engines, feeds), load.others_since()))
-        if tries[-1][1] < DISTURBED:
-            break
-    return min(tries, key=lambda x: x[1])
+from benchmarks.zoo.timing import Arrays, compare_undisturbed
 
 
 def bench_model(

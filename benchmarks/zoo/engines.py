@@ -2,19 +2,13 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.zoo.models import Model
-
-Arrays = Mapping[str, NDArray[np.generic]]
-Run = Callable[[Arrays], Arrays]
+from benchmarks.zoo.timing import Arrays, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import pytest
-from benchmarks.zoo import bench
+from benchmarks.zoo import timing
 from benchmarks.zoo.bench_table import HEADER, means, rows
-from benchmarks.zoo.engines import Arrays, Run
+from benchmarks.zoo.timing import Arrays, Run
 
 TIMED = {"shape": "1x8", "ours_ms": 2.0, "theirs_ms": 4.0, "others": 0.01}
 
@@ -64,14 +64,14 @@ def test_a_shape_that_others_disturb_is_measured_again(
             Taken.asked += 1
             return shares[Taken.asked - 1]
 
-    monkeypatch.setattr(bench, "Load", Taken)
-    monkeypatch.setattr(bench, "LATER_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "Load", Taken)
+    monkeypatch.setattr(timing, "LATER_SECONDS", 0.0)
 
     def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
         return [[float(Taken.asked)]]
 
-    monkeypatch.setattr(bench, "compare", compare)
-    found, share = bench.compare_undisturbed([], {})
+    monkeypatch.setattr(timing, "compare", compare)
+    found, share = timing.compare_undisturbed([], {})
     # the least disturbed one, whether or not it was the fastest
     assert (found, share) == ([[float(counts)]], shares[counts])
     assert Taken.asked == asked

@@ -1,0 +1,71 @@
+"""Engines that take turns in blocks of calls, with a pause in between: worker threads of each spin for a while after a
+call and would take the others' cores.
+
+Where other processes take much of the CPU meanwhile, all is measured again a little later, and the measurement that was
+disturbed least counts, whatever it says.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common.environment import Load
+
+Arrays = Mapping[str, NDArray[np.generic]]
+Run = Callable[[Arrays], Arrays]
+
+BLOCKS = 4
+BLOCK_SECONDS = 0.25
+LONGEST_CALL_SECONDS = 4.0
+PAUSE_SECONDS = 0.2
+
+DISTURBED = 0.1
+"""The share of the CPU from which on others disturb a measurement."""
+
+TRIES, LATER_SECONDS = 4, 5.0
+"""Measurements of a shape that is disturbed every time, and the pause before each but the first."""
+
+
+def time_block(run: Run, feeds: Arrays) -> list[float]:
+    """Return the seconds of each call of one block; the first call of a block is not counted unless it is slow."""
+    start = time.perf_counter()
+    run(feeds)
+    first = time.perf_counter() - start
+    if first > BLOCK_SECONDS:
+        return [first]
+    seconds: list[float] = []
+    while sum(seconds) < BLOCK_SECONDS:
+        start = time.perf_counter()
+        run(feeds)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
+    """Return all timed calls of each engine, measured in alternating blocks."""
+    found: list[list[float]] = [[] for _ in engines]
+    for engine in engines:
+        engine(feeds)
+        time.sleep(PAUSE_SECONDS)
+    for _ in range(BLOCKS):
+        for engine, seconds in zip(engines, found, strict=True):
+            seconds += time_block(engine, feeds)
+            time.sleep(PAUSE_SECONDS)
+        if max(seconds[0] for seconds in found) > LONGEST_CALL_SECONDS:
+            break
+    return found
+
+
+def compare_undisturbed(engines: Sequence[Run], feeds: Arrays) -> tuple[list[list[float]], float]:
+    """Return all timed calls of each engine, and the share of the CPU that others took meanwhile: of the first
+    measurement that they left alone, else of the one that they disturbed least."""
+    tries: list[tuple[list[list[float]], float]] = []
+    for k in range(TRIES):
+        time.sleep(LATER_SECONDS if k else 0.0)
+        load = Load.now()
+        tries.append((compare(engines, feeds), load.others_since()))
+        if tries[-1][1] < DISTURBED:
+            break
+    return min(tries, key=lambda x: x[1])
