@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,18 +59,18 @@ def bench_model(
         emit(event)
 
 
-def _artifact(executable: object, threads: int, feeds: Arrays) -> Event:
+def _artifact(executable: Any, threads: int, feeds: Arrays) -> Event:
     """Save, load and run an artifact: its size, the median load time, and whether it computes the same bits."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tw"
         try:
-            executable.save(path)  # type: ignore[attr-defined]
+            executable.save(path)
             seconds: list[float] = []
             for _ in range(3):
                 start = time.perf_counter()
                 run = load_artifact(path, threads)
                 seconds.append(time.perf_counter() - start)
-            expected, actual = executable.run(dict(feeds)), run(feeds)  # type: ignore[attr-defined]
+            expected, actual = executable.run(dict(feeds)), run(feeds)
             same = all(np.array_equal(actual[output], expected[output]) for output in expected)
         except Exception as error:
             return {"artifact_error": error_text(error)}

@@ -19,7 +19,7 @@ from tilewright.cli.common import (
     size_text,
     with_progress,
 )
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, counted
 from tilewright.runtime import Artifact, save_artifact
 from tilewright.runtime.manifest import FallbackStep
 
@@ -69,11 +69,8 @@ def execute(options: argparse.Namespace) -> Result:
         "outputs": {s.name: str(s) for s in artifact.manifest.outputs},
         "fallbacks": [list(nodes) for nodes in fallbacks],
     }
-    text = f"{output}: {size_text(size)}, {_count(len(made.kernels))}, for {made.target}, in {seconds:.1f} s"
+    functions = counted(len(made.kernels), "function")
+    text = f"{output}: {size_text(size)}, {functions}, for {made.target}, in {seconds:.1f} s"
     if made.build.machine is not None:
         text += f"\n{build_text(made.build.spec())}"
     return Result(data, text)
-
-
-def _count(functions: int) -> str:
-    return f"{functions} function{'' if functions == 1 else 's'}"

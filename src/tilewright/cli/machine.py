@@ -21,8 +21,6 @@ def machine_model(options: argparse.Namespace) -> Result:
         OptionError: calibration of another machine than this one, or a picture that can't be written.
     """
     target = Target.parse(options.target)
-    # of another machine than this one, all cores count
-    here = options.threads is not None or target == Target.host()
     threads = thread_count(options.threads)
     place, origin = "", Origin.STORED
     if options.calibrate:
@@ -31,7 +29,9 @@ def machine_model(options: argparse.Namespace) -> Result:
         found = choose_machine(None, target)
         machine, origin = found.machine, found.origin
         place = str(calibration_path()) if origin is Origin.STORED else ""
-    cores = min(threads, machine.cores) if here else machine.cores
+    # how many threads run here says nothing of another machine
+    is_limited = options.threads is not None or target == Target.host()
+    cores = min(threads, machine.cores) if is_limited else machine.cores
     if options.svg is not None:
         write_text(options.svg, roofline(machine, cores), "--svg", options.quiet)
     if options.save is not None:

@@ -8,7 +8,7 @@ together.
 
 import warnings
 
-from tilewright.errors import FallbackWarning, ModelError
+from tilewright.errors import FallbackWarning, ModelError, counted
 from tilewright.graph.fallback import convex_groups
 from tilewright.graph.ir import Graph
 from tilewright.graph.program import Fallback, Program, Step, written
@@ -82,9 +82,9 @@ def _warn(program: Program) -> None:
         for step in found:
             reasons.setdefault(step.reason, []).append(step.label)
         listed = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
-        count = sum(len(s.nodes) for s in found)
+        nodes = counted(sum(len(s.nodes) for s in found), "node")
         warnings.warn(
-            f"{count} node{'' if count == 1 else 's'} on ONNX's reference evaluator, which is slow: {listed}",
+            f"{nodes} on ONNX's reference evaluator, which is slow: {listed}",
             FallbackWarning,
             stacklevel=3,
         )

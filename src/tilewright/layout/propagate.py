@@ -8,6 +8,7 @@ print(made)     which tensor got which layout and why, and which conversions wer
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilewright.errors import counted
 from tilewright.graph.program import Program
 from tilewright.layout.apply import Conversion, stored_program, with_conversions, with_own_results
 from tilewright.layout.dataflow import Dataflow
@@ -43,8 +44,8 @@ class Propagation:
         return tuple(c for c in self.conversions if not c.offline)
 
     def __str__(self) -> str:
-        lines = [f"propagation {self.variant}: {_count(len(self.placements), 'tensor')} with a layout"]
-        lines[0] += f", {_count(len(self.runtime_conversions), 'conversion')}"
+        lines = [f"propagation {self.variant}: {counted(len(self.placements), 'tensor')} with a layout"]
+        lines[0] += f", {counted(len(self.runtime_conversions), 'conversion')}"
         for operator in dict.fromkeys(p.operator for p in self.placements):
             lines.append(operator)
             lines += [f"  {_placed(p)}" for p in self.placements if p.operator == operator]
@@ -78,10 +79,6 @@ def propagate(program: Program, choices: Mapping[str, Choice], variant: Variant 
     moved = {name: layout for name, layout in every.items() if not layout.is_plain}
     placements = tuple(made.placed.values())
     return Propagation(stored, moved, placements, (*exported, *conversions), tuple(made.shared), variant)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _placed(p: Placement) -> str:

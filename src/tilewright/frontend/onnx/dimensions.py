@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, counted
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.graph.ir import TensorType, Value
@@ -245,8 +245,7 @@ class _Dimensions:
 
 
 def _count(spec: InputSpec) -> str:
-    count = len(spec.dims or ())
-    return f"{count} dimension{'' if count == 1 else 's'}"
+    return counted(len(spec.dims or ()), "dimension")
 
 
 def _entries(option: object) -> Sequence[object] | None:
