@@ -64,6 +64,37 @@ def test_packing_what_no_cache_holds_takes_the_time_of_memory() -> None:
     assert large > small
 
 
+def test_packing_rows_of_unknown_length_takes_longer() -> None:
+    known = matrix_product(504, 512, 512)
+    axes = (replace(known.axes[0], literal=False), replace(known.axes[1], literal=False), known.axes[2])
+    form = replace(FORM, packed=((1, 1),))
+    run_time = replace(known, operands=(known.operands[0], replace(known.operands[1], constant=False)))
+    assert packing(replace(run_time, axes=axes), form, MACHINE) > packing(run_time, form, MACHINE) > 0.0
+    # elements along an axis that is not contiguous are moved one by one either way
+    form = replace(FORM, packed=((0, 0),))
+    assert packing(replace(run_time, axes=axes), form, MACHINE) == packing(run_time, form, MACHINE)
+
+
+def stored_across(width: int, rows: int) -> float:
+    """Bytes that move into the first cache: a short sum whose lanes lie along 16 planes of results, a few rows and
+    columns of them at a time. The planes lie a multiple of all sets apart."""
+    axes = tuple(Axis(n, size, True, n == "k") for n, size in (("c", 16), ("h", 64), ("w", 64), ("k", 8)))
+    x = Operand("x", 4, False, (64, 64, 8), ((0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)), False)
+    w = Operand("w", 4, True, (8, 16), ((0, 0, 0, 1), (1, 0, 0, 0)), False)
+    y = Operand("y", 4, False, (16, 64, 64), ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)), True)
+    p, tile = Problem("y", "y", axes, (x, w), (y,), 1, 32), (16, rows, width)
+    sizes = np.array([[(*tile, 1), (*tile, 8), (*tile, 8)]])
+    found = times(p, Form(0, 16, (0, 1, 2), None, ((1, 0),), True), sizes, ZEN1)
+    return float(found.memory[0][0]) * ZEN1.levels[1].gbs(1)
+
+
+def test_results_across_planes_lose_their_lines_from_store_to_store() -> None:
+    # single columns: every element of 16 planes brings its line, which comes and goes; what is read stays
+    assert stored_across(1, 8) == pytest.approx(2.0 * 64 * 16 * 64 * 64, rel=0.05)
+    # runs of 16 elements bring one line for all of them
+    assert stored_across(16, 1) < 0.1 * stored_across(1, 8)
+
+
 def test_more_cores_are_never_slower_and_slower_memory_is_never_faster() -> None:
     problem = matrix_product(504, 512, 512)
     program = TileProgram(problem, FORM, GOOD)

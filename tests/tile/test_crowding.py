@@ -1,6 +1,7 @@
 """Crowding of rows in the sets of a cache, against counting lines set by set."""
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 from hypothesis import given
@@ -17,10 +18,19 @@ def matrix(rows: int, columns: int) -> Operand:
     return Operand("x", 4, False, (rows, columns), ((1, 0), (0, 1)), False)
 
 
+def pictures(channels: int, rows: int, columns: int) -> Operand:
+    """Planes of float32 with an axis along every dimension."""
+    return Operand("x", 4, False, (channels, rows, columns), ((1, 0, 0), (0, 1, 0), (0, 0, 1)), False)
+
+
+def lines(operand: Operand, box: tuple[int, ...]) -> set[int]:
+    """The lines that a box touches from the first element on."""
+    return {4 * int(np.ravel_multi_index(at, operand.shape)) // LINE for at in product(*map(range, box))}
+
+
 def fullest(operand: Operand, box: tuple[int, ...]) -> int:
     """Lines in the fullest set."""
-    lines = {4 * (i * operand.shape[1] + j) // LINE for i in range(box[0]) for j in range(box[1])}
-    return max(Counter(line % SETS for line in lines).values())
+    return max(Counter(line % SETS for line in lines(operand, box)).values())
 
 
 def factor(operand: Operand, box: tuple[int, ...]) -> float:
@@ -34,12 +44,28 @@ def factor(operand: Operand, box: tuple[int, ...]) -> float:
 @given(st.integers(1, 64), st.sampled_from([16, 32, 48, 64, 128, 256, 512]), st.integers(1, 64))
 def test_the_fullest_set_holds_what_the_formula_says(rows: int, columns: int, width: int) -> None:
     operand, box = matrix(rows, columns), (rows, min(width, columns))
-    lines = rows * -(-box[1] * 4 // LINE)
-    said = lines * factor(operand, box) / SETS
+    count = rows * -(-box[1] * 4 // LINE)
+    said = count * factor(operand, box) / SETS
     counted = fullest(operand, box)
     # whole rows of lines in few sets; what is left over goes into some of them
     assert counted <= 2 * max(1.0, said) + 1
-    assert said <= max(counted, lines / SETS)
+    assert said <= max(counted, count / SETS)
+
+
+@given(st.integers(1, 16), st.integers(1, 8), st.sampled_from([16, 32, 48, 64, 80, 128]), st.sampled_from([8, 16, 24]))
+def test_planes_crowd_in_the_sets_that_their_few_rows_cover(count: int, rows: int, columns: int, height: int) -> None:
+    operand, box = pictures(16, height, columns), (count, rows, 4)
+    touched = len(lines(operand, box))
+    said = touched * factor(operand, box) / SETS
+    # it is the sets that are counted; how evenly lines lie among those is left out
+    assert said <= max(fullest(operand, box), touched / SETS)
+    assert fullest(operand, box) <= 2 * max(1.0, said) + 2
+
+
+def test_a_column_of_rows_takes_few_sets_where_whole_planes_take_all() -> None:
+    # rows of four lines begin in four of sixteen sets, planes all in the same one
+    assert factor(pictures(16, 16, 64), (16, 4, 4)) == SETS / 4
+    assert factor(pictures(16, 16, 64), (16, 4, 64)) == 1.0
 
 
 def test_rows_a_power_of_two_apart_crowd_and_others_do_not() -> None:

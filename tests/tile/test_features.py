@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product as pairs
+from math import prod
 
 import numpy as np
 from hypothesis import given
@@ -16,7 +17,7 @@ from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
 from tilewright.tile.features import features
 from tilewright.tile.following import starts
-from tilewright.tile.footprint import elements, moved_bytes
+from tilewright.tile.footprint import elements, joined, moved_bytes
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, legal
 from tilewright.tile.traffic import USABLE, cache_traffic
@@ -74,6 +75,24 @@ def test_elements_are_counted_right(case: tuple[Operand, tuple[int, ...]]) -> No
     assert moved_bytes(operand, numbers(box), 4)[0] >= 4 * counted
     assert moved_bytes(operand, numbers(box), 64)[0] >= 4 * counted
     assert moved_bytes(operand, numbers(box), 64, packed=True)[0] == 4 * formula
+
+
+@given(st.integers(1, 24), st.sampled_from([(40, 2), (24, 2, 2), (40, 3), (12, 4, 7), (6, 56)]), st.data())
+def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.DataObject) -> None:
+    count = len(shape)
+    operand = Operand("x", 4, False, shape, tuple(tuple(int(a == d) for a in range(count)) for d in range(count)), True)
+    box = (min(height, shape[0]), *(data.draw(st.integers(1, n)) for n in shape[1:]))
+    said = moved_bytes(operand, numbers(box), 64)[0] / 64
+    found: list[int] = []
+    for first in pairs(*(range(n - b + 1) for n, b in zip(shape, box, strict=True))):
+        places = touched(operand, box, first)
+        found.append(len({int(np.ravel_multi_index(at, shape)) // 16 for at in places}))
+    # a box may begin anywhere in a line, but one of whole lines begins with one
+    assert min(found) <= said
+    if all(b == n for b, n in zip(box[1:], shape[1:], strict=True)):
+        assert said < max(found) + 1
+    whole = [n for n, row in zip(shape, joined(operand, 64), strict=True) if row]
+    assert prod(whole) >= 16 > prod(whole[1:])
 
 
 def matrix_product(m: int, n: int, k: int) -> Problem:

@@ -115,6 +115,23 @@ def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> No
     assert short - 1.0 < 0.2 * (long - 1.0)
 
 
+def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
+    def storing(rows: int, columns: int) -> float:
+        """By what parts of planes take longer to write than their bytes, in tiles of many planes."""
+        axes = (Axis("c", 32, True, False), Axis("i", rows, True, False), Axis("j", columns, True, False))
+        index = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+        out = Operand("y", 4, False, (32, rows, columns), index, True)
+        x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
+        p, form = Problem("y", "y", axes, (x, out), (), 1, 32), Form(0, 16, (0, 1, 2), None)
+        sizes = np.array([[[16, 8, 2], [16, 8, 2], [32, 8, 2]]])
+        return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1].memory[0])
+
+    whole = storing(504, 2)
+    assert whole == 2.0, "planes are whole lines, whose rows follow each other"
+    assert storing(500, 2) > 1.3 * whole, "planes begin in the middle of lines"
+    assert storing(504, 50) > 1.3 * whole, "rows do"
+
+
 def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
     across, sizes = Form(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
     assert moved(1024, 1024, (1, 0), across, sizes)[1] < 1.2

@@ -43,6 +43,9 @@ STREAM_PENALTY = 0.3
 COPY_CYCLES = 0.4
 """Of packing one element of an operand along the axis in which it is contiguous."""
 
+MASKED_COPY_CYCLES = 1.0
+"""The same where the axis has an unknown size: every run of elements is asked whether it is whole."""
+
 TURN_CYCLES = 6.0
 """Of packing one element of an operand along an axis in which it is not contiguous."""
 
@@ -63,7 +66,8 @@ def packing(problem: Problem, form: Form, machine: Machine) -> float:
             level = next(
                 (x for x in machine.levels[1:] if 2.0 * size * o.bytes <= x.share * USABLE), machine.levels[-1]
             )
-            each = (COPY_CYCLES if o.strides[axis] == 1 else TURN_CYCLES) / machine.ghz
+            copy = COPY_CYCLES if problem.axes[axis].literal else MASKED_COPY_CYCLES
+            each = (copy if o.strides[axis] == 1 else TURN_CYCLES) / machine.ghz
             # beyond all caches, lines that are written are read before
             times_moved = 2.0 if level.ways else 3.0
             total += size * (each + times_moved * o.bytes / level.gbs(1))

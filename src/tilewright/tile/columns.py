@@ -13,6 +13,9 @@ from tilewright.tile.program import L1, REGISTER, Form, Sizes
 PAGE = 4096
 """Bytes of a page of memory."""
 
+LINE = 64
+"""Bytes of a cache line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -98,12 +101,14 @@ def chunks(form: Form, columns: Columns) -> Numbers:
 
 def rows(operand: Placed, box: Sequence[Numbers], apart: int | Numbers, packed: bool) -> Numbers:
     """Rows of an operand that a box touches, as far as they lie apart by so many bytes."""
-    return np.ones_like(box[0]) if packed else np.minimum(runs(operand, box), _steps(operand, box, apart))
+    if packed:
+        return np.ones_like(box[0])
+    return np.minimum(runs(operand, box, LINE), _steps(operand, box, apart))
 
 
 def row_bytes(operand: Placed, box: Sequence[Numbers], line: int, apart: int) -> Numbers:
     """Bytes in whole lines, per row, of an operand that a box touches; rows as far as they lie apart."""
-    total = runs(operand, box)
+    total = runs(operand, box, line)
     return run_bytes(operand, box, line, total) / np.minimum(total, _steps(operand, box, apart))
 
 

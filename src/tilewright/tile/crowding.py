@@ -34,20 +34,21 @@ def crowding(operand: Placed, box: Sequence[Numbers], caches: Sequence[int], lin
     if not places:
         return {}
     found: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in places}
+    # sets that are touched of each cache, from the last dimension outwards
+    touched: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in places}
     reach: float | npt.NDArray[np.floating] = float(operand.bytes)
     step: float | npt.NDArray[np.floating] = float(operand.bytes)
     for d in range(len(operand.shape) - 1, -1, -1):
         size = operand.shape[d]
         if operand.steps[d]:
             count, far = (np.minimum(x, operand.room[d]) for x in distinct(operand.steps[d], box))
+            reach = reach + (far - 1.0) * step
             for k, begins in places.items():
                 sets, starts = caches[k], begins[d]
-                few = starts < sets
-                if some(few):
-                    # a row covers its lines, in the sets that follow the one where it begins
-                    covered = np.minimum(sets, starts * np.ceil(np.minimum(reach, step) / line))
-                    found[k] = np.maximum(found[k], np.where((count > starts) & few, sets / covered, 1.0))
-            reach = reach + (far - 1.0) * step
+                covered = np.minimum(sets, starts * touched[k])
+                found[k] = np.where((count > starts) & (starts < sets), np.maximum(found[k], sets / covered), found[k])
+                apart = np.minimum(covered, count * touched[k])
+                touched[k] = np.minimum(np.where(step < line, sets, apart), np.ceil(reach / line))
         step = step * size
     return found
 

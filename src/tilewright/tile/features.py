@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.tile.columns import PAGE, Columns, chunks, is_packed, rows, sum_of
+from tilewright.tile.columns import LINE, PAGE, Columns, chunks, is_packed, rows, sum_of
 from tilewright.tile.family import Placed
 from tilewright.tile.footprint import Numbers, distinct, elements
 from tilewright.tile.problem import Operand, Problem
@@ -66,9 +66,6 @@ class Features:
 
 SHUFFLED = 2
 """The largest stride, in elements, at which vectors are put together from vectors that hold all between."""
-
-LINE = 64
-"""Bytes of a cache line."""
 
 
 def features(problem: Problem, form: Form, columns: Columns) -> Features:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tilewright.tile.columns import PAGE, Columns, is_packed, row_bytes, rows, sum_of
 from tilewright.tile.family import Placed
-from tilewright.tile.footprint import Numbers, moved_bytes
+from tilewright.tile.footprint import Numbers, joined, moved_bytes
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form
 
@@ -154,8 +154,8 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
 def begins_anywhere(operand: Placed, line: int) -> npt.NDArray[np.bool_]:
     """Per candidate whether rows of an operand begin anywhere in lines, as they are no whole ones; one answer where it
     is that of all."""
-    along = {axis for _, axis in operand.steps[-1]}
-    return sum_of(step % line + np.zeros(1) for axis, step in operand.hops if axis not in along) > 0
+    apart = {axis: row for steps, row in zip(operand.steps, joined(operand, line), strict=True) for _, axis in steps}
+    return sum_of(np.where(apart[axis], 0, step % line) + np.zeros(1) for axis, step in operand.hops) > 0
 
 
 def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:

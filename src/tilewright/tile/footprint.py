@@ -53,9 +53,27 @@ def _product(index: Sequence[Steps], room: Sequence[Number], box: Sequence[Numbe
     return total
 
 
-def runs(operand: Placed, box: Sequence[Numbers]) -> Numbers:
-    """How many runs along its last dimension the points of a box touch."""
-    return _product(operand.steps[:-1], operand.room[:-1], box)
+def joined(operand: Placed, line: int) -> list[bool | Mask]:
+    """Per dimension whether it goes on with the row of those behind it: the last one does, and others as long as rows
+    are shorter than a line, as these follow each other within one."""
+    found: list[bool | Mask] = [True]
+    size = operand.bytes * operand.shape[-1]
+    for length in operand.shape[-2::-1]:
+        if not some(found[0]) or not some(size < line):
+            return [False] * (len(operand.shape) - len(found)) + found
+        found.insert(0, found[0] & (size < line))
+        size = size * length
+    return found
+
+
+def runs(operand: Placed, box: Sequence[Numbers], line: int) -> Numbers:
+    """How many rows the points of a box touch; see `joined`."""
+    total: Numbers = np.ones_like(box[0])
+    for steps, size, row in zip(operand.steps, operand.room, joined(operand, line), strict=True):
+        if steps and not every(row):
+            part = np.minimum(distinct(steps, box)[0], size)
+            total = total * (np.where(row, 1.0, part) if some(row) else part)
+    return total
 
 
 def moved_bytes(operand: Placed, box: Sequence[Numbers], line: int, packed: bool = False) -> Numbers:
@@ -65,16 +83,14 @@ def moved_bytes(operand: Placed, box: Sequence[Numbers], line: int, packed: bool
     """
     if packed or not operand.index:
         return elements(operand, box) * operand.bytes
-    return run_bytes(operand, box, line, runs(operand, box))
+    return run_bytes(operand, box, line, runs(operand, box, line))
 
 
 def run_bytes(operand: Placed, box: Sequence[Numbers], line: int, total: Numbers) -> Numbers:
     """What `moved_bytes` answers for an operand that is not packed, with the runs that the points touch in `total`."""
-    count, reach = distinct(operand.steps[-1], box)
-    size = operand.shape[-1]
-    count, reach = np.minimum(count, size), np.minimum(reach, size)
+    count, reach, size = _row(operand, box, line)
     per_line = max(1, line // operand.bytes)
-    # several short rows share a line
+    # a whole operand of less than a line
     short = size < per_line
     if every(short):
         return np.maximum(total * count * operand.bytes, line)
@@ -86,6 +102,21 @@ def run_bytes(operand: Placed, box: Sequence[Numbers], line: int, total: Numbers
     lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
     found = total * np.minimum(count, lines) * line
     return np.where(short, np.maximum(total * count * operand.bytes, line), found) if some(short) else found
+
+
+def _row(operand: Placed, box: Sequence[Numbers], line: int) -> tuple[Numbers, Numbers, Number]:
+    """Of a row: the elements that a box touches, those from the first to the last of them, and all."""
+    size = operand.shape[-1]
+    count, reach = (np.minimum(x, size) for x in distinct(operand.steps[-1], box))
+    for d, row in reversed(list(enumerate(joined(operand, line)))[:-1]):
+        if not some(row):
+            break
+        length = operand.shape[d]
+        more, far = (np.minimum(x, length) for x in distinct(operand.steps[d], box))
+        reach = np.where(row, (far - 1.0) * size + reach, reach)
+        count = np.where(row, count * more, count)
+        size = size * length if every(row) else np.where(row, size * length, size)
+    return count, reach, size
 
 
 def every(answer: bool | Mask) -> bool:

@@ -8,7 +8,6 @@ gather or a division, have no problem; other optimizers take them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import cycle, islice
 from math import isqrt, log, prod
 
 import numpy as np
@@ -227,16 +226,17 @@ def representative(symbol: Var) -> int:
 
 
 def samples(symbols: Sequence[Var]) -> tuple[Mapping[Var, int], ...]:
-    """Sizes of symbols at which programs are compared, each once: all small, all of middle size, all large, and small
-    ones beside large ones, so that what they make together varies as each of them does.
+    """Sizes of symbols at which programs are compared, each once: all small, all of middle size, all large, the first
+    one small and the others large, as a single large picture, and the first one large and the others of middle size, as
+    many pictures: what they make together varies as each of them does.
 
     Large ones are round, as those of pictures are: rows then lie whole pages apart, and crowd in the sets of caches.
     """
-    low, _, high = QUANTILES
-    places = [(q,) for q in QUANTILES] + [(low, high), (high, low)]
+    low, middle, high = QUANTILES
+    places = [*((q, q) for q in QUANTILES), (low, high), (high, middle)]
     found: dict[tuple[tuple[Var, int], ...], None] = {}
-    for row in places[: None if len(symbols) > 1 else len(QUANTILES)]:
-        where = dict(zip(symbols, islice(cycle(row), len(symbols)), strict=True))
+    for first, others in places[: None if len(symbols) > 1 else len(QUANTILES)]:
+        where = {v: others if k else first for k, v in enumerate(symbols)}
         sizes = _bounded({v: _at(v, q) for v, q in where.items()})
         found[tuple((v, max(_range(v)[0], _rounded(n)) if where[v] == high else n) for v, n in sizes.items())] = None
     return tuple(dict(s) for s in found)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.tile.columns import Columns, Loop, chunks, is_packed, sum_of
 from tilewright.tile.crowding import crowding
+from tilewright.tile.family import Placed
 from tilewright.tile.following import starts, waits
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Problem
@@ -106,38 +107,48 @@ def cache_traffic(
     growth = starts(problem, form, columns, line)
     totals = _totals(problem, form, columns)
     apart = lines_along(problem, form, line)
-    single = {k: elements(o, columns.tiles[REGISTER]) * line for k, o in enumerate(operands)
+    single = {k: _one_by_one(problem, form, columns, k, feet[k, -1], line) for k in range(len(operands))
               if not waits(problem) and apart[k]}  # fmt: skip
     crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
-    touched, inside = sum_of(feet) + totals, innermost(known.there)
-    shared = [k for k, n in enumerate(threads) if n > 1]
-    caches = [*range(len(capacities)), *shared]
-    once = [*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)]
+    inside, shared = innermost(known.there), [k for k, n in enumerate(threads) if n > 1]
+    once = np.array([*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)])
+    levels = [*range(len(capacities)), *shared]
     kept: list[Mask] = []
-    for place, level in enumerate(caches):
+    for place, level in enumerate(levels):
         room = feet
         if place >= len(capacities):
             if level != shared[-1] or not level:
                 kept.append(kept[level])
                 continue
-            readers = once[place][:, :1] / feet[:, :1]
-            room = feet * np.minimum(HELD_BY_ALL, readers)
-        sums = touched
-        if room is not feet or any(level in more for more in crowded):
-            sums = sum_of(f * more.get(level, 1.0) for f, more in zip(room, crowded, strict=True)) + totals
-        kept.append((sums <= capacities[level] * USABLE) | (inside & (sums <= capacities[level]) if single else inside))
-    every = _loaded(np.array(once), counts, known.there, kept, single)
+            room = feet * np.minimum(HELD_BY_ALL, once[place][:, :1] / feet[:, :1])
+        needed = _needed(operands, room, [more.get(level) for more in crowded]) + totals
+        # one register tile stays, unless it is asked whether every single element of it brings its line
+        least = inside & (needed <= capacities[level]) if single else inside
+        kept.append((needed <= capacities[level] * USABLE) | least)
+    every = _loaded(once, counts, known.there, np.stack(np.broadcast_arrays(*kept)), single)
     # every line that is written comes and goes
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     found: list[Numbers] = []
-    for place, cache in enumerate(caches):
+    whole = sum_of(feet[:, 0]) + totals <= capacities[-1] * USABLE
+    for place, cache in enumerate(levels):
         held = cache == len(capacities) - 1
         grown = [x.memory if held else x.cache for x in growth]
         moved = sum_of(x[place] * by if cache else x[place] for x, by in zip(loaded, grown, strict=True))
-        found.append(np.where(touched[0] <= capacities[-1] * USABLE, 0.0, moved) if held else moved)
+        found.append(np.where(whole, 0.0, moved) if held else moved)
     alone = found[: len(capacities)]
     together = dict(zip(shared, found[len(capacities) :], strict=True))
     return alone, [together.get(k, moved) for k, moved in enumerate(alone)]
+
+
+def _needed(operands: Sequence[Placed], room: Numbers, crowded: Sequence[Numbers | None]) -> Numbers:
+    """Bytes of a cache that it takes for an access to stay [access, or 1 for all; depth, candidate]: all that are
+    touched, more of them where rows crowd in few sets. What is written and crowds loses its own lines only: what is
+    read is used again and again, and stays beside it."""
+    total = sum_of(f if more is None or o.written else f * more
+                   for o, f, more in zip(operands, room, crowded, strict=True))  # fmt: skip
+    own = [total if more is None or not o.written else total + f * (more - 1.0)
+           for o, f, more in zip(operands, room, crowded, strict=True)]  # fmt: skip
+    return total[None] if all(x is total for x in own) else np.array(own)
 
 
 def _once(known: Feet, threads: int) -> Numbers:
@@ -156,7 +167,7 @@ def _once(known: Feet, threads: int) -> Numbers:
 
 
 def _loaded(
-    once: Numbers, counts: Sequence[Numbers], there: Mask, kept: Sequence[Mask], single: Mapping[int, Numbers]
+    once: Numbers, counts: Sequence[Numbers], there: Mask, kept: Mask, single: Mapping[int, Numbers]
 ) -> Numbers:
     """Bytes that every operand moves into every cache [operand, cache, candidate].
 
@@ -164,20 +175,30 @@ def _loaded(
         once: bytes that the loops from a depth inwards load where all stays [cache, operand, depth, candidate].
         counts: iterations of the loops, outermost first.
         there: which loops there are [loop, candidate]; others have one iteration and change nothing.
-        kept: per cache whether all that is touched at a depth fits [depth, candidate].
+        kept: whether it stays between iterations [cache, operand, or 1 for all; depth, candidate].
         single: what a register tile moves of operands of which not even it stays: every element brings its line.
     """
-    fits = np.array(kept)
     loaded = once[:, :, -1].copy()
     for k, moved in single.items():
-        loaded[:, k] = np.where(fits[:, -1], loaded[:, k], moved)
+        loaded[:, k] = np.where(kept[:, min(k, kept.shape[1] - 1), -1], loaded[:, k], moved)
     # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop whose body
     # fits everything stays that the next iteration touches again. All caches and operands at once: formulas cost as
     # much for few numbers as for many
-    stays = fits[:, 1:] & there
+    stays = kept[:, :, 1:] & there
     for d in range(len(counts) - 1, -1, -1):
-        loaded = np.where(stays[:, None, d], once[:, :, d], loaded * counts[d])
+        loaded = np.where(stays[:, :, d], once[:, :, d], loaded * counts[d])
     return loaded.swapaxes(0, 1)
+
+
+def _one_by_one(problem: Problem, form: Form, columns: Columns, access: int, together: Numbers, line: int) -> Numbers:
+    """Bytes that a register tile moves of an access whose elements along the lanes lie in different lines, where none
+    of these stays: one line per element, but for results that are stored in runs along another axis."""
+    operand, tile = columns.family.accesses[access], columns.tiles[REGISTER]
+    alone = elements(operand, tile) * line
+    if access < len(problem.operands) or not operand.written:
+        return alone
+    along = [a for a in problem.spatial if a != form.lane and problem.results[-1].strides[a] == 1]
+    return np.where(np.logical_or.reduce([tile[a] > 1 for a in along]), together, alone) if along else alone
 
 
 def lines_along(problem: Problem, form: Form, line: int) -> tuple[bool, ...]:
