@@ -146,6 +146,30 @@ def test_all_samples_at_once_are_each_by_itself(kind: Callable[..., Problem]) ->
     assert together >= 8
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_all_candidates_at_once_are_each_by_itself(kind: Callable[..., Problem]) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng([seed])
+        # a power of two everywhere: rows crowd in few sets, and even a register tile may not fit
+        problem = replace(kind(tuple(int(n) for n in rng.choice((4, 32, 64, 512), 4)), frozenset()), samples=())
+        form = some_forms(problem)[0]
+        sizes = some_sizes(Space.of(problem, form, MACHINE), rng)
+        each = [expected(problem, form, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
+        np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), each)
+
+
+def test_a_loop_of_other_candidates_counts_for_nothing() -> None:
+    # results of 32 planes crowd in few sets, so that not even a register tile's stay; one of two has a loop in it
+    sizes_of = axes((64, 112, 112, 3, 7, 7), frozenset(), 3)
+    x = operand("x", (3, 230, 230), unit(6, 3)[0], (0, 2, 0, 0, 1, 0), (0, 0, 2, 0, 0, 1))
+    w = operand("w", (64, 3, 7, 7), *unit(6, 0, 3, 4, 5))
+    y = operand("y", (64, 112, 112), *unit(6, 0, 1, 2), written=True)
+    problem, form = Problem("y", "y", sizes_of, (x, w), (y,), 1, 32), Form(0, 16, (1, 2, 0), 4, ((1, 0),), True)
+    sizes = np.array([[[32, 2, 4, 1, 1, k], [32, 2, 56, 3, 7, 7], [32, 8, 112, 3, 7, 7]] for k in (1, 7)])
+    each = [expected(problem, form, sizes[k : k + 1], MACHINE)[0] for k in (0, 1)]
+    np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), each)
+
+
 def crowded(taps: int) -> Problem:
     """y[i, j] = sum over p and q of x[i, p, q, j] * w[p, q], with rows of x a power of two apart."""
     x, w = operand("x", (56, 32, taps, 1024), *unit(4, 0, 2, 3, 1)), operand("w", (32, taps), *unit(4, 2, 3))

@@ -143,15 +143,6 @@ class Family:
             return self
         return Family(self.problems, np.concatenate((self.which, others.which)))
 
-    def any(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Of a mask [row, candidate], whether it holds for any candidate of the same problem; [row, 1] where there is
-        only one problem."""
-        single = len(self.problems) == 1
-        own = np.ones((mask.shape[1], 1), np.bool_) if single else self.which[:, None] == np.arange(len(self.problems))
-        # a product of masks asks whether any pair holds
-        found: npt.NDArray[np.bool_] = np.dot(mask, own)
-        return found if single else found[:, self.which]
-
     def _placed(self, rows: Sequence[tuple[Operand, ...]]) -> tuple[Placed, ...]:
         if len(rows) == 1:
             return rows[0]

@@ -40,7 +40,7 @@ class Feet:
     Attributes:
         loops: outermost first.
         counts: iterations of each.
-        there: whether any candidate of the same problem has them [loop, candidate], [loop, 1] where all are of one.
+        there: which candidates have them, the others make one iteration [loop, candidate].
         boxes: sizes per axis [depth, candidate] at every depth: of all loops, of all but the outermost, ..., of one
             register tile.
         operands: bytes of every access in whole lines [access, depth, candidate].
@@ -60,7 +60,7 @@ class Feet:
         axes, levels = [loop.axis for loop in loops], np.array([loop.level for loop in loops])
         # not whole where the last tile is a remainder
         iterations = sizes[levels + 1, axes] / sizes[levels, axes]
-        there = columns.family.any(iterations > 1)
+        there = iterations > 1
         some = np.flatnonzero(there.any(axis=1))
         # all depths at once: formulas cost as much for few numbers as for many
         level = np.full((len(problem.axes), len(some) + 1), whole)
