@@ -12,6 +12,7 @@ from tests.optimize.test_rows import COLUMNS, ROWS, normalised, some_windows, wi
 from tests.optimize.test_rule import KERNELS
 from tests.tile.test_lower import check_same_results
 
+from tilewright.cost.analytical import CALL
 from tilewright.cost.chain import chain_time
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Var
@@ -31,7 +32,7 @@ from tilewright.optimize.construct.chains import (
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.interface import Task
 from tilewright.schedule.trace import replay
-from tilewright.tile.chain import ChainProgram
+from tilewright.tile.chain import ChainProgram, Rows, rows_of
 
 ZEN5 = machine_named("zen5")
 V4 = Target.parse("x86-64-v4")
@@ -43,6 +44,27 @@ def chain_of(program: Program, target: str = "x86-64-v4") -> tuple[Task, ChainPr
     found = chain_problem(task)
     assert found is not None
     return task, found
+
+
+def test_rows_of_unknown_number_are_judged_by_samples_as_tile_programs_are() -> None:
+    some = Var("R", 8, 512)
+    _, found = chain_of(Program(normalised(some, 80), {some: 9}))
+    time, program = best_chains(found, V4, ZEN5, 1)[0]
+    sizes = [p.axes[0].extent for p in found.problems[0].samples]
+    assert len(sizes) == 3
+    total: list[float] = []
+    for rows in sizes:
+        at = chain_of(Program(normalised(rows, 80), {}))[1]
+        _, steps = scored_steps(at, V4, ZEN5, 1)
+        own = tuple(next(p for _, p in s if (p.form, p.sizes) == (x.form, x.sizes))
+                    for s, x in zip(steps, program.steps, strict=True))  # fmt: skip
+        total.append(float(chain_time(ChainProgram(rows_at(at), own), ZEN5).total[0]))
+    assert time == pytest.approx(float(np.exp(np.mean(np.log(np.array(total) + CALL)))) - CALL)
+
+
+def rows_at(c: ChainProblem) -> Rows:
+    """How a chain's rows are cut, one by one."""
+    return rows_of({b.name: p for b, p in zip(c.blocks, c.problems, strict=True)}, c.rank, 1, c.private)
 
 
 def drawn(c: ChainProblem, target: str, rng: np.random.Generator) -> ChainProgram:

@@ -125,8 +125,13 @@ def expected(problem: Problem, form: Form, sizes: Sizes, machine: Machine) -> Nu
         # all sizes at once: formulas cost as much for few candidates as for many
         which = np.repeat(np.arange(len(same)), len(sizes))
         family = Family(tuple(problem.samples[k] for k in same), which)
-        found = _times(family, form, _fitted(family, np.tile(sizes, (len(same), 1, 1))), machine)
+        found = _times(family, form, fitted(family, np.tile(sizes, (len(same), 1, 1))), machine)
         total[same] = found.total.reshape(len(same), -1)
+    return over_samples(total)
+
+
+def over_samples(total: Numbers) -> Numbers:
+    """The geometric means of nanoseconds [sample, candidate], each with what a call costs."""
     logs = np.log(total + CALL)
     return np.exp(sum_of(logs) / len(logs)) - CALL
 
@@ -141,7 +146,7 @@ def _alike(problem: Problem, form: Form, machine: Machine) -> list[list[int]]:
     return list(found.values())
 
 
-def _fitted(family: Family, sizes: Sizes) -> Sizes:
+def fitted(family: Family, sizes: Sizes) -> Sizes:
     """The sizes of candidates at other extents: tiles of a reduction whose extent is a symbol cover all of it."""
     found = sizes.copy()
     for k in family.problem.reduce:

@@ -112,25 +112,21 @@ def cache_traffic(
     crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
     inside, shared = innermost(known.there), [k for k, n in enumerate(threads) if n > 1]
     once = np.array([*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)])
-    levels = [*range(len(capacities)), *shared]
-    kept: list[Mask] = []
-    for place, level in enumerate(levels):
-        room = feet
-        if place >= len(capacities):
-            if level != shared[-1] or not level:
-                kept.append(kept[level])
-                continue
-            room = feet * np.minimum(HELD_BY_ALL, once[place][:, :1] / feet[:, :1])
-        needed = _needed(operands, room, [more.get(level) for more in crowded]) + totals
-        # one register tile stays, unless it is asked whether every single element of it brings its line
-        least = inside & (needed <= capacities[level]) if single else inside
-        kept.append((needed <= capacities[level] * USABLE) | least)
+    kept = [_kept(inside, operands, feet, [x.get(k) for x in crowded], totals, capacity, bool(single))
+            for k, capacity in enumerate(capacities)]  # fmt: skip
+    for place, level in enumerate(shared, len(capacities)):
+        if level != shared[-1] or not level:
+            kept.append(kept[level])
+            continue
+        room = feet * np.minimum(HELD_BY_ALL, once[place][:, :1] / feet[:, :1])
+        more = [x.get(level) for x in crowded]
+        kept.append(_kept(inside, operands, room, more, totals, capacities[level], bool(single)))
     every = _loaded(once, counts, known.there, np.stack(np.broadcast_arrays(*kept)), single)
     # every line that is written comes and goes
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     found: list[Numbers] = []
     whole = sum_of(feet[:, 0]) + totals <= capacities[-1] * USABLE
-    for place, cache in enumerate(levels):
+    for place, cache in enumerate([*range(len(capacities)), *shared]):
         held = cache == len(capacities) - 1
         grown = [x.memory if held else x.cache for x in growth]
         moved = sum_of(x[place] * by if cache else x[place] for x, by in zip(loaded, grown, strict=True))
@@ -140,15 +136,29 @@ def cache_traffic(
     return alone, [together.get(k, moved) for k, moved in enumerate(alone)]
 
 
-def _needed(operands: Sequence[Placed], room: Numbers, crowded: Sequence[Numbers | None]) -> Numbers:
-    """Bytes of a cache that it takes for an access to stay [access, or 1 for all; depth, candidate]: all that are
-    touched, more of them where rows crowd in few sets. What is written and crowds loses its own lines only: what is
-    read is used again and again, and stays beside it."""
-    total = sum_of(f if more is None or o.written else f * more
-                   for o, f, more in zip(operands, room, crowded, strict=True))  # fmt: skip
+def _kept(
+    inside: Mask, operands: Sequence[Placed], room: Numbers, crowded: Sequence[Numbers | None], totals: Numbers,
+    capacity: float, single: bool,
+) -> Mask:  # fmt: skip
+    """Whether what is touched at a depth stays in a cache [access, or 1 for all; depth, candidate].
+
+    Args:
+        inside: which depths are innermost.
+        operands: the accesses.
+        room: bytes that each takes [access, depth, candidate].
+        crowded: by how much more it takes where its rows crowd in few sets.
+        totals: bytes of the totals that chunks are added to.
+        capacity: of the cache.
+        single: whether a register tile that does not fit is asked whether every element of it brings its line; else
+            one stays however large it is.
+    """
+    # what is written and crowds loses its own lines only: what is read is used again and again, and stays beside it
+    total = totals + sum_of(f if more is None or o.written else f * more
+                            for o, f, more in zip(operands, room, crowded, strict=True))  # fmt: skip
     own = [total if more is None or not o.written else total + f * (more - 1.0)
            for o, f, more in zip(operands, room, crowded, strict=True)]  # fmt: skip
-    return total[None] if all(x is total for x in own) else np.array(own)
+    needed = total[None] if all(x is total for x in own) else np.array(own)
+    return (needed <= capacity * USABLE) | (inside & (needed <= capacity) if single else inside)
 
 
 def _once(known: Feet, threads: int) -> Numbers:

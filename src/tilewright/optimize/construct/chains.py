@@ -10,7 +10,8 @@ from math import prod
 
 import numpy as np
 
-from tilewright.cost.chain import group_cycles, time_of
+from tilewright.cost.analytical import fitted, over_samples
+from tilewright.cost.chain import chain_time, group_cycles
 from tilewright.loops.ir import Block, Func, Seq, Stmt, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
@@ -21,6 +22,7 @@ from tilewright.optimize.rows import BESIDE, Plan, chain, epilogue, fit_stacks, 
 from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import spatial_vars
 from tilewright.tile.chain import ChainProgram, Rows, Step, of_group, rows_of
+from tilewright.tile.family import Family
 from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, TileProgram
 
@@ -197,9 +199,29 @@ def best_chains(c: ChainProblem, target: Target, machine: Machine, most: int) ->
         rows, scored = scored_steps(c, target, machine, together)
         best = [min(s, key=lambda x: x[0]) for s in scored]
         program = ChainProgram(rows, tuple(p for _, p in best))
-        total = time_of(rows, [p.problem for p in program.steps], [np.array([t]) for t, _ in best], machine).total
-        found.append((float(total[0]), program))
+        found.append((chain_expected(c, program, machine), program))
     return sorted(found, key=lambda x: x[0])[:most]
+
+
+def chain_expected(c: ChainProblem, program: ChainProgram, machine: Machine) -> float:
+    """Nanoseconds of a program of a chain: its time where all sizes are known, else the geometric mean over samples of
+    the sizes, as that of tile programs is, which it may have to be compared with."""
+    samples = list(zip(*(p.samples for p in c.problems), strict=False))
+    if not samples or any(len(p.samples) != len(samples) for p in c.problems):
+        return float(chain_time(program, machine).total[0])
+    total = [chain_time(_resized(c, program, problems), machine).total for problems in samples]
+    return float(over_samples(np.array(total))[0])
+
+
+def _resized(c: ChainProblem, program: ChainProgram, problems: Sequence[Problem]) -> ChainProgram:
+    """A program of a chain whose steps have other sizes: the same register tiles."""
+    rows = rows_of({b.name: p for b, p in zip(c.blocks, problems, strict=True)}, c.rank, program.rows.together,
+                   c.private)  # fmt: skip
+    steps: list[TileProgram] = []
+    for step, problem in zip(program.steps, problems, strict=True):
+        group = of_group(problem, c.rank, program.rows.together, c.private)
+        steps.append(TileProgram.of(group, step.form, fitted(Family.of(group), step.array[None])[0]))
+    return ChainProgram(rows, tuple(steps))
 
 
 def scored_steps(
