@@ -59,6 +59,8 @@ def test_every_residual_block_is_fused_as_without_layouts():
     plain, changed = (make_compilation(resnet(32), layouts=plan) for plan in (None, block_of_16()))
     fused = [[u.kernel.label for u in made.units if "block" in u.kernel.label] for made in (plain, changed)]
     assert fused[0] == fused[1] != []
+    names = [list(dict.fromkeys(u.kernel.label for u in made.units)) for made in (plain, changed)]
+    assert names[0] == names[1]
     # without layouts, what a convolution of stride 2 reads may be gathered first, where that is predicted to pay
     gathered = [u for u in plain.units if u.kernel.label == "short (Conv)"][1:]
     assert len(plain.units) - len(gathered) == len(changed.units)

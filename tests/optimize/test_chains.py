@@ -32,7 +32,7 @@ from tilewright.optimize.construct.chains import (
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.interface import Task
 from tilewright.schedule.trace import replay
-from tilewright.tile.chain import ChainProgram, Rows, rows_of
+from tilewright.tile.chain import ChainProgram
 
 ZEN5 = machine_named("zen5")
 V4 = Target.parse("x86-64-v4")
@@ -55,16 +55,11 @@ def test_rows_of_unknown_number_are_judged_by_samples_as_tile_programs_are() -> 
     total: list[float] = []
     for rows in sizes:
         at = chain_of(Program(normalised(rows, 80), {}))[1]
-        _, steps = scored_steps(at, V4, ZEN5, 1)
+        cut, steps = scored_steps(at, V4, ZEN5, 1)
         own = tuple(next(p for _, p in s if (p.form, p.sizes) == (x.form, x.sizes))
                     for s, x in zip(steps, program.steps, strict=True))  # fmt: skip
-        total.append(float(chain_time(ChainProgram(rows_at(at), own), ZEN5).total[0]))
+        total.append(float(chain_time(ChainProgram(cut, own), ZEN5).total[0]))
     assert time == pytest.approx(float(np.exp(np.mean(np.log(np.array(total) + CALL)))) - CALL)
-
-
-def rows_at(c: ChainProblem) -> Rows:
-    """How a chain's rows are cut, one by one."""
-    return rows_of({b.name: p for b, p in zip(c.blocks, c.problems, strict=True)}, c.rank, 1, c.private)
 
 
 def drawn(c: ChainProblem, target: str, rng: np.random.Generator) -> ChainProgram:

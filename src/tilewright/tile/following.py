@@ -154,8 +154,8 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
 def begins_anywhere(operand: Placed, line: int) -> npt.NDArray[np.bool_]:
     """Per candidate whether rows of an operand begin anywhere in lines, as they are no whole ones; one answer where it
     is that of all."""
-    apart = {axis: row for steps, row in zip(operand.steps, joined(operand, line), strict=True) for _, axis in steps}
-    return sum_of(np.where(apart[axis], 0, step % line) + np.zeros(1) for axis, step in operand.hops) > 0
+    within = {axis: row for steps, row in zip(operand.steps, joined(operand, line), strict=True) for _, axis in steps}
+    return sum_of(np.where(within[axis], 0, step % line) + np.zeros(1) for axis, step in operand.hops) > 0
 
 
 def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:

@@ -188,9 +188,9 @@ def _loaded(
         kept: whether it stays between iterations [cache, operand, or 1 for all; depth, candidate].
         single: what a register tile moves of operands of which not even it stays: every element brings its line.
     """
-    loaded = once[:, :, -1].copy()
+    loaded, kept = once[:, :, -1].copy(), np.broadcast_to(kept, once.shape)
     for k, moved in single.items():
-        loaded[:, k] = np.where(kept[:, min(k, kept.shape[1] - 1), -1], loaded[:, k], moved)
+        loaded[:, k] = np.where(kept[:, k, -1], loaded[:, k], moved)
     # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop whose body
     # fits everything stays that the next iteration touches again. All caches and operands at once: formulas cost as
     # much for few numbers as for many

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from tilewright.cost.analytical import fitted, over_samples
-from tilewright.cost.chain import chain_time, group_cycles
+from tilewright.cost.chain import chain_time, group_cycles, time_of
 from tilewright.loops.ir import Block, Func, Seq, Stmt, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
@@ -23,6 +23,7 @@ from tilewright.schedule.trace import Schedule
 from tilewright.schedule.tree import spatial_vars
 from tilewright.tile.chain import ChainProgram, Rows, Step, of_group, rows_of
 from tilewright.tile.family import Family
+from tilewright.tile.footprint import Numbers
 from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, TileProgram
 
@@ -63,6 +64,14 @@ class ChainProblem:
     blocks: tuple[Block, ...]
     problems: tuple[Problem, ...]
     private: frozenset[str]
+
+    @property
+    def samples(self) -> tuple[tuple[Problem, ...], ...]:
+        """The steps' problems at every sample of sizes that are symbols; none where all sizes are known, or a step has
+        nothing to do at a sample."""
+        count = len(self.problems[0].samples)
+        alike = all(len(p.samples) == count for p in self.problems)
+        return tuple(zip(*(p.samples for p in self.problems), strict=True)) if alike else ()
 
     @property
     def windows(self) -> bool:
@@ -195,40 +204,44 @@ def _step(problem: Problem, lanes: int, lane: int | None, states: Sequence[tuple
 def best_chains(c: ChainProblem, target: Target, machine: Machine, most: int) -> list[tuple[float, ChainProgram]]:
     """The best programs with their nanoseconds, best first: per number of rows the best tile of every step."""
     found: list[tuple[float, ChainProgram]] = []
+    samples = c.samples
     for together in together_of(c):
         rows, scored = scored_steps(c, target, machine, together)
         best = [min(s, key=lambda x: x[0]) for s in scored]
         program = ChainProgram(rows, tuple(p for _, p in best))
-        found.append((chain_expected(c, program, machine), program))
+        if samples:
+            total = _at_samples(c, program, samples, machine)
+        else:
+            total = time_of(rows, [p.problem for p in program.steps], [np.array([t]) for t, _ in best], machine).total
+        found.append((float(total[0]), program))
     return sorted(found, key=lambda x: x[0])[:most]
 
 
-def chain_expected(c: ChainProblem, program: ChainProgram, machine: Machine) -> float:
-    """Nanoseconds of a program of a chain: its time where all sizes are known, else the geometric mean over samples of
-    the sizes, as that of tile programs is, which it may have to be compared with."""
-    samples = list(zip(*(p.samples for p in c.problems), strict=False))
-    if not samples or any(len(p.samples) != len(samples) for p in c.problems):
-        return float(chain_time(program, machine).total[0])
-    total = [chain_time(_resized(c, program, problems), machine).total for problems in samples]
-    return float(over_samples(np.array(total))[0])
+def _at_samples(
+    c: ChainProblem, program: ChainProgram, samples: Sequence[Sequence[Problem]], machine: Machine
+) -> Numbers:
+    """The mean time of a program over samples of its sizes, as that of the tile programs that it may be compared with;
+    its register tiles are the same at all of them."""
+    together, total = program.rows.together, list[Numbers]()
+    for problems in samples:
+        steps: list[TileProgram] = []
+        for step, problem in zip(program.steps, problems, strict=True):
+            group = of_group(problem, c.rank, together, c.private)
+            steps.append(TileProgram.of(group, step.form, fitted(Family.of(group), step.array[None])[0]))
+        total.append(chain_time(ChainProgram(_rows(c, problems, together), tuple(steps)), machine).total)
+    return over_samples(np.array(total))
 
 
-def _resized(c: ChainProblem, program: ChainProgram, problems: Sequence[Problem]) -> ChainProgram:
-    """A program of a chain whose steps have other sizes: the same register tiles."""
-    rows = rows_of({b.name: p for b, p in zip(c.blocks, problems, strict=True)}, c.rank, program.rows.together,
-                   c.private)  # fmt: skip
-    steps: list[TileProgram] = []
-    for step, problem in zip(program.steps, problems, strict=True):
-        group = of_group(problem, c.rank, program.rows.together, c.private)
-        steps.append(TileProgram.of(group, step.form, fitted(Family.of(group), step.array[None])[0]))
-    return ChainProgram(rows, tuple(steps))
+def _rows(c: ChainProblem, problems: Sequence[Problem], together: int) -> Rows:
+    """How rows are cut where the steps have these problems."""
+    return rows_of({b.name: p for b, p in zip(c.blocks, problems, strict=True)}, c.rank, together, c.private)
 
 
 def scored_steps(
     c: ChainProblem, target: Target, machine: Machine, together: int
 ) -> tuple[Rows, list[list[tuple[float, TileProgram]]]]:
     """How rows are cut, and per step every program with its cycles for one group of rows."""
-    rows = rows_of({b.name: p for b, p in zip(c.blocks, c.problems, strict=True)}, c.rank, together, c.private)
+    rows = _rows(c, c.problems, together)
     scored: list[list[tuple[float, TileProgram]]] = []
     for forms in steps_of(c, target, machine, together):
         programs: list[tuple[float, TileProgram]] = []
