@@ -37,10 +37,15 @@ class GuardedMemory:
 
 
 class Native:
-    """Functions compiled for a target that this machine can run."""
+    """Functions compiled for a target that this machine can run.
+
+    Raises:
+        TargetError: it can't; the test takes its targets from elsewhere than `TARGETS`.
+    """
 
     def __init__(self, *funcs: Func, target: str = "host") -> None:
         self.target = Target.parse(target)
+        self.target.check_host()
         self.text = emit_llvm(funcs, [], self.target)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

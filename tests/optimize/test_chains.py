@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codegen.native import TARGETS
 from tests.optimize import programs
 from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
@@ -113,7 +114,7 @@ def test_rows_of_unknown_length_and_number(size: int) -> None:
         check(Program(normalised(ROWS, COLUMNS)[:2], {ROWS: 3, COLUMNS: size}), "x86-64-v3", optimizer)
 
 
-@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_native_chains(target: str) -> None:
     for program in (Program(normalised(9, 1000)), Program(windows(24, (7, 7), (3, 3), 1, 1, weighted=True))):
         same(program, target, optimizers(target)[1])

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codegen.native import TARGETS
 from tests.optimize import programs
 from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
@@ -89,7 +90,7 @@ def test_meaning_of_windows_is_kept(program: Program, target: str) -> None:
 
 
 @settings(max_examples=10)
-@given(some_windows(), st.sampled_from(programs.TARGETS))
+@given(some_windows(), st.sampled_from(TARGETS))
 def test_native_windows(program: Program, target: str) -> None:
     same(program, target, Rule())
 

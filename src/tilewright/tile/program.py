@@ -46,7 +46,7 @@ class Form:
         order: spatial axes, the outermost loop first; the same at every level.
         chunked: the reduction axis that may be cut, None without one.
         packed: (operand, axis) of the operands that are read from a copy in panels along the axis, the lanes' or one
-            of rows: one panel per register tile, or per vector where the operand comes from far memory.
+            of rows: one panel per register tile, or per line where the operand comes from far memory.
         transposed: whether results are stored along another axis than the lanes'.
         ahead: packed operands that come from far memory: they are asked for before they are read.
     """
