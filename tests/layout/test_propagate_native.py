@@ -57,14 +57,12 @@ def test_a_blocked_layout_over_a_residual_network(variant):
 
 
 def test_every_residual_block_is_fused_as_without_layouts():
-    plain, changed = (make_compilation(resnet(32), layouts=plan) for plan in (None, block_of_16()))
-    ran, laid = ([u.kernel.label for u in made.units if isinstance(u, BoundKernel)] for made in (plain, changed))
-    fused = [[label for label in labels if "block" in label] for labels in (ran, laid)]
-    assert fused[0] == fused[1] != []
-    assert list(dict.fromkeys(ran)) == list(dict.fromkeys(laid))
-    # without layouts, what a convolution of stride 2 reads may be gathered first, where that is predicted to pay
-    gathered = ran.count("short (Conv)") - 1
-    assert len(ran) - gathered == len(laid)
+    # by the rule, which makes the same kernels on every machine
+    made = [make_compilation(resnet(32), optimizer="rule", layouts=plan) for plan in (None, block_of_16())]
+    plain, changed = ([u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in made)
+    assert plain == changed
+    # each sum and its activation run behind a convolution: the second block's behind the one of the shortcut
+    assert [x for x in plain if "block" in x or "short" in x] == ["conv2 (Conv) + block1 (Relu)", "short (Conv)"]
 
 
 def test_kernels_are_compared_in_their_layouts():

@@ -158,7 +158,12 @@ def _kept(
     own = [total if more is None or not o.written else total + f * (more - 1.0)
            for o, f, more in zip(operands, room, crowded, strict=True)]  # fmt: skip
     needed = total[None] if all(x is total for x in own) else np.array(own)
-    return (needed <= capacity * USABLE) | (inside & (needed <= capacity) if single else inside)
+    if not single:
+        return (needed <= capacity * USABLE) | inside
+    # in one register tile, few lines of several accesses: each crowds in sets of its own
+    each = np.array([np.where(f * (1.0 if more is None else more) <= capacity, 0.0, np.inf) + f
+                     for f, more in zip(room, crowded, strict=True)])  # fmt: skip
+    return (needed <= capacity * USABLE) | (inside & (sum_of(each) <= capacity))
 
 
 def _once(known: Feet, threads: int) -> Numbers:
