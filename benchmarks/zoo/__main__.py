@@ -5,10 +5,11 @@
     python -m benchmarks.zoo ops    [--models a,b]
     python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--optimizer O] [--seeds 4] [--json FILE] [--write]
     python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--optimizer O] [--quick]   [--json FILE] [--write]
-                                    [--beside O]
+                                    [--beside O] [--section NAME]
 
 Models that are not in the cache yet are built first. A run over the whole zoo with the default optimizer (or one with
---write) puts its table into benchmarks/README.md and its complete results into benchmarks/results. The exit status is 1
+--write) puts its table into benchmarks/README.md, into the verb's section or the one that `--section` names, and its
+complete results into benchmarks/results. The exit status is 1
 if any model failed.
 """
 
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--beside", help="bench: another of Tilewright's optimizers, compared with in the same run")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md even from some models only")
+    parser.add_argument("--section", help="of benchmarks/README.md, and name of results (default: the verb)")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds per model (default: 1200)")
     parser.add_argument("--events", type=Path, help=argparse.SUPPRESS)
     return parser
@@ -145,8 +147,9 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     if options.json is not None:
         report.write_json(options.json, facts, events)
     if options.write or not (options.models or options.quick or options.optimizer):
-        report.write_section(options.verb, text)
-        report.write_json(report.RESULTS / f"{options.verb}.json", facts, events)
+        name = options.section or options.verb
+        report.write_section(name, text)
+        report.write_json(report.RESULTS / f"{name}.json", facts, events)
     return 1 if bad else 0
 
 
