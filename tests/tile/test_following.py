@@ -6,7 +6,7 @@ from tests.tile.test_features import matrix_product
 
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
-from tilewright.tile.following import ACROSS_START, PAGES_FOLLOWED, UNFOLLOWED, starts
+from tilewright.tile.following import ACROSS_START, ALONE, PAGES_FOLLOWED, UNFOLLOWED, starts
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import Form
 
@@ -40,6 +40,23 @@ def test_rows_that_share_pages_are_followed_together() -> None:
 @pytest.mark.parametrize("chunk", [32, 128])
 def test_panels_are_read_from_first_to_last(chunk: int) -> None:
     assert growth(4096, chunk, Form(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("lanes", "rows", "width", "ahead", "expected"),
+    [
+        (8, 1, 16, True, ALONE), (8, 1, 24, True, ALONE), (8, 1, 56, True, ALONE),
+        (8, 1, 32, True, 1.0), (8, 1, 48, True, 1.0), (16, 1, 48, True, 1.0), (16, 1, 16, True, ALONE),
+        (8, 4, 24, True, 1.0), (8, 1, 56, False, 1.0),
+    ],
+)  # fmt: skip
+def test_a_single_row_waits_for_a_single_panel(
+    lanes: int, rows: int, width: int, ahead: bool, expected: float
+) -> None:
+    p, form = matrix_product(16, 4096, 4096), Form(1, lanes, (0, 1), 2, ((1, 1),), ahead=(1,) if ahead else ())
+    sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
+    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1]
+    assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
 
 
 def test_what_a_cache_holds_comes_soon_enough() -> None:

@@ -110,7 +110,7 @@ def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, 
 
 @pytest.mark.parametrize("ahead", [(), (1,)])
 @pytest.mark.parametrize(("rows", "columns"), [(2, 64), (2, 70), (3, 48), (3, 81), (3, 5)])
-def test_panels_from_far_memory_are_one_vector_wide(rows: int, columns: int, ahead: tuple[int, ...]) -> None:
+def test_panels_from_far_memory_are_one_line_wide(rows: int, columns: int, ahead: tuple[int, ...]) -> None:
     """At widths that end inside a tile or inside a vector too."""
     program = Program([product(rows, columns, 40)], {}, frozenset({"w"}))
     task = task_of(program)
@@ -124,6 +124,22 @@ def test_panels_from_far_memory_are_one_vector_wide(rows: int, columns: int, ahe
     (step,) = (step for step in made.trace if step.primitive == "pack")
     assert step.args[3] == (16 if ahead else tile)
     check_same_results(task.func, made.func, program, np.random.default_rng(columns))
+
+
+@pytest.mark.parametrize(("tile", "panel"), [(8, 8), (16, 16), (24, 24), (32, 16), (48, 16), (56, 56)])
+def test_panels_are_no_part_of_a_line(tile: int, panel: int) -> None:
+    """Vectors of half a line: panels have whole lines, or as many columns as the register tile."""
+    program = Program([product(3, 112, 40)], {}, frozenset({"w"}))
+    task = task_of(program, "x86-64-v3")
+    problem = problem_of(task.func, task.constants)
+    assert problem is not None
+    whole = -(-112 // tile) * tile
+    sizes = ((3, tile, 2), (3, whole, 40), (3, whole, 40))
+    made = lower(TileProgram(problem, Form(1, 8, (0, 1), 2, ((1, 1),), ahead=(1,)), sizes), task.func)
+    verify(made.func)
+    (step,) = (step for step in made.trace if step.primitive == "pack")
+    assert step.args[3] == panel
+    check_same_results(task.func, made.func, program, np.random.default_rng(tile))
 
 
 @pytest.mark.parametrize("rows", [2, 5, 6])
