@@ -9,8 +9,7 @@
 
 Models that are not in the cache yet are built first. A run over the whole zoo with the default optimizer (or one with
 --write) puts its table into benchmarks/README.md, into the verb's section or the one that `--section` names, and its
-complete results into benchmarks/results. The exit status is 1
-if any model failed.
+complete results into benchmarks/results. The exit status is 1 if any model failed.
 """
 
 import argparse

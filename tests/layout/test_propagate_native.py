@@ -56,10 +56,19 @@ def test_a_blocked_layout_over_a_residual_network(variant):
         np.testing.assert_allclose(got["mean_y"], want, rtol=1e-4, atol=1e-5)
 
 
+def labels(**options):
+    """The labels of all kernels without layouts, and with them."""
+    made = [make_compilation(resnet(32), layouts=plan, **options) for plan in (None, block_of_16())]
+    return [[u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in made]
+
+
 def test_every_residual_block_is_fused_as_without_layouts():
+    plain, changed = labels()
+    fused = [[label for label in found if "block" in label] for found in (plain, changed)]
+    assert fused[0] == fused[1] != []
+    assert list(dict.fromkeys(plain)) == list(dict.fromkeys(changed))
     # by the rule, which makes the same kernels on every machine
-    made = [make_compilation(resnet(32), optimizer="rule", layouts=plan) for plan in (None, block_of_16())]
-    plain, changed = ([u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in made)
+    plain, changed = labels(optimizer="rule")
     assert plain == changed
     # each sum and its activation run behind a convolution: the second block's behind the one of the shortcut
     assert [x for x in plain if "block" in x or "short" in x] == ["conv2 (Conv) + block1 (Relu)", "short (Conv)"]

@@ -126,6 +126,11 @@ def sum_of(parts: Iterable[Numbers]) -> Numbers:
     return np.zeros(1) if total is None else total
 
 
+def line_points(form: Form, element: int) -> int:
+    """Points along the lanes in the narrowest panel of whole lines; bytes of an element."""
+    return max(form.lanes, LINE // element)
+
+
 def is_packed(form: Form, operand: int) -> bool:
     """Whether an operand, by its position among those of every point, is read from a packed copy."""
     return operand in dict(form.packed)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tile.columns import LINE, PAGE, Columns, is_packed, row_bytes, rows, sum_of
+from tilewright.tile.columns import PAGE, Columns, is_packed, line_points, row_bytes, rows, sum_of
 from tilewright.tile.family import Placed
 from tilewright.tile.footprint import Numbers, joined, moved_bytes
 from tilewright.tile.problem import Problem
@@ -126,7 +126,7 @@ def _alone(operand: Placed, k: int, form: Form, columns: Columns) -> Numbers:
     if dict(form.packed)[k] != form.lane or k not in form.ahead:
         return np.ones_like(tile[0])
     single = reduce(and_, [tile[a] == 1 for a in form.order if not operand.uses(a)], np.ones_like(tile[0], bool))
-    line = max(form.lanes, LINE // operand.bytes)
+    line = line_points(form, operand.bytes)
     abreast = (tile[form.lane] % line == 0) & (tile[form.lane] > line)
     return np.where(single & ~abreast, ALONE, 1.0)
 

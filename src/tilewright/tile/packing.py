@@ -7,7 +7,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const
 from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.schedule.trace import Schedule
-from tilewright.tile.columns import LINE
+from tilewright.tile.columns import line_points
 from tilewright.tile.problem import Operand
 from tilewright.tile.program import REGISTER, TileProgram
 from tilewright.tile.steps import buffer_of, loop_extent, new_blocks
@@ -45,7 +45,7 @@ def _panel(program: TileProgram, operand: int, axis: int) -> int:
     1000 x 1000 x 1000 in tiles of 4 x 24 takes 17.2 ms with three panels of 8 columns and 10.9 ms with one of 24.
     """
     form, points = program.form, program.sizes[REGISTER][axis]
-    line = max(form.lanes, LINE // program.problem.operands[operand].bytes)
+    line = line_points(form, program.problem.operands[operand].bytes)
     abreast = operand in form.ahead and axis == form.lane and points % line == 0
     return line if abreast else points
 

@@ -160,10 +160,9 @@ def _kept(
     needed = total[None] if all(x is total for x in own) else np.array(own)
     if not single:
         return (needed <= capacity * USABLE) | inside
-    # in one register tile, few lines of several accesses: each crowds in sets of its own
-    each = np.array([np.where(f * (1.0 if more is None else more) <= capacity, 0.0, np.inf) + f
-                     for f, more in zip(room, crowded, strict=True)])  # fmt: skip
-    return (needed <= capacity * USABLE) | (inside & (sum_of(each) <= capacity))
+    # the few lines of one register tile: each access crowds in sets of its own
+    alone = np.array([f if more is None else f * more for f, more in zip(room, crowded, strict=True)]) <= capacity
+    return (needed <= capacity * USABLE) | (inside & alone & (totals + sum_of(room) <= capacity))
 
 
 def _once(known: Feet, threads: int) -> Numbers:
