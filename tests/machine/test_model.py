@@ -151,6 +151,12 @@ def test_impossible_values_do_not_hide_other_problems() -> None:
     ]
 
 
+def test_only_graphics_processors_have_no_translations() -> None:
+    assert parse(to_json(machine_named("h200")), "here").tlb_entries == 0
+    with pytest.raises(MachineError, match="field 'tlb_entries': must be more than 0, got 0"):
+        parse(described(tlb_entries=0), "here")
+
+
 def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
     text = to_json(machine_named("zen5"))
     for length in (0, 1, len(text) // 2, len(text) - 3):

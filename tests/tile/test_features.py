@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import product as pairs
-from math import prod
+from math import inf, prod
 
 import numpy as np
 from hypothesis import given
@@ -202,7 +202,7 @@ def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> 
     columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     strip, line = a / 4 + b + c / 4, 4
-    by = [x.cache[0] for x in starts(problem, FORM, columns, line)]
+    by = [x.cache[0] for x in starts(problem, FORM, columns, line, inf)]
     fits_twice = (strip + b) / USABLE
     for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
         # two threads with two strips of rows each

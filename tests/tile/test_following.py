@@ -10,7 +10,7 @@ from tilewright.tile.following import ACROSS_START, ALONE, PAGES_FOLLOWED, UNFOL
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import Form
 
-LINE = 64
+LINE, TRANSLATIONS = 64, 112
 ALONG_ROWS = Form(0, 16, (0, 1), 2, ((0, 0),))
 """Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
 
@@ -19,7 +19,7 @@ def growth(n: int, chunk: int, form: Form = ALONG_ROWS, held: bool = False) -> f
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1]
+    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1]
     return float((found.cache if held else found.memory)[0])
 
 
@@ -55,7 +55,7 @@ def test_a_single_row_waits_for_a_single_panel(
 ) -> None:
     p, form = matrix_product(16, 4096, 4096), Form(1, lanes, (0, 1), 2, ((1, 1),), ahead=(1,) if ahead else ())
     sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
-    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1]
+    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1]
     assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
 
 
@@ -67,7 +67,7 @@ def stores(rows: int, lanes: int) -> float:
     """By what writing tiles of a product of matrices takes longer than their bytes."""
     p, form = matrix_product(4096, 4096, 256), Form(1, 16, (0, 1), 2, ((1, 1),))
     sizes = np.array([[[rows, lanes, 1], [rows, 512, 256], [rows, 512, 256]]])
-    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[2].memory[0])
+    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[2].memory[0])
 
 
 def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
@@ -85,7 +85,7 @@ def moved(
     shape, index = (rows, columns), ((1, 0), (0, 1))
     source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
-    found = starts(p, form, Columns.of(Family.of(p), form, np.array([sizes])), LINE)
+    found = starts(p, form, Columns.of(Family.of(p), form, np.array([sizes])), LINE, TRANSLATIONS)
     return float(found[0].memory[0]), float(found[1].memory[0])
 
 
@@ -141,7 +141,7 @@ def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
         x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
         p, form = Problem("y", "y", axes, (x, out), (), 1, 32), Form(0, 16, (0, 1, 2), None)
         sizes = np.array([[[16, 8, 2], [16, 8, 2], [32, 8, 2]]])
-        return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE)[1].memory[0])
+        return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1].memory[0])
 
     whole = storing(504, 2)
     assert whole == 2.0, "planes are whole lines, whose rows follow each other"

@@ -69,6 +69,7 @@ def _text(machine: Machine, cores: int, source: str) -> str:
         f"vectors     {machine.vector_registers} of {machine.vector_bits} bits, {machine.fma_pipes} multiply-adds"
         f" per cycle, result after {machine.fma_cycles} cycles",
         f"peak        {machine.gflops(1):.4g} GFLOP/s on one core, {machine.gflops(cores):.4g} on {cores}",
+        *([f"pages       {machine.tlb_entries} translated without delay"] if machine.gpu is None else []),
         f"threads     {machine.sync_us:g} us to start and join",
         "level          bytes   line  ways   latency   one core   all cores",
     ]

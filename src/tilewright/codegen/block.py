@@ -81,10 +81,19 @@ class BlockWriter:
         return both(*rest)
 
     def cheap_masks(self, inner: Inner) -> bool:
-        """Whether a block of a nest costs little more under a mask than without."""
+        """Whether a block of a nest costs little more under a mask than without. Sums under masks of AVX2, which has no
+        registers for them, are put together with what they were."""
+        if not self.target.has("avx512vl"):
+            return False
         lane = next((v for v in inner.expanded if v in self.scope.vector_variables), None)
         with self.scope.knowing(inner.bounds):
             return self._native_masks(inner.block, lane)
+
+    def slow_store(self, inner: Inner) -> bool:
+        """Whether a block stores under a mask that takes longer than to ask whether it is needed: one of AVX2 takes
+        Zen 3 18 cycles. What fits registers is stored whole."""
+        in_vectors = self.target.has("avx2") and not self.target.has("avx512vl")
+        return in_vectors and not self._fits_registers(inner.block.target.buffer)
 
     def _native_masks(self, r: Resolved, lane: Var | None) -> bool:
         """Whether the target masks all accesses by itself: their types, and elements side by side."""

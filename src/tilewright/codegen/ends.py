@@ -1,30 +1,50 @@
-"""Loops around lanes whose last iteration alone needs masks: what holds in all iterations before it."""
+"""Loops whose last iteration alone needs masks: what holds in all iterations before it."""
 
-from tilewright.codegen.blocks import Resolved
-from tilewright.expr.bounds import Bounds
+from collections.abc import Callable, Iterable
+
+from tilewright.codegen.scope import Scope
+from tilewright.codegen.versions import Inner
 from tilewright.expr.nodes import TRUE, Expr
+from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.expr.simplify import simplify
 from tilewright.loops.ir import Block, For, LoopKind
 
 
-def lanes_of(loop: For) -> tuple[For, Block] | None:
-    """The vectorized loop that a loop's body is, and the block that this one's body is; or None."""
+def is_around_lanes(loop: For) -> bool:
+    """Whether a loop's body is one vectorized loop around a block."""
     inner = loop.body
-    if isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED and isinstance(inner.body, Block):
-        return inner, inner.body
-    return None
+    return isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED and isinstance(inner.body, Block)
 
 
-def before_the_end(loop: For, lanes: For, block: Resolved, bounds: Bounds) -> tuple[Expr, ...]:
-    """The conditions of a block that hold for every lane in all iterations of a loop but the last.
+def before_the_end(
+    loop: For, inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner], bool]
+) -> tuple[Expr, ...]:
+    """The conditions that hold for every lane in all iterations of a loop but the last, where that is worth a copy of
+    its body: around lanes alone always, else where masks cost and are constants in the last iteration.
 
     Args:
-        loop: a loop around lanes.
-        lanes: the vectorized loop.
-        block: what the lanes do.
-        bounds: what is known outside the loop.
+        loop: a loop that is not vectorized.
+        inside: the blocks in it.
+        scope: what is bound outside the loop.
+        cheap_masks: whether a block costs little more under a mask than without.
     """
-    if not block.conditions:
-        return ()
-    known = bounds.with_loop(loop.var, loop.extent - 1).with_loop(lanes.var, lanes.extent)
-    return tuple(c for c in block.conditions if simplify(c, known) is TRUE)
+    short, literal = is_around_lanes(loop), constant_value(polynomial(loop.extent)) is not None
+    found: list[Expr] = []
+    for inner in inside:
+        known = inner.bounds.with_loop(loop.var, loop.extent - 1)
+        mine = [c for c in inner.block.conditions if short or _ends_here(c, loop, inner, scope)]
+        ended = [c for c in mine if simplify(c, known) is TRUE]
+        if ended and (short or (literal and not cheap_masks(inner))):
+            found += ended
+    return tuple(dict.fromkeys(found))
+
+
+def _ends_here(c: Expr, loop: For, inner: Inner, scope: Scope) -> bool:
+    """Whether lanes differ in a condition, and beside them a loop and what is known before it alone decide."""
+    variables = scope.facts(c).variables
+    moving = [v for v in variables if v not in scope.values and v not in scope.fixed and v != loop.var]
+    return (
+        loop.var in variables
+        and any(v in scope.vector_variables for v in moving)
+        and all(v in inner.expanded for v in moving)
+    )

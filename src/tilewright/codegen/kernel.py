@@ -13,7 +13,7 @@ from llvmlite import ir
 from tilewright.codegen import parallel
 from tilewright.codegen.block import BlockWriter
 from tilewright.codegen.control import Control
-from tilewright.codegen.ends import before_the_end, lanes_of
+from tilewright.codegen.ends import before_the_end
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
@@ -21,7 +21,7 @@ from tilewright.codegen.shares import COUNTS
 from tilewright.codegen.spare import spare_lanes
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
-from tilewright.codegen.versions import Decision, Inner, decision, worthwhile
+from tilewright.codegen.versions import Decision, Inner, decision, edge_decision, worthwhile
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import Bounds, interval
@@ -200,9 +200,14 @@ class Writer:
 
     def _decision(self, loop: For) -> Decision | None:
         """What to decide before the loop, where that pays."""
-        if loop.kind is LoopKind.PARALLEL or self.scope.lane is not None or not worthwhile(loop):
+        if loop.kind is LoopKind.PARALLEL or self.scope.lane is not None:
             return None
-        return decision(self._inside(loop, self.scope.bounds, {}), self.scope, self.blocks.cheap_masks)
+        inside = self._inside(loop, self.scope.bounds, {})
+        if worthwhile(loop):
+            return decision(inside, self.scope, self.blocks.cheap_masks)
+        if loop.kind is LoopKind.VECTORIZED:
+            return edge_decision(inside, self.scope, lambda inner: not self.blocks.slow_store(inner))
+        return None
 
     def _inside(self, s: Stmt, bounds: Bounds, expanded: dict[Var, int]) -> Iterator[Inner]:
         match s:
@@ -269,25 +274,21 @@ class Writer:
             self.control.ranged(loop.var, I64(0), last, lambda: self._iteration(loop), certain=low > 1)
         size = constant_value(polynomial(loop.extent))
         if size is not None:
-            with self.scope.fixing(loop.var, size - 1):
+            with self.scope.fixing(loop.var, size - 1), self.scope.deciding(full, None):
                 self._iteration(loop)
             return
         with self.control.when(None if low > 0 else self.builder.icmp_signed(">", stop, I64(0))):
             self.scope.bind(loop.var, last)
-            with self.scope.frame(True):
+            with self.scope.frame(True), self.scope.deciding(full, None):
                 self._iteration(loop)
             self.scope.values.pop(loop.var, None)
 
     def _before_the_end(self, loop: For) -> tuple[Expr, ...]:
-        """Conditions that need no masks before the last iteration of a loop around lanes."""
-        found = lanes_of(loop) if self.scope.lane is None else None
-        if found is None:
+        """Conditions that need no masks before the last iteration of a loop."""
+        if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
             return ()
-        lanes, block = found
-        bounds = self.scope.bounds.with_loop(loop.var, loop.extent)
-        with self.scope.knowing(bounds.with_loop(lanes.var, lanes.extent)):
-            resolved = self.blocks.resolved(block)
-        return before_the_end(loop, lanes, resolved, self.scope.bounds)
+        inside = self._inside(loop.body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
+        return before_the_end(loop, inside, self.scope, self.blocks.cheap_masks)
 
     def _iteration(self, loop: For) -> None:
         """What one iteration of a loop does: its hints, then its body."""

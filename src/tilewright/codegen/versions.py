@@ -59,14 +59,20 @@ def decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner
         scope: what is bound outside the nest.
         cheap_masks: whether a block costs little more under a mask than without.
     """
-    if scope.decisions >= MAX_DECISIONS:
-        return None
     listed = list(inside)
-    for inner in listed:
+    for inner in listed if scope.decisions < MAX_DECISIONS else ():
         select = _first_select(inner.block.target.value, scope)
         if select is not None:
             return select
-    edges = [c for inner in listed for c in _edges(inner, scope, cheap_masks)]
+    return edge_decision(listed, scope, cheap_masks)
+
+
+def edge_decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner], bool]) -> Decision | None:
+    """What to decide before a nest so that rows and lanes of a tile need no conditions each, or None; arguments as of
+    `decision`."""
+    if scope.decisions >= MAX_DECISIONS:
+        return None
+    edges = [c for inner in inside for c in _edges(inner, scope, cheap_masks)]
     conditions = tuple(dict.fromkeys(c for c, _ in edges))
     return Decision(both(*dict.fromkeys(test for _, test in edges)), conditions, False) if edges else None
 

@@ -55,7 +55,9 @@ def _parted(problem: Problem, form: Form, sizes: Sizes, rows: Rows, machine: Mac
     wait = PARTED * machine.levels[min(2, len(machine.levels) - 1)].latency_ns * machine.ghz * away
     spent: Numbers = np.zeros(len(sizes))
     for o in problem.results:
-        if o.private or not o.written or not o.uses(form.lane) or not begins_anywhere(o, near[0].line).any():
+        if o.private or not o.written or not o.uses(form.lane):
+            continue
+        if not begins_anywhere(o, near[0].line, form.lanes * o.bytes).any():
             continue
         others = [a for a in problem.spatial if a != form.lane and o.uses(a)]
         width, extent = sizes[:, REGISTER, form.lane], problem.axes[form.lane].extent

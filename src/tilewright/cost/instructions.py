@@ -67,9 +67,6 @@ ADDITION = 0.6
 IN_FLIGHT = 256.0
 """Instructions between the oldest one that waits and the youngest one that runs."""
 
-TRANSLATIONS = 96.0
-"""Pages whose addresses a core translates without delay."""
-
 TRANSLATION_CYCLES = 3.0
 """Of looking up one more, as far as it is not hidden."""
 
@@ -84,6 +81,13 @@ MASKED_LOAD_CYCLES = 0.5
 
 MASK_CYCLES = 1.0
 """Of making and applying the mask of a vector of element-wise work."""
+
+MASKS_BITS = 512
+"""Vectors of so many bits come with registers for masks."""
+
+MASKED_STORE_CYCLES = 12.0
+"""Of storing a vector under a mask where no registers hold masks, in tiles at the end: others are told apart before.
+Masks that are constants there leave one vector of each row that is not whole."""
 
 LEAST_FULL = 4
 """Whole vectors of element-wise work that get a loop of their own, without masks."""
@@ -142,13 +146,13 @@ def looped_cycles(
     # chunks of a tile by itself follow each other in what is read
     first = np.where(_alone(problem, columns), first / chunks(form, columns), first)
     loops = entries * LOOP_CYCLES + first
-    return found.steps * step + loops + ends + last + _looked_up(found, TRANSLATION_CYCLES) + TILE_CYCLES
+    return found.steps * step + loops + ends + last + _looked_up(found, machine, TRANSLATION_CYCLES) + TILE_CYCLES
 
 
-def _looked_up(found: Features, each: float) -> Numbers:
+def _looked_up(found: Features, machine: Machine, each: float) -> Numbers:
     """Of the addresses of pages that a register tile reads: each is looked up again where there are more of them than
     translations kept at hand."""
-    return np.where(found.pages > TRANSLATIONS, found.pages * each, 0.0)
+    return np.where(found.pages > machine.tlb_entries, found.pages * each, 0.0)
 
 
 def _cut_cycles(form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
@@ -211,11 +215,11 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     joined = np.where(_alone(problem, columns), chunks(form, columns), 1.0)
     latency = chain / np.clip(IN_FLIGHT / (instructions * joined), 1.0, np.maximum(1.0, found.micro_tiles))
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    longest = longest + _conditions(problem, form, columns, found)
+    longest = longest + _conditions(problem, form, columns, found, machine)
     # LLVM writes out several short tiles
     around = FLAT_CYCLES / np.clip(COMPILER_UNROLLS / 2.0 / instructions, 1.0, MOST_UNROLLED)
     cut = _cut_cycles(form, columns, found, machine)
-    around = around + _looked_up(found, OVERLAPPED_CYCLES)
+    around = around + _looked_up(found, machine, OVERLAPPED_CYCLES)
     return longest + steps * _masked_cycles(problem, form, columns, found) + around + cut
 
 
@@ -238,13 +242,19 @@ def _alone(problem: Problem, columns: Columns) -> Mask:
     return alone
 
 
-def _conditions(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:
+def _conditions(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
     """Of masks of results and of conditions on rows, where the last register tile of an axis is not whole; masks of the
     only one are constants."""
     total: Numbers = np.zeros_like(found.steps)
     for a in problem.spatial if problem.reduce else ():
         size, extent = columns.tiles[REGISTER][a], columns.family.extents[a]
-        each = MASK_CYCLES if a == form.lane else GUARD_CYCLES
+        each: float | Numbers = GUARD_CYCLES
+        if a == form.lane and machine.vector_bits < MASKS_BITS:
+            literal = problem.axes[a].literal
+            partial = np.where(extent % form.lanes != 0, form.lanes / size, 0.0) if literal else 1.0
+            each = MASKED_STORE_CYCLES * partial / np.ceil(extent / size)
+        elif a == form.lane:
+            each = MASK_CYCLES
         total = total + np.where((extent % size != 0) & (extent > size), each, 0.0) * found.accumulators
     return total
 

@@ -94,6 +94,8 @@ class Machine:
         fma_cycles: cycles until the result of one can be used.
         load_ports: vector loads per cycle and core.
         store_ports: vector stores per cycle and core.
+        tlb_entries: pages of 4096 bytes whose addresses a core translates without delay, entries of its first data TLB; 0
+            for graphics processors, which nothing asks.
         sync_us: microseconds that starting and joining all threads costs.
         levels: nearest first; the last one is main memory.
         gpu: None for processors.
@@ -111,6 +113,7 @@ class Machine:
     fma_cycles: int
     load_ports: int
     store_ports: int
+    tlb_entries: int
     sync_us: float
     levels: tuple[Level, ...]
     gpu: Gpu | None = None
@@ -151,7 +154,7 @@ _LARGEST = 1 << 53
 """The largest whole number: what floating point holds exactly."""
 
 _MOST = {"cores": 1 << 20, "ghz": 100, "vector_bits": 1 << 16, "vector_registers": 1 << 12, "fma_pipes": 1 << 10,
-         "load_ports": 1 << 10, "store_ports": 1 << 10, "fma_cycles": 1 << 10, "line": 1 << 16, "core_gbs": 1e6,
+         "load_ports": 1 << 10, "store_ports": 1 << 10, "tlb_entries": 1 << 20, "fma_cycles": 1 << 10, "line": 1 << 16, "core_gbs": 1e6,
          "total_gbs": 1e9, "latency_ns": 1e6, "sync_us": 1e6}  # fmt: skip
 """Far beyond any machine: who writes more mistook the unit."""
 
@@ -224,6 +227,8 @@ class _Reader:
         self._levels(levels, processor=data.get("gpu") is None)
         if own.get("arch") is not None and own["arch"] not in _ARCHITECTURES:
             self._wrong("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
+        if data.get("gpu") is None and own.get("tlb_entries") == 0:
+            self._wrong("tlb_entries", "must be more than 0, got 0: only graphics processors say 0")
         if (own.get("vector_bits") or 64) % 64:
             self._wrong("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
         if self.problems:

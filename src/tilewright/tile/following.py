@@ -34,14 +34,13 @@ def used_once(problem: Problem) -> bool:
 RUN_START = 170.0
 """Bytes of a run that come from far memory while its first line does, where many runs begin at once."""
 
-TRANSLATED = 112.0
-"""Pages whose addresses a core keeps at hand."""
-
 STEEP = 4
 """How sharply the larger one of two times that overlap, or a limit, decides."""
 
 
-def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: int) -> Numbers:
+def _met(
+    operand: Placed, problem: Problem, form: Form, columns: Columns, line: int, translations: float
+) -> Numbers:
     """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
 
     A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed
@@ -51,7 +50,7 @@ def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: 
         return np.ones_like(columns.whole[0])
     single = [np.ones_like(x) if problem.axes[a].reduce and a != form.lane else x
               for a, x in enumerate(columns.tiles[REGISTER])]  # fmt: skip
-    kept = np.minimum(1.0, TRANSLATED / rows(operand, _met_at_once(columns), PAGE, False)) ** STEEP
+    kept = np.minimum(1.0, translations / rows(operand, _met_at_once(columns), PAGE, False)) ** STEEP
     short, long = (row_bytes(operand, box, line, PAGE) for box in (single, columns.tiles[L1]))
     return _started(1.0 / (kept / np.maximum(long, short) + (1.0 - kept) / short))
 
@@ -91,15 +90,22 @@ class Growth(NamedTuple):
     memory: Numbers
 
 
-def starts(problem: Problem, form: Form, columns: Columns, line: int) -> list[Growth]:
-    """By what the time of far memory grows for every access, as hardware must first follow it."""
+def starts(problem: Problem, form: Form, columns: Columns, line: int, translations: float) -> list[Growth]:
+    """By what the time of far memory grows for every access, as hardware must first follow it.
+
+    Args:
+        problem, form, columns: the candidates.
+        line: bytes of a cache line.
+        translations: pages whose addresses a core keeps at hand.
+    """
     operands = columns.family.accesses
     if waits(problem) and not used_once(problem):
         return _page_starts(form, columns, line)
     if used_once(problem):
-        found = [_met(o, problem, form, columns, line) for o in operands]
+        found = [_met(o, problem, form, columns, line, translations) for o in operands]
     else:
-        found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line) for o in operands]
+        found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line, translations)
+                 for o in operands]  # fmt: skip
     return [Growth(x, x) for x in found]
 
 
@@ -160,7 +166,7 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
     boxes = _iterated(operand, form, columns)
     box, count = _in_a_row(operand, boxes, line, RUNS_FOLLOWED, operand.uses(form.order[-1]))
     grown = 1.0 + line * count / moved_bytes(operand, box, line)
-    across = begins_anywhere(operand, line)
+    across = begins_anywhere(operand, line, form.lanes * operand.bytes)
     if not across.any():
         return grown
     box, pages = _in_a_row(operand, boxes, PAGE, 1.0, False)
@@ -170,18 +176,19 @@ def _stored(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers
     return np.where(across, np.maximum(grown, waiting), grown)
 
 
-def begins_anywhere(operand: Placed, line: int) -> npt.NDArray[np.bool_]:
-    """Per candidate whether rows of an operand begin anywhere in lines, as they are no whole ones; one answer where it
-    is that of all."""
+def begins_anywhere(operand: Placed, line: int, vector: int) -> npt.NDArray[np.bool_]:
+    """Per candidate whether rows of an operand begin anywhere, so that vectors of so many bytes lie in two lines: rows
+    are no whole lines, nor whole vectors that fit lines; one answer where it is that of all."""
     within = {axis: row for steps, row in zip(operand.steps, joined(operand, line), strict=True) for _, axis in steps}
-    return sum_of(np.where(within[axis], 0, step % line) + np.zeros(1) for axis, step in operand.hops) > 0
+    apart = min(line, vector)
+    return sum_of(np.where(within[axis], 0, step % apart) + np.zeros(1) for axis, step in operand.hops) > 0
 
 
-def _fetched(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+def _fetched(operand: Placed, form: Form, columns: Columns, line: int, translations: float) -> Numbers:
     """By what the time of far memory grows because little of a page is read in a row, before more pages were touched
     than a core keeps addresses of, or than hardware follows."""
     boxes = _iterated(operand, form, columns)
-    box, count = _in_a_row(operand, boxes, PAGE, TRANSLATED, operand.uses(form.order[-1]))
+    box, count = _in_a_row(operand, boxes, PAGE, translations, operand.uses(form.order[-1]))
     started = _started(moved_bytes(operand, box, line) / count)
     return started * (1.0 + UNFOLLOWED * _left_early(operand, boxes, line))
 

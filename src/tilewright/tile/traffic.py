@@ -7,6 +7,7 @@ together, as what two iterations share stays; a loop whose body does not fit loa
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 import numpy as np
 
@@ -86,6 +87,7 @@ def cache_traffic(
     sets: Sequence[int] = (),
     known: Feet | None = None,
     threads: Sequence[int] = (),
+    translations: float = inf,
 ) -> tuple[list[Numbers], list[Numbers]]:
     """Bytes that move into each cache, for caches of these capacities, by the loops of the program: on one thread, and
     on several that share them.
@@ -100,11 +102,12 @@ def cache_traffic(
         known: saves counting what is touched.
         threads: that share the outer loops, per cache those that have one of their own: what several of them touch
             comes to each, and in the last such cache stays less well. One thread where nothing is given.
+        translations: pages whose addresses a core keeps at hand; all where nothing is given.
     """
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
     operands = columns.family.accesses
-    growth = starts(problem, form, columns, line)
+    growth = starts(problem, form, columns, line, translations)
     totals = _totals(problem, form, columns)
     apart = lines_along(problem, form, line)
     single = {k: _one_by_one(problem, form, columns, k, feet[k, -1], line) for k in range(len(operands))
