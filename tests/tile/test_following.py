@@ -50,9 +50,7 @@ def test_panels_are_read_from_first_to_last(chunk: int) -> None:
         (8, 4, 24, True, 1.0), (8, 1, 56, False, 1.0),
     ],
 )  # fmt: skip
-def test_a_single_row_waits_for_a_single_panel(
-    lanes: int, rows: int, width: int, ahead: bool, expected: float
-) -> None:
+def test_a_single_row_waits_for_a_single_panel(lanes: int, rows: int, width: int, ahead: bool, expected: float) -> None:
     p, form = matrix_product(16, 4096, 4096), Form(1, lanes, (0, 1), 2, ((1, 1),), ahead=(1,) if ahead else ())
     sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
     found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1]

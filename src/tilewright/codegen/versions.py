@@ -59,8 +59,10 @@ def decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner
         scope: what is bound outside the nest.
         cheap_masks: whether a block costs little more under a mask than without.
     """
+    if scope.decisions >= MAX_DECISIONS:
+        return None
     listed = list(inside)
-    for inner in listed if scope.decisions < MAX_DECISIONS else ():
+    for inner in listed:
         select = _first_select(inner.block.target.value, scope)
         if select is not None:
             return select

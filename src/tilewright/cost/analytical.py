@@ -195,9 +195,7 @@ def _part(form: Form, columns: Columns, machine: Machine) -> Time:
     sizes = [x.share for x in near]
     feet = Feet.of(problem, form, columns, near[0].line)
     threads = [machine.cores if x.shared_by == 1 else 1 for x in near]
-    moved, by_all = cache_traffic(
-        problem, form, columns, sizes, near[0].line, sets, feet, threads, machine.tlb_entries
-    )
+    moved, by_all = cache_traffic(problem, form, columns, sizes, near[0].line, sets, feet, threads, machine.tlb_entries)
     grown = [all_ / np.maximum(one, 1.0) for all_, one in zip(by_all, moved, strict=True)]
     if used_once(problem):
         # a cache that is a little too small has lost most of what is read from first to last, as it was written

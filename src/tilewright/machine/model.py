@@ -94,8 +94,8 @@ class Machine:
         fma_cycles: cycles until the result of one can be used.
         load_ports: vector loads per cycle and core.
         store_ports: vector stores per cycle and core.
-        tlb_entries: pages of 4096 bytes whose addresses a core translates without delay, entries of its first data TLB; 0
-            for graphics processors, which nothing asks.
+        tlb_entries: pages of 4096 bytes whose addresses a core translates without delay: entries of its first data TLB;
+            0 for graphics processors, which nothing asks.
         sync_us: microseconds that starting and joining all threads costs.
         levels: nearest first; the last one is main memory.
         gpu: None for processors.
@@ -154,8 +154,8 @@ _LARGEST = 1 << 53
 """The largest whole number: what floating point holds exactly."""
 
 _MOST = {"cores": 1 << 20, "ghz": 100, "vector_bits": 1 << 16, "vector_registers": 1 << 12, "fma_pipes": 1 << 10,
-         "load_ports": 1 << 10, "store_ports": 1 << 10, "tlb_entries": 1 << 20, "fma_cycles": 1 << 10, "line": 1 << 16, "core_gbs": 1e6,
-         "total_gbs": 1e9, "latency_ns": 1e6, "sync_us": 1e6}  # fmt: skip
+         "load_ports": 1 << 10, "store_ports": 1 << 10, "tlb_entries": 1 << 20, "fma_cycles": 1 << 10,
+         "line": 1 << 16, "core_gbs": 1e6, "total_gbs": 1e9, "latency_ns": 1e6, "sync_us": 1e6}  # fmt: skip
 """Far beyond any machine: who writes more mistook the unit."""
 
 _ARCHITECTURES = ("x86_64", "aarch64", "nvptx64")

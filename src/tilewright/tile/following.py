@@ -38,9 +38,7 @@ STEEP = 4
 """How sharply the larger one of two times that overlap, or a limit, decides."""
 
 
-def _met(
-    operand: Placed, problem: Problem, form: Form, columns: Columns, line: int, translations: float
-) -> Numbers:
+def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: int, translations: float) -> Numbers:
     """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
 
     A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed

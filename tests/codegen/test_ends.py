@@ -1,0 +1,91 @@
+"""Tails of tiles where masks cost: the last tile of a row apart, or a branch; no masks in tiles that are whole."""
+
+import numpy as np
+import pytest
+from tests.codegen.native import TARGETS, check
+
+from tilewright.codegen import assembly, emit_llvm
+from tilewright.loops.parser import parse
+from tilewright.machine import Target
+
+WINDOW = """
+func window(X: float32[5, COLUMNS + 2], Y: float32[3, COLUMNS]SIZES):
+    alloc T: float32[3, 16] in register
+    for o in serial(TILES):
+        for h0 in unrolled(3):
+            for l0 in vectorized(16):
+                block start(a0: 3 = h0, b0: COLUMNS = o * 16 + l0) where o * 16 + l0 < COLUMNS:
+                    T[a0, b0 - o * 16] = 0.0
+        for r in unrolled(3):
+            for s in unrolled(3):
+                for h in unrolled(3):
+                    for l in vectorized(16):
+                        block sum(a: 3 = h, b: COLUMNS = o * 16 + l, reduce u: 3 = r, reduce v: 3 = s) where o * 16 + l < COLUMNS:
+                            T[a, b - o * 16] = T[a, b - o * 16] + X[a + u, b + v]
+        for h1 in unrolled(3):
+            for l1 in vectorized(16):
+                block end(a1: 3 = h1, b1: COLUMNS = o * 16 + l1) where o * 16 + l1 < COLUMNS:
+                    Y[a1, b1] = T[a1, b1 - o * 16]
+"""  # noqa: E501
+
+MOVED = """
+func moved(X: float32[4, 3, COLUMNS], Y: float32[3, 4, COLUMNS]SIZES):
+    for o in serial(TILES):
+        for i in serial(4):
+            for l in vectorized(8):
+                block Y(a: 3 = 1, b: 4 = i, c: COLUMNS = o * 8 + l) where o * 8 + l < COLUMNS:
+                    Y[a, b, c] = X[b, a, c] * 2.0
+"""
+
+
+def source(text: str, columns: int, symbolic: bool) -> str:
+    """A function over some columns, a literal number of them or a symbol."""
+    width, sizes = ("N", "; N: 1..500") if symbolic else (str(columns), "")
+    lanes = 16 if text == WINDOW else 8
+    tiles = f"(N + {lanes - 1}) // {lanes}" if symbolic else str(-(-columns // lanes))
+    return text.replace("COLUMNS", width).replace("SIZES", sizes).replace("TILES", tiles)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 40, 56, 64])
+@pytest.mark.parametrize("text", [WINDOW, MOVED], ids=["window", "moved"])
+def test_tails_are_right_on_every_target(text: str, columns: int, symbolic: bool, target: str) -> None:
+    func = parse(source(text, columns, symbolic))
+    rng, sizes = np.random.default_rng(columns), {"N": columns} if symbolic else {}
+    window, moved = ((5, columns + 2), (3, columns)), ((4, 3, columns), (3, 4, columns))
+    shapes = window if text == WINDOW else moved
+    arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in zip("XY", shapes, strict=True)}
+    check(func, arrays, sizes, target)
+
+
+def stores(text: str, columns: int, symbolic: bool, target: str) -> tuple[int, int]:
+    """How many additions a window has in all copies, or stores of vectors without a mask; and stores with one."""
+    lines = emit_llvm([parse(source(text, columns, symbolic))], [], Target.parse(target)).splitlines()
+    plain = "fadd" if text == WINDOW else "store <8 x float>"
+    return sum(plain in x for x in lines), sum("call" in x and "masked.store" in x for x in lines)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_tiles_that_are_whole_have_code_of_their_own_where_masks_cost(symbolic: bool) -> None:
+    # 27 additions and 3 stores for a tile with masks, and as many additions without
+    assert stores(WINDOW, 56, symbolic, "x86-64-v3") == (54, 3)
+    assert stores(WINDOW, 56, symbolic, "x86-64-v4") == (27, 3)
+    assert stores(WINDOW, 64, False, "x86-64-v3") == (27, 0)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_a_lone_store_asks_whether_it_needs_its_mask(symbolic: bool) -> None:
+    assert stores(MOVED, 20, symbolic, "x86-64-v3") == (1, 1)
+    assert stores(MOVED, 20, symbolic, "x86-64-v4") == (0, 1)
+    assert stores(MOVED, 24, False, "x86-64-v3") == (1, 0)
+
+
+def test_masks_of_the_last_iteration_are_constants() -> None:
+    chosen = Target.parse("x86-64-v3")
+    made = {n: assembly(emit_llvm([parse(source(WINDOW, n, False))], [], chosen), chosen) for n in (52, 56)}
+    # 56 is 7 vectors of 8: of the two in the last tile one is stored as a whole and one not at all
+    assert "vmaskmov" not in made[56]
+    assert "vmovups" in made[56]
+    # of 52 one is partial: 5 rows are read at 3 places each, and 3 are stored
+    assert made[52].count("vmaskmov") == 18
