@@ -9,31 +9,31 @@ from tilewright.loops.parser import parse
 from tilewright.machine import Target
 
 WINDOW = """
-func window(X: float32[5, COLUMNS + 2], Y: float32[3, COLUMNS]SIZES):
+func window(X: float32[5, W + 2], Y: float32[3, W]SIZES):
     alloc T: float32[3, 16] in register
     for o in serial(TILES):
         for h0 in unrolled(3):
             for l0 in vectorized(16):
-                block start(a0: 3 = h0, b0: COLUMNS = o * 16 + l0) where o * 16 + l0 < COLUMNS:
+                block start(a0: 3 = h0, b0: W = o * 16 + l0) where o * 16 + l0 < W:
                     T[a0, b0 - o * 16] = 0.0
         for r in unrolled(3):
             for s in unrolled(3):
                 for h in unrolled(3):
                     for l in vectorized(16):
-                        block sum(a: 3 = h, b: COLUMNS = o * 16 + l, reduce u: 3 = r, reduce v: 3 = s) where o * 16 + l < COLUMNS:
+                        block sum(a: 3 = h, b: W = o * 16 + l, reduce u: 3 = r, reduce v: 3 = s) where o * 16 + l < W:
                             T[a, b - o * 16] = T[a, b - o * 16] + X[a + u, b + v]
         for h1 in unrolled(3):
             for l1 in vectorized(16):
-                block end(a1: 3 = h1, b1: COLUMNS = o * 16 + l1) where o * 16 + l1 < COLUMNS:
+                block end(a1: 3 = h1, b1: W = o * 16 + l1) where o * 16 + l1 < W:
                     Y[a1, b1] = T[a1, b1 - o * 16]
-"""  # noqa: E501
+"""
 
 MOVED = """
-func moved(X: float32[4, 3, COLUMNS], Y: float32[3, 4, COLUMNS]SIZES):
+func moved(X: float32[4, 3, W], Y: float32[3, 4, W]SIZES):
     for o in serial(TILES):
         for i in serial(4):
             for l in vectorized(8):
-                block Y(a: 3 = 1, b: 4 = i, c: COLUMNS = o * 8 + l) where o * 8 + l < COLUMNS:
+                block Y(a: 3 = 1, b: 4 = i, c: W = o * 8 + l) where o * 8 + l < W:
                     Y[a, b, c] = X[b, a, c] * 2.0
 """
 
@@ -43,7 +43,7 @@ def source(text: str, columns: int, symbolic: bool) -> str:
     width, sizes = ("N", "; N: 1..500") if symbolic else (str(columns), "")
     lanes = 16 if text == WINDOW else 8
     tiles = f"(N + {lanes - 1}) // {lanes}" if symbolic else str(-(-columns // lanes))
-    return text.replace("COLUMNS", width).replace("SIZES", sizes).replace("TILES", tiles)
+    return text.replace("W", width).replace("SIZES", sizes).replace("TILES", tiles)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -81,26 +81,25 @@ class BlockWriter:
         return both(*rest)
 
     def cheap_masks(self, inner: Inner) -> bool:
-        """Whether a block of a nest costs little more under a mask than without. Sums under masks of AVX2, which has no
-        registers for them, are put together with what they were."""
-        if not self.target.has("avx512vl"):
+        """Whether a block of a nest costs little more under a mask than without."""
+        if not self.target.mask_registers:
             return False
         lane = next((v for v in inner.expanded if v in self.scope.vector_variables), None)
         with self.scope.knowing(inner.bounds):
             return self._native_masks(inner.block, lane)
 
     def slow_store(self, inner: Inner) -> bool:
-        """Whether a block stores under a mask that takes longer than to ask whether it is needed: one of AVX2 takes
-        Zen 3 18 cycles. What fits registers is stored whole."""
-        in_vectors = self.target.has("avx2") and not self.target.has("avx512vl")
-        return in_vectors and not self._fits_registers(inner.block.target.buffer)
+        """Whether a block stores under masks of AVX2, which take longer than to ask whether they are needed: one takes
+        Zen 3 18 cycles. What fits registers is stored whole; targets without masks ask anyway."""
+        masks_in_vectors = self.target.has("avx2") and not self.target.mask_registers
+        return masks_in_vectors and not self._fits_registers(inner.block.target.buffer)
 
     def _native_masks(self, r: Resolved, lane: Var | None) -> bool:
         """Whether the target masks all accesses by itself: their types, and elements side by side."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
         accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
-        all_widths = target.has("avx512bw") and target.has("avx512vl")
+        all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False
         return lane is None or all(self.values.stride(b, i, lane) in (0, 1) for b, i in accesses)

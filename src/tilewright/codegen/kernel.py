@@ -13,7 +13,7 @@ from llvmlite import ir
 from tilewright.codegen import parallel
 from tilewright.codegen.block import BlockWriter
 from tilewright.codegen.control import Control
-from tilewright.codegen.ends import before_the_end
+from tilewright.codegen.ends import before_the_end, is_around_lanes
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
@@ -284,11 +284,15 @@ class Writer:
             self.scope.values.pop(loop.var, None)
 
     def _before_the_end(self, loop: For) -> tuple[Expr, ...]:
-        """Conditions that need no masks before the last iteration of a loop."""
+        """Conditions that need no masks before the last iteration of a loop, which gets a copy of the body: around
+        lanes alone always, else where masks cost and are constants in that copy."""
         if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
             return ()
+        constant_masks = constant_value(polynomial(loop.extent)) is not None
+        if not is_around_lanes(loop) and (self.kernel.target.mask_registers or not constant_masks):
+            return ()
         inside = self._inside(loop.body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
-        return before_the_end(loop, inside, self.scope, self.blocks.cheap_masks)
+        return before_the_end(loop, inside, self.scope)
 
     def _iteration(self, loop: For) -> None:
         """What one iteration of a loop does: its hints, then its body."""

@@ -129,7 +129,7 @@ class Memory:
         of assembly hands on is not known to it. Comparisons alone are compiled right and stay as they are.
         """
         plain = isinstance(mask, ir.Constant) or getattr(mask, "opname", "") == "icmp"
-        in_vectors = self.arith.target.has("avx") and not self.arith.target.has("avx512vl")
+        in_vectors = self.arith.target.has("avx") and not self.arith.target.mask_registers
         lanes, each = count(mask), 256 // bits
         if plain or not in_vectors or bits not in (32, 64) or lanes <= each:
             return mask

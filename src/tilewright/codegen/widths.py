@@ -52,7 +52,7 @@ def _remainder(rest: int, target: Target) -> list[tuple[int, int]]:
     """(lanes, lanes in use) of the vectors for what is left."""
     if not rest:
         return []
-    if target.has("avx512vl"):
+    if target.mask_registers:
         return [(1 << (rest - 1).bit_length(), rest)]
     return [(1 << k, 1 << k) for k in range(rest.bit_length() - 1, -1, -1) if rest >> k & 1]
 

@@ -7,8 +7,9 @@ Clocks, units, latencies and rates are those of the machine's description. What 
 and in `instructions.py`, `chain.py`, `time.py` and `tile/following.py`: cycles of loops that start, of conditions,
 masks, shuffles and spills, how much work overlaps, how many streams and pages are followed and what more of them cost.
 They were set by measurements of programs on two machines of two cores each, Intel Xeons with AVX-512, 2 MiB of L2 and
-105 or 480 MiB of L3 cache, and are the same for all kernels and all machines; on others they are not checked. How well
-programs are ordered says `benchmarks/cost_model.py`.
+105 or 480 MiB of L3 cache, some on a third one, an AMD EPYC with AVX2, and are the same for all kernels and all
+machines. What each was fixed by is in `docs/cost-model.md`; how well programs are ordered says
+`benchmarks/cost_model.py`.
 """
 
 from collections.abc import Sequence

@@ -107,6 +107,11 @@ class Target:
         """Whether this machine can run code for this target."""
         return self.arch == host_arch() and not self.missing_on_host()
 
+    @property
+    def mask_registers(self) -> bool:
+        """Whether registers of their own mask vectors of every width (AVX-512VL), so that masks cost little."""
+        return self.has("avx512vl")
+
     def has(self, feature: str) -> bool:
         """Whether generated code may use the feature (LLVM's name, without a sign)."""
         return f"+{feature}" in self.features
