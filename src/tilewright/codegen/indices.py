@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tilewright.codegen.runs import run_length
 from tilewright.codegen.scope import Scope
 from tilewright.codegen.types import I64, constant, matched, splat
 from tilewright.expr.buffer import Buffer
@@ -53,6 +54,43 @@ class Indices:
         """The parts of an expression."""
         offset, uniform, lanes = self._sorted(polynomial(e))
         return Split(offset, self._sum(uniform) if uniform else None, self._per_lane(lanes) if lanes else None)
+
+    def runs(self, e: Expr) -> tuple[Split, ...]:
+        """The parts of a position for each run of lanes side by side; none where lanes are one run or can't be told.
+
+        What separates runs may be known only at run time, as the size of a panel of as many rows as there are.
+        """
+        scope = self.scope
+        offset, uniform, lanes = self._sorted(polynomial(e))
+        if not any(scope.fold(a, 0) is None for m in lanes for a in m):
+            return ()
+        known = {m: tuple(a for a in m if scope.by_lane(a)) for m in lanes}
+        if any(not self._known_per_lane(a) for atoms in known.values() for a in atoms):
+            return ()
+        each = [self._at(lanes, known, lane) for lane in range(scope.lanes)]
+        length = run_length([(frozenset(terms.items()), at) for terms, at in each])
+        firsts = each[::length] if length < scope.lanes else []
+        return tuple(
+            Split(offset, self._sum(_plus(uniform, terms)), tuple(at + i for i in range(length)))
+            for terms, at in firsts
+        )
+
+    def _at(self, lanes: Terms, known: dict[Monomial, Monomial], lane: int) -> tuple[Terms, int]:
+        """What the terms of one lane are: those of factors that no lane tells, and the rest as a number."""
+        terms: Terms = {}
+        at = 0
+        for monomial, factor in lanes.items():
+            for atom in known[monomial]:
+                factor *= self._in_lane(atom, lane)
+            rest = tuple(a for a in monomial if a not in known[monomial])
+            if rest:
+                terms[rest] = terms.get(rest, 0) + factor
+            else:
+                at += factor
+        return {m: f for m, f in terms.items() if f}, at
+
+    def _in_lane(self, atom: Expr, lane: int) -> int:
+        return lane if isinstance(atom, Var) else self.scope.fold(atom, lane) or 0
 
     def emit(self, e: Expr) -> ir.Value:
         """The value of a sum or product: a scalar, or a vector where it depends on the lane."""
@@ -139,7 +177,7 @@ class Indices:
                 for lane in range(scope.lanes):
                     value = factor
                     for atom in monomial:
-                        value *= lane if isinstance(atom, Var) else scope.fold(atom, lane) or 0
+                        value *= self._in_lane(atom, lane)
                     totals[lane] += value
             return tuple(totals)
         b = self.builder
@@ -160,3 +198,8 @@ class Indices:
         if atom is self.scope.lane:
             return True
         return self.scope.fold(atom, 0) is not None
+
+
+def _plus(a: Terms, b: Terms) -> Terms:
+    """The sum of two sums."""
+    return {m: a.get(m, 0) + b.get(m, 0) for m in (*a, *b)}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from tilewright.codegen.arith import Arith
+from tilewright.codegen.runs import joined, run_length, share
 from tilewright.codegen.types import (
     I1,
     I8,
@@ -46,11 +47,13 @@ class Address:
         base: pointer to the element at offset 0.
         offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
         vector: offset of every lane as i64 lanes; None otherwise.
+        runs: where equally many lanes each lie, one after the other, where their bases differ; then `base` is the first.
     """
 
     base: ir.Value
     offsets: tuple[int, ...] | None = None
     vector: ir.Value | None = None
+    runs: tuple["Address", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +152,31 @@ class Memory:
 
     def load(self, dtype: DType, address: Address, active: Active = ALL) -> ir.Value:
         """The register value of the elements; lanes that are not active are 0 or anything."""
+        runs = self._runs(address, window=2)
+        each = [self._load(dtype, run, self._in_run(active, i, len(runs))) for i, run in enumerate(runs)]
+        return self.arith.from_memory(dtype, joined(self.builder, each))
+
+    def _load(self, dtype: DType, address: Address, active: Active) -> ir.Value:
         if address.vector is not None:
-            stored = self._gather(dtype, address, self._lane_mask(active, count(address.vector)))
-        elif address.offsets is None:
-            stored = self._element(dtype, self._safe(address.base, self.scalar_guard(active)))
-        else:
-            stored = self._lanes(dtype, address.base, address.offsets, active)
-        return self.arith.from_memory(dtype, stored)
+            return self._gather(dtype, address, self._lane_mask(active, count(address.vector)))
+        if address.offsets is None:
+            return self._element(dtype, self._safe(address.base, self.scalar_guard(active)))
+        return self._lanes(dtype, address.base, address.offsets, active)
+
+    def _runs(self, address: Address, window: int) -> tuple[Address, ...]:
+        """The accesses of an address: one per run where several are farther apart than `window` times the lanes."""
+        offsets = address.offsets
+        if offsets is None or max(offsets) - min(offsets) < window * len(offsets):
+            return address.runs or (address,)
+        length = run_length([((), offset) for offset in offsets])
+        return tuple(Address(address.base, offsets[i : i + length]) for i in range(0, len(offsets), length))
+
+    def _in_run(self, active: Active, i: int, runs: int) -> Active:
+        """What of the lanes of one run may be touched."""
+        if runs == 1 or active.mask is None:
+            return active
+        length = count(active.mask) // runs
+        return replace(active, mask=share(self.builder, active.mask, i * length, length), some=False)
 
     def _element(self, dtype: DType, pointer: ir.Value, lanes: int = 0) -> ir.Value:
         kind = memory_type(dtype)
@@ -248,6 +269,13 @@ class Memory:
     def store(self, dtype: DType, address: Address, value: ir.Value, active: Active = ALL) -> None:
         """Writes the value to every active lane; the offsets of lanes differ. A guard must have been branched on."""
         stored = self.arith.to_memory(dtype, value)
+        runs = self._runs(address, window=1)
+        for i, run in enumerate(runs):
+            length = count(stored) // len(runs)
+            own = share(self.builder, stored, i * length, length) if length and len(runs) > 1 else stored
+            self._store(dtype, run, own, self._in_run(active, i, len(runs)))
+
+    def _store(self, dtype: DType, address: Address, stored: ir.Value, active: Active) -> None:
         if address.vector is not None:
             lanes = count(address.vector)
             self._scatter(dtype, address, splat(self.builder, stored, lanes), self._lane_mask(active, lanes))

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from tilewright.codegen import division
 from tilewright.codegen.arith import Arith
-from tilewright.codegen.indices import Indices, flattened
+from tilewright.codegen.indices import Indices, Split, flattened
 from tilewright.codegen.memory import PRIVATE_PADDING, Active, Address, Memory
 from tilewright.codegen.scope import Scope
 from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, matched, register_type, splat
@@ -158,8 +158,15 @@ class Values:
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """Where an element is; per lane where the indices differ between lanes."""
+        position = self.position(buffer, indices)
+        runs = self.indices.runs(position) if self.scope.lane is not None else ()
+        if runs:
+            each = tuple(self._address(buffer, run) for run in runs)
+            return replace(each[0], offsets=None, runs=each)
+        return self._address(buffer, self.indices.split(position))
+
+    def _address(self, buffer: Buffer, parts: Split) -> Address:
         base = self.pointer(buffer)
-        parts = self.indices.split(self.position(buffer, indices))
         if parts.uniform is not None:
             base = self.memory.moved(buffer.dtype, base, parts.uniform)
         base = self.memory.moved(buffer.dtype, base, parts.offset)
@@ -241,7 +248,9 @@ class Values:
     def _fresh_load(self, e: Load) -> tuple[ir.Value, bool]:
         """A load under the present conditions, and whether lanes that the mask excludes are zero."""
         address = self.address(e.buffer, e.indices)
-        shared = address.vector is None and (address.offsets is None or len(set(address.offsets)) == 1)
+        shared = (
+            address.vector is None and not address.runs and (address.offsets is None or len(set(address.offsets)) == 1)
+        )
         return self.memory.load(e.buffer.dtype, address, self.active), not shared
 
     def _arm(self, e: Expr, guard: ir.Value | None = None, mask: ir.Value | None = None) -> ir.Value:

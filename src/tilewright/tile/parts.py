@@ -55,7 +55,10 @@ def parts_of(s: Schedule, main: Part, program: TileProgram, cores: int) -> tuple
             s.do("reorder", order)
         parts = [main]
         for height in (int(left.value),) if isinstance(left, Const) else rungs(rows):
-            rest = _rest(s, parts[-1], axis, loop, cut, height)
+            sizes = _of_height(main.sizes, axis, height)
+            if not isinstance(left, Const) and program.form.lane not in shared:
+                sizes = _widened(sizes, program, rows // height)
+            rest = _rest(s, parts[-1], loop, cut, sizes)
             parts.append(rest)
             loop = axis_loops(s, rest.consumer)[axis]
             extent = loop_extent(s, loop)
@@ -66,13 +69,32 @@ def parts_of(s: Schedule, main: Part, program: TileProgram, cores: int) -> tuple
     return [main], {}
 
 
-def _rest(s: Schedule, part: Part, axis: int, loop: str, cut: Expr, height: int) -> Part:
-    """What is left of a part behind an iteration, in tiles of some height."""
+def _rest(s: Schedule, part: Part, loop: str, cut: Expr, sizes: tuple[tuple[int, ...], ...]) -> Part:
+    """What is left of a part behind an iteration, in other tiles."""
     (rest,) = new_blocks(s, "peel", loop, cut)
     clone = s.clone_producer(part.producer, rest)
     partial = None if part.partial is None else s.clone_producer(part.partial, clone)
-    sizes = tuple(tuple(height if k == axis else x for k, x in enumerate(level)) for level in part.sizes)
     return Part(clone, partial, rest, sizes, part.copies)
+
+
+def _of_height(sizes: tuple[tuple[int, ...], ...], axis: int, height: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(height if k == axis else x for k, x in enumerate(level)) for level in sizes)
+
+
+def _widened(sizes: tuple[tuple[int, ...], ...], program: TileProgram, times: int) -> tuple[tuple[int, ...], ...]:
+    """Tiles of fewer rows with as many times the lanes, as a power of two, so that about as many sums are under way.
+
+    One row of one vector waits for each of its additions: a window of 5 x 5 with 8 lanes takes as long as with 32.
+    Packed lanes lie in panels as wide as the tile and stay.
+    """
+    problem, lane = program.problem, program.form.lane
+    wide = sizes[REGISTER][lane] << (times.bit_length() - 1)
+    packed = any(along == lane for _, along in program.form.packed)
+    above = [level[lane] for level in sizes if level[lane] != sizes[REGISTER][lane]]
+    known = problem.axes[lane].literal and problem.axes[lane].extent < wide
+    if packed or known or any(size % wide for size in above):
+        return sizes
+    return tuple(tuple(max(x, wide) if k == lane else x for k, x in enumerate(level)) for level in sizes)
 
 
 def _shared(s: Schedule, main: Part, program: TileProgram, rows: int, cores: int) -> dict[int, str]:
