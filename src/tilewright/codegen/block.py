@@ -124,7 +124,7 @@ class BlockWriter:
         lane = self.scope.lane
         if not conditions or lane is None:
             return Active()
-        some = all(at_start(c, (lane,), self.scope.bounds) is TRUE for c in conditions)
+        some = all(self.scope.fold(at_start(c, (lane,), self.scope.bounds)) for c in conditions)
         mask = self.values.value(both(*conditions))
         return Active(mask=splat(self.builder, mask, self.scope.lanes), some=some)
 

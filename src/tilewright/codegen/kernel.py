@@ -6,6 +6,7 @@ body of a parallel one becomes a function of its own (`parallel`).
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -124,18 +125,24 @@ class Writer:
         known = self.scope.bounds
         for loop in nest:
             known = known.with_loop(loop.var, loop.extent)
-        with self.scope.knowing(known):
-            if len(nest) == 1:
-                self.control.ranged(nest[0].var, begin, end, lambda: self._iteration(nest[0]), certain=False)
+        inside, once = nest[-1], [x.var for x in nest if constant_value(polynomial(x.extent)) == 1]
+        moving = [loop for loop in nest if loop.var not in once]
+        with self.scope.knowing(known), ExitStack() as fixed:
+            for var in once:
+                fixed.enter_context(self.scope.fixing(var, 0))
+            if len(moving) == 1:
+                self.control.ranged(moving[0].var, begin, end, lambda: self._iteration(inside), certain=False)
             else:
-                extents = [self.values.value(loop.extent) for loop in nest]
+                extents = [self.values.value(loop.extent) for loop in moving]
                 position = Var("nest.position")  # no name that a loop can have
-                self.control.ranged(position, begin, end, lambda: self._at(position, nest, extents), certain=False)
+                self.control.ranged(
+                    position, begin, end, lambda: self._at(position, moving, extents, inside), certain=False
+                )
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
 
-    def _at(self, position: Var, nest: list[For], extents: list[ir.Value]) -> None:
-        """The body of a nest at one position of its range, the innermost loop varying fastest."""
+    def _at(self, position: Var, nest: list[For], extents: list[ir.Value], inside: For) -> None:
+        """The body of the innermost loop at one position of a nest's range, whose last loop varies fastest."""
         rest = self.scope.values.pop(position)
         indices: list[ir.Value] = []
         for extent in reversed(extents[1:]):
@@ -143,7 +150,7 @@ class Writer:
             rest = self.builder.udiv(rest, extent)
         for loop, index in zip(nest, (rest, *reversed(indices)), strict=True):
             self.scope.bind(loop.var, index)
-        self._iteration(nest[-1])
+        self._iteration(inside)
         for loop in nest:
             self.scope.values.pop(loop.var, None)
 

@@ -47,7 +47,7 @@ class Address:
         base: pointer to the element at offset 0.
         offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
         vector: offset of every lane as i64 lanes; None otherwise.
-        runs: where equally many lanes each lie, one after the other, where their bases differ; then `base` is the first.
+        runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first.
     """
 
     base: ir.Value
