@@ -89,3 +89,43 @@ def test_masks_of_the_last_iteration_are_constants() -> None:
     assert "vmovups" in made[56]
     # of 52 one is partial: 5 rows are read at 3 places each, and 3 are stored
     assert made[52].count("vmaskmov") == 18
+
+
+ACCUMULATED = """
+func accumulated(X: float32[4, 44], Y: float32[4, COLUMNS]):
+    alloc T: float32[24] in register
+    for i in parallel(4):
+        for whole in parallel(1):
+            for o in serial(2):
+                for a in vectorized(24):
+                    block start(x: COLUMNS = whole * 48 + o * 24 + a) where whole * 48 + o * 24 + a < COLUMNS:
+                        T[x - whole * 48 - o * 24] = 0.0
+                for r in serial(4):
+                    for b in vectorized(24):
+                        block sum(y: COLUMNS = whole * 48 + o * 24 + b, reduce k: 4 = r) where whole * 48 + o * 24 + b < COLUMNS:
+                            T[y - whole * 48 - o * 24] = T[y - whole * 48 - o * 24] + X[k, y] * X[k, y]
+                for c in vectorized(24):
+                    block end(v: 4 = i, z: COLUMNS = whole * 48 + o * 24 + c) where whole * 48 + o * 24 + c < COLUMNS:
+                        Y[v, z] = T[z - whole * 48 - o * 24]
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("columns", [44, 30, 27])
+def test_sums_of_a_tail_stay_in_registers(target: str, columns: int) -> None:
+    """Lanes of three vectors, of which the last ones are masked beside a parallel loop of one iteration."""
+    func = parse(ACCUMULATED.replace("COLUMNS", str(columns)))
+    rng = np.random.default_rng(columns)
+    arrays = {"X": rng.standard_normal((4, 44)).astype(np.float32), "Y": np.full((4, columns), 9, np.float32)}
+    check(func, arrays, target=target)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("columns", ["44", "27", "N"])
+def test_only_results_are_stored_under_masks(target: str, columns: str) -> None:
+    symbols = "; N: 25..44" if columns == "N" else ""
+    text = ACCUMULATED.replace("COLUMNS]):", "COLUMNS]SYMBOLS):").replace("SYMBOLS", symbols)
+    written = emit_llvm([parse(text.replace("COLUMNS", columns))], [], Target.parse(target))
+    masked = [x for x in written.splitlines() if "call" in x and "masked.store" in x]
+    # one per vector of a tile at most
+    assert 1 <= len(masked) <= 3

@@ -48,12 +48,14 @@ class Address:
         offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
         vector: offset of every lane as i64 lanes; None otherwise.
         runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first.
+        inside: whether all lanes are known to be elements of the buffer, or of the room behind it, masked or not.
     """
 
     base: ir.Value
     offsets: tuple[int, ...] | None = None
     vector: ir.Value | None = None
     runs: tuple["Address", ...] = ()
+    inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
-from tilewright.expr.polynomial import polynomial
+from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.machine import Target
 
 _SUMS = ("add", "sub", "mul")
@@ -50,6 +50,7 @@ class Values:
         self.indices = Indices(builder, scope, self.value)
         self.active = Active()
         self._positions: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
+        self._insides: dict[tuple[str, Expr], bool] = {}
 
     def value(self, e: Expr) -> ir.Value:
         """The value of an expression here."""
@@ -163,7 +164,8 @@ class Values:
         if runs:
             each = tuple(self._address(buffer, run) for run in runs)
             return replace(each[0], offsets=None, runs=each)
-        return self._address(buffer, self.indices.split(position))
+        found = self._address(buffer, self.indices.split(position))
+        return found if found.offsets is None else replace(found, inside=self._inside(buffer, position))
 
     def _address(self, buffer: Buffer, parts: Split) -> Address:
         base = self.pointer(buffer)
@@ -173,6 +175,17 @@ class Values:
         if isinstance(parts.lanes, ir.Value):
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
+
+    def _inside(self, buffer: Buffer, position: Expr) -> bool:
+        """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are."""
+        found = self._insides.get((buffer.name, position))
+        if found is None:
+            size = None if buffer.scope is buffers.Scope.MEMORY else constant_value(polynomial(buffer.size))
+            low, high = interval(position, self.scope.bounds.without_facts())
+            known = None if size is None or low is None or high is None else (low, high - size)
+            found = known is not None and known[0] >= 0 and known[1] < PRIVATE_PADDING
+            self._insides[buffer.name, position] = found
+        return found
 
     def prefetch(self, hint: Load) -> None:
         """Asks for the cache line of an element, which will be read soon."""
@@ -201,7 +214,9 @@ class Values:
         Plain accesses are what LLVM turns into registers. A buffer that threads share keeps its masks, because writing
         an element back would race.
         """
-        if active.mask is None or not active.some or buffer.scope is buffers.Scope.MEMORY or address.offsets is None:
+        if active.mask is None or buffer.scope is buffers.Scope.MEMORY or address.offsets is None:
+            return active
+        if not (active.some or address.inside):
             return active
         owner = self.pointer(buffer)
         own = isinstance(owner, ir.Instruction) and owner.opname == "alloca"
