@@ -98,6 +98,10 @@ MOST_UNROLLED = 4.0
 SPILLED = 4.0
 """Cycles per step and vector that has no register."""
 
+SPILLED_AGAIN = 1.6
+"""Cycles of each addition of a step to every sum, per vector that has no register: of many all are stored and loaded
+for each of them (1.4 to 1.8 for tiles of 18 to 42 sums in 16 registers, with 2 and 4 additions in a step)."""
+
 COMPILER_UNROLLS = 300.0
 """Instructions up to which LLVM writes out an innermost loop of known length as a whole."""
 
@@ -186,7 +190,12 @@ def step_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     latency = _adding(problem, machine) * _terms(problem, form, columns)
     issue = (found.multiply_adds + found.vector_loads + found.element_loads + 2) / ISSUE
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    return longest + _spilled(found, machine) + _masked_cycles(problem, form, columns, found) + STEP_CYCLES
+    return (
+        longest
+        + _spilled(problem, form, columns, found, machine)
+        + _masked_cycles(problem, form, columns, found)
+        + STEP_CYCLES
+    )
 
 
 def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
@@ -286,10 +295,12 @@ def _terms(problem: Problem, form: Form, columns: Columns) -> Numbers:
     return terms
 
 
-def _spilled(found: Features, machine: Machine) -> Numbers:
-    """Of vectors that have no register; at worst every sum is stored in every step and loaded again."""
+def _spilled(problem: Problem, form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
+    """Of vectors that have no register: few are the dearer, as others wait for them; of many every sum is stored in
+    every step and loaded again, or for every addition of it."""
     missing = np.maximum(found.registers - machine.vector_registers, 0.0)
-    return np.minimum(missing * SPILLED, found.accumulators / machine.store_ports)
+    few = np.minimum(missing * SPILLED, found.accumulators / machine.store_ports)
+    return np.maximum(few, missing * SPILLED_AGAIN * _terms(problem, form, columns))
 
 
 def _masked_cycles(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:
