@@ -15,7 +15,7 @@ from tilewright.cost.analytical import CALL, expected, times
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Var
 from tilewright.loops.interpret import interpret
-from tilewright.loops.ir import For, Func, IterKind, LoopKind, blocks, walk
+from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, blocks, walk
 from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.family import Family
@@ -114,11 +114,34 @@ def test_rows_of_unknown_number_keep_the_meaning(rows: int) -> None:
     check_all_sizes(task.func, made.func, rows)
 
 
+def lanes_of_sums(func: Func) -> list[int]:
+    """Of the register tiles of all nests, in their order."""
+    found: list[int] = []
+    for s, around in walk(func.body):
+        if isinstance(s, Block) and any(i.kind is IterKind.REDUCE for i in s.iters):
+            found += [int(str(x.extent)) for x in around if x.kind is LoopKind.VECTORIZED]
+    return found
+
+
+@pytest.mark.parametrize(("columns", "packed", "lanes"), [
+    (C, False, [16, 32, 64]), (64, False, [16, 32, 64]), (40, False, [16, 32, 16]), (64, True, [16, 16, 16]),
+])  # fmt: skip
+def test_tiles_of_fewer_rows_have_more_lanes(columns: Var | int, packed: bool, lanes: list[int]) -> None:
+    """As many sums are under way, unless lanes are packed, or are fewer."""
+    found, program = problem(R, columns)
+    form = replace(FORM, order=(0, 1), packed=FORM.packed if packed else ())
+    task = task_of(program)
+    made = lower(TileProgram(found, form, ((6, 16, 1), (6, 16, 48), (6, 16, 48))), task.func)
+    verify(made.func)
+    assert lanes_of_sums(made.func) == lanes
+    check_all_sizes(task.func, made.func, 6)
+
+
 def check_all_sizes(origin: Func, made: Func, seed: int) -> None:
     """Both compute the same for any number of rows."""
     rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
-        sizes = {R: n}
+        sizes = {R: n, C: 3 * n}
         feeds = {p.name: data_for(p, sizes, rng) for p in origin.params[:-1]}
         results: list[np.ndarray] = []
         for f in (origin, made):
