@@ -52,28 +52,31 @@ class Indices:
 
     def split(self, e: Expr) -> Split:
         """The parts of an expression."""
-        offset, uniform, lanes = self._sorted(polynomial(e))
+        return self._split(*self._sorted(polynomial(e)))
+
+    def _split(self, offset: int, uniform: Terms, lanes: Terms) -> Split:
         return Split(offset, self._sum(uniform) if uniform else None, self._per_lane(lanes) if lanes else None)
 
     def runs(self, e: Expr) -> tuple[Split, ...]:
-        """The parts of a position for each run of lanes side by side; none where lanes are one run or can't be told.
-
-        What separates runs may be known only at run time, as the size of a panel of as many rows as there are.
-        """
-        scope = self.scope
+        """The parts of a position: of each run of lanes that lie side by side, where what separates runs is known only
+        at run time, as the size of panels of as many rows as there are; else of all lanes together."""
         offset, uniform, lanes = self._sorted(polynomial(e))
-        if not any(scope.fold(a, 0) is None for m in lanes for a in m):
-            return ()
-        known = {m: tuple(a for a in m if scope.by_lane(a)) for m in lanes}
+        found = self._apart(lanes)
+        if len(found) < 2:
+            return (self._split(offset, uniform, lanes),)
+        length = self.scope.lanes // len(found)
+        sums = [(self._sum(_plus(uniform, terms)), at) for terms, at in found]
+        return tuple(Split(offset, total, tuple(range(at, at + length))) for total, at in sums)
+
+    def _apart(self, lanes: Terms) -> list[tuple[Terms, int]]:
+        """What each run of lanes adds: terms that no lane tells, and a number for its first lane."""
+        if not any(self.scope.fold(a, 0) is None for m in lanes for a in m):
+            return []
+        known = {m: tuple(a for a in m if self.scope.by_lane(a)) for m in lanes}
         if any(not self._known_per_lane(a) for atoms in known.values() for a in atoms):
-            return ()
-        each = [self._at(lanes, known, lane) for lane in range(scope.lanes)]
-        length = run_length([(frozenset(terms.items()), at) for terms, at in each])
-        firsts = each[::length] if length < scope.lanes else []
-        return tuple(
-            Split(offset, self._sum(_plus(uniform, terms)), tuple(at + i for i in range(length)))
-            for terms, at in firsts
-        )
+            return []
+        each = [self._at(lanes, known, lane) for lane in range(self.scope.lanes)]
+        return each[:: run_length([(frozenset(terms.items()), at) for terms, at in each])]
 
     def _at(self, lanes: Terms, known: dict[Monomial, Monomial], lane: int) -> tuple[Terms, int]:
         """What the terms of one lane are: those of factors that no lane tells, and the rest as a number."""

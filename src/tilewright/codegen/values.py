@@ -160,12 +160,10 @@ class Values:
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """Where an element is; per lane where the indices differ between lanes."""
         position = self.position(buffer, indices)
-        runs = self.indices.runs(position) if self.scope.lane is not None else ()
-        if runs:
-            each = tuple(self._address(buffer, run) for run in runs)
-            return replace(each[0], offsets=None, runs=each)
-        found = self._address(buffer, self.indices.split(position))
-        return found if found.offsets is None else replace(found, inside=self._inside(buffer, position))
+        first, *others = [self._address(buffer, parts) for parts in self.indices.runs(position)]
+        if others:
+            return replace(first, offsets=None, runs=(first, *others))
+        return first if first.offsets is None else replace(first, inside=self._inside(buffer, position))
 
     def _address(self, buffer: Buffer, parts: Split) -> Address:
         base = self.pointer(buffer)

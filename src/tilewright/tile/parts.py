@@ -91,8 +91,8 @@ def _widened(sizes: tuple[tuple[int, ...], ...], program: TileProgram, times: in
     wide = sizes[REGISTER][lane] << (times.bit_length() - 1)
     packed = any(along == lane for _, along in program.form.packed)
     above = [level[lane] for level in sizes if level[lane] != sizes[REGISTER][lane]]
-    known = problem.axes[lane].literal and problem.axes[lane].extent < wide
-    if packed or known or any(size % wide for size in above):
+    narrow = problem.axes[lane].literal and problem.axes[lane].extent < wide
+    if packed or narrow or any(size % wide for size in above):
         return sizes
     return tuple(tuple(max(x, wide) if k == lane else x for k, x in enumerate(level)) for level in sizes)
 
