@@ -204,7 +204,7 @@ def main() -> int:
     print("three models are loaded by ONNX Runtime, then the pages are read:")
     start_theirs, theirs = read_pages(onnxruntime.InferenceSession, options.threads, options.repeat)
     time.sleep(PAUSE_SECONDS)  # worker threads spin for a while after a call and would disturb the next engine
-    print("three models are compiled by Tilewright, which takes one to four minutes, then the pages are read:")
+    print("three models are compiled by Tilewright, which takes two to five minutes, then the pages are read:")
     start_ours, ours = read_pages(tilewright.InferenceSession, options.threads, options.repeat)
     print(f"three models loaded in {start_theirs:.2f} s by onnxruntime, compiled in {start_ours:.2f} s by tilewright")
     read = [report(*rows) for rows in zip(PAGES, theirs, ours, strict=True)]

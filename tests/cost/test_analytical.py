@@ -42,6 +42,12 @@ def test_what_makes_a_program_slower(worse: tuple[tuple[int, ...], ...], reason:
     assert time_of(worse) > 1.1 * time_of(GOOD), reason
 
 
+def test_sums_without_registers_are_not_cheaper_for_more_additions_in_a_step() -> None:
+    one, four = (time_of(((28, 32, u), (28, 32, 256), (56, 256, 512))) for u in (1, 4))
+    assert four > 0.9 * one
+    assert four > 1.4 * time_of(((14, 32, 4), *GOOD[1:]))
+
+
 def test_lanes_that_are_not_asked_for_cost_as_much_as_others() -> None:
     tile = ((14, 32, 1), (14, 32, 256), (56, 32, 512))
     assert time_of(tile, n=17) == pytest.approx(time_of(tile, n=32), rel=0.1)

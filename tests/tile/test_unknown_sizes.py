@@ -123,15 +123,20 @@ def lanes_of_sums(func: Func) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("columns", "packed", "lanes"), [
-    (C, False, [16, 32, 64]), (64, False, [16, 32, 64]), (40, False, [16, 32, 16]), (64, True, [16, 16, 16]),
+@pytest.mark.parametrize(("columns", "order", "packed", "far", "lanes"), [
+    (C, (0, 1), False, 16, [16, 32, 64]), (64, (0, 1), False, 16, [16, 32, 64]), (40, (0, 1), False, 16, [16, 32, 16]),
+    (64, (0, 1), True, 16, [16, 16, 16]), (64, (1, 0), False, 16, [16, 16, 16]), (96, (0, 1), False, 48, [16, 16, 16]),
+    (64, (0, 1), False, 64, [16, 32, 64]),
 ])  # fmt: skip
-def test_tiles_of_fewer_rows_have_more_lanes(columns: Var | int, packed: bool, lanes: list[int]) -> None:
-    """As many sums are under way, unless lanes are packed, or are fewer."""
+def test_tiles_of_fewer_rows_have_more_lanes(
+    columns: Var | int, order: tuple[int, int], packed: bool, far: int, lanes: list[int]
+) -> None:
+    """As many sums are under way, unless lanes are packed, are fewer, belong to what all rows share, or fill no tile
+    of the levels above."""
     found, program = problem(R, columns)
-    form = replace(FORM, order=(0, 1), packed=FORM.packed if packed else ())
+    form = replace(FORM, order=order, packed=FORM.packed if packed else ())
     task = task_of(program)
-    made = lower(TileProgram(found, form, ((6, 16, 1), (6, 16, 48), (6, 16, 48))), task.func)
+    made = lower(TileProgram(found, form, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
     verify(made.func)
     assert lanes_of_sums(made.func) == lanes
     check_all_sizes(task.func, made.func, 6)

@@ -69,7 +69,8 @@ class Indices:
         return tuple(Split(offset, total, tuple(range(at, at + length))) for total, at in sums)
 
     def _apart(self, lanes: Terms) -> list[tuple[Terms, int]]:
-        """What each run of lanes adds: terms that no lane tells, and a number for its first lane."""
+        """What each run of lanes adds to the position: terms that are equal for all lanes of the run, and a number for
+        the first of them."""
         if not any(self.scope.fold(a, 0) is None for m in lanes for a in m):
             return []
         known = {m: tuple(a for a in m if self.scope.by_lane(a)) for m in lanes}
@@ -79,7 +80,7 @@ class Indices:
         return each[:: run_length([(frozenset(terms.items()), at) for terms, at in each])]
 
     def _at(self, lanes: Terms, known: dict[Monomial, Monomial], lane: int) -> tuple[Terms, int]:
-        """What the terms of one lane are: those of factors that no lane tells, and the rest as a number."""
+        """What the terms are in one lane: those with a factor that only the run tells, and the rest as a number."""
         terms: Terms = {}
         at = 0
         for monomial, factor in lanes.items():

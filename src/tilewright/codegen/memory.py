@@ -47,7 +47,8 @@ class Address:
         base: pointer to the element at offset 0.
         offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
         vector: offset of every lane as i64 lanes; None otherwise.
-        runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first.
+        runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first,
+            and neither `offsets` nor `vector` is there.
         inside: whether all lanes are known to be elements of the buffer, or of the room behind it, masked or not.
     """
 
@@ -166,7 +167,8 @@ class Memory:
         return self._lanes(dtype, address.base, address.offsets, active)
 
     def _runs(self, address: Address, window: int) -> tuple[Address, ...]:
-        """The accesses of an address: one per run where several are farther apart than `window` times the lanes."""
+        """The accesses of an address: one per run where they are farther apart than `window` times the lanes. What lies
+        nearer two loads bring, of which lanes are picked; nothing is stored like that."""
         offsets = address.offsets
         if offsets is None or max(offsets) - min(offsets) < window * len(offsets):
             return address.runs or (address,)

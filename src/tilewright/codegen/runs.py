@@ -12,16 +12,18 @@ SHORTEST = 4
 
 
 def run_length(places: Sequence[tuple[Hashable, int]]) -> int:
-    """How many lanes each run has, where all runs are equally long, a power of two; else as many as there are lanes.
+    """How many lanes each run has where all are equally long and not too short; as many as there are lanes both where
+    they are one run and where they are none.
 
     Args:
-        places: where each lane's element lies: in which run, by anything that can be compared, and at which offset.
+        places: where each lane's element lies: in which run, by anything that can be compared, and at which offset. As
+            many as a power of two (`widths.py`), so that runs are, too, in their number and length.
     """
     lanes = len(places)
     ends = [i + 1 for i, ((a, x), (b, y)) in enumerate(pairwise(places)) if a != b or y != x + 1]
     length = ends[0] if ends else lanes
     equal = ends == list(range(length, lanes, length)) and lanes % length == 0
-    return length if equal and length >= SHORTEST and length & (length - 1) == 0 else lanes
+    return length if equal and length >= SHORTEST else lanes
 
 
 def share(builder: ir.IRBuilder, vector: ir.Value, start: int, length: int) -> ir.Value:
@@ -33,11 +35,9 @@ def share(builder: ir.IRBuilder, vector: ir.Value, start: int, length: int) -> i
 
 
 def joined(builder: ir.IRBuilder, runs: Sequence[ir.Value]) -> ir.Value:
-    """One vector of the lanes of all runs, which are equally long."""
-    length = count(runs[0])
+    """One vector of the lanes of all runs, which are equally long and as many as a power of two."""
     whole = list(runs)
     while len(whole) > 1:
-        pairs = [(whole[i], whole[min(i + 1, len(whole) - 1)]) for i in range(0, len(whole), 2)]
+        pairs = zip(whole[::2], whole[1::2], strict=True)
         whole = [picked(builder, a, b, range(2 * count(a))) for a, b in pairs]
-    lanes = length * len(runs)
-    return whole[0] if count(whole[0]) == lanes else picked(builder, whole[0], whole[0], range(lanes))
+    return whole[0]

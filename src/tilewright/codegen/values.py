@@ -175,7 +175,8 @@ class Values:
         return Address(base, offsets=parts.lanes)
 
     def _inside(self, buffer: Buffer, position: Expr) -> bool:
-        """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are."""
+        """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are: their
+        names are their own in a function (`loops/verify.py`), so that a position has one range."""
         found = self._insides.get((buffer.name, position))
         if found is None:
             size = None if buffer.scope is buffers.Scope.MEMORY else constant_value(polynomial(buffer.size))

@@ -300,7 +300,8 @@ def _spilled(problem: Problem, form: Form, columns: Columns, found: Features, ma
     every step and loaded again, or for every addition of it."""
     missing = np.maximum(found.registers - machine.vector_registers, 0.0)
     few = np.minimum(missing * SPILLED, found.accumulators / machine.store_ports)
-    return np.maximum(few, missing * SPILLED_AGAIN * _terms(problem, form, columns))
+    again = np.minimum(missing, found.accumulators) * SPILLED_AGAIN * _terms(problem, form, columns)
+    return np.maximum(few, again)
 
 
 def _masked_cycles(problem: Problem, form: Form, columns: Columns, found: Features) -> Numbers:

@@ -10,6 +10,9 @@ from tilewright.schedule.trace import Schedule
 from tilewright.tile.program import L2, REGISTER, TileProgram, rungs
 from tilewright.tile.steps import axis_loops, loop_extent, new_blocks
 
+MOST_LANES = 128
+"""Of tiles of few rows: enough for any processor, and code that LLVM compiles soon."""
+
 TASKS = 4
 """Tasks per core that keep all busy, whichever are done first."""
 
@@ -85,14 +88,15 @@ def _widened(sizes: tuple[tuple[int, ...], ...], program: TileProgram, times: in
     """Tiles of fewer rows with as many times the lanes, as a power of two, so that about as many sums are under way.
 
     One row of one vector waits for each of its additions: a window of 5 x 5 with 8 lanes takes as long as with 32.
-    Packed lanes lie in panels as wide as the tile and stay.
+    Packed lanes lie in panels as wide as the tile and stay, as do strands of a sum, which are no results. The sizes are
+    those of a program again: multiples of those below. The cost model counts the tiles as if they were as narrow.
     """
     problem, lane = program.problem, program.form.lane
     wide = sizes[REGISTER][lane] << (times.bit_length() - 1)
     packed = any(along == lane for _, along in program.form.packed)
     above = [level[lane] for level in sizes if level[lane] != sizes[REGISTER][lane]]
     narrow = problem.axes[lane].literal and problem.axes[lane].extent < wide
-    if packed or narrow or any(size % wide for size in above):
+    if packed or narrow or lane in problem.reduce or wide > MOST_LANES or any(size % wide for size in above):
         return sizes
     return tuple(tuple(max(x, wide) if k == lane else x for k, x in enumerate(level)) for level in sizes)
 
