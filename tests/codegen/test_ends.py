@@ -92,29 +92,29 @@ def test_masks_of_the_last_iteration_are_constants() -> None:
 
 
 ACCUMULATED = """
-func accumulated(X: float32[4, 44], Y: float32[4, COLUMNS]):
+func accumulated(X: float32[4, 44], Y: float32[4, W]):
     alloc T: float32[24] in register
     for i in parallel(4):
         for whole in parallel(1):
             for o in serial(2):
                 for a in vectorized(24):
-                    block start(x: COLUMNS = whole * 48 + o * 24 + a) where whole * 48 + o * 24 + a < COLUMNS:
+                    block start(x: W = whole * 48 + o * 24 + a) where whole * 48 + o * 24 + a < W:
                         T[x - whole * 48 - o * 24] = 0.0
                 for r in serial(4):
                     for b in vectorized(24):
-                        block sum(y: COLUMNS = whole * 48 + o * 24 + b, reduce k: 4 = r) where whole * 48 + o * 24 + b < COLUMNS:
+                        block sum(y: W = whole * 48 + o * 24 + b, reduce k: 4 = r) where whole * 48 + o * 24 + b < W:
                             T[y - whole * 48 - o * 24] = T[y - whole * 48 - o * 24] + X[k, y] * X[k, y]
                 for c in vectorized(24):
-                    block end(v: 4 = i, z: COLUMNS = whole * 48 + o * 24 + c) where whole * 48 + o * 24 + c < COLUMNS:
+                    block end(v: 4 = i, z: W = whole * 48 + o * 24 + c) where whole * 48 + o * 24 + c < W:
                         Y[v, z] = T[z - whole * 48 - o * 24]
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", [44, 30, 27])
 def test_sums_of_a_tail_stay_in_registers(target: str, columns: int) -> None:
     """Lanes of three vectors, of which the last ones are masked beside a parallel loop of one iteration."""
-    func = parse(ACCUMULATED.replace("COLUMNS", str(columns)))
+    func = parse(ACCUMULATED.replace("W", str(columns)))
     rng = np.random.default_rng(columns)
     arrays = {"X": rng.standard_normal((4, 44)).astype(np.float32), "Y": np.full((4, columns), 9, np.float32)}
     check(func, arrays, target=target)
@@ -124,8 +124,8 @@ def test_sums_of_a_tail_stay_in_registers(target: str, columns: int) -> None:
 @pytest.mark.parametrize("columns", ["44", "27", "N"])
 def test_only_results_are_stored_under_masks(target: str, columns: str) -> None:
     symbols = "; N: 25..44" if columns == "N" else ""
-    text = ACCUMULATED.replace("COLUMNS]):", "COLUMNS]SYMBOLS):").replace("SYMBOLS", symbols)
-    written = emit_llvm([parse(text.replace("COLUMNS", columns))], [], Target.parse(target))
+    text = ACCUMULATED.replace("W]):", "W]SYMBOLS):").replace("SYMBOLS", symbols)
+    written = emit_llvm([parse(text.replace("W", columns))], [], Target.parse(target))
     masked = [x for x in written.splitlines() if "call" in x and "masked.store" in x]
     # one for each vector of a tile: 8 + 8 + 8 lanes, 16 + 8, of which the first 16 of the second tile are whole in 44
     assert len(masked) == (3 if target == "x86-64-v3" else 1 if columns == "44" else 2)
@@ -134,11 +134,10 @@ def test_only_results_are_stored_under_masks(target: str, columns: str) -> None:
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 def test_a_parallel_loop_of_one_iteration_is_known_to_be_at_its_start(target: str) -> None:
     """Its variable is a constant in conditions, and no part of the position that threads share out."""
-    one, two = (
-        ACCUMULATED.replace("COLUMNS", "44"),
-        ACCUMULATED.replace("COLUMNS", "44").replace("parallel(1)", "parallel(2)"),
-    )
-    texts = [emit_llvm([parse(text)], [], Target.parse(target)) for text in (one, two)]
+    once = ACCUMULATED.replace("W", "44")
+    texts = [
+        emit_llvm([parse(x)], [], Target.parse(target)) for x in (once, once.replace("parallel(1)", "parallel(2)"))
+    ]
     assert ["nest.position" in text for text in texts] == [False, True]
 
 

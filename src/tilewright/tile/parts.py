@@ -58,7 +58,7 @@ def parts_of(s: Schedule, main: Part, program: TileProgram, cores: int) -> tuple
             s.do("reorder", order)
         parts = [main]
         for height in (int(left.value),) if isinstance(left, Const) else rungs(rows):
-            sizes = _of_height(main.sizes, axis, height)
+            sizes = _replaced(main.sizes, axis, height)
             if not isinstance(left, Const) and program.form.lane not in shared:
                 sizes = _widened(sizes, program, rows // height)
             rest = _rest(s, parts[-1], loop, cut, sizes)
@@ -80,8 +80,9 @@ def _rest(s: Schedule, part: Part, loop: str, cut: Expr, sizes: tuple[tuple[int,
     return Part(clone, partial, rest, sizes, part.copies)
 
 
-def _of_height(sizes: tuple[tuple[int, ...], ...], axis: int, height: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(height if k == axis else x for k, x in enumerate(level)) for level in sizes)
+def _replaced(sizes: tuple[tuple[int, ...], ...], axis: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """The sizes with that of one axis replaced on all levels."""
+    return tuple(tuple(size if k == axis else x for k, x in enumerate(level)) for level in sizes)
 
 
 def _widened(sizes: tuple[tuple[int, ...], ...], program: TileProgram, times: int) -> tuple[tuple[int, ...], ...]:
