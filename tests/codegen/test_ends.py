@@ -133,12 +133,12 @@ def test_only_results_are_stored_under_masks(target: str, columns: str) -> None:
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 def test_a_parallel_loop_of_one_iteration_is_known_to_be_at_its_start(target: str) -> None:
-    """Its variable is a constant in conditions, and no part of the position that threads share out."""
+    """Its variable is a constant in conditions, and no part of the nest whose positions threads share out."""
     once = ACCUMULATED.replace("W", "44")
     texts = [
         emit_llvm([parse(x)], [], Target.parse(target)) for x in (once, once.replace("parallel(1)", "parallel(2)"))
     ]
-    assert ["nest.position" in text for text in texts] == [False, True]
+    assert ["nest.end" in text for text in texts] == [False, True]
 
 
 FAR = """

@@ -1,12 +1,12 @@
 """Control flow of one function: counted loops and conditional regions, with the scope following along."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from llvmlite import ir
 
 from tilewright.codegen.scope import Scope
-from tilewright.codegen.types import I64, VOID
+from tilewright.codegen.types import I64, VOID, intrinsic
 from tilewright.expr.nodes import Var
 
 
@@ -40,6 +40,56 @@ class Control:
         b.cbranch(b.icmp_signed("<", following, stop), inside, after)
         b.position_at_end(after)
         self.scope.values.pop(var, None)
+
+    def nested(
+        self, loops: Sequence[tuple[Var, ir.Value]], begin: ir.Value, end: ir.Value, body: Callable[[], None]
+    ) -> None:
+        """Positions `begin` to `end` of loops in one another, as `(variable, extent)`, of which the last varies
+        fastest.
+
+        Only the first position is divided: the last loop stays one, so that LLVM moves what does not depend on it out
+        of it, and the others are counted on where it ends.
+        """
+        b, (*outer, (var, extent)) = self.builder, loops
+        with self.when(b.icmp_signed("<", begin, end)):
+            first = (b.sub(end, begin), *self._divided(begin, [size for _, size in loops]))
+            before, run, after = b.block, b.append_basic_block("nest"), b.append_basic_block("nest.end")
+            b.branch(run)
+            b.position_at_end(run)
+            phis = [b.phi(I64) for _ in range(len(loops) + 1)]
+            for phi, value in zip(phis, first, strict=True):
+                phi.add_incoming(value, before)
+            left, *indices, start = phis
+            for (v, _), index in zip(outer, indices, strict=True):
+                self.scope.bind(v, index)
+            stop = intrinsic(b, "smin.i64", I64, [extent, b.add(start, left)])
+            with self.scope.frame(True):
+                self.ranged(var, start, stop, body, certain=True)
+            for v, _ in outer:
+                self.scope.values.pop(v, None)
+            left = b.sub(left, b.sub(stop, start))
+            for phi, value in zip(phis, (left, *self._next(indices, [size for _, size in outer]), I64(0)), strict=True):
+                phi.add_incoming(value, b.block)
+            b.cbranch(b.icmp_signed(">", left, I64(0)), run, after)
+            b.position_at_end(after)
+
+    def _divided(self, position: ir.Value, extents: Sequence[ir.Value]) -> list[ir.Value]:
+        """The indices at a position."""
+        found: list[ir.Value] = []
+        for extent in reversed(extents[1:]):
+            found.append(self.builder.urem(position, extent))
+            position = self.builder.udiv(position, extent)
+        return [position, *reversed(found)]
+
+    def _next(self, indices: Sequence[ir.Value], extents: Sequence[ir.Value]) -> list[ir.Value]:
+        """The indices one step later, of which the last varies fastest."""
+        b, found, step = self.builder, list[ir.Value](), I64(1)
+        for index, extent in zip(reversed(indices), reversed(extents), strict=True):
+            grown = b.add(index, step)
+            over = b.icmp_signed("==", grown, extent)
+            found.append(b.select(over, I64(0), grown))
+            step = b.zext(over, I64)
+        return found[::-1]
 
     def fork(self, condition: ir.Value) -> tuple[ir.Block, ir.Block]:
         """Branches to a new block where the condition holds, and to another where it does not."""

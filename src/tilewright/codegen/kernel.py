@@ -133,26 +133,10 @@ class Writer:
             if len(moving) == 1:
                 self.control.ranged(moving[0].var, begin, end, lambda: self._iteration(inside), certain=False)
             else:
-                extents = [self.values.value(loop.extent) for loop in moving]
-                position = Var("nest.position")  # no name that a loop can have
-                self.control.ranged(
-                    position, begin, end, lambda: self._at(position, moving, extents, inside), certain=False
-                )
+                loops = [(loop.var, self.values.value(loop.extent)) for loop in moving]
+                self.control.nested(loops, begin, end, lambda: self._iteration(inside))
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
-
-    def _at(self, position: Var, nest: list[For], extents: list[ir.Value], inside: For) -> None:
-        """The body of the innermost loop at one position of a nest's range, whose last loop varies fastest."""
-        rest = self.scope.values.pop(position)
-        indices: list[ir.Value] = []
-        for extent in reversed(extents[1:]):
-            indices.append(self.builder.urem(rest, extent))
-            rest = self.builder.udiv(rest, extent)
-        for loop, index in zip(nest, (rest, *reversed(indices)), strict=True):
-            self.scope.bind(loop.var, index)
-        self._iteration(inside)
-        for loop in nest:
-            self.scope.values.pop(loop.var, None)
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The address of a buffer; one that does not come from outside gets room at its first use."""

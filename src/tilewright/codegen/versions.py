@@ -5,7 +5,7 @@ outer loops: one branch chooses between a copy where it does and one where it do
 checks every row and lane: one branch chooses the copy without checks where the whole tile lies inside.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.codegen.blocks import Resolved
@@ -111,7 +111,7 @@ def _outside(c: Expr, scope: Scope) -> bool:
 def _edges(inner: Inner, scope: Scope, cheap_masks: Callable[[Inner], bool]) -> list[tuple[Expr, Expr]]:
     """Conditions of a block that differ between rows or lanes of a tile, each with the one that implies it for all."""
     found: list[tuple[Expr, Expr]] = []
-    for c in inner.block.conditions:
+    for c in (*inner.block.conditions, *_load_masks(inner.block.target.value, scope)):
         if c in scope.decided or c in scope.left_open or not isinstance(c, Binary) or c.op not in ("lt", "le"):
             continue
         facts = scope.facts(c)
@@ -123,6 +123,16 @@ def _edges(inner: Inner, scope: Scope, cheap_masks: Callable[[Inner], bool]) -> 
         if worst is not None:
             found.append((c, worst))
     return found
+
+
+def _load_masks(e: Expr, scope: Scope) -> Iterator[Expr]:
+    """Conditions of selects that differ between lanes only and tell which of them load."""
+    if not scope.facts(e).loads:
+        return
+    if isinstance(e, Select):
+        yield from (c for c in conjuncts(e.cond) if scope.facts(c).variables & scope.vector_variables)
+    for child in e.children():
+        yield from _load_masks(child, scope)
 
 
 def _worst(c: Binary, moving: list[Var], expanded: Mapping[Var, int], scope: Scope) -> Expr | None:

@@ -112,11 +112,13 @@ def _shared(s: Schedule, main: Part, program: TileProgram, rows: int, cores: int
     whole, height = problem.axes[rows], main.sizes[REGISTER][rows]
     if whole.literal and main.sizes[L2][rows] < whole.extent // height * height:
         return {}
-    order = program.form.order if whole.literal else program.form.order[: program.form.order.index(rows)]
+    order = program.form.order
+    if not whole.literal:
+        order = tuple(a for a in order[: order.index(rows)] if problem.axes[a].literal)
     sizes = {a: main.sizes[L2][a] for a in order if a != rows and main.sizes[L2][a] < problem.axes[a].extent}
     if not whole.literal:
         tasks = prod(-(-problem.axes[a].extent // size) for a, size in sizes.items())
-        if tasks < TASKS * cores or not all(problem.axes[a].literal for a in order):
+        if tasks < TASKS * cores:
             return {}
     loops = axis_loops(s, main.consumer)
     found: dict[int, str] = {}
