@@ -110,7 +110,7 @@ def starts(problem: Problem, form: Form, columns: Columns, line: int, translatio
     else:
         found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line, translations)
                  for o in operands]  # fmt: skip
-    moves = problem.terms == 1
+    moves = not problem.reduce
     return [Growth(x * _abreast(o, columns, line) if moves and o.written else x, x)
             for x, o in zip(found, operands, strict=True)]  # fmt: skip
 

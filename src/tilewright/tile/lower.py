@@ -125,7 +125,8 @@ def _consumer_tiles(s: Schedule, part: Part, program: TileProgram, shared: Mappi
     for axis in program.problem.spatial:
         register, near, far = (level[axis] for level in part.sizes)
         if axis in shared:
-            _cut(s, tiles, axis, _inside(s, part.consumer, shared[axis]), (register, near, far))
+            if far > 1:
+                _cut(s, tiles, axis, _inside(s, part.consumer, shared[axis]), (register, near, far))
             continue
         loop = loops[axis]
         if register > 1:

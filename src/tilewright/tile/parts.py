@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from math import prod
 
 from tilewright.expr.nodes import Const, Expr
@@ -106,7 +107,8 @@ def _shared(s: Schedule, main: Part, program: TileProgram, rows: int, cores: int
     """Cuts the loops over L2 tiles that whole tiles of rows and the rows that are left have in common, by axis.
 
     So what rows have in common, as panels of weights, comes from far memory once for all of them. Where the number of
-    rows is not known they are shared out with those tiles only, if these are tasks enough.
+    rows is not known they are shared out with those tiles only, if these are tasks enough; of axes of unknown size they
+    share those that are not tiled.
     """
     problem = program.problem
     whole, height = problem.axes[rows], main.sizes[REGISTER][rows]
@@ -114,15 +116,15 @@ def _shared(s: Schedule, main: Part, program: TileProgram, rows: int, cores: int
         return {}
     order = program.form.order
     if not whole.literal:
-        order = tuple(a for a in order[: order.index(rows)] if problem.axes[a].literal)
+        around = order[: order.index(rows)]
+        order = tuple(takewhile(lambda a: problem.axes[a].literal or main.sizes[L2][a] == 1, around))
     sizes = {a: main.sizes[L2][a] for a in order if a != rows and main.sizes[L2][a] < problem.axes[a].extent}
     if not whole.literal:
-        tasks = prod(-(-problem.axes[a].extent // size) for a, size in sizes.items())
+        tasks = prod(-(-problem.axes[a].extent // size) for a, size in sizes.items() if problem.axes[a].literal)
         if tasks < TASKS * cores:
             return {}
     loops = axis_loops(s, main.consumer)
     found: dict[int, str] = {}
     for axis, size in sizes.items():
-        if problem.axes[axis].literal:
-            found[axis], _ = s.split(loops[axis], size)
+        found[axis] = loops[axis] if size == 1 else s.split(loops[axis], size)[0]
     return found

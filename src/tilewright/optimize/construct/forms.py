@@ -114,11 +114,13 @@ def _reused(problem: Problem, o: Operand) -> bool:
 
 
 def _orders(problem: Problem, lane: int | None) -> list[tuple[int, ...]]:
-    """Axes that every operand moves with outside; tiles of lanes around tiles of rows, and inside. Without lanes along
-    results, rows in either order."""
+    """Axes that every operand moves with outside; tiles of lanes around tiles of rows, and inside; then as results lie,
+    so that threads find what they wrote in the kernel before. Without lanes along results, rows in either order."""
     shared = [a for a in problem.spatial if a != lane and all(o.uses(a) for o in problem.operands)]
     rows = [a for a in problem.spatial if a != lane and a not in shared]
     if lane is None:
         return list(dict.fromkeys(((*shared, *rows), (*shared, *reversed(rows)))))
-    orders = [(*shared, lane, *rows), (*shared, *rows, lane)]
-    return orders if rows else orders[:1]
+    if not rows:
+        return [(*shared, lane)]
+    natural = tuple(a for a in problem.spatial if a != lane)
+    return list(dict.fromkeys(((*shared, lane, *rows), (*shared, *rows, lane), (*natural, lane))))
