@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.tile.columns import Columns, Loop, chunks, is_packed, sum_of
 from tilewright.tile.crowding import crowding
 from tilewright.tile.family import Placed
-from tilewright.tile.following import starts, waits
+from tilewright.tile.following import Near, starts, waits
 from tilewright.tile.footprint import Numbers, elements, moved_bytes
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Form, Mask
@@ -107,7 +107,8 @@ def cache_traffic(
     known = known or Feet.of(problem, form, columns, line)
     counts, feet = known.counts, known.operands
     operands = columns.family.accesses
-    growth = starts(problem, form, columns, line, translations)
+    near = Near(sets[0], capacities[0]) if sets else None
+    growth = starts(problem, form, columns, line, translations, near)
     totals = _totals(problem, form, columns)
     apart = lines_along(problem, form, line)
     single = {k: _one_by_one(problem, form, columns, k, feet[k, -1], line) for k in range(len(operands))
