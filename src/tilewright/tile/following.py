@@ -39,32 +39,17 @@ STEEP = 4
 """How sharply the larger one of two times that overlap, or a limit, decides."""
 
 
-class Near(NamedTuple):
-    """The nearest cache: its sets, and how many bytes it holds."""
-
-    sets: int
-    bytes: float
-
-
-def _met(
-    operand: Placed, problem: Problem, form: Form, columns: Columns, line: int, translations: float, near: Near | None
-) -> Numbers:
+def _met(operand: Placed, problem: Problem, form: Form, columns: Columns, line: int, translations: float) -> Numbers:
     """By what the time of far memory grows where a sum that uses its elements once reads them in short runs.
 
     A register tile has a run per term. The next one goes on with it after all terms of a chunk: hardware has followed
-    it then unless these lie in more pages than it keeps addresses of. What it fetched ahead is lost where rows crowd in
-    fewer sets of the nearest cache than hold them: 1024 x 1024 elements are summed along columns in 62, 82, 136 and 151
-    us in chunks of 8, 16, 32 and 64 rows, 1024 x 1040 in 58 to 73 us in any (one core of an EPYC of Zen 3).
+    it then unless these lie in more pages than it keeps addresses of.
     """
     if operand.written:
         return np.ones_like(columns.whole[0])
     single = [np.ones_like(x) if problem.axes[a].reduce and a != form.lane else x
               for a, x in enumerate(columns.tiles[REGISTER])]  # fmt: skip
-    met = _met_at_once(columns)
-    kept = np.minimum(1.0, translations / rows(operand, met, PAGE, False)) ** STEEP
-    crowded = None if near is None else crowding(operand, met, (near.sets,), line).get(0)
-    if near is not None and crowded is not None:
-        kept = kept * np.minimum(1.0, near.bytes / (moved_bytes(operand, met, line) * crowded))
+    kept = np.minimum(1.0, translations / rows(operand, _met_at_once(columns), PAGE, False)) ** STEEP
     short, long = (row_bytes(operand, box, line, PAGE) for box in (single, columns.tiles[L1]))
     return _started(1.0 / (kept / np.maximum(long, short) + (1.0 - kept) / short))
 
@@ -102,12 +87,30 @@ side, of which more lines are under way: 1 x 4096 x 4096 takes 2.4 ms with panel
 AVX2, 1.7 ms with four or more panels abreast, and 6.6 and 5.4 ms on one core with AVX-512."""
 
 
-class Growth(NamedTuple):
-    """By what the time of one access grows where the data come from a cache, and where they come from memory behind all
-    of them."""
+FETCHED_AGAIN = 2.0
+"""How often a line is fetched from the second cache again that came before it was asked for and was lost meanwhile, as
+rows crowd in fewer sets of the nearest cache than hold them: 1024 x 1024 elements are summed along columns in 62, 82,
+136 and 151 us in chunks of 8, 16, 32 and 64 rows, 1024 x 1040 in 58 to 73 us in any (one core of an EPYC of Zen 3)."""
 
+
+STARTED = 2.0
+"""Lines at the start of a run that come before it is read."""
+
+
+class Growth(NamedTuple):
+    """By what the time of one access grows where the data come into the nearest cache, into another one, and from
+    memory behind all of them."""
+
+    nearest: Numbers
     cache: Numbers
     memory: Numbers
+
+
+class Near(NamedTuple):
+    """The nearest cache: its sets, and how many bytes it holds."""
+
+    sets: int
+    bytes: float
 
 
 def starts(
@@ -124,14 +127,29 @@ def starts(
     operands = columns.family.accesses
     if waits(problem) and not used_once(problem):
         return _page_starts(form, columns, line)
+    one = np.ones_like(columns.whole[0])
     if used_once(problem):
-        found = [_met(o, problem, form, columns, line, translations, near) for o in operands]
-    else:
-        found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line, translations)
-                 for o in operands]  # fmt: skip
+        found = [_met(o, problem, form, columns, line, translations) for o in operands]
+        lost = [one if near is None else _fetched_again(o, columns, line, near) for o in operands]
+        return [Growth(again, x, x) for x, again in zip(found, lost, strict=True)]
+    found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line, translations)
+             for o in operands]  # fmt: skip
     moves = not problem.reduce
-    return [Growth(x * _abreast(o, columns, line) if moves and o.written else x, x)
+    return [Growth(one, x * _abreast(o, columns, line) if moves and o.written else x, x)
             for x, o in zip(found, operands, strict=True)]  # fmt: skip
+
+
+def _fetched_again(operand: Placed, columns: Columns, line: int, near: Near) -> Numbers:
+    """By what the lines that come into the nearest cache grow because some are lost before they are asked for: those at
+    the start of each run, as the next ones come while it is read."""
+    met = _met_at_once(columns)
+    crowded = None if operand.written else crowding(operand, met, (near.sets,), line).get(0)
+    if crowded is None:
+        return np.ones_like(columns.whole[0])
+    read = moved_bytes(operand, met, line)
+    stays = np.minimum(1.0, near.bytes / (read * crowded))
+    run = read / rows(operand, met, line, False)
+    return 1.0 + FETCHED_AGAIN * (1.0 - stays) * np.minimum(1.0, STARTED * line / run)
 
 
 def _abreast(operand: Placed, columns: Columns, line: int) -> Numbers:
@@ -147,12 +165,12 @@ def _page_starts(form: Form, columns: Columns, line: int) -> list[Growth]:
     found: list[Growth] = []
     for k, o in enumerate(columns.family.accesses):
         if is_packed(form, k):
-            found.append(Growth(one, _alone(o, k, form, columns)))
+            found.append(Growth(one, one, _alone(o, k, form, columns)))
             continue
         apart, most = (line, RUNS_FOLLOWED) if o.written else (PAGE, PAGES_FOLLOWED)
         lost = 1.0 - np.minimum(1.0, most / rows(o, met, apart, False)) ** STEEP
         short, long = (page_starts(o, box, line) for box in (met, row))
-        found.append(Growth(long, long + lost * np.maximum(short - long, 0.0)))
+        found.append(Growth(one, long, long + lost * np.maximum(short - long, 0.0)))
     return found
 
 

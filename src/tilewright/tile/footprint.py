@@ -76,17 +76,20 @@ def runs(operand: Placed, box: Sequence[Numbers], line: int) -> Numbers:
     return total
 
 
-def moved_bytes(operand: Placed, box: Sequence[Numbers], line: int, packed: bool = False) -> Numbers:
+def moved_bytes(
+    operand: Placed, box: Sequence[Numbers], line: int, packed: bool = False, anywhere: bool = True
+) -> Numbers:
     """How many bytes move when the points of a box are touched for the first time: whole cache lines.
 
-    A packed operand has no gaps, so that only its elements count.
+    A packed operand has no gaps, so that only its elements count. Where rows begin `anywhere`, they end in one more
+    line as often as they would; else they are in as few lines as can be.
     """
     if packed or not operand.index:
         return elements(operand, box) * operand.bytes
-    return run_bytes(operand, box, line, runs(operand, box, line))
+    return run_bytes(operand, box, line, runs(operand, box, line), anywhere)
 
 
-def run_bytes(operand: Placed, box: Sequence[Numbers], line: int, total: Numbers) -> Numbers:
+def run_bytes(operand: Placed, box: Sequence[Numbers], line: int, total: Numbers, anywhere: bool = True) -> Numbers:
     """What `moved_bytes` answers for an operand that is not packed, with the runs that the points touch in `total`."""
     count, reach, size = _row(operand, box, line)
     per_line = max(1, line // operand.bytes)
@@ -95,11 +98,11 @@ def run_bytes(operand: Placed, box: Sequence[Numbers], line: int, total: Numbers
     if every(short):
         return np.maximum(total * count * operand.bytes, line)
     lines = np.ceil(reach / per_line)
-    # a part of a row may begin anywhere in a line, and end in one more
-    part, ragged = reach < size, size % per_line != 0
-    if not every(ragged):
-        part &= (reach % per_line != 0) | ragged
-    lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
+    if anywhere:
+        part, ragged = reach < size, size % per_line != 0
+        if not every(ragged):
+            part &= (reach % per_line != 0) | ragged
+        lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
     found = total * np.minimum(count, lines) * line
     return np.where(short, np.maximum(total * count * operand.bytes, line), found) if some(short) else found
 

@@ -115,8 +115,10 @@ def cache_traffic(
               if not waits(problem) and apart[k]}  # fmt: skip
     crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
     inside, shared = innermost(known.there), [k for k, n in enumerate(threads) if n > 1]
+    # what rows that crowd have in one more line lies in other sets
+    close = np.array([moved_bytes(o, known.boxes, line, anywhere=False) for o in operands]) if single else None
     once = np.array([*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)])
-    kept = [_kept(inside, operands, feet, [x.get(k) for x in crowded], totals, capacity, bool(single))
+    kept = [_kept(inside, operands, feet, [x.get(k) for x in crowded], totals, capacity, close)
             for k, capacity in enumerate(capacities)]  # fmt: skip
     for place, level in enumerate(shared, len(capacities)):
         if level != shared[-1] or not level:
@@ -124,7 +126,7 @@ def cache_traffic(
             continue
         room = feet * np.minimum(HELD_BY_ALL, once[place][:, :1] / feet[:, :1])
         more = [x.get(level) for x in crowded]
-        kept.append(_kept(inside, operands, room, more, totals, capacities[level], bool(single)))
+        kept.append(_kept(inside, operands, room, more, totals, capacities[level], close))
     every = _loaded(once, counts, known.there, np.stack(np.broadcast_arrays(*kept)), single)
     # every line that is written comes and goes
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
@@ -132,8 +134,8 @@ def cache_traffic(
     whole = sum_of(feet[:, 0]) + totals <= capacities[-1] * USABLE
     for place, cache in enumerate([*range(len(capacities)), *shared]):
         held = cache == len(capacities) - 1
-        grown = [x.memory if held else x.cache for x in growth]
-        moved = sum_of(x[place] * by if cache else x[place] for x, by in zip(loaded, grown, strict=True))
+        grown = [x.nearest if not cache else x.memory if held else x.cache for x in growth]
+        moved = sum_of(x[place] * by for x, by in zip(loaded, grown, strict=True))
         found.append(np.where(whole, 0.0, moved) if held else moved)
     alone = found[: len(capacities)]
     together = dict(zip(shared, found[len(capacities) :], strict=True))
@@ -142,7 +144,7 @@ def cache_traffic(
 
 def _kept(
     inside: Mask, operands: Sequence[Placed], room: Numbers, crowded: Sequence[Numbers | None], totals: Numbers,
-    capacity: float, single: bool,
+    capacity: float, close: Numbers | None,
 ) -> Mask:  # fmt: skip
     """Whether what is touched at a depth stays in a cache [access, or 1 for all; depth, candidate].
 
@@ -153,8 +155,9 @@ def _kept(
         crowded: by how much more it takes where its rows crowd in few sets.
         totals: bytes of the totals that chunks are added to.
         capacity: of the cache.
-        single: whether a register tile that does not fit is asked whether every element of it brings its line; else
-            one stays however large it is.
+        close: the bytes in as few lines as can be, where every element along the lanes of an access may bring its line:
+            a register tile is asked then whether it stays, and each access crowds in sets of its own. Else a register
+            tile stays however large it is.
     """
     # what is written and crowds loses its own lines only: what is read is used again and again, and stays beside it
     total = totals + sum_of(f if more is None or o.written else f * more
@@ -162,11 +165,11 @@ def _kept(
     own = [total if more is None or not o.written else total + f * (more - 1.0)
            for o, f, more in zip(operands, room, crowded, strict=True)]  # fmt: skip
     needed = total[None] if all(x is total for x in own) else np.array(own)
-    if not single:
+    if close is None:
         return (needed <= capacity * USABLE) | inside
-    # the few lines of one register tile: each access crowds in sets of its own
-    alone = np.array([f if more is None else f * more for f, more in zip(room, crowded, strict=True)]) <= capacity
-    return (needed <= capacity * USABLE) | (inside & alone & (totals + sum_of(room) <= capacity))
+    alone = np.array([f if more is None else f * more for f, more in zip(close, crowded, strict=True)]) <= capacity
+    whole = totals + sum_of(room)
+    return alone & ((whole <= capacity * USABLE) | (inside & (whole <= capacity)))
 
 
 def _once(known: Feet, threads: int) -> Numbers:
