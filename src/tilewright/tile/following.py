@@ -61,10 +61,9 @@ RUNS_FOLLOWED = 16.0
 """Runs of stores that hardware follows at once."""
 
 ABREAST = 0.05
-"""What stores to many rows in turns cost where nothing is computed, as a part of the time of their bytes; of two rows
-half as much. Copies of 36 x 48 x 192 elements with a border of zeros take 1.15 times as long in tiles of two rows as
-row by row, 1.25 times in tiles of four; copies of every other element take 0.97 times. Sums of four products each of
-65536 x 1024 elements take 1.2 times as long row by row."""
+"""What stores to many rows in turns that begin anywhere in lines cost where nothing is computed, as a part of the time
+of their bytes; of two rows half as much. Copies of 36 x 48 x 192 elements with a border of zeros take 1.15 times as
+long in tiles of two rows as row by row, 1.25 times in tiles of four."""
 
 ACROSS_START = 250.0
 """Bytes that could have come while the first store to a page waits for two lines: a transpose of 4001x7770 elements,
@@ -134,8 +133,9 @@ def starts(
         return [Growth(again, x, x) for x, again in zip(found, lost, strict=True)]
     found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line, translations)
              for o in operands]  # fmt: skip
-    moves = not problem.reduce
-    return [Growth(one, x * _abreast(o, columns, line) if moves and o.written else x, x)
+    # tiles that turn rows into columns need rows
+    moves = not problem.reduce and all(o.strides[form.lane] in (0, 1) for o in problem.operands)
+    return [Growth(one, x * _abreast(o, form, columns, line) if moves and o.written else x, x)
             for x, o in zip(found, operands, strict=True)]  # fmt: skip
 
 
@@ -152,9 +152,11 @@ def _fetched_again(operand: Placed, columns: Columns, line: int, near: Near) -> 
     return 1.0 + FETCHED_AGAIN * (1.0 - stays) * np.minimum(1.0, STARTED * line / run)
 
 
-def _abreast(operand: Placed, columns: Columns, line: int) -> Numbers:
-    """By what the time of caches grows because a register tile stores to many rows in turns."""
-    return 1.0 + ABREAST * (1.0 - 1.0 / rows(operand, columns.tiles[REGISTER], line, False))
+def _abreast(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+    """By what the time of caches grows because a register tile stores to many rows in turns that begin anywhere."""
+    across = begins_anywhere(operand, line, form.lanes * operand.bytes)
+    grown = 1.0 + ABREAST * (1.0 - 1.0 / rows(operand, columns.tiles[REGISTER], line, False))
+    return np.where(across, grown, 1.0)
 
 
 def _page_starts(form: Form, columns: Columns, line: int) -> list[Growth]:

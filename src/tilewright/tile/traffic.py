@@ -26,6 +26,11 @@ HELD_BY_ALL = 2.0
 """How often what several cores read counts in the last cache of a core's own, behind the first: a line that it has lost
 comes from another core's cache, which is slower than from the cache that all share."""
 
+CROWDED = 5.0
+"""How much longer than their bytes lines take into sets that many more than fit crowd into: transposing 1024 x 1024
+elements takes 0.8 ns each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows, 3.5 ns with 64 and 128;
+1040 x 1024 elements, whose rows are spread over all sets, take 0.3 ns with any (one core of an EPYC of Zen 3)."""
+
 
 @lru_cache(maxsize=256)
 def nest(order: tuple[int, ...], reduce: tuple[int, ...]) -> tuple[Loop, ...]:
@@ -127,6 +132,9 @@ def cache_traffic(
         room = feet * np.minimum(HELD_BY_ALL, once[place][:, :1] / feet[:, :1])
         more = [x.get(level) for x in crowded]
         kept.append(_kept(inside, operands, room, more, totals, capacities[level], close))
+    if close is not None:
+        read = [k for k in single if not operands[k].written and 0 in crowded[k]]
+        single |= {k: single[k] * _slower(close[k, -1] * crowded[k][0][-1] / capacities[0]) for k in read}
     every = _loaded(once, counts, known.there, np.stack(np.broadcast_arrays(*kept)), single)
     # every line that is written comes and goes
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
@@ -209,6 +217,16 @@ def _loaded(
     for d in range(len(counts) - 1, -1, -1):
         loaded = np.where(stays[:, :, d], once[:, :, d], loaded * counts[d])
     return loaded.swapaxes(0, 1)
+
+
+def _slower(over: Numbers) -> Numbers:
+    """How much longer than their bytes would lines take to come from the second cache into few sets of the first.
+
+    Args:
+        over: lines of these sets that a register tile reads, over those that fit; up to 1 the answer counts nowhere.
+    """
+    lost = 1.0 - 1.0 / np.maximum(over, 1.0)
+    return np.where(lost > 0.0, CROWDED * lost**3, 1.0)
 
 
 def _one_by_one(problem: Problem, form: Form, columns: Columns, access: int, together: Numbers, line: int) -> Numbers:
