@@ -40,9 +40,10 @@ from tilewright.optimize.interface import Task
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("gemm_m512_k512_n512", "gemm_m128_k768_n768", "gemm_m37_k768_n2304", "gemm_m512_k512_n512_tab"),
-    "small gemm": ("gemm_m64_k64_n64", "gemm_m1_k768_n3072", "gemm_m1_k2048_n1000", "gemm_m4096_k1024_n4"),
+    "small gemm": ("gemm_m64_k64_n64", "gemm_m1_k768_n3072", "gemm_m1_k2048_n1000", "gemm_m4096_k4096_n1",
+                   "gemm_m4096_k1024_n4"),
     "convolution": ("conv_1x64x56x56_o64_k3_s1", "conv_1x256x14x14_o256_k3_s1", "conv_1x64x56x56_o256_k1_s1",
-                    "conv_1x512x7x7_o512_k3_s1"),
+                    "conv_1x512x7x7_o512_k3_s1", "conv_1x128x56x56_o128_k3_s2", "conv_1x3x224x224_o64_k7_s2"),
     "depthwise": ("dw_1x144x56x56_o144_k3_s1", "dw_1x192x28x28_o192_k3_s1", "dw_1x192x28x28_o192_k3_s2",
                   "dw_1x960x7x7_o960_k3_s1"),
     "pooling": ("maxpool_1x64x112x112_k3_s2", "maxpool_1x256x56x56_k2_s2", "averagepool_1x512x28x28_k3_s1",
@@ -116,7 +117,7 @@ def _options() -> argparse.Namespace:
 
 
 def task_of(name: str) -> Task:
-    """The kernel of a case that does most.
+    """The kernel of a case that does most; convolutions as they are defined.
 
     Raises:
         ValueError: there is no such case.
@@ -125,7 +126,7 @@ def task_of(name: str) -> Task:
     case = next((c for c in cases if c.name == name), None)
     if case is None:
         raise ValueError(f"there is no operator {name!r}")
-    kernels = make_compilation(case.model()).kernels
+    kernels = make_compilation(case.model(), exact=True).kernels
     most = max(kernels, key=lambda k: _points(k.origin))
     # the first parameter is fed, the last one is the result, what lies between are weights
     return Task(most.origin, frozenset(b.name for b in most.origin.params[1:-1]), Target.host())

@@ -4,10 +4,10 @@
                                       [--again] [--write]
 
 Parts, in their order: `payoff` (where walks converge), `time` (of construction), `model` (rank correlation of the cost
-model), `search` (the best program that measuring finds), `duel` (constructed programs against that one, one thread),
-`unbalanced` (products whose sizes are far apart, all threads, against other libraries). Every result is kept as soon
-as it is known, so that a run that was stopped, or that stops itself after `--seconds`, goes on where it was. `--write`
-puts the tables into benchmarks/README.md and the pictures into benchmarks/results.
+model, over more kernels of every kind), `search` (the best program that measuring finds), `duel` (constructed programs
+against that one, one thread), `unbalanced` (products whose sizes are far apart, all threads, against other libraries).
+Every result is kept as soon as it is known, so that a run that was stopped, or that stops itself after `--seconds`,
+goes on where it was. `--write` puts the tables into benchmarks/README.md and the pictures into benchmarks/results.
 """
 
 import argparse
@@ -147,13 +147,14 @@ def _time(run: Run) -> Iterator[Item]:
 
 
 def _model(run: Run) -> Iterator[Item]:
-    for name in run.operators:
+    everything = [name for group in cost_model.KINDS.values() for name in group]
+    for name in everything if run.operators == names() else run.operators:
         for population in cost_model.POPULATIONS:
             yield f"{name} {population}", lambda n=name, p=population: _compared(n, p)
 
 
 def _compared(name: str, population: str) -> dict[str, Any]:
-    return {"operator": name, **cost_model.compared(operator(name).task, PROGRAMS, population)}
+    return {"operator": name, **cost_model.compared(cost_model.task_of(name), PROGRAMS, population)}
 
 
 def _search(run: Run) -> Iterator[Item]:

@@ -162,7 +162,7 @@ def _models(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
     """(kind, operator, what was found) of what the cost model was compared with, by kind."""
     found = store.all("model").values()
     known = {(r["operator"], r["population"]): r for r in found}
-    return [(kind, name, known[name, population]) for kind, group in KINDS.items() for name in group
+    return [(kind, name, known[name, population]) for kind, group in cost_model.KINDS.items() for name in group
             for population in cost_model.POPULATIONS if (name, population) in known]  # fmt: skip
 
 

@@ -173,3 +173,30 @@ def test_far_tiles_keep_their_masks(target: str, vectors: int) -> None:
     """Those of the tile's vectors, and that of the result."""
     lines = emit_llvm([parse(FAR)], [], Target.parse(target)).splitlines()
     assert sum("call" in x and "masked.store" in x for x in lines) == vectors + 1
+
+
+BORDER = """
+func border(X: float32[H, W], Y: float32[H + 2, W + 2]; H: 1..99, W: 1..99):
+    for i in serial(H + 2):
+        for o in serial((W + 2 + 7) // 8):
+            for l in vectorized(8):
+                block Y(a: H + 2 = i, b: W + 2 = o * 8 + l) where o * 8 + l < W + 2:
+                    Y[a, b] = select(1 <= a and a < H + 1 and 1 <= b and b < W + 1, X[a - 1, b - 1], 0.0)
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("columns", [1, 5, 6, 7, 8, 13, 14, 40])
+def test_borders_are_right_on_every_target(columns: int, target: str) -> None:
+    rng = np.random.default_rng(columns)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, columns), (5, columns + 2)))
+    check(parse(BORDER), {"X": x, "Y": y}, {"H": 3, "W": columns}, target)
+
+
+def test_inside_of_a_border_loads_need_no_masks() -> None:
+    """Where masks cost, one branch before a tile tells whether all its lanes are inside."""
+    text = emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3"))
+    plain = [line for line in text.splitlines() if "= load <8 x float>" in line]
+    masked = [line for line in text.splitlines() if "= call <8 x float>" in line and "masked.load" in line]
+    assert plain
+    assert masked

@@ -101,6 +101,32 @@ def test_rows_that_fill_the_ways_of_their_set_stay_beside_others() -> None:
     # eight lines of what is read lie in one set of eight ways, that of the result in another one
     elements = 1024 * 1024
     assert transposing(8) < 32 * elements
-    assert transposing(16) > 64 * elements
+    assert transposing(16) > 1.5 * transposing(8)
     # rows of the result that do not all stay are no loss to what is read
     assert transposing(8, 16) < transposing(16, 16)
+
+
+def test_the_more_rows_crowd_the_longer_their_lines_take() -> None:
+    times = [transposing(rows) for rows in (16, 32, 64, 128)]
+    assert times == sorted(times)
+    assert times[2] > 1.5 * times[1] > 2.0 * times[0]
+
+
+def storing_across(lanes: int) -> float:
+    """Bytes that a transpose of 1024 x 1024 moves into the same cache, of which so many rows of the result are written
+    two elements each from as many rows of what is read."""
+    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    shape = (1024, 1024)
+    source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
+    p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
+    form = Form(0, 8, (0, 1), None)
+    columns = Columns.of(Family.of(p), form, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
+    alone, _ = cache_traffic(p, form, columns, [32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
+    return float(alone[0][0])
+
+
+def test_results_that_fill_the_ways_of_their_set_stay_beside_what_is_read() -> None:
+    """However many rows are read between two stores to a line: they lie in other sets."""
+    elements = 1024 * 1024
+    assert storing_across(8) < 32 * elements
+    assert storing_across(16) > 64 * elements

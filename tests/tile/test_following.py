@@ -6,7 +6,16 @@ from tests.tile.test_features import matrix_product
 
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
-from tilewright.tile.following import ACROSS_START, ALONE, PAGES_FOLLOWED, UNFOLLOWED, starts
+from tilewright.tile.following import (
+    ABREAST,
+    ACROSS_START,
+    ALONE,
+    FETCHED_AGAIN,
+    PAGES_FOLLOWED,
+    UNFOLLOWED,
+    Near,
+    starts,
+)
 from tilewright.tile.problem import Axis, Operand, Problem
 from tilewright.tile.program import Form
 
@@ -150,3 +159,43 @@ def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
 def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
     across, sizes = Form(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
     assert moved(1024, 1024, (1, 0), across, sizes)[1] < 1.2
+
+
+def summed(columns: int, lanes: int, chunk: int, near: Near | None) -> tuple[float, float]:
+    """By what sums over the columns of 1024 rows grow that come into the nearest cache, and into others."""
+    axes = (Axis("j", columns, True, False), Axis("k", 1024, True, True))
+    x = Operand("x", 4, False, (1024, columns), ((0, 1), (1, 0)), False)
+    y = Operand("y", 4, False, (columns,), ((1, 0),), True)
+    p, form = Problem("y", "y", axes, (x,), (y,), 1, 32, added=True), Form(0, 8, (0,), 1)
+    sizes = np.array([[[lanes, 1], [columns, chunk], [columns, 1024]]])
+    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS, near)[0]
+    return float(found.nearest[0]), float(found.cache[0])
+
+
+def test_rows_that_crowd_lose_what_was_fetched_ahead() -> None:
+    """Into 8 ways of 64 sets."""
+    near = Near(64, 32768.0)
+    few, more, many = (summed(1024, 16, chunk, near)[0] for chunk in (8, 16, 32))
+    assert (few, more, many) == pytest.approx((1.0, 1.0 + FETCHED_AGAIN / 2, 1.0 + FETCHED_AGAIN * 3 / 4))
+    # runs of four lines come while their first ones are read
+    assert summed(1024, 64, 32, near)[0] - 1.0 == pytest.approx((many - 1.0) / 2, rel=0.3)
+    # rows that are spread over all sets, and where nothing is known of them
+    assert summed(1040, 16, 32, near)[0] == summed(1024, 16, 32, None)[0] == 1.0
+    assert summed(1024, 16, 32, near)[1] == summed(1024, 16, 32, None)[1]
+
+
+def test_copies_to_rows_that_begin_anywhere_are_made_row_by_row() -> None:
+    def stored(columns: int, height: int, read: tuple[int, int] = (0, 1)) -> tuple[float, float]:
+        axes = (Axis("i", 64, True, False), Axis("j", columns, True, False))
+        shape, index = (64, columns), ((1, 0), (0, 1))
+        source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
+        p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
+        sizes = np.array([[[height, 8], [height, 8], [64, columns]]])
+        found = starts(p, Form(1, 8, (0, 1), None), Columns.of(Family.of(p), Form(1, 8, (0, 1), None), sizes), LINE, 64)
+        return float(found[1].cache[0]), float(found[1].memory[0])
+
+    for height in (1, 2, 4):
+        cache, memory = stored(194, height)
+        assert cache / memory == pytest.approx(1.0 + ABREAST * (1.0 - 1.0 / height))
+        assert stored(192, height)[0] == stored(192, height)[1], "rows are whole lines"
+        assert stored(194, height, (1, 0))[0] == stored(194, height, (1, 0))[1], "what is turned needs rows"

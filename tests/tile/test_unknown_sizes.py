@@ -16,6 +16,7 @@ from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Var
 from tilewright.loops.interpret import interpret
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, blocks, walk
+from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.family import Family
@@ -146,7 +147,7 @@ def check_all_sizes(origin: Func, made: Func, seed: int) -> None:
     """Both compute the same for any number of rows."""
     rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
-        sizes = {R: n, C: 3 * n}
+        sizes = {R: n, C: 3 * n, B: 1 + n % 3}
         feeds = {p.name: data_for(p, sizes, rng) for p in origin.params[:-1]}
         results: list[np.ndarray] = []
         for f in (origin, made):
@@ -172,6 +173,47 @@ def test_rows_of_unknown_number_share_panels_that_are_tasks_enough(
     if nests == 1:
         assert str(parallel[0].extent) == "4"
     check_all_sizes(task.func, made.func, cores)
+
+
+B = Var("B", 1, 9)
+
+
+@pytest.mark.parametrize(("order", "shared"), [((0, 1, 2), ["B", "12"]), ((1, 0, 2), ["12", "B"]), ((2, 0, 1), [])])
+def test_rows_of_unknown_number_share_images_that_are_not_tiled(order: tuple[int, int, int], shared: list[str]) -> None:
+    """Of a depthwise convolution of B images, whose rows in each are unknown: tiles of rows and those that are left
+    are in the same tasks, over images and channels in the order of the program."""
+    shape: tuple[Var | int, ...] = (B, 12, R + 2, 18)
+    weights, out = (12, 3, 3), (B, 12, R, 16)
+    func = parse(f"""
+func depthwise(x: float32{text_of(shape)}, w: float32{text_of(weights)}, y: float32{text_of(out)}; B: 1..9, R: 1..64):
+    for b in serial(B):
+        for c in serial(12):
+            for h in serial(R):
+                for l in serial(16):
+                    for r in serial(3):
+                        for s in serial(3):
+                            block y(vb: B = b, vc: 12 = c, vh: R = h, vl: 16 = l, reduce vr: 3 = r, reduce vs: 3 = s):
+                                init y[vb, vc, vh, vl] = 0.0
+                                y[vb, vc, vh, vl] = y[vb, vc, vh, vl] + x[vb, vc, vh + vr, vl + vs] * w[vc, vr, vs]
+""")
+    found = problem_of(func, frozenset({"w"}))
+    assert found is not None
+    form = Form(3, 8, (*order, 3), None)
+    tiles = tuple((1, 1, 4, 8, *rest) for rest in ((1, 1), (3, 3), (3, 3)))
+    made = lower(TileProgram(found, form, tiles), func)
+    verify(made.func)
+    nests = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
+             and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
+    assert len(nests) == (1 if shared else 3)
+    if shared:
+        inside = [nests[0], nests[0].body]
+        assert [str(x.extent) for x in inside if isinstance(x, For) and x.kind is LoopKind.PARALLEL] == shared
+    check_all_sizes(func, made.func, 5)
+
+
+def text_of(shape: tuple[Var | int, ...]) -> str:
+    """A shape as the printer writes it."""
+    return "[" + ", ".join(str(s) for s in shape) + "]"
 
 
 def test_one_axis_of_unknown_size_has_more_than_one_row() -> None:
