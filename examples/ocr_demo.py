@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ import tilewright
 
 LARGEST_DIFFERENCE = 1e-3
 PAUSE_SECONDS = 0.3
+SECONDS_PER_DOT = 4.0
 
 Pixels = NDArray[np.uint8]
 
@@ -90,6 +92,19 @@ class Recorder:
         print(f" {seconds:.1f} s")
         self.seconds_to_create += seconds
         return RecordedSession(session, str(path), self.calls)
+
+
+class Dots:
+    """Prints one every few seconds of a compilation, so that one sees that it goes on."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Told by Tilewright how many parts of a stage are done."""
+        if time.monotonic() > self._last + SECONDS_PER_DOT:
+            self._last = time.monotonic()
+            print(".", end="", flush=True)
 
 
 class RecordedSession:
@@ -205,7 +220,9 @@ def main() -> int:
     start_theirs, theirs = read_pages(onnxruntime.InferenceSession, options.threads, options.repeat)
     time.sleep(PAUSE_SECONDS)  # worker threads spin for a while after a call and would disturb the next engine
     print("three models are compiled by Tilewright, which takes two to five minutes, then the pages are read:")
-    start_ours, ours = read_pages(tilewright.InferenceSession, options.threads, options.repeat)
+    start_ours, ours = read_pages(
+        partial(tilewright.InferenceSession, progress=Dots()), options.threads, options.repeat
+    )
     print(f"three models loaded in {start_theirs:.2f} s by onnxruntime, compiled in {start_ours:.2f} s by tilewright")
     read = [report(*rows) for rows in zip(PAGES, theirs, ours, strict=True)]
     differences = largest_difference(ours, options.threads)

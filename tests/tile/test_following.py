@@ -7,10 +7,10 @@ from tests.tile.test_features import matrix_product
 from tilewright.tile.columns import Columns
 from tilewright.tile.family import Family
 from tilewright.tile.following import (
-    ABREAST,
     ACROSS_START,
     ALONE,
     FETCHED_AGAIN,
+    IN_TURNS,
     PAGES_FOLLOWED,
     UNFOLLOWED,
     Near,
@@ -196,6 +196,6 @@ def test_copies_to_rows_that_begin_anywhere_are_made_row_by_row() -> None:
 
     for height in (1, 2, 4):
         cache, memory = stored(194, height)
-        assert cache / memory == pytest.approx(1.0 + ABREAST * (1.0 - 1.0 / height))
+        assert cache / memory == pytest.approx(1.0 + IN_TURNS * (1.0 - 1.0 / height))
         assert stored(192, height)[0] == stored(192, height)[1], "rows are whole lines"
         assert stored(194, height, (1, 0))[0] == stored(194, height, (1, 0))[1], "what is turned needs rows"

@@ -60,7 +60,7 @@ PAGE_START = 256.0
 RUNS_FOLLOWED = 16.0
 """Runs of stores that hardware follows at once."""
 
-ABREAST = 0.05
+IN_TURNS = 0.05
 """What stores to many rows in turns that begin anywhere in lines cost where nothing is computed, as a part of the time
 of their bytes; of two rows half as much. Copies of 36 x 48 x 192 elements with a border of zeros take 1.15 times as
 long in tiles of two rows as row by row, 1.25 times in tiles of four."""
@@ -135,7 +135,7 @@ def starts(
              for o in operands]  # fmt: skip
     # tiles that turn rows into columns need rows
     moves = not problem.reduce and all(o.strides[form.lane] in (0, 1) for o in problem.operands)
-    return [Growth(one, x * _abreast(o, form, columns, line) if moves and o.written else x, x)
+    return [Growth(one, x * _in_turns(o, form, columns, line) if moves and o.written else x, x)
             for x, o in zip(found, operands, strict=True)]  # fmt: skip
 
 
@@ -152,10 +152,10 @@ def _fetched_again(operand: Placed, columns: Columns, line: int, near: Near) -> 
     return 1.0 + FETCHED_AGAIN * (1.0 - stays) * np.minimum(1.0, STARTED * line / run)
 
 
-def _abreast(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
+def _in_turns(operand: Placed, form: Form, columns: Columns, line: int) -> Numbers:
     """By what the time of caches grows because a register tile stores to many rows in turns that begin anywhere."""
     across = begins_anywhere(operand, line, form.lanes * operand.bytes)
-    grown = 1.0 + ABREAST * (1.0 - 1.0 / rows(operand, columns.tiles[REGISTER], line, False))
+    grown = 1.0 + IN_TURNS * (1.0 - 1.0 / rows(operand, columns.tiles[REGISTER], line, False))
     return np.where(across, grown, 1.0)
 
 
