@@ -193,10 +193,57 @@ def test_borders_are_right_on_every_target(columns: int, target: str) -> None:
     check(parse(BORDER), {"X": x, "Y": y}, {"H": 3, "W": columns}, target)
 
 
+def vectors(text: str) -> dict[str, int]:
+    """How many loads and stores of eight floats there are, by kind."""
+    lines = text.splitlines()
+    kinds = {"load": "= load <8 x float>", "masked load": "masked.load.v8f32", "store": "store <8 x float>",
+             "masked store": "masked.store.v8f32"}  # fmt: skip
+    return {k: sum(part in x and not x.startswith("declare") for x in lines) for k, part in kinds.items()}
+
+
 def test_inside_of_a_border_loads_need_no_masks() -> None:
-    """Where masks cost, one branch before a tile tells whether all its lanes are inside."""
-    text = emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3"))
-    plain = [line for line in text.splitlines() if "= load <8 x float>" in line]
-    masked = [line for line in text.splitlines() if "= call <8 x float>" in line and "masked.load" in line]
-    assert plain
-    assert masked
+    """Where masks cost, one branch before a tile tells whether all its lanes are inside; rows outside load nothing."""
+    found = vectors(emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3")))
+    # per row inside: one tile without any mask, one with masked loads only, the last one under all masks
+    assert found["load"] == 1
+    assert found["masked load"] == 2
+    assert found["masked store"] == 2, "of the last tile, of rows inside and outside"
+
+
+JOINED = """
+func joined(X: float32[4, N], Z: float32[4, N], Y: float32[4, 2 * N]; N: 1..99):
+    for i in parallel(4):
+        for o in parallel((2 * N + 7) // 8):
+            for l in vectorized(8):
+                block Y(a: 4 = i, b: 2 * N = o * 8 + l) where o * 8 + l < 2 * N:
+                    Y[a, b] = select(b < N, X[a, b], Z[a, b - N])
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("columns", [1, 4, 7, 8, 12, 33])
+def test_joined_rows_are_right_on_every_target(columns: int, target: str) -> None:
+    rng = np.random.default_rng(columns)
+    x, y, z = (rng.standard_normal((4, n)).astype(np.float32) for n in (columns, 2 * columns, columns))
+    check(parse(JOINED), {"X": x, "Y": y, "Z": z}, {"N": columns}, target)
+
+
+def test_what_is_loaded_decides_nothing_about_stores() -> None:
+    """Tiles that lie wholly in the second of two rows that are joined are stored without masks, too."""
+    found = vectors(emit_llvm([parse(JOINED)], [], Target.parse("x86-64-v3")))
+    assert found["masked store"] == 1
+    assert found["store"] == 2
+
+
+def test_expressions_that_share_much_are_looked_through_once() -> None:
+    body = "X[b] * 2.0"
+    for _ in range(40):
+        body = f"pow({body}, 2.0)"
+    text = f"""
+func squares(X: float32[N], Y: float32[N]; N: 1..99):
+    for o in parallel((N + 7) // 8):
+        for l in vectorized(8):
+            block Y(b: N = o * 8 + l) where o * 8 + l < N:
+                Y[b] = {body}
+"""
+    assert emit_llvm([parse(text)], [], Target.parse("x86-64-v3")).count("fmul <8 x float>") < 400

@@ -20,7 +20,7 @@ from tilewright.tile.program import L1, REGISTER, Form, Sizes
 
 MACHINE = machine_named("zen5").with_cores(2)
 TARGET = Target.parse("x86-64-v4")
-SIZES = (1, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 56, 64, 100, 128, 512)
+SIZES = (1, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 56, 64, 100, 128, 512, 1000, 1024)
 
 Index = tuple[tuple[int, ...], ...]
 
@@ -156,6 +156,21 @@ def test_all_candidates_at_once_are_each_by_itself(kind: Callable[..., Problem])
         sizes = some_sizes(Space.of(problem, form, MACHINE), rng)
         each = [expected(problem, form, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
         np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), each)
+
+
+@pytest.mark.parametrize(("kind", "lane", "tile"), [(columns, 1, (1, 64, 1)), (turned, 1, (1, 4, 1008, 1))])
+def test_sizes_that_crowd_leave_others_alone(kind: Callable[..., Problem], lane: int, tile: tuple[int, ...]) -> None:
+    """Rows of 1024 elements crowd in few sets, those of 1000 and 1040 do not, whatever is scored beside them."""
+    symbols = frozenset({lane})
+
+    def at(n: int) -> Problem:
+        return kind((1, n, n, 1023) if kind is columns else (1, n, 1023, 1), symbols)
+
+    problem = replace(at(1024), samples=tuple(map(at, (1000, 1024, 1040))))
+    for form in some_forms(problem):
+        whole = [a.extent if a.reduce else t for a, t in zip(problem.axes, tile, strict=True)]
+        sizes = np.array([[tile, whole, whole]])
+        np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), alone(problem, form, sizes))
 
 
 def test_a_loop_of_other_candidates_counts_for_nothing() -> None:

@@ -83,17 +83,17 @@ def test_rows_a_power_of_two_apart_crowd_and_others_do_not() -> None:
     assert factor(matrix(64, 32), (16, 16)) == 2.0
 
 
-def transposing(rows: int, written: int = 1) -> float:
-    """Bytes that a transpose of 1024 x 1024 moves into a first cache of 64 sets and 8 ways, in register tiles of so
-    many rows of what is read and of the result."""
+def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -> float:
+    """Bytes that a transpose of 1024 x 1024 elements, or of rows that lie farther apart, moves into a first cache of 64
+    sets of 8 ways or more, in register tiles of so many rows of what is read and of the result."""
     axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
-    shape = (1024, 1024)
+    shape = (1024, apart)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
     form = Form(1, 8, (1, 0), None)
     sizes = np.array([[[written, rows], [written, rows], [16, rows]]])
     columns = Columns.of(Family.of(p), form, sizes)
-    alone, _ = cache_traffic(p, form, columns, [32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
+    alone, _ = cache_traffic(p, form, columns, [4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024])
     return float(alone[0][0])
 
 
@@ -107,9 +107,10 @@ def test_rows_that_fill_the_ways_of_their_set_stay_beside_others() -> None:
 
 
 def test_the_more_rows_crowd_the_longer_their_lines_take() -> None:
-    times = [transposing(rows) for rows in (16, 32, 64, 128)]
-    assert times == sorted(times)
-    assert times[2] > 1.5 * times[1] > 2.0 * times[0]
+    for rows, written, ways in product((8, 9, 10, 12, 13, 14, 16, 20, 24, 32, 64), (1, 8), (8, 12)):
+        assert transposing(rows, written, ways) >= 0.99 * transposing(rows, written, ways, 1040), (rows, written, ways)
+    assert [transposing(n) for n in (16, 20, 24, 32, 64)] == sorted(transposing(n) for n in (16, 20, 24, 32, 64))
+    assert transposing(64) > 1.5 * transposing(32) > 2.0 * transposing(16)
 
 
 def storing_across(lanes: int) -> float:

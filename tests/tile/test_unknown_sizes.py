@@ -26,6 +26,8 @@ from tilewright.tile.program import Form, TileProgram, legal, remainder_tiles, r
 
 R = Var("R", 1, 64)
 C = Var("C", 1, 64)
+B = Var("B", 1, 9)
+FEW = Var("B", 1, 3)
 FORM = Form(1, 16, (1, 0), 2, ((1, 1),))
 MACHINE = machine_named("zen5").with_cores(2)
 
@@ -143,11 +145,11 @@ def test_tiles_of_fewer_rows_have_more_lanes(
     check_all_sizes(task.func, made.func, 6)
 
 
-def check_all_sizes(origin: Func, made: Func, seed: int) -> None:
+def check_all_sizes(origin: Func, made: Func, seed: int, images: Var = B) -> None:
     """Both compute the same for any number of rows."""
     rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
-        sizes = {R: n, C: 3 * n, B: 1 + n % 3}
+        sizes = {R: n, C: 3 * n, images: 1 + n % 3}
         feeds = {p.name: data_for(p, sizes, rng) for p in origin.params[:-1]}
         results: list[np.ndarray] = []
         for f in (origin, made):
@@ -175,17 +177,16 @@ def test_rows_of_unknown_number_share_panels_that_are_tasks_enough(
     check_all_sizes(task.func, made.func, cores)
 
 
-B = Var("B", 1, 9)
-
-
+@pytest.mark.parametrize("images", [B, FEW])
 @pytest.mark.parametrize(("order", "shared"), [((0, 1, 2), ["B", "12"]), ((1, 0, 2), ["12", "B"]), ((2, 0, 1), [])])
-def test_rows_of_unknown_number_share_images_that_are_not_tiled(order: tuple[int, int, int], shared: list[str]) -> None:
+def test_rows_of_unknown_number_share_images_that_are_not_tiled(
+    order: tuple[int, int, int], shared: list[str], images: Var
+) -> None:
     """Of a depthwise convolution of B images, whose rows in each are unknown: tiles of rows and those that are left
     are in the same tasks, over images and channels in the order of the program."""
-    shape: tuple[Var | int, ...] = (B, 12, R + 2, 18)
-    weights, out = (12, 3, 3), (B, 12, R, 16)
     func = parse(f"""
-func depthwise(x: float32{text_of(shape)}, w: float32{text_of(weights)}, y: float32{text_of(out)}; B: 1..9, R: 1..64):
+func depthwise(
+        x: float32[B, 12, R + 2, 18], w: float32[12, 3, 3], y: float32[B, 12, R, 16]; B: 1..{images.hi}, R: 1..64):
     for b in serial(B):
         for c in serial(12):
             for h in serial(R):
@@ -208,12 +209,7 @@ func depthwise(x: float32{text_of(shape)}, w: float32{text_of(weights)}, y: floa
     if shared:
         inside = [nests[0], nests[0].body]
         assert [str(x.extent) for x in inside if isinstance(x, For) and x.kind is LoopKind.PARALLEL] == shared
-    check_all_sizes(func, made.func, 5)
-
-
-def text_of(shape: tuple[Var | int, ...]) -> str:
-    """A shape as the printer writes it."""
-    return "[" + ", ".join(str(s) for s in shape) + "]"
+    check_all_sizes(func, made.func, 5, images)
 
 
 def test_one_axis_of_unknown_size_has_more_than_one_row() -> None:

@@ -63,7 +63,7 @@ def decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner
         return None
     listed = list(inside)
     for inner in listed:
-        select = _first_select(inner.block.target.value, scope)
+        select = _first_select(inner.block.target.value, scope, set())
         if select is not None:
             return select
     return edge_decision(listed, scope, cheap_masks)
@@ -74,15 +74,23 @@ def edge_decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[
     `decision`."""
     if scope.decisions >= MAX_DECISIONS:
         return None
-    edges = [c for inner in inside for c in _edges(inner, scope, cheap_masks)]
+    listed = list(inside)
+    edges = [x for inner in listed for x in _edges(inner.block.conditions, inner, scope, cheap_masks)]
+    if not edges and not scope.left_open:
+        # where all lanes have work: else stores are masked whatever is loaded, and one test for both would mask them
+        # wherever loads differ
+        masks = [(_load_masks(inner.block.target.value, scope, set()), inner) for inner in listed]
+        edges = [x for conditions, inner in masks for x in _edges(conditions, inner, scope, cheap_masks)]
     conditions = tuple(dict.fromkeys(c for c, _ in edges))
     return Decision(both(*dict.fromkeys(test for _, test in edges)), conditions, False) if edges else None
 
 
-def _first_select(e: Expr, scope: Scope) -> Decision | None:
-    """The outermost select that loads and whose condition can be decided; arms known not to be taken are skipped."""
-    if not scope.facts(e).loads:
+def _first_select(e: Expr, scope: Scope, seen: set[Expr]) -> Decision | None:
+    """The outermost select that loads and whose condition can be decided; arms known not to be taken are skipped, and
+    what was seen."""
+    if e in seen or not scope.facts(e).loads:
         return None
+    seen.add(e)
     children = e.children()
     if isinstance(e, Select):
         if scope.denied(e.cond):
@@ -94,7 +102,7 @@ def _first_select(e: Expr, scope: Scope) -> Decision | None:
                 return Decision(both(*found), found, True)
             children = e.children() if rest else (e.a,)
     for child in children:
-        inner = _first_select(child, scope)
+        inner = _first_select(child, scope, seen)
         if inner is not None:
             return inner
     return None
@@ -108,10 +116,12 @@ def _outside(c: Expr, scope: Scope) -> bool:
     return not facts.loads and bool(facts.variables) and all(v in scope.values for v in facts.variables)
 
 
-def _edges(inner: Inner, scope: Scope, cheap_masks: Callable[[Inner], bool]) -> list[tuple[Expr, Expr]]:
+def _edges(
+    conditions: Iterable[Expr], inner: Inner, scope: Scope, cheap_masks: Callable[[Inner], bool]
+) -> list[tuple[Expr, Expr]]:
     """Conditions of a block that differ between rows or lanes of a tile, each with the one that implies it for all."""
     found: list[tuple[Expr, Expr]] = []
-    for c in (*inner.block.conditions, *_load_masks(inner.block.target.value, scope)):
+    for c in conditions:
         if c in scope.decided or c in scope.left_open or not isinstance(c, Binary) or c.op not in ("lt", "le"):
             continue
         facts = scope.facts(c)
@@ -125,18 +135,32 @@ def _edges(inner: Inner, scope: Scope, cheap_masks: Callable[[Inner], bool]) -> 
     return found
 
 
-def _load_masks(e: Expr, scope: Scope) -> Iterator[Expr]:
-    """Conditions of selects that differ between lanes only and tell which of them load."""
-    if not scope.facts(e).loads:
+def _load_masks(e: Expr, scope: Scope, seen: set[Expr]) -> Iterator[Expr]:
+    """Comparisons of positions that differ between lanes and tell which of them load; arms known not to be taken are
+    skipped, and what was seen."""
+    if e in seen or not scope.facts(e).loads:
         return
+    seen.add(e)
+    children = e.children()
     if isinstance(e, Select):
-        yield from (c for c in conjuncts(e.cond) if scope.facts(c).variables & scope.vector_variables)
-    for child in e.children():
-        yield from _load_masks(child, scope)
+        if scope.denied(e.cond):
+            children = (e.b,)
+        else:
+            rest = conjuncts(scope.undecided(e.cond))
+            children = children if rest else (e.a,)
+            for c in rest:
+                positions = isinstance(c, Binary) and c.a.dtype.name == "int64"
+                if positions and scope.facts(c).variables & scope.vector_variables:
+                    yield c
+    for child in children:
+        yield from _load_masks(child, scope, seen)
 
 
 def _worst(c: Binary, moving: list[Var], expanded: Mapping[Var, int], scope: Scope) -> Expr | None:
-    """The condition at the end of the variables' ranges where it is hardest to meet; None where it is not linear."""
+    """The condition at the end of the variables' ranges where it is hardest to meet; None where it is not linear.
+
+    Positions of lanes that have no work count too: sizes at which these would leave 64 bits are refused before.
+    """
     slack = polynomial(c.b - c.a)
     ends: dict[Var, Expr] = {}
     for v in sorted(moving, key=lambda x: x.name):

@@ -115,7 +115,8 @@ class Near(NamedTuple):
 def starts(
     problem: Problem, form: Form, columns: Columns, line: int, translations: float, near: Near | None = None
 ) -> list[Growth]:
-    """By what the time of far memory grows for every access, as hardware must first follow it.
+    """By what the time of memory grows for every access: of far memory as hardware must first follow it, of the nearest
+    cache as what was followed is lost.
 
     Args:
         problem, form, columns: the candidates.
@@ -129,7 +130,8 @@ def starts(
     one = np.ones_like(columns.whole[0])
     if used_once(problem):
         found = [_met(o, problem, form, columns, line, translations) for o in operands]
-        lost = [one if near is None else _fetched_again(o, columns, line, near) for o in operands]
+        lost = [one if near is None or o.written or is_packed(form, k) else _fetched_again(o, columns, line, near)
+                for k, o in enumerate(operands)]  # fmt: skip
         return [Growth(again, x, x) for x, again in zip(found, lost, strict=True)]
     found = [_stored(o, form, columns, line) if o.written else _fetched(o, form, columns, line, translations)
              for o in operands]  # fmt: skip
@@ -143,11 +145,11 @@ def _fetched_again(operand: Placed, columns: Columns, line: int, near: Near) -> 
     """By what the lines that come into the nearest cache grow because some are lost before they are asked for: those at
     the start of each run, as the next ones come while it is read."""
     met = _met_at_once(columns)
-    crowded = None if operand.written else crowding(operand, met, (near.sets,), line).get(0)
+    crowded = crowding(operand, met, (near.sets,), line).get(0)
     if crowded is None:
         return np.ones_like(columns.whole[0])
     read = moved_bytes(operand, met, line)
-    stays = np.minimum(1.0, near.bytes / (read * crowded))
+    stays = np.where(crowded > 1.0, np.minimum(1.0, near.bytes / (read * crowded)), 1.0)
     run = read / rows(operand, met, line, False)
     return 1.0 + FETCHED_AGAIN * (1.0 - stays) * np.minimum(1.0, STARTED * line / run)
 

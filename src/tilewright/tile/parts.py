@@ -114,17 +114,17 @@ def _shared(s: Schedule, main: Part, program: TileProgram, rows: int, cores: int
     whole, height = problem.axes[rows], main.sizes[REGISTER][rows]
     if whole.literal and main.sizes[L2][rows] < whole.extent // height * height:
         return {}
-    order = program.form.order
+    axes, near = problem.axes, main.sizes[L2]
+    order = [a for a in program.form.order if a != rows]
     if not whole.literal:
-        around = order[: order.index(rows)]
-        order = tuple(takewhile(lambda a: problem.axes[a].literal or main.sizes[L2][a] == 1, around))
-    sizes = {a: main.sizes[L2][a] for a in order if a != rows and main.sizes[L2][a] < problem.axes[a].extent}
-    if not whole.literal:
-        tasks = prod(-(-problem.axes[a].extent // size) for a, size in sizes.items() if problem.axes[a].literal)
+        order = program.form.order[: program.form.order.index(rows)]
+        order = list(takewhile(lambda a: axes[a].literal or near[a] == 1, order))
+        tasks = prod(-(-axes[a].extent // near[a]) for a in order if axes[a].literal)
         if tasks < TASKS * cores:
             return {}
+    cut = [a for a in order if (near[a] < axes[a].extent if axes[a].literal else near[a] == 1)]
     loops = axis_loops(s, main.consumer)
     found: dict[int, str] = {}
-    for axis, size in sizes.items():
-        found[axis] = loops[axis] if size == 1 else s.split(loops[axis], size)[0]
+    for axis in cut:
+        found[axis] = loops[axis] if near[axis] == 1 else s.split(loops[axis], near[axis])[0]
     return found

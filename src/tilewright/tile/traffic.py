@@ -6,8 +6,9 @@ together, as what two iterations share stays; a loop whose body does not fit loa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import inf
+from operator import mul
 
 import numpy as np
 
@@ -27,9 +28,10 @@ HELD_BY_ALL = 2.0
 comes from another core's cache, which is slower than from the cache that all share."""
 
 CROWDED = 5.0
-"""How much longer than their bytes lines take into sets that many more than fit crowd into: transposing 1024 x 1024
-elements takes 0.8 ns each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows, 3.5 ns with 64 and 128;
-1040 x 1024 elements, whose rows are spread over all sets, take 0.3 ns with any (one core of an EPYC of Zen 3)."""
+"""How much longer than their bytes lines take at most that come into sets which many more of them crowd into:
+transposing 1024 x 1024 elements takes 0.8 ns each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows,
+3.5 ns with 64 and 128; 1040 x 1024 elements, whose rows are spread over all sets, take 0.3 ns with any (one core of an
+EPYC of Zen 3)."""
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +123,8 @@ def cache_traffic(
     crowded = [{} if is_packed(form, k) else crowding(o, known.boxes, sets, line) for k, o in enumerate(operands)]
     inside, shared = innermost(known.there), [k for k, n in enumerate(threads) if n > 1]
     # what rows that crowd have in one more line lies in other sets
-    close = np.array([moved_bytes(o, known.boxes, line, anywhere=False) for o in operands]) if single else None
+    close = np.array([moved_bytes(o, known.boxes, line, is_packed(form, k), anywhere=False)
+                      for k, o in enumerate(operands)]) if single else None  # fmt: skip
     once = np.array([*(feet for _ in capacities), *(_once(known, threads[k]) for k in shared)])
     kept = [_kept(inside, operands, feet, [x.get(k) for x in crowded], totals, capacity, close)
             for k, capacity in enumerate(capacities)]  # fmt: skip
@@ -132,10 +135,17 @@ def cache_traffic(
         room = feet * np.minimum(HELD_BY_ALL, once[place][:, :1] / feet[:, :1])
         more = [x.get(level) for x in crowded]
         kept.append(_kept(inside, operands, room, more, totals, capacities[level], close))
+    lost = {k: np.tile(moved, (len(once), 1)) for k, moved in single.items()}
     if close is not None:
-        read = [k for k in single if not operands[k].written and 0 in crowded[k]]
-        single |= {k: single[k] * _slower(close[k, -1] * crowded[k][0][-1] / capacities[0]) for k in read}
-    every = _loaded(once, counts, known.there, np.stack(np.broadcast_arrays(*kept)), single)
+        full = totals + sum_of(feet[:, -1]) > capacities[0]
+        inner = sum(loop.level == L2 for loop in known.loops)
+        tiles = reduce(mul, counts[inner:], np.ones_like(totals))
+        nearest = [0, *(place for place, level in enumerate(shared, len(capacities)) if not level)]
+        for k in [k for k in single if not operands[k].written and 0 in crowded[k]]:
+            more = crowded[k][0][-1]
+            over = np.where(more > 1.0, close[k, -1] * more / capacities[0], 0.0)
+            lost[k][nearest] = _crowded_out(feet[k, inner] / tiles, single[k], over, full)
+    every = _loaded(once, counts, known.there, np.stack(np.broadcast_arrays(*kept)), lost)
     # every line that is written comes and goes
     loaded = [2.0 * moved if o.written else moved for o, moved in zip(operands, every, strict=True)]
     found: list[Numbers] = []
@@ -164,20 +174,20 @@ def _kept(
         totals: bytes of the totals that chunks are added to.
         capacity: of the cache.
         close: the bytes in as few lines as can be, where every element along the lanes of an access may bring its line:
-            a register tile is asked then whether it stays, and each access crowds in sets of its own. Else a register
-            tile stays however large it is.
+            at any depth each access crowds in sets of its own then, and a register tile is asked, too, whether it
+            stays. Else a register tile stays however large it is.
     """
+    if close is not None:
+        alone = np.array([f if more is None else f * more for f, more in zip(close, crowded, strict=True)]) <= capacity
+        whole = totals + sum_of(room)
+        return alone & ((whole <= capacity * USABLE) | (inside & (whole <= capacity)))
     # what is written and crowds loses its own lines only: what is read is used again and again, and stays beside it
     total = totals + sum_of(f if more is None or o.written else f * more
                             for o, f, more in zip(operands, room, crowded, strict=True))  # fmt: skip
     own = [total if more is None or not o.written else total + f * (more - 1.0)
            for o, f, more in zip(operands, room, crowded, strict=True)]  # fmt: skip
     needed = total[None] if all(x is total for x in own) else np.array(own)
-    if close is None:
-        return (needed <= capacity * USABLE) | inside
-    alone = np.array([f if more is None else f * more for f, more in zip(close, crowded, strict=True)]) <= capacity
-    whole = totals + sum_of(room)
-    return alone & ((whole <= capacity * USABLE) | (inside & (whole <= capacity)))
+    return (needed <= capacity * USABLE) | inside
 
 
 def _once(known: Feet, threads: int) -> Numbers:
@@ -195,9 +205,7 @@ def _once(known: Feet, threads: int) -> Numbers:
     return found
 
 
-def _loaded(
-    once: Numbers, counts: Sequence[Numbers], there: Mask, kept: Mask, single: Mapping[int, Numbers]
-) -> Numbers:
+def _loaded(once: Numbers, counts: Sequence[Numbers], there: Mask, kept: Mask, lost: Mapping[int, Numbers]) -> Numbers:
     """Bytes that every operand moves into every cache [operand, cache, candidate].
 
     Args:
@@ -205,10 +213,11 @@ def _loaded(
         counts: iterations of the loops, outermost first.
         there: which loops there are [loop, candidate]; others have one iteration and change nothing.
         kept: whether it stays between iterations [cache, operand, or 1 for all; depth, candidate].
-        single: what a register tile moves of operands of which not even it stays: every element brings its line.
+        lost: what a register tile moves of operands of which not even it stays [cache, candidate]: every element brings
+            its line.
     """
     loaded, kept = once[:, :, -1].copy(), np.broadcast_to(kept, once.shape)
-    for k, moved in single.items():
+    for k, moved in lost.items():
         loaded[:, k] = np.where(kept[:, k, -1], loaded[:, k], moved)
     # from the inside: what one run of the loops from depth d inwards moves; between iterations of a loop whose body
     # fits everything stays that the next iteration touches again. All caches and operands at once: formulas cost as
@@ -219,14 +228,18 @@ def _loaded(
     return loaded.swapaxes(0, 1)
 
 
-def _slower(over: Numbers) -> Numbers:
-    """How much longer than their bytes would lines take to come from the second cache into few sets of the first.
+def _crowded_out(stays: Numbers, single: Numbers, over: Numbers, full: Mask) -> Numbers:
+    """Bytes that a register tile moves of an access whose rows crowd in sets of the first cache.
 
     Args:
-        over: lines of these sets that a register tile reads, over those that fit; up to 1 the answer counts nowhere.
+        stays: what it moves where all stays that an L2 tile touches.
+        single: the same where every element brings its line.
+        over: lines in these sets over those that fit, as far as rows crowd there.
+        full: whether a register tile does not fit, however it lies.
     """
     lost = 1.0 - 1.0 / np.maximum(over, 1.0)
-    return np.where(lost > 0.0, CROWDED * lost**3, 1.0)
+    longer = np.maximum(stays, single * CROWDED * lost**3)
+    return np.where(over > 1.0, np.where(full, np.maximum(longer, single), longer), single)
 
 
 def _one_by_one(problem: Problem, form: Form, columns: Columns, access: int, together: Numbers, line: int) -> Numbers:
