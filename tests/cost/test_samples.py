@@ -158,13 +158,13 @@ def test_all_candidates_at_once_are_each_by_itself(kind: Callable[..., Problem])
         np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), each)
 
 
-@pytest.mark.parametrize(("kind", "lane", "tile"), [(columns, 1, (1, 64, 1)), (turned, 1, (1, 4, 1008, 1))])
+@pytest.mark.parametrize(("kind", "lane", "tile"), [(columns, 1, (1, 64, 1)), (turned, 1, (1, 4, 2032, 1))])
 def test_sizes_that_crowd_leave_others_alone(kind: Callable[..., Problem], lane: int, tile: tuple[int, ...]) -> None:
     """Rows of 1024 elements crowd in few sets, those of 1000 and 1040 do not, whatever is scored beside them."""
     symbols = frozenset({lane})
 
     def at(n: int) -> Problem:
-        return kind((1, n, n, 1023) if kind is columns else (1, n, 1023, 1), symbols)
+        return kind((1, n, n, 1023) if kind is columns else (1, n, 2047, 1), symbols)
 
     problem = replace(at(1024), samples=tuple(map(at, (1000, 1024, 1040))))
     for form in some_forms(problem):
