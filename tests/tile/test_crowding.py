@@ -101,7 +101,8 @@ def test_rows_that_fill_the_ways_of_their_set_stay_beside_others() -> None:
     # eight lines of what is read lie in one set of eight ways, that of the result in another one
     elements = 1024 * 1024
     assert transposing(8) < 32 * elements
-    assert transposing(16) > 1.5 * transposing(8)
+    # twice as many lose half of what they fetched: 0.8 ns per element measured, where nothing lost takes 0.3
+    assert 46 * elements < transposing(16) < 50 * elements
     # rows of the result that do not all stay are no loss to what is read
     assert transposing(8, 16) < transposing(16, 16)
 

@@ -63,7 +63,7 @@ def decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[Inner
         return None
     listed = list(inside)
     for inner in listed:
-        select = _first_select(inner.block.target.value, scope, set())
+        select = _first_select(inner.block.target.value, scope)
         if select is not None:
             return select
     return edge_decision(listed, scope, cheap_masks)
@@ -79,17 +79,26 @@ def edge_decision(inside: Iterable[Inner], scope: Scope, cheap_masks: Callable[[
     if not edges and not scope.left_open:
         # where all lanes have work: else stores are masked whatever is loaded, and one test for both would mask them
         # wherever loads differ
-        masks = [(_load_masks(inner.block.target.value, scope, set()), inner) for inner in listed]
+        masks = [(_load_masks(inner.block.target.value, scope), inner) for inner in listed]
         edges = [x for conditions, inner in masks for x in _edges(conditions, inner, scope, cheap_masks)]
     conditions = tuple(dict.fromkeys(c for c, _ in edges))
     return Decision(both(*dict.fromkeys(test for _, test in edges)), conditions, False) if edges else None
 
 
-def _first_select(e: Expr, scope: Scope, seen: set[Expr]) -> Decision | None:
-    """The outermost select that loads and whose condition can be decided; arms known not to be taken are skipped, and
-    what was seen."""
+def _first_select(e: Expr, scope: Scope) -> Decision | None:
+    """The outermost select that loads and whose condition can be decided."""
+    for rest in _open_selects(e, scope, set()):
+        found = tuple(c for c in rest if _outside(c, scope))
+        if found:
+            return Decision(both(*found), found, True)
+    return None
+
+
+def _open_selects(e: Expr, scope: Scope, seen: set[Expr]) -> Iterator[tuple[Expr, ...]]:
+    """What is not known to hold of the conditions of selects that load, the outer ones first; arms known not to be
+    taken are skipped, and what was seen."""
     if e in seen or not scope.facts(e).loads:
-        return None
+        return
     seen.add(e)
     children = e.children()
     if isinstance(e, Select):
@@ -97,15 +106,10 @@ def _first_select(e: Expr, scope: Scope, seen: set[Expr]) -> Decision | None:
             children = (e.b,)
         else:
             rest = conjuncts(scope.undecided(e.cond))
-            found = tuple(c for c in rest if _outside(c, scope))
-            if found:
-                return Decision(both(*found), found, True)
-            children = e.children() if rest else (e.a,)
+            yield rest
+            children = children if rest else (e.a,)
     for child in children:
-        inner = _first_select(child, scope, seen)
-        if inner is not None:
-            return inner
-    return None
+        yield from _open_selects(child, scope, seen)
 
 
 def _outside(c: Expr, scope: Scope) -> bool:
@@ -135,25 +139,13 @@ def _edges(
     return found
 
 
-def _load_masks(e: Expr, scope: Scope, seen: set[Expr]) -> Iterator[Expr]:
-    """Comparisons of positions that differ between lanes and tell which of them load; arms known not to be taken are
-    skipped, and what was seen."""
-    if e in seen or not scope.facts(e).loads:
-        return
-    seen.add(e)
-    children = e.children()
-    if isinstance(e, Select):
-        if scope.denied(e.cond):
-            children = (e.b,)
-        else:
-            rest = conjuncts(scope.undecided(e.cond))
-            children = children if rest else (e.a,)
-            for c in rest:
-                positions = isinstance(c, Binary) and c.a.dtype.name == "int64"
-                if positions and scope.facts(c).variables & scope.vector_variables:
-                    yield c
-    for child in children:
-        yield from _load_masks(child, scope, seen)
+def _load_masks(e: Expr, scope: Scope) -> Iterator[Expr]:
+    """Comparisons of positions that differ between lanes and tell which of them load."""
+    for rest in _open_selects(e, scope, set()):
+        for c in rest:
+            positions = isinstance(c, Binary) and c.a.dtype.name == "int64"
+            if positions and scope.facts(c).variables & scope.vector_variables:
+                yield c
 
 
 def _worst(c: Binary, moving: list[Var], expanded: Mapping[Var, int], scope: Scope) -> Expr | None:
