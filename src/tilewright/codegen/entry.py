@@ -26,6 +26,7 @@ from tilewright.codegen.plan import (
     Workspace,
 )
 from tilewright.codegen.scope import FactsOf, Scope
+from tilewright.codegen.stamps import Recorder
 from tilewright.codegen.types import I1, I8, I64, PTR, VOID, intrinsic
 from tilewright.codegen.values import Values
 from tilewright.errors import InternalError
@@ -140,29 +141,45 @@ def _emit_main(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Fun
         argument.name = name
     f.read(segment.symbols, f.function.args[4])
     places: dict[Location, ir.Value] = {}
-    for call in segment.calls:
+    threads: ir.Value = f.function.args[5]
+    recorder = None
+    if segment.stamps is not None:
+        symbols = [f.value(s) for s in segment.symbols]
+        recorder = Recorder(f.builder, segment.stamps, len(segment.calls), f.function.args[1], symbols)
+        threads = recorder.limited(threads)
+    for k, call in enumerate(segment.calls):
+        record = None if recorder is None else recorder.begin(k)
         match call:
             case Copy(dst, src, size):
                 target_, source = _place(f, dst, places), _place(f, src, places)
                 intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [target_, source, f.value(size), I1(0)])
             case Call():
-                _emit_call(f, call, kernels, places)
+                _emit_call(f, call, kernels, places, threads, record)
+        if recorder is not None and record is not None:
+            recorder.end(record)
     f.builder.ret(I64(0))
 
 
-def _emit_call(f: _Sizes, call: Call, kernels: Mapping[str, ir.Function], places: dict[Location, ir.Value]) -> None:
+def _emit_call(
+    f: _Sizes,
+    call: Call,
+    kernels: Mapping[str, ir.Function],
+    places: dict[Location, ir.Value],
+    threads: ir.Value,
+    record: ir.Value | None,
+) -> None:
     kernel = kernels.get(call.kernel)
     if kernel is None:
         raise InternalError(f"call of unknown kernel {call.kernel!r}")
-    given = len(call.args) + len(call.symbols) + 1
+    noted = [] if record is None else [record]
+    given = len(call.args) + len(call.symbols) + 1 + len(noted)
     if given != len(kernel.args):
         raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
     pointers = [_place(f, a, places) for a in call.args]
-    threads: ir.Value = f.function.args[5]
     if call.grains is not None:
         enough = f.builder.icmp_signed(">=", f.value(call.grains), _asked(f, threads))
         threads = f.builder.select(enough, threads, I64(1))
-    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), threads])
+    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), threads, *noted])
 
 
 def _asked(f: _Sizes, threads: ir.Value) -> ir.Value:

@@ -46,7 +46,9 @@ class Kernel:
     spare: frozenset[str]
 
 
-def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "internal") -> ir.Function:
+def emit_kernel(
+    module: ir.Module, func: Func, target: Target, linkage: str = "internal", stamped: bool = False
+) -> ir.Function:
     """Add a loop-IR function to an LLVM module.
 
     Args:
@@ -54,6 +56,7 @@ def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "i
         func: its buffers of scope memory must be parameters.
         target: what the code runs on.
         linkage: LLVM linkage of the function.
+        stamped: the function takes one more pointer, to its record of clock readings (`stamps`).
 
     Raises:
         InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is not well-formed.
@@ -62,7 +65,7 @@ def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "i
         if buffer.scope is buffers.Scope.MEMORY:
             what = f"buffer {buffer.name!r} of scope memory must be a parameter"
             raise InternalError(what, where=f"func {func.name!r}")
-    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * (len(func.symbols) + 1)]
+    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * (len(func.symbols) + 1), *[PTR] * stamped]
     function = ir.Function(module, ir.FunctionType(VOID, kinds), func.name)
     function.linkage = linkage
     for attribute in ("nounwind", "noinline"):
@@ -77,9 +80,10 @@ def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "i
     for argument, symbol in zip(function.args[len(func.params) :], func.symbols, strict=False):
         argument.name = symbol.name
         scope.bind(symbol, argument)
-    function.args[-1].name = "threads"
+    threads, *record = function.args[len(func.params) + len(func.symbols) :]
+    threads.name = "threads"
     kernel = Kernel(module, func, target, facts, spare_lanes(func))
-    writer = Writer(kernel, function, scope, pointers, threads=function.args[-1])
+    writer = Writer(kernel, function, scope, pointers, threads=threads, record=record[0] if stamped else None)
     writer.write(func.body)
     return function
 
@@ -93,6 +97,7 @@ class Writer:
         scope: variables known at its start.
         pointers: addresses of the buffers that come from outside.
         threads: the number of threads that parallel loops may use; None where they run serially.
+        record: where parallel loops note clock readings (`stamps`); None where they do not.
     """
 
     def __init__(
@@ -102,9 +107,10 @@ class Writer:
         scope: Scope,
         pointers: dict[str, ir.Value],
         threads: ir.Value | None,
+        record: ir.Value | None = None,
     ) -> None:
         self.kernel, self.function, self.scope = kernel, function, scope
-        self.pointers, self.threads = pointers, threads
+        self.pointers, self.threads, self.record = pointers, threads, record
         self.entry = function.append_basic_block("entry")
         body = function.append_basic_block("body")
         self.builder = ir.IRBuilder(body)

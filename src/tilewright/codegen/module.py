@@ -27,7 +27,7 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     Args:
         kernels: loop-IR functions with distinct names; internal to the module when there are segments, else exported
             as `void name(void *params..., int64 symbols..., int64 threads)`.
-        segments: entries that call them.
+        segments: entries that call them; all of them note clock readings (`stamps`), or none.
         target: what the code will run on.
 
     Raises:
@@ -37,12 +37,13 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     module = ir.Module(name="tilewright")
     module.triple = target.triple
     linkage = "internal" if segments else "external"
+    stamped = any(s.stamps is not None for s in segments)
     functions: dict[str, ir.Function] = {}
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
         prepared = legal_widths(cpu_kinds(with_empty_reductions(kernel), target), target)
-        functions[kernel.name] = emit_kernel(module, prepared, target, linkage)
+        functions[kernel.name] = emit_kernel(module, prepared, target, linkage, stamped)
     for segment in segments:
         emit_segment(module, segment, functions, target)
     return str(module)

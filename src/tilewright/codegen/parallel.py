@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
+from tilewright.codegen import stamps
 from tilewright.codegen.shares import begin_shares, enter
 from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
 from tilewright.expr.buffer import Buffer
@@ -74,13 +75,18 @@ def emit(writer: "Writer", loop: For) -> None:
     b.call(body, [*captured, I64(0), extent])
     b.branch(after)
     b.position_at_end(many)
-    kind = ir.LiteralStructType([*(v.type for v in captured), PTR, I64, I64])
+    noted = [] if writer.record is None else [writer.record]
+    kind = ir.LiteralStructType([*(v.type for v in captured), PTR, I64, I64, *(v.type for v in noted)])
     context, counts = writer.room(kind), writer.counts()
     shares = begin_shares(b, counts, threads)
-    for i, value in enumerate([*captured, counts, shares, extent]):
+    for i, value in enumerate([*captured, counts, shares, extent, *noted]):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
     start = declared(b.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
-    b.call(start, [opaque(enter(body, kind)), context, b.trunc(threads, I32), I32(0)])
+    for record in noted:
+        stamps.fork(b, record)
+    b.call(start, [opaque(enter(body, kind, bool(noted))), context, b.trunc(threads, I32), I32(0)])
+    for record in noted:
+        stamps.join(b, record)
     b.branch(after)
     b.position_at_end(after)
 

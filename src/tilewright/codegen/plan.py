@@ -5,6 +5,7 @@ functions that the runtime calls.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tilewright.expr.nodes import Expr, Var
 
@@ -74,6 +75,38 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Stamps:
+    """Where an instrumented entry notes clock readings: one of its outputs, int64, which every call has for itself.
+
+    First the values of the segment's symbols; then, from a cache line on, one record per call of a kernel or copy: a
+    line of the calling thread and one line per thread (`codegen.stamps` names their words). Readings are those of
+    `llvm.readcyclecounter`.
+
+    Attributes:
+        output: index of the output.
+        threads: lines of threads in a record; an instrumented entry starts no more.
+    """
+
+    output: int
+    threads: int
+
+    LINE: ClassVar[int] = 8
+    """Words of a line."""
+
+    def first(self, symbols: int) -> int:
+        """The word at which the records begin."""
+        return -(-symbols // self.LINE) * self.LINE
+
+    def stride(self) -> int:
+        """Words of a record."""
+        return (1 + self.threads) * self.LINE
+
+    def words(self, symbols: int, calls: int) -> int:
+        """Words of the whole."""
+        return self.first(symbols) + calls * self.stride()
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """What one native entry does.
 
@@ -86,6 +119,7 @@ class Segment:
         constraints: bool expressions over the symbols that must hold; the first violated one is reported.
         sizes: bytes of every buffer that the segment touches; sizes for which one exceeds `MAX_BYTES` are rejected.
         numbers: what numbers in the kernels are at most; sizes for which one exceeds `MAX_NUMBER` are rejected.
+        stamps: where clock readings go, for profiles; None in all other code.
     """
 
     name: str
@@ -96,3 +130,4 @@ class Segment:
     constraints: tuple[Expr, ...] = ()
     sizes: tuple[Expr, ...] = ()
     numbers: tuple[Expr, ...] = ()
+    stamps: Stamps | None = None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from tilewright.codegen.stamps import share_begins, share_ends
 from tilewright.codegen.types import I1, I8, I32, I64, PTR, VOID, declared, intrinsic, opaque
 
 SHARES = 32
@@ -43,19 +44,23 @@ def _count(b: ir.IRBuilder, counts: ir.Value, share: ir.Value) -> ir.Value:
     return b.gep(counts, [I64(0), share, I64(0)], source_etype=COUNTS)
 
 
-def enter(body: ir.Function, kind: ir.LiteralStructType) -> ir.Function:
+def enter(body: ir.Function, kind: ir.LiteralStructType, stamped: bool = False) -> ir.Function:
     """The function that every thread runs.
 
     Args:
         body: runs iterations `begin` to `end`, its last two arguments.
         kind: of the context: the other arguments of `body`, pointer to the counts, number of shares, of iterations.
+        stamped: the context has one more element at its end, the record in which threads note clock readings.
     """
     module = body.module
     function = ir.Function(module, ir.FunctionType(VOID, [PTR]), module.get_unique_name(f"{body.name}.enter"))
     function.linkage = "internal"
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    *values, counts, shares, extent = _loaded(b, function.args[0], kind)
+    given = _loaded(b, function.args[0], kind)
+    record = given.pop() if stamped else None
+    *values, counts, shares, extent = given
     thread = b.zext(b.call(declared(module, "omp_get_thread_num", I32, []), []), I64)
+    noted = None if record is None else share_begins(b, record, thread)
     length, longer = b.udiv(extent, shares), b.urem(extent, shares)
     entry, share, after = b.block, b.append_basic_block("share"), b.append_basic_block("done")
     first = b.urem(thread, shares)
@@ -73,6 +78,8 @@ def enter(body: ir.Function, kind: ir.LiteralStructType) -> ir.Function:
         phi.add_incoming(then, b.block)
     b.cbranch(b.icmp_signed("<", seen, shares), share, after)
     b.position_at_end(after)
+    if noted is not None:
+        share_ends(b, noted)
     b.ret_void()
     return function
 

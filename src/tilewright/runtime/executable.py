@@ -21,7 +21,7 @@ from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.feeds import Signature, collect, raise_problems
 from tilewright.runtime.frame import Plan
 from tilewright.runtime.loader import Library, link
-from tilewright.runtime.manifest import Manifest, NativeStep, TensorSpec
+from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, TensorSpec
 from tilewright.runtime.native import NativeCall, remember
 from tilewright.runtime.openmp import openmp
 from tilewright.runtime.weights import aligned, numpy_dtype
@@ -51,14 +51,22 @@ class Executable:
     outputs. Several threads may call one executable at once. In a child made by `fork` calls use one thread.
     """
 
-    def __init__(self, artifact: Artifact, threads: int | None = None, where: str = "") -> None:
-        """Args: the compiled model, the number of threads (`machine.thread_count` explains None), a place for errors.
+    def __init__(
+        self,
+        artifact: Artifact,
+        threads: int | None = None,
+        where: str = "",
+        fallback: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = FallbackCall,
+    ) -> None:
+        """Args: the compiled model, the number of threads (`machine.thread_count` explains None), a place for errors,
+        and what makes a call of a fallback step, its model and a place for errors.
 
         Raises:
             OptionError: the number of threads is not one.
             ArtifactError: the manifest is not consistent.
         """
         manifest = artifact.manifest
+        self._fallback = fallback
         self._where = where or f"model '{manifest.meta.graph_name}'"
         manifest.check(self._where)
         self._team = thread_count(threads)
@@ -133,7 +141,7 @@ class Executable:
         self._calls = tuple(
             NativeCall(step, library, weights, keep=len(steps) == 1)
             if isinstance(step, NativeStep)
-            else FallbackCall(step, weights[step.model], self._where)
+            else self._fallback(step, weights[step.model], self._where)
             for step in steps
         )
         only = self._calls[0] if len(self._calls) == 1 else None
