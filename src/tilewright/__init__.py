@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.native_kernel import NativeKernel
+    from tilewright.driver.profile import Profile, profile
     from tilewright.driver.session import (
         InferenceSession,
         NodeArg,
@@ -93,12 +94,14 @@ _FUNCTIONS = (
 _PLACES: dict[str, tuple[str, str]] = {
     "compile": ("tilewright.driver.compile", "compile_model"),
     "load": ("tilewright.runtime", "load"),
+    "profile": ("tilewright.driver.profile", "profile"),
     "create_schedule": ("tilewright.driver.workbench", "create_schedule"),
     "dump_trace": ("tilewright.schedule.trace_json", "dump"),
     "load_trace": ("tilewright.schedule.trace_json", "load"),
     "Artifact": ("tilewright.runtime", "Artifact"),
     "Executable": ("tilewright.runtime", "Executable"),
     "InferenceSession": ("tilewright.driver.session", "InferenceSession"),
+    "Profile": ("tilewright.driver.profile", "Profile"),
     "Layout": ("tilewright.layout.layout", "Layout"),
     "NativeKernel": ("tilewright.driver.native_kernel", "NativeKernel"),
     "NodeArg": ("tilewright.driver.session", "NodeArg"),
@@ -117,11 +120,12 @@ starts one is called `create_schedule`."""
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "Executable", "FallbackWarning", "FeedError", "InferenceSession",
     "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError", "NativeKernel",
-    "NodeArg", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "Target", "TargetError",
-    "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench", "__version__", "abs",
+    "NodeArg", "OptionError", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "Target",
+    "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench",
+    "__version__", "abs",
     "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor", "load",
-    "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt", "select",
-    "sigmoid", "sqrt", "sum", "symbol", "tanh",
+    "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis", "rsqrt",
+    "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
 
 

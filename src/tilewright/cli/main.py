@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
 from tilewright import __version__
-from tilewright.cli import bench, compile, doctor, inspect, run, verify
+from tilewright.cli import bench, compile, doctor, inspect, profile, run, verify
 from tilewright.cli.common import Result
 from tilewright.errors import FallbackWarning, InternalError, ModelError, TilewrightError
 
@@ -34,7 +34,7 @@ examples:
   tilewright verify model.onnx --size batch=4
 """
 
-_VERBS = (compile, run, bench, verify, inspect, doctor)
+_VERBS = (compile, run, bench, profile, verify, inspect, doctor)
 
 
 class _UsageError(Exception):

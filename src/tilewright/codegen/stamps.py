@@ -1,5 +1,5 @@
-"""Clock readings of an instrumented entry, for profiles: when each kernel began and ended, and the same of every thread's
-share of its parallel loops.
+"""Clock readings of an instrumented entry, for profiles: when each kernel began and ended, and the same of every
+thread's share of its parallel loops.
 
 An entry notes them in one of its outputs (`plan.Stamps`), so calls that overlap have one each, and every thread writes
 to a line of its own. Nothing here is part of other code: what is emitted without a record is as if this file were not.

@@ -1,5 +1,7 @@
 """The roofline of a machine: attainable GFLOP/s over operations per byte, one slope per memory level."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from math import log10
 
@@ -10,12 +12,22 @@ LEFT, RIGHT, TOP, BOTTOM = 70, 150, 40, 60
 COLOURS = ("#1b6ca8", "#2a9d8f", "#e9a23b", "#c8553d", "#6d597a", "#444444")
 
 
-def roofline(machine: Machine, cores: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Something that ran: operations per byte, GFLOP/s, and what it is."""
+
+    intensity: float
+    gflops: float
+    name: str
+
+
+def roofline(machine: Machine, cores: int, points: Sequence[Point] = ()) -> str:
     """A log-log picture of what a machine attains.
 
     Args:
         machine: the machine.
         cores: how many of its cores work.
+        points: what is drawn into it; those beyond the axes stand at their ends.
 
     Returns:
         An SVG document. Horizontal: floating-point operations per byte; vertical: GFLOP/s.
@@ -30,14 +42,19 @@ def roofline(machine: Machine, cores: int) -> str:
         ridge = peak / rate
         start = max(10.0**low, 10.0**bottom / rate)
         colour = COLOURS[k % len(COLOURS)]
-        points = ((start, start * rate), (ridge, peak), (10.0**high, peak))
-        path = " ".join(f"{axes.x(a):.1f},{axes.y(b):.1f}" for a, b in points)
+        corners = ((start, start * rate), (ridge, peak), (10.0**high, peak))
+        path = " ".join(f"{axes.x(a):.1f},{axes.y(b):.1f}" for a, b in corners)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         text = f"{level.name}: {rate:.3g} GB/s"
         y = TOP + 20 + 18 * k
         parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{y}" fill="{colour}">{escape(text)}</text>')
     parts.append(f'<text x="{axes.x(10.0**high) - 4:.1f}" y="{axes.y(peak) - 6:.1f}" text-anchor="end">'
                  f"{peak:.4g} GFLOP/s</text>")  # fmt: skip
+    for p in points:
+        x = axes.x(min(max(p.intensity, 10.0**low), 10.0**high))
+        y = axes.y(min(max(p.gflops, 10.0**bottom), 10.0**top))
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#222" fill-opacity="0.45"><title>{escape(p.name)}'
+                     "</title></circle>")  # fmt: skip
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -1,0 +1,239 @@
+"""Real calls of an instrumented model: how long each kernel and each fallback step took, and what threads did.
+
+Calls follow one another as a program would make them, so caches, clocks and threads are in the state that they have
+there. What is told is the mean over the middle half of the calls by their time: sums over kernels then fit the call,
+and calls that something disturbed do not count.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen import stamps
+from tilewright.codegen.plan import Segment, Stamps
+from tilewright.measure.counter import SHORTEST, Counter, counter
+from tilewright.measure.timing import in_turns
+from tilewright.runtime import Artifact, Executable
+from tilewright.runtime.fallback import FallbackCall
+from tilewright.runtime.manifest import FallbackStep
+
+FEWEST, MOST = 8, 20_000
+"""Calls of a profile."""
+
+WARM = 3
+"""Calls before those that count."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """What one thread did during a kernel, in microseconds.
+
+    Attributes:
+        start: from the start of the kernel's parallel regions to the thread's first work in them.
+        busy: its work.
+        wait: from the end of its work to the end of the regions.
+        first, last: when it began and ended, from the beginning of the call; 0 where it took no part.
+    """
+
+    start: float
+    busy: float
+    wait: float
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One kernel, copy or fallback step within a call, in microseconds.
+
+    Attributes:
+        begin: from the beginning of the call.
+        us: how long it took, on the thread that called.
+        regions: parallel regions; 0 where it ran on the calling thread alone.
+        threads: what each thread did; empty where there was no region.
+    """
+
+    begin: float
+    us: float
+    regions: int
+    threads: tuple[ThreadTimes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What calls of a model took.
+
+    Attributes:
+        calls: how many were recorded.
+        call_us: a call.
+        segments: per native step its spans, in the order of the segment's calls.
+        sizes: per native step the values of its symbols, in their order.
+        fallbacks: the fallback steps, in order.
+    """
+
+    calls: int
+    call_us: float
+    segments: tuple[tuple[Span, ...], ...]
+    sizes: tuple[tuple[int, ...], ...]
+    fallbacks: tuple[Span, ...]
+
+
+class _Fallbacks:
+    """Fallback steps that note when they began and ended."""
+
+    def __init__(self, clock: Counter) -> None:
+        self.noted: list[tuple[int, int]] = []
+        noted = self.noted
+
+        class Noting(FallbackCall):
+            """A fallback step with stamps."""
+
+            def run(self, inputs: Sequence[Any]) -> list[Any]:
+                begin = clock.read()
+                result = super().run(inputs)
+                noted.append((begin, clock.read()))
+                return result
+
+        self.make: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = Noting
+
+
+class Recorder:
+    """An instrumented model with its arrays.
+
+    Args:
+        artifact: of the instrumented model.
+        segments: its native entries.
+        buffers: per segment the name of the output that holds its stamps.
+        threads: per call.
+        feeds: the inputs.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        segments: Sequence[Segment],
+        buffers: Sequence[str],
+        threads: int,
+        feeds: Mapping[str, Any],
+    ) -> None:
+        self._clock = counter()
+        self._fallbacks = _Fallbacks(self._clock)
+        self._feeds, self._segments, self._buffers = dict(feeds), tuple(segments), tuple(buffers)
+        self.executable = Executable(artifact, threads, fallback=self._fallbacks.make)
+
+    def results(self) -> dict[str, Any]:
+        """The model's outputs, without the stamps."""
+        found = self.executable.run(self._feeds)
+        return {name: value for name, value in found.items() if name not in self._buffers}
+
+    def run(self) -> None:
+        """One call that is not recorded."""
+        self.executable.run(self._feeds)
+
+    def record(self, seconds: float) -> Recording:
+        """Calls the model for about so many seconds, at least `FEWEST` times.
+
+        Raises:
+            FeedError, ShapeError: the inputs are not the model's.
+        """
+        for _ in range(WARM):
+            self.executable.run(self._feeds)
+        calls: list[_Call] = []
+        first = self._clock.mark()
+        end = time.perf_counter() + seconds
+        while len(calls) < FEWEST or (time.perf_counter() < end and len(calls) < MOST):
+            calls.append(self._call())
+        time.sleep(max(0.0, SHORTEST - (time.perf_counter_ns() - first.ns) / 1e9))
+        return _recording(calls, self._segments, first.rate_until(self._clock.mark()))
+
+    def _call(self) -> "_Call":
+        self._fallbacks.noted.clear()
+        begin = self._clock.read()
+        outputs = self.executable.run(self._feeds)
+        end = self._clock.read()
+        # copied, as the memory of outputs serves a later call
+        return _Call(begin, end, [np.array(outputs[b]) for b in self._buffers], list(self._fallbacks.noted))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """The readings of one call."""
+
+    begin: int
+    end: int
+    buffers: list[Array]
+    fallbacks: list[tuple[int, int]]
+
+
+def overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], seconds: float) -> float:
+    """What the stamps cost: time of an instrumented call over that of a plain one, measured in turns, less 1."""
+    named = dict(feeds)
+
+    def repeated(call: Callable[[], object]) -> Callable[[int], None]:
+        def run(times: int) -> None:
+            for _ in range(times):
+                call()
+
+        return run
+
+    runs = {"plain": repeated(lambda: plain.run(named)), "stamped": repeated(recorder.run)}
+    turns = max(9, int(seconds / 0.2))
+    found = in_turns(runs, seconds=0.1, repeats=turns)
+    return found["stamped"] / found["plain"] - 1.0
+
+
+def _recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float) -> Recording:
+    """The mean over the middle half of the calls; `rate` in ticks per microsecond."""
+    ordered = sorted(calls, key=lambda c: c.end - c.begin)
+    quarter = len(ordered) // 4
+    middle = ordered[quarter : len(ordered) - quarter]
+    origins = np.array([c.begin for c in middle])
+    spans: list[tuple[Span, ...]] = []
+    sizes: list[tuple[int, ...]] = []
+    for k, segment in enumerate(segments):
+        buffers = np.stack([c.buffers[k] for c in middle])
+        sizes.append(tuple(int(x) for x in buffers[0, : len(segment.symbols)]))
+        spans.append(_spans(buffers, segment, origins, rate))
+    steps = np.array([c.fallbacks for c in middle], np.int64).reshape(len(middle), -1, 2)
+    mean = (steps - origins[:, None, None]).mean(0) / rate
+    fallbacks = tuple(Span(float(b), float(e - b), 0, ()) for b, e in mean)
+    call = float(np.mean([c.end - c.begin for c in middle])) / rate
+    return Recording(len(calls), call, tuple(spans), tuple(sizes), fallbacks)
+
+
+def _spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[Span, ...]:
+    """Of one segment, from its stamps of several calls."""
+    noted = segment.stamps
+    if noted is None:
+        return ()
+    first, count = noted.first(len(segment.symbols)), len(segment.calls)
+    lines = buffers[:, first:].reshape(len(buffers), count, 1 + noted.threads, Stamps.LINE).astype(np.float64)
+    own, threads = lines[:, :, 0], lines[:, :, 1:]
+    since = origins[:, None].astype(np.float64)
+    begin = (own[:, :, stamps.BEGIN] - since).mean(0) / rate
+    us = (own[:, :, stamps.END] - own[:, :, stamps.BEGIN]).mean(0) / rate
+    regions = np.round(own[:, :, stamps.REGIONS].mean(0)).astype(int)
+    return tuple(
+        Span(float(begin[k]), float(us[k]), int(regions[k]), _threads(own[:, k], threads[:, k], since, rate)
+             if regions[k] else ())
+        for k in range(count)
+    )  # fmt: skip
+
+
+def _threads(own: Array, lines: Array, since: Array, rate: float) -> tuple[ThreadTimes, ...]:
+    """Of one kernel: `own` [calls, words], `lines` [calls, threads, words]."""
+    present = lines[:, :, stamps.SHARES] > 0
+    region = own[:, stamps.PARALLEL, None]
+    busy = lines[:, :, stamps.BUSY]
+    # a thread that never came was not there for the whole of the regions
+    start = np.where(present, lines[:, :, stamps.DELAY], region)
+    wait = np.maximum(region - busy - start, 0.0)
+    first = np.where(present, lines[:, :, stamps.FIRST] - since, 0.0)
+    last = np.where(present, lines[:, :, stamps.LAST] - since, 0.0)
+    table = np.stack([start, busy, wait, first, last], -1).mean(0) / rate
+    return tuple(ThreadTimes(*(float(x) for x in row)) for row in table)
