@@ -95,6 +95,41 @@ def test_bench(folder, capsys):
     assert "onnxruntime" not in out
 
 
+def test_profile(folder, tmp_path, capsys):
+    flags = ["--seconds", 0.001, "--threads", 2]
+    code, out, err = run(
+        capsys, "profile", folder / "mlp.onnx", *flags, "--size", "batch=4", "--html", tmp_path / "p.html"
+    )
+    assert (code, err) == (0, f"wrote {tmp_path / 'p.html'}\n")
+    assert f"{folder / 'mlp.onnx'}: " in out.splitlines()[0]
+    assert "2 threads, batch=4" in out.splitlines()[0]
+    header = next(k for k, line in enumerate(out.splitlines()) if line.startswith("nodes"))
+    assert len(out.splitlines()) == header + 1 + 3
+    assert "dense1 (Gemm) + relu1 (Relu)" in out
+    assert "softmax (Softmax)" in (tmp_path / "p.html").read_text()
+    code, out, _ = run(capsys, "profile", folder / "mlp.onnx", *flags, "--top", 1, "--in-order")
+    assert len(out.splitlines()) == header + 2
+    code, out, _ = run(capsys, "profile", folder / "mlp.onnx", *flags, "--shape", "batch:7", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["inputs"] == {"x": [7, 24]}
+    assert [e["nodes"] for e in data["entries"]] == [
+        "dense1 (Gemm) + relu1 (Relu)", "dense2 (MatMul) + bias2 (Add)", "softmax (Softmax)",
+    ]  # fmt: skip
+
+
+def test_mistakes_with_a_profile(folder, tmp_path, capsys):
+    text = mistake(capsys, "profile", folder / "mlp.tw")
+    assert "is compiled already, without clock readings" in text
+    assert "give the ONNX model" in text
+    text = mistake(capsys, "profile", folder / "mlp.onnx", "--seconds", "0")
+    assert text == "tilewright profile: [option] --seconds: expected a finite number of seconds of more than 0, got 0.0"
+    text = mistake(capsys, "profile", folder / "mlp.onnx", "--top", "0")
+    assert text == "tilewright profile: [option] --top: expected at least 1, got 0"
+    text = mistake(capsys, "profile", folder / "mlp.onnx", "--seconds", "0.001", "--html", tmp_path / "no" / "p.html")
+    assert "cannot be written" in text
+
+
 def test_verify(folder, capsys):
     pytest.importorskip("onnxruntime")
     code, out, _ = run(capsys, "verify", folder / "mlp.onnx", "--size", "batch=7", "--layers", "--json")
@@ -208,7 +243,7 @@ def test_a_module_of_its_own():
     assert done.stdout == f"tilewright {tilewright.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", ["compile", "run", "bench", "verify", "inspect", "doctor"])
+@pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "verify", "inspect", "doctor"])
 def test_every_verb_has_help(verb, capsys):
     with pytest.raises(SystemExit) as done:
         main([verb, "--help"])

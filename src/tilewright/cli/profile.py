@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> Result:
         options, lambda tell: make_compilation(options.file, progress=tell, **compile_arguments(options))
     )
     feeds = feeds_of(options, made.manifest, random_default=True)
-    found = profile_of(made, feeds, options.threads, options.seconds, options.overhead)
+    found = profile_of(made, feeds, options.threads, options.seconds, options.overhead, options.file)
     if options.html is not None:
         write_text(options.html, report.html(found), "--html", options.quiet)
     chosen = report.slowest(found)[: options.top]

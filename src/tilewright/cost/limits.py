@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Unary, Var, const, loads
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Level, Machine
@@ -102,7 +102,7 @@ def touched(func: Func, values: Values) -> dict[str, float]:
     for block in blocks(func.body):
         points = number(_points(block), values)
         stores = [s for s in (block.init, block.body) if s is not None]
-        found = [e.buffer.name for s in stores for e in _nodes(s.value) if isinstance(e, Load)]
+        found = [e.buffer.name for s in stores for e in loads(s.value)]
         for name in (*found, block.body.buffer.name):
             reached[name] = reached.get(name, 0.0) + points
     sizes = {b.name: (number(b.size, values), b.dtype.bytes) for b in func.params}

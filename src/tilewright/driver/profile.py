@@ -80,8 +80,9 @@ class Profile:
         inputs: shapes by name.
         sizes: values of the symbols that the native steps were given, by name.
         threads: per call.
-        calls: how many were recorded; figures are means over the middle half of them.
+        calls: how many were recorded; figures are means over the quarter of them that were fastest.
         call_us: a call, of the instrumented code.
+        median_us: the median of all calls.
         entries: kernels, copies and fallback steps in order of execution.
         machine: for which limits are told.
         origin: where its description came from.
@@ -94,6 +95,7 @@ class Profile:
     threads: int
     calls: int
     call_us: float
+    median_us: float
     entries: tuple[Entry, ...]
     machine: Machine
     origin: str
@@ -140,7 +142,7 @@ def profile(
                             winograd=winograd)  # fmt: skip
     if progress is not None:
         progress("machine code", 0, 1)
-    return profile_of(made, feeds, threads, seconds)
+    return profile_of(made, feeds, threads, seconds, name=str(model) if isinstance(model, str | os.PathLike) else None)
 
 
 def profile_of(
@@ -149,6 +151,7 @@ def profile_of(
     threads: int | None = None,
     seconds: float = 1.0,
     with_overhead: bool = False,
+    name: str | None = None,
 ) -> Profile:
     """The profile of a compilation.
 
@@ -158,6 +161,7 @@ def profile_of(
         threads: per call; None asks the environment and the system.
         seconds: how long the model is called, at least.
         with_overhead: whether the plain code is generated and timed, too.
+        name: what the model is called; by default as its graph is.
 
     Raises:
         OptionError: the time is not positive, or the number of threads is not one.
@@ -190,8 +194,8 @@ def profile_of(
     names = {n: int(size) for p, given in zip(made.segments, found.sizes, strict=True)
              for n, size in zip(p.step.symbols, given, strict=True)}  # fmt: skip
     inputs = {name: tuple(int(n) for n in getattr(a, "shape", ())) for name, a in feeds.items()}
-    return Profile(made.manifest.meta.graph_name, inputs, names, used, found.calls, found.call_us, tuple(entries),
-                   machine, str(chosen.origin), extra)  # fmt: skip
+    return Profile(made.manifest.meta.graph_name if name is None else name, inputs, names, used, found.calls,
+                   found.call_us, found.median_us, tuple(entries), machine, str(chosen.origin), extra)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Real calls of an instrumented model: how long each kernel and each fallback step took, and what threads did.
 
 Calls follow one another as a program would make them, so caches, clocks and threads are in the state that they have
-there. What is told is the mean over the middle half of the calls by their time: sums over kernels then fit the call,
+there. What is told is the mean over the quarter of the calls that were fastest: sums over kernels then fit the call,
 and calls that something disturbed do not count.
 """
 
@@ -70,7 +70,8 @@ class Recording:
 
     Attributes:
         calls: how many were recorded.
-        call_us: a call.
+        call_us: a call, the mean of those that count.
+        median_us: the median of all calls.
         segments: per native step its spans, in the order of the segment's calls.
         sizes: per native step the values of its symbols, in their order.
         fallbacks: the fallback steps, in order.
@@ -78,6 +79,7 @@ class Recording:
 
     calls: int
     call_us: float
+    median_us: float
     segments: tuple[tuple[Span, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
     fallbacks: tuple[Span, ...]
@@ -188,22 +190,22 @@ def overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], se
 
 
 def _recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float) -> Recording:
-    """The mean over the middle half of the calls; `rate` in ticks per microsecond."""
+    """The mean over the fastest quarter of the calls; `rate` in ticks per microsecond."""
     ordered = sorted(calls, key=lambda c: c.end - c.begin)
-    quarter = len(ordered) // 4
-    middle = ordered[quarter : len(ordered) - quarter]
-    origins = np.array([c.begin for c in middle])
+    fastest = ordered[: max(1, len(ordered) // 4)]
+    origins = np.array([c.begin for c in fastest])
     spans: list[tuple[Span, ...]] = []
     sizes: list[tuple[int, ...]] = []
     for k, segment in enumerate(segments):
-        buffers = np.stack([c.buffers[k] for c in middle])
+        buffers = np.stack([c.buffers[k] for c in fastest])
         sizes.append(tuple(int(x) for x in buffers[0, : len(segment.symbols)]))
         spans.append(_spans(buffers, segment, origins, rate))
-    steps = np.array([c.fallbacks for c in middle], np.int64).reshape(len(middle), -1, 2)
+    steps = np.array([c.fallbacks for c in fastest], np.int64).reshape(len(fastest), -1, 2)
     mean = (steps - origins[:, None, None]).mean(0) / rate
     fallbacks = tuple(Span(float(b), float(e - b), 0, ()) for b, e in mean)
-    call = float(np.mean([c.end - c.begin for c in middle])) / rate
-    return Recording(len(calls), call, tuple(spans), tuple(sizes), fallbacks)
+    call = float(np.mean([c.end - c.begin for c in fastest])) / rate
+    median = float(np.median([c.end - c.begin for c in ordered])) / rate
+    return Recording(len(calls), call, median, tuple(spans), tuple(sizes), fallbacks)
 
 
 def _spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[Span, ...]:

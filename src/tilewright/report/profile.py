@@ -57,13 +57,13 @@ def _limit(e: Entry) -> tuple[str, str, str]:
 def summary(profile: Profile) -> list[str]:
     """What the table is about, in lines."""
     p, m = profile, profile.machine
-    sizes = ", ".join(f"{printable(n)}={v}" for n, v in p.sizes.items())
+    sizes = "".join(f", {printable(n)}={v}" for n, v in p.sizes.items())
     kernels = sum(e.kind == "kernel" for e in p.entries)
     limits = sum(e.limit.us for e in p.entries if e.limit is not None)
     share = p.outside_us / p.call_us if p.call_us > 0 else 0.0
     lines = [
-        f"{printable(p.model) or 'model'}: {p.call_us:.1f} us a call, {_count(p.threads, 'thread')},"
-        f" mean over the middle half of {p.calls} calls{f'; {sizes}' if sizes else ''}",
+        f"{printable(p.model) or 'model'}: {p.call_us:.1f} us a call, {_count(p.threads, 'thread')}{sizes}",
+        f"mean over the fastest quarter of {p.calls} calls, whose median is {p.median_us:.1f} us",
         f"{_count(kernels, 'kernel')}, {len(p.entries) - kernels} other steps: {p.sum_us:.1f} us;"
         f" outside of them {p.outside_us:.1f} us ({share:.1%})",
         f"limits: {limits:.1f} us in all, by {m.gflops(p.threads):.4g} GFLOP/s in float32 and"
@@ -89,9 +89,10 @@ def data(profile: Profile) -> dict[str, Any]:
         "sizes": dict(p.sizes),
         "threads": p.threads,
         "calls": p.calls,
-        "call_us": p.call_us,
-        "sum_us": p.sum_us,
-        "outside_us": p.outside_us,
+        "call_us": _round(p.call_us),
+        "median_us": _round(p.median_us),
+        "sum_us": _round(p.sum_us),
+        "outside_us": _round(p.outside_us),
         "overhead": p.overhead,
         "machine": {"name": p.machine.name, "origin": p.origin, "gflops": p.machine.gflops(p.threads),
                     "levels": {x.name: x.gbs(p.threads) for x in p.machine.levels}},
@@ -102,14 +103,20 @@ def data(profile: Profile) -> dict[str, Any]:
 def _entry_data(e: Entry) -> dict[str, Any]:
     limit = None
     if e.limit is not None:
-        limit = {"us": e.limit.us, "by": e.limit.by, "compute_us": e.limit.compute_us,
-                 "memory_us": dict(e.limit.memory_us), "bytes": e.limit.bytes}  # fmt: skip
-    threads = [
-        {"start_us": t.start, "busy_us": t.busy, "wait_us": t.wait, "first_us": t.first, "last_us": t.last}
-        for t in e.threads
-    ]
-    return {"name": e.name, "kind": e.kind, "nodes": e.nodes, "step": e.step, "begin_us": e.begin, "us": e.us,
-            "share": e.share, "regions": e.regions, "flops": e.flops, "limit": limit, "threads": threads}  # fmt: skip
+        memory = {name: _round(us) for name, us in e.limit.memory_us}
+        limit = {"us": _round(e.limit.us), "by": e.limit.by, "compute_us": _round(e.limit.compute_us),
+                 "memory_us": memory, "bytes": e.limit.bytes}  # fmt: skip
+    times = [(t.start, t.busy, t.wait, t.first, t.last) for t in e.threads]
+    names = ("start_us", "busy_us", "wait_us", "first_us", "last_us")
+    threads = [dict(zip(names, map(_round, values), strict=True)) for values in times]
+    return {"name": e.name, "kind": e.kind, "nodes": e.nodes, "step": e.step, "begin_us": _round(e.begin),
+            "us": _round(e.us), "share": round(e.share, 6), "regions": e.regions, "flops": e.flops, "limit": limit,
+            "threads": threads}  # fmt: skip
+
+
+def _round(us: float) -> float:
+    """To nanoseconds."""
+    return round(us, 3)
 
 
 _STYLE = """

@@ -58,7 +58,7 @@ def timeline(p: Profile) -> str:
     for k in range(5):
         at = p.call_us * k / 4
         anchor = "end" if k == 4 else "start" if k == 0 else "middle"
-        parts.append(f'<text x="{LEFT + at * scale:.1f}" y="{base}" text-anchor="{anchor}">{at:.4g} us</text>')
+        parts.append(f'<text x="{LEFT + at * scale:.1f}" y="{base}" text-anchor="{anchor}">{at:.1f} us</text>')
     return "\n".join([*parts, "</svg>"])
 
 

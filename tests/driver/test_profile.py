@@ -1,0 +1,242 @@
+"""Profiles: what an instrumented model computes, how its readings are told, and what the machine allows. Nothing here
+depends on how long anything takes."""
+
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from tests.driver import models
+
+import tilewright
+from tilewright.codegen import assembly, emit_llvm
+from tilewright.codegen.plan import Call, Copy, Stamps
+from tilewright.driver.compile import make_compilation
+from tilewright.driver.instrumented import instrumented
+from tilewright.driver.profile import Profile, profile_of
+from tilewright.errors import FeedError, OptionError
+from tilewright.machine import Target
+from tilewright.measure.profiling import Recorder
+from tilewright.runtime import Executable
+from tilewright.runtime.manifest import NativeStep
+
+COUNTER = "readcyclecounter"
+
+
+def large() -> onnx.ModelProto:
+    """Products that pay for threads, with a dynamic batch."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="wide"),
+        helper.make_node("Relu", ["h"], ["r"], name="positive"),
+        helper.make_node("MatMul", ["r", "v"], ["y"], name="narrow"),
+    ]
+    constants = {"w": models.array(1, 256, 512), "v": models.array(2, 512, 256)}
+    return models.model(nodes, [models.value("x", ["batch", 256])], [models.value("y", ["batch", 256])], constants)
+
+
+def two_fallbacks() -> onnx.ModelProto:
+    """Native steps around and between two determinants."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"], name="first"),
+        helper.make_node("Det", ["t"], ["d"], name="det one"),
+        helper.make_node("Mul", ["t", "t"], ["s"], name="square"),
+        helper.make_node("Det", ["s"], ["e"], name="det two"),
+        helper.make_node("Add", ["d", "e"], ["y"], name="last"),
+    ]
+    return models.model(nodes, [models.value("x", ["n", 3, 3])], [models.value("y", ["n"])])
+
+
+RNG = np.random.default_rng()
+CASES = {
+    "mlp": (models.mlp, {"x": (5, 24)}),
+    "convnet": (models.convnet, {"x": (2, 3, 37, 41)}),
+    "large": (large, {"x": (96, 256)}),
+    "passing on": (models.passing_on, {"x": (5, 4)}),
+    "fallback": (models.with_fallback, {"in put": (5, 3, 3)}),
+    "two fallbacks": (two_fallbacks, {"x": (4, 3, 3)}),
+}
+
+
+def case(name: str):
+    make, shapes = CASES[name]
+    return make(), {n: RNG.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+
+
+@cache
+def compiled(name: str):
+    return make_compilation(CASES[name][0]())
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_an_instrumented_model_computes_the_same_bits(name: str, threads: int) -> None:
+    feeds, made = case(name)[1], compiled(name)
+    noted = instrumented(made, threads)
+    segments = [p.segment for p in noted.made.segments]
+    recorder = Recorder(noted.made.artifact(), segments, noted.buffers, threads, feeds)
+    expected = Executable(made.artifact(), threads).run(feeds)
+    for _ in range(3):
+        found = recorder.results()
+        assert found.keys() == expected.keys()
+        for key in expected:
+            np.testing.assert_array_equal(found[key], expected[key])
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "aarch64"])
+@pytest.mark.parametrize("name", CASES)
+def test_code_without_a_profile_knows_nothing_of_one(name: str, target: str) -> None:
+    made = make_compilation(case(name)[0], target=target, optimizer="rule")
+    before = made.llvm()
+    noted = instrumented(made, 4).made
+    assert COUNTER not in before
+    assert COUNTER in noted.llvm()
+    assert made.llvm() == before
+    # a segment that notes nothing among the same kernels gives the plain text again
+    again = [p.segment for p in made.segments]
+    assert emit_llvm([k.func for k in noted.kernels], again, noted.target) == before
+
+
+def test_the_counter_of_aarch64_is_one_that_programs_may_read() -> None:
+    made = instrumented(make_compilation(models.mlp(), target="aarch64", optimizer="rule"), 2).made
+    text = assembly(made.llvm(), Target.parse("aarch64"))
+    assert "CNTVCT_EL0" in text
+    assert "PMCCNTR" not in text
+
+
+def test_names_of_stamps_avoid_those_of_the_model() -> None:
+    nodes = [helper.make_node("Relu", ["stamps:tw"], ["%stamps:tw"], name="r")]
+    model = models.model(nodes, [models.value("stamps:tw", [4])], [models.value("%stamps:tw", [4])])
+    found = tilewright.profile(model, {"stamps:tw": np.ones(4, np.float32)}, seconds=0.001)
+    assert [e.nodes for e in found.entries] == ["r (Relu)"]
+
+
+def test_every_call_of_an_entry_has_a_record_of_its_own() -> None:
+    noted = instrumented(compiled("large"), 3)
+    (planned,) = noted.made.segments
+    stamps, (spec,) = planned.segment.stamps, planned.step.outputs[-1:]
+    assert stamps == Stamps(1, 3)
+    assert spec.name == noted.buffers[0]
+    assert spec.dims == (8 + len(planned.segment.calls) * 4 * 8,)
+    feeds = {"x": RNG.standard_normal((96, 256)).astype(np.float32)}
+    words = Executable(noted.made.artifact(), 3).run(feeds)[spec.name]
+    assert words[: len(planned.segment.symbols)].tolist() == [96]
+    records = words[8:].reshape(len(planned.segment.calls), 4, 8)
+    begin, end = records[:, 0, 0], records[:, 0, 1]
+    assert (begin[1:] >= end[:-1]).all()
+    assert (end > begin).all()
+    assert (records[:, 0, 4] >= 1).all()  # both products pay for threads
+    assert (records[:, 1:, 2] == records[:, :1, 4]).all()  # in which every thread took part
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_beyond_the_lines_are_not_started(threads: int) -> None:
+    noted = instrumented(compiled("large"), threads)
+    feeds = {"x": RNG.standard_normal((96, 256)).astype(np.float32)}
+    outputs = Executable(noted.made.artifact(), 8).run(feeds)
+    expected = Executable(compiled("large").artifact(), threads).run(feeds)
+    np.testing.assert_array_equal(outputs["y"], expected["y"])
+
+
+def check(found: Profile) -> None:
+    """What holds for every profile."""
+    assert found.calls >= 8
+    assert 0 < found.sum_us <= found.call_us
+    assert found.outside_us == pytest.approx(found.call_us - sum(e.us for e in found.entries))
+    ends = 0.0
+    for e in found.entries:
+        assert e.begin >= ends - 1e-6
+        ends = e.begin + e.us
+        assert e.share == pytest.approx(e.us / found.call_us)
+        assert bool(e.threads) == (e.regions > 0)
+        for t in e.threads:
+            assert min(t.start, t.busy, t.wait) >= 0
+        if e.kind == "kernel":
+            assert e.limit is not None
+            assert e.limit.us == max(e.limit.compute_us, *(us for _, us in e.limit.memory_us))
+    assert ends <= found.call_us + 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_profiles(name: str, threads: int) -> None:
+    feeds, made = case(name)[1], compiled(name)
+    found = profile_of(made, feeds, threads, 0.001)
+    check(found)
+    assert found.threads == threads
+    assert found.inputs == {n: a.shape for n, a in feeds.items()}
+    expected: list[str] = []
+    segments = iter(made.segments)
+    for step in made.manifest.steps:
+        if isinstance(step, NativeStep):
+            expected += ["kernel" if isinstance(c, Call) else "copy" for c in next(segments).segment.calls]
+        else:
+            expected.append("fallback")
+    assert [e.kind for e in found.entries] == expected
+
+
+def test_entries_have_the_names_of_the_users_nodes() -> None:
+    model, feeds = case("mlp")
+    found = tilewright.profile(model, feeds, seconds=0.001)
+    assert [e.nodes for e in found.entries] == [
+        "dense1 (Gemm) + relu1 (Relu)", "dense2 (MatMul) + bias2 (Add)", "softmax (Softmax)",
+    ]  # fmt: skip
+    assert found.sizes == {"batch": 5}
+    assert found.entries[0].flops == 2 * 5 * 24 * 40 + 5 * 40 * 2
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
+def test_fallback_steps_have_entries_in_their_places() -> None:
+    model, feeds = case("two fallbacks")
+    found = tilewright.profile(model, feeds, seconds=0.001)
+    assert [(e.kind, e.nodes) for e in found.entries if e.kind == "fallback"] == [
+        ("fallback", "det one (Det)"), ("fallback", "det two (Det)"),
+    ]  # fmt: skip
+    assert [e.step for e in found.entries] == sorted(e.step for e in found.entries)
+    assert all(e.limit is None and e.flops is None for e in found.entries if e.kind == "fallback")
+
+
+def test_operations_and_bytes_follow_the_sizes_of_the_call() -> None:
+    made = compiled("large")
+    small, wide = (
+        profile_of(made, {"x": RNG.standard_normal((n, 256)).astype(np.float32)}, 1, 0.001) for n in (16, 64)
+    )
+    for a, b in zip(small.entries, wide.entries, strict=True):
+        assert a.flops is not None
+        assert b.flops == 4 * a.flops
+        assert a.limit is not None
+        assert b.limit is not None
+        # weights are the same, the rest grows with the batch
+        weight = 4 * 256 * 512
+        assert b.limit.bytes - weight == 4 * (a.limit.bytes - weight)
+
+
+def test_copies_are_told() -> None:
+    made = compiled("passing on")
+    copies = [c for p in made.segments for c in p.segment.calls if isinstance(c, Copy)]
+    found = profile_of(made, {"x": RNG.standard_normal((3, 4)).astype(np.float32)}, 1, 0.001)
+    told = [e.nodes for e in found.entries if e.kind == "copy"]
+    assert len(told) == len(copies) == 4
+    assert told == ["output 'same'", "output 'view'", "output 'constant'", "output 'again'"]
+
+
+def test_what_a_profile_costs_is_told_on_demand() -> None:
+    feeds, made = case("mlp")[1], compiled("mlp")
+    assert profile_of(made, feeds, 1, 0.001).overhead is None
+    measured = profile_of(made, feeds, 1, 0.001, with_overhead=True).overhead
+    assert measured is not None
+    assert measured > -1
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_seconds(seconds: float) -> None:
+    with pytest.raises(OptionError, match="expected a number of seconds of more than 0"):
+        tilewright.profile(models.mlp(), {"x": np.zeros((1, 24), np.float32)}, seconds=seconds)
+
+
+def test_wrong_feeds_are_an_error_as_for_a_call() -> None:
+    with pytest.raises(FeedError, match="missing"):
+        tilewright.profile(models.mlp(), {}, seconds=0.001)
