@@ -1,9 +1,8 @@
-"""Where a result was measured: machine, versions, commit; and how much of the CPU others took meanwhile."""
+"""Where a result was measured: machine, versions, commit."""
 
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,30 +47,3 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return revision + (" with changes" if changed else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """CPU seconds at one moment: spent by the whole machine (stolen time included), by this process, and passed."""
-
-    machine: float
-    own: float
-    elapsed: float
-
-    @staticmethod
-    def now() -> "Load":
-        """Read the counters; without /proc the machine's are zero."""
-        times = os.times()
-        stat = Path("/proc/stat")
-        fields = stat.read_text().splitlines()[0].split()[1:] if stat.exists() else []
-        ticks = [int(field) for field in fields]
-        # user, nice, system, (idle, iowait skipped,) irq, softirq, steal; guest time is part of user time.
-        busy = sum(ticks[0:3]) + sum(ticks[5:8]) if len(ticks) >= 8 else 0
-        return Load(busy / os.sysconf("SC_CLK_TCK"), times.user + times.system, times.elapsed)
-
-    def others_since(self) -> float:
-        """Return the share of all cores, 0 to 1, that other processes and the hypervisor took since this reading."""
-        now = Load.now()
-        span = (now.elapsed - self.elapsed) * (os.cpu_count() or 1)
-        taken = (now.machine - self.machine) - (now.own - self.own)
-        return max(0.0, taken / span) if span > 0 else 0.0

@@ -8,13 +8,13 @@ from statistics import median, quantiles
 
 import numpy as np
 
-from benchmarks.common.environment import Load
 from benchmarks.common.isolation import Emit, error_text
 from benchmarks.operators.cases import Case
 from benchmarks.operators.peers import ALONE, PEERS, Engine, Run, kernel_alone, tilewright
 from tilewright.machine import Target
 from tilewright.measure import kernels
 from tilewright.measure.functions import NativeFunctions
+from tilewright.measure.load import Load
 
 BLOCKS = 8
 BLOCK_SECONDS = 0.1

@@ -15,6 +15,7 @@ from onnx import ModelProto, numpy_helper
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.loops.ir import Func, blocks
+from tilewright.measure.engines import onnxruntime_engine
 from tilewright.measure.functions import NativeFunctions
 
 Array = np.ndarray
@@ -78,14 +79,8 @@ def torch_alone(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
 
 def onnxruntime(model: ModelProto, feeds: Feeds, threads: int) -> Run:
     """ONNX Runtime's CPU provider with all graph optimisations."""
-    ort: Any = import_module("onnxruntime")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    fed = dict(feeds)
-    return lambda: session.run(None, fed)[0]
+    run, fed = onnxruntime_engine(model.SerializeToString(), threads), dict(feeds)
+    return lambda: next(iter(run(fed).values()))
 
 
 def openvino(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.isolation import Emit, Event, error_text
-from benchmarks.zoo.engines import load_artifact, onnxruntime_engine, tilewright_engine
+from benchmarks.zoo.engines import load_artifact, tilewright_engine
 from benchmarks.zoo.models import MODELS, label
 from benchmarks.zoo.timing import Arrays, compare_undisturbed
+from tilewright.measure.engines import onnxruntime_engine
 
 
 def bench_model(

@@ -24,18 +24,6 @@ class Compiled:
         return self.executable.run(dict(feeds))
 
 
-def onnxruntime_engine(path: Path, threads: int) -> Run:
-    """Return ONNX Runtime's CPU provider on the model, with all graph optimisations and `threads` threads."""
-    onnxruntime: Any = import_module("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
-
-
 def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) -> Compiled:
     """Compile the model with its declared ranges; warnings (operators left to the reference evaluator) are kept.
 

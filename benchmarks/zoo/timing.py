@@ -7,11 +7,13 @@ disturbed least counts, whatever it says.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.environment import Load
+from tilewright.measure.load import Load
+from tilewright.measure.timing import block
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Run = Callable[[Arrays], Arrays]
@@ -28,21 +30,6 @@ TRIES, LATER_SECONDS = 4, 5.0
 """Measurements of a shape that is disturbed every time, and the pause before each but the first."""
 
 
-def time_block(run: Run, feeds: Arrays) -> list[float]:
-    """Return the seconds of each call of one block; the first call of a block is not counted unless it is slow."""
-    start = time.perf_counter()
-    run(feeds)
-    first = time.perf_counter() - start
-    if first > BLOCK_SECONDS:
-        return [first]
-    seconds: list[float] = []
-    while sum(seconds) < BLOCK_SECONDS:
-        start = time.perf_counter()
-        run(feeds)
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
 def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
     """Return all timed calls of each engine, measured in alternating blocks."""
     found: list[list[float]] = [[] for _ in engines]
@@ -51,7 +38,7 @@ def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
         time.sleep(PAUSE_SECONDS)
     for _ in range(BLOCKS):
         for engine, seconds in zip(engines, found, strict=True):
-            seconds += time_block(engine, feeds)
+            seconds += block(partial(engine, feeds), BLOCK_SECONDS)
             time.sleep(PAUSE_SECONDS)
         if max(seconds[0] for seconds in found) > LONGEST_CALL_SECONDS:
             break

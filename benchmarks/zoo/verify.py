@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.isolation import Emit, Event, error_text
-from benchmarks.zoo.engines import onnxruntime_engine, tilewright_engine
+from benchmarks.zoo.engines import tilewright_engine
 from benchmarks.zoo.models import MODELS, label
 from benchmarks.zoo.reference import Reference
+from tilewright.measure.engines import onnxruntime_engine
 
 TOLERATED_RATIO = 4.0
 FLOOR = 1e-6

@@ -89,10 +89,64 @@ def test_bench(folder, capsys):
     assert set(data["engines"]) == {"tilewright", "onnxruntime"}
     assert data["inputs"] == {"x": [4, 24]}
     assert data["ratio"] > 0
+    assert data["best_peer"] == "onnxruntime"
+    assert data["onnxruntime_version"] == data["engines"]["onnxruntime"]["version"]
+    for engine in data["engines"].values():
+        assert {"median_s", "spread", "min_s", "calls", "quiet_blocks", "blocks", "version"} == set(engine)
+        assert engine["min_s"] <= engine["median_s"]
+        assert 2 <= engine["blocks"] <= 6
+        assert engine["quiet_blocks"] <= engine["blocks"]
+    assert {"processor", "cpus", "governor", "others"} == set(data["machine"])
+    assert data["canary"]["best_s"] <= data["canary"]["worst_s"]
     code, out, _ = run(capsys, "bench", folder / "mlp.tw", *flags)
     assert code == 0
-    assert out.splitlines()[0].split() == ["engine", "median", "ms", "min", "ms", "calls"]
+    assert out.splitlines()[0].split() == ["engine", "median", "ms", "spread", "min", "ms", "calls", "quiet", "blocks"]
+    assert out.splitlines()[1].startswith(f"tilewright {tilewright.__version__}")
     assert "onnxruntime" not in out
+
+
+def test_bench_of_several_engines_with_a_dynamic_shape(folder, capsys):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    flags = [
+        "--rounds",
+        1,
+        "--seconds",
+        0.005,
+        "--pause",
+        0,
+        "--threads",
+        1,
+        "--shape",
+        "batch:1..9",
+        "--size",
+        "batch=3",
+    ]
+    code, out, _ = run(capsys, "bench", folder / "mlp.onnx", *flags, "--engines", "openvino,onnxruntime", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert list(data["engines"]) == ["tilewright", "openvino", "onnxruntime"]
+    assert data["inputs"] == {"x": [3, 24]}
+    best = min(("openvino", "onnxruntime"), key=lambda name: data["engines"][name]["median_s"])
+    assert data["best_peer"] == best
+    assert data["ratio"] == data["engines"]["tilewright"]["median_s"] / data["engines"][best]["median_s"]
+    code, out, _ = run(capsys, "bench", folder / "mlp.onnx", *flags, "--no-onnxruntime")
+    assert code == 0
+    assert "ratio" not in out
+    assert "onnxruntime" not in out
+
+
+def test_engines_that_are_not_there(folder, capsys, monkeypatch):
+    text = mistake(capsys, "bench", folder / "mlp.onnx", "--engines", "onnxruntime,tvm")
+    assert text.startswith("tilewright bench: [option] engines: ")
+    assert "there is no engine 'tvm'; there are onnxruntime, openvino" in text
+    monkeypatch.setattr("tilewright.measure.engines.installed", lambda name: False)
+    text = mistake(capsys, "bench", folder / "mlp.onnx", "--engines", "openvino")
+    assert text == "tilewright bench: [option] engines: openvino is not installed; pip install openvino"
+    monkeypatch.undo()
+    pytest.importorskip("onnxruntime")
+    text = mistake(capsys, "bench", folder / "mlp.tw", "--engines", "onnxruntime")
+    assert "other engines can't run a model that is compiled already" in text
 
 
 def test_profile(folder, tmp_path, capsys):
@@ -433,7 +487,7 @@ def test_too_many_threads(folder, capsys):
 
 def test_blocks_of_a_benchmark(folder, capsys):
     text = mistake(capsys, "bench", folder / "mlp.tw", "--blocks", "0")
-    assert text == "tilewright bench: [option] --blocks: expected at least 1, got 0"
+    assert text == "tilewright bench: [option] --rounds: expected at least 1, got 0"
 
 
 @pytest.mark.parametrize("option", ["--seconds", "--pause"])

@@ -1,18 +1,20 @@
-"""`tilewright bench`: time per call, next to ONNX Runtime's where it is installed and the file is an ONNX model.
+"""`tilewright bench`: time per call, next to other engines where the file is an ONNX model.
 
-Both engines take turns in blocks of calls with a pause in between, because worker threads of either spin for a
-while after a call and would take the other's cores. Figures are medians over all calls.
+Every engine has a process of its own; they take turns in blocks of calls with a pause before each. Beside every block
+runs a canary, a fixed product: blocks beside which it was slower than it may be do not count, as something disturbed
+the machine. A figure is the median over the blocks that count of the median of their calls; the ratio is this
+compiler's time over that of the fastest other engine.
 """
 
 import argparse
 import math
-import statistics
-import time
-from collections.abc import Callable
+import os
 from typing import Any
 
+from tilewright import __version__
 from tilewright.cli.arrays import add_input_options, feeds_of
 from tilewright.cli.common import (
+    Progress,
     Result,
     Verbs,
     add_compile_options,
@@ -20,22 +22,32 @@ from tilewright.cli.common import (
     executable_of,
     is_compiled,
     table,
+    with_progress,
 )
-from tilewright.cli.ort import onnxruntime_engine, version
 from tilewright.errors import OptionError
+from tilewright.machine.host import host
+from tilewright.measure import duel
+from tilewright.measure.engines import PEERS, check_installed, installed, version
+from tilewright.measure.load import governor
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
     """Adds the verb to a parser."""
     parser = verbs.add_parser(
-        "bench", help="time per call, next to ONNX Runtime's", description=__doc__,
+        "bench", help="time per call, next to other engines'", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("file", metavar="ARTIFACT|MODEL", help="a compiled model, or an ONNX file to compile first")
-    parser.add_argument("--blocks", type=int, default=5, metavar="N", help="blocks per engine (default: 5)")
+    listed = ",".join(PEERS)
+    parser.add_argument(
+        "--engines", metavar="LIST", help=f"what to compare with, of {listed} (default: onnxruntime where installed)"
+    )
+    parser.add_argument("--no-onnxruntime", action="store_true", help="compare with nothing unless --engines says so")
+    parser.add_argument(
+        "--rounds", "--blocks", type=int, default=5, metavar="N", help="blocks per engine that count (default: 5)"
+    )
     parser.add_argument("--seconds", type=float, default=0.3, metavar="S", help="length of a block (default: 0.3)")
-    parser.add_argument("--pause", type=float, default=0.2, metavar="S", help="pause between blocks (default: 0.2)")
-    parser.add_argument("--no-onnxruntime", action="store_true", help="do not run ONNX Runtime")
+    parser.add_argument("--pause", type=float, default=0.2, metavar="S", help="pause before each block (default: 0.2)")
     add_input_options(parser, random_default=True)
     add_compile_options(parser)
     add_threads_option(parser)
@@ -43,71 +55,85 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 
 
 def execute(options: argparse.Namespace) -> Result:
-    """Times both engines."""
-    if options.blocks < 1:
-        raise OptionError(f"expected at least 1, got {options.blocks}", where="--blocks")
+    """Times the engines."""
+    if options.rounds < 1:
+        raise OptionError(f"expected at least 1, got {options.rounds}", where="--rounds")
     for name in ("seconds", "pause"):
         value = getattr(options, name)
         if not math.isfinite(value) or value < 0:
             raise OptionError(f"expected a finite number of seconds of at least 0, got {value}", where=f"--{name}")
+    peers = _peers(options)
     executable = executable_of(options).prepare()
     feeds = feeds_of(options, executable.manifest, random_default=True)
-    engines: dict[str, Callable[[], Any]] = {"tilewright": lambda: executable.run(feeds)}
-    if not options.no_onnxruntime and not is_compiled(options.file):
-        other = onnxruntime_engine(options.file, executable.threads)
-        if other is not None:
-            engines["onnxruntime"] = lambda: other(feeds)
-    times = timed(engines, options.blocks, options.seconds, options.pause)
-    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
-    data: dict[str, Any] = {
+    executable.run(feeds)  # what does not fit is an error of this process
+    plan = duel.Plan(options.rounds, options.seconds, options.pause)
+
+    def timed(tell: Progress) -> duel.Result:
+        return duel.duel(executable, None if is_compiled(options.file) else options.file, peers, feeds, plan, tell)
+
+    found = with_progress(options, timed)
+    data = {
         "file": options.file,
         "threads": executable.threads,
+        "rounds": options.rounds,
         "inputs": {name: list(array.shape) for name, array in feeds.items()},
-        "engines": {
-            name: {"median_s": medians[name], "min_s": min(seconds), "calls": len(seconds)}
-            for name, seconds in times.items()
-        },
+        **_data(found),
     }
-    if "onnxruntime" in medians:
-        data["ratio"] = medians["tilewright"] / medians["onnxruntime"]
-        data["onnxruntime_version"] = version()
-    return Result(data, _text(times, data), optional=False)
+    return Result(data, _text(data), optional=False)
 
 
-def timed(engines: dict[str, Callable[[], Any]], blocks: int, seconds: float, pause: float) -> dict[str, list[float]]:
-    """Seconds of every counted call of every engine, measured in alternating blocks.
-
-    The first call of a block warms caches and threads and is not counted, unless it fills the block alone.
-    """
-    times: dict[str, list[float]] = {name: [] for name in engines}
-    for call in engines.values():
-        call()
-    for _ in range(blocks):
-        for name, call in engines.items():
-            time.sleep(pause)
-            times[name] += _block(call, seconds)
-    return times
-
-
-def _block(call: Callable[[], Any], seconds: float) -> list[float]:
-    found: list[float] = []
-    start = time.perf_counter()
-    call()
-    first = time.perf_counter() - start
-    if first >= seconds:
-        return [first]
-    while not found or sum(found) < seconds:
-        start = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - start)
-    return found
+def _peers(options: argparse.Namespace) -> tuple[str, ...]:
+    """The other engines, each of which is installed."""
+    compiled = is_compiled(options.file)
+    if options.engines is None:
+        default = "onnxruntime"
+        return () if options.no_onnxruntime or compiled or not installed(default) else (default,)
+    names = tuple(dict.fromkeys(name.strip() for name in options.engines.split(",") if name.strip()))
+    for name in names:
+        check_installed(name)
+    if names and compiled:
+        what = "other engines can't run a model that is compiled already"
+        raise OptionError(what, where=f"file '{options.file}'", hint="give the ONNX model, or leave out --engines")
+    return names
 
 
-def _text(times: dict[str, list[float]], data: dict[str, Any]) -> str:
+def _data(found: duel.Result) -> dict[str, Any]:
+    """A duel's outcome and its circumstances, for `--json`."""
+    versions = {name: __version__ if name == "tilewright" else version(name) for name in found.engines}
+    data: dict[str, Any] = {
+        "engines": {
+            name: {"median_s": s.median, "spread": s.spread, "min_s": s.least, "calls": s.calls,
+                   "quiet_blocks": s.quiet, "blocks": s.blocks, "version": versions[name]}
+            for name, s in found.engines.items()
+        },
+        "canary": {"best_s": found.canary_best, "worst_s": found.canary_worst, "limit": duel.DISTURBED},
+        "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": found.others},
+    }  # fmt: skip
+    best = found.best_peer()
+    if best is not None:
+        data["best_peer"] = best
+        data["ratio"] = found.engines["tilewright"].median / found.engines[best].median
+    if "onnxruntime" in versions:
+        data["onnxruntime_version"] = versions["onnxruntime"]
+    return data
+
+
+def _text(data: dict[str, Any]) -> str:
     rows = [
-        (name, f"{statistics.median(t) * 1e3:.3f}", f"{min(t) * 1e3:.3f}", str(len(t))) for name, t in times.items()
-    ]
-    text = table(("engine", "median ms", "min ms", "calls"), rows)
+        (f"{name} {e['version']}", f"{e['median_s'] * 1e3:.3f}", f"{e['spread']:.1%}", f"{e['min_s'] * 1e3:.3f}",
+         str(e["calls"]), f"{e['quiet_blocks']}/{e['blocks']}")
+        for name, e in data["engines"].items()
+    ]  # fmt: skip
+    lines = [table(("engine", "median ms", "spread", "min ms", "calls", "quiet blocks"), rows)]
     if "ratio" in data:
-        text += f"\nratio {data['ratio']:.2f}"
-    return f"{text}\n{data['threads']} threads"
+        lines.append(f"ratio {data['ratio']:.2f} of {data['best_peer']}'s time")
+    if any(e["quiet_blocks"] < data["rounds"] for e in data["engines"].values()):
+        lines.append(f"the machine was disturbed: fewer than {data['rounds']} blocks of an engine were quiet")
+    machine, canary = data["machine"], data["canary"]
+    clock = f", governor {machine['governor']}" if machine["governor"] else ""
+    lines += [
+        f"{data['threads']} threads; {machine['processor']}, {machine['cpus']} logical CPUs{clock}",
+        f"others took {machine['others']:.0%} of the CPUs; canary {canary['best_s'] * 1e3:.3f} to"
+        f" {canary['worst_s'] * 1e3:.3f} ms",
+    ]
+    return "\n".join(lines)

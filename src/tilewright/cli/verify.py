@@ -19,8 +19,8 @@ from tilewright.cli.common import (
     table,
     with_progress,
 )
-from tilewright.cli.ort import onnxruntime_engine
 from tilewright.errors import OptionError
+from tilewright.measure.engines import installed, onnxruntime_engine
 
 FAILED = 3
 """Exit code where an output differs too much."""
@@ -64,7 +64,8 @@ def execute(options: argparse.Namespace) -> Result:
     executable = Executable(made.artifact(), options.threads)
     feeds = feeds_of(options, executable.manifest, random_default=True)
     actual = executable.run(feeds)
-    engine = None if options.no_onnxruntime else onnxruntime_engine(options.file, executable.threads)
+    compared = not options.no_onnxruntime and installed("onnxruntime")
+    engine = onnxruntime_engine(options.file, executable.threads) if compared else None
     other = None if engine is None else engine(feeds)
     outputs = compare_outputs(made, feeds, actual, other, options.tolerance)
     passed = all(c.passed for c in outputs)

@@ -49,6 +49,26 @@ def in_turns(
     return {name: median(values) for name, values in found.items()}
 
 
+def block(call: Callable[[], object], seconds: float) -> list[float]:
+    """Seconds of each call of a block that takes about `seconds`.
+
+    The first call wakes threads and fills caches and is not counted, unless it fills the block alone.
+    """
+    first = _seconds(call)
+    if first >= seconds:
+        return [first]
+    found: list[float] = []
+    while not found or sum(found) < seconds:
+        found.append(_seconds(call))
+    return found
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
 def _enough(run: Repeat, wanted: float) -> int:
     """Repetitions that take about `wanted` seconds."""
     times = 1

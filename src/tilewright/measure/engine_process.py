@@ -1,0 +1,102 @@
+"""A process that runs one engine and times blocks of calls when it is told to (`duel.py` starts it).
+
+Lines of JSON on standard input and output. First comes the job: {"engine", "model", "threads", "feeds", "described"};
+the answer is {"ready"} or {"error", "where", "hint"}. Then every {"seconds": s} is answered by {"calls": [seconds of
+each], "cpu": seconds that the process worked so far}. Whatever engines print goes to standard error.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from tilewright.errors import TilewrightError
+from tilewright.measure.engines import PEERS
+from tilewright.measure.timing import block
+from tilewright.runtime import load
+from tilewright.runtime.weights import numpy_dtype
+
+OWN, CANARY = "tilewright", "canary"
+
+CANARY_SIZE = 512
+"""Rows and columns of the canary's product, float32."""
+
+MOST_TOLD = 10_000
+"""Calls of a block that are told one by one; of more, as many as that in equal distances."""
+
+Array = np.ndarray[Any, Any]
+
+
+def written_feeds(path: Path, feeds: dict[str, Any], dtypes: dict[str, str]) -> list[dict[str, Any]]:
+    """Writes arrays for another process; what `read_feeds` needs besides the file.
+
+    Args:
+        path: of the file, npz.
+        feeds: arrays by name.
+        dtypes: their types by name, as manifests call them.
+    """
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    # as bytes, because NumPy's format does not know all of their types
+    raw: dict[str, Any] = {f"a{k}": np.frombuffer(a.tobytes(), np.uint8) for k, a in enumerate(arrays.values())}
+    with path.open("wb") as file:
+        np.savez(file, **raw)
+    return [{"name": name, "dtype": dtypes[name], "shape": list(a.shape)} for name, a in arrays.items()]
+
+
+def read_feeds(path: Path, described: list[dict[str, Any]]) -> dict[str, Array]:
+    """The arrays that `written_feeds` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        return {
+            d["name"]: np.frombuffer(file[f"a{k}"].tobytes(), numpy_dtype(d["dtype"])).reshape(d["shape"]).copy()
+            for k, d in enumerate(described)
+        }
+
+
+def _call(job: dict[str, Any]) -> Callable[[], object]:
+    """What the job's engine does again and again."""
+    engine, threads = str(job["engine"]), int(job["threads"])
+    if engine == CANARY:
+        a = np.random.default_rng(0).standard_normal((CANARY_SIZE, CANARY_SIZE), np.float32)
+        return lambda: a @ a
+    feeds = read_feeds(Path(job["feeds"]), job["described"])
+    if engine == OWN:
+        executable = load(job["model"], threads)
+        return lambda: executable.run(feeds)
+    run = PEERS[engine](str(job["model"]), threads)
+    return lambda: run(feeds)
+
+
+def serve(source: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
+    """Does what the lines of `source` ask for, until there are none."""
+    job = json.loads(source.readline())
+    try:
+        call = _call(job)
+        call()
+    except TilewrightError as error:
+        answer({"error": error.what, "where": error.where, "hint": error.hint})
+        return
+    except Exception as error:
+        answer({"error": f"{job['engine']} fails: {type(error).__name__}: {error}", "where": "", "hint": ""})
+        return
+    answer({"ready": True})
+    for line in source:
+        calls = block(call, float(json.loads(line)["seconds"]))
+        step = -(-len(calls) // MOST_TOLD)
+        answer({"calls": calls[::step], "cpu": time.process_time()})
+
+
+def main() -> None:
+    """The process's whole work."""
+    # engines print what they like: only answers go where the parent reads
+    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(sys.stdin, lambda data: print(json.dumps(data), file=told, flush=True))
+
+
+if __name__ == "__main__":
+    main()

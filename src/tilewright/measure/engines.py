@@ -1,0 +1,98 @@
+"""Engines that run ONNX models, to compare with: functions from inputs to outputs by name."""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from tilewright.errors import OptionError
+
+Feeds = Mapping[str, Any]
+Run = Callable[[Feeds], dict[str, Any]]
+Model = str | os.PathLike[str] | bytes
+"""A path, or the bytes of a file."""
+
+
+def onnxruntime_engine(model: Model, threads: int) -> Run:
+    """ONNX Runtime's CPU provider with all graph optimisations.
+
+    Raises:
+        OptionError: it is not installed, or rejects the model.
+    """
+    ort = _package("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    try:
+        session = ort.InferenceSession(_readable(model), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise _rejected("onnxruntime", model, error) from error
+    names = [o.name for o in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def openvino_engine(model: Model, threads: int) -> Run:
+    """OpenVINO's CPU plugin for latency, in float32. Outputs are overwritten by the next call.
+
+    Raises:
+        OptionError: it is not installed, or rejects the model.
+    """
+    ov = _package("openvino")
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    try:
+        core = ov.Core()
+        compiled = core.compile_model(core.read_model(model=_readable(model)), "CPU", hints)
+    except Exception as error:
+        raise _rejected("openvino", model, error) from error
+    request, names = compiled.create_infer_request(), [o.get_any_name() for o in compiled.outputs]
+
+    def run(feeds: Feeds) -> dict[str, Any]:
+        found = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return {name: found[k] for k, name in enumerate(names)}
+
+    return run
+
+
+PEERS: Mapping[str, Callable[[Model, int], Run]] = {
+    "onnxruntime": onnxruntime_engine, "openvino": openvino_engine,
+}  # fmt: skip
+"""Engines by name, which is also that of their package."""
+
+
+def installed(name: str) -> bool:
+    """Whether an engine's package is there, without importing it."""
+    return find_spec(name) is not None
+
+
+def check_installed(name: str) -> None:
+    """Raises OptionError, with what to do, where an engine is not known or not installed."""
+    if name not in PEERS:
+        raise OptionError(f"there is no engine {name!r}; there are {', '.join(PEERS)}", where="engines")
+    if not installed(name):
+        raise OptionError(f"{name} is not installed", where="engines", hint=f"pip install {name}")
+
+
+def version(name: str) -> str | None:
+    """An engine's version, None where it is not installed."""
+    try:
+        return str(import_module(name).__version__)
+    except ImportError:
+        return None
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise OptionError(f"{name} is not installed", where="engines", hint=f"pip install {name}") from error
+
+
+def _readable(model: Model) -> str | bytes:
+    return model if isinstance(model, bytes) else os.fspath(model)
+
+
+def _rejected(name: str, model: Model, error: Exception) -> OptionError:
+    where = "model" if isinstance(model, bytes) else f"file '{os.fspath(model)}'"
+    lines = str(error).strip() or type(error).__name__
+    return OptionError(f"{name} rejects the model: {lines}", where=where, hint=f"leave {name} out")

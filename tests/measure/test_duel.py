@@ -1,0 +1,218 @@
+"""Duels: which blocks count, how engines take turns, and processes that fail. Nothing here depends on real times."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from tests.driver import models
+
+import tilewright
+from tilewright.errors import OptionError
+from tilewright.measure import duel, engine_process
+from tilewright.measure.duel import Block, Plan, best_canary, quiet, result, turns
+from tilewright.measure.engine_process import CANARY, read_feeds, serve, written_feeds
+from tilewright.measure.engines import PEERS, check_installed, onnxruntime_engine, openvino_engine
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses that were made, without making them."""
+    found: list[float] = []
+    monkeypatch.setattr(duel.time, "sleep", found.append)
+    return found
+
+
+class Machine:
+    """Engines whose blocks take what is said; the canary takes the next of `canary`, the last one for ever."""
+
+    def __init__(self, times: dict[str, float], canary: list[float]) -> None:
+        self.times, self.canary = times, canary
+        self.order: list[str] = []
+
+    def __call__(self, name: str, seconds: float) -> list[float]:
+        if name == CANARY:
+            assert seconds == duel.CANARY_SECONDS
+            return [self.canary.pop(0) if len(self.canary) > 1 else self.canary[0]]
+        self.order.append(name)
+        return [self.times[name]] * 3
+
+
+def test_engines_take_turns_between_canaries_with_pauses(slept: list[float]) -> None:
+    machine = Machine({"a": 1.0, "b": 2.0}, [0.1])
+    blocks = turns(("a", "b"), machine, Plan(3, 0.5, 0.25))
+    assert machine.order == ["a", "b", "b", "a", "a", "b"]
+    assert len(blocks) == 6
+    assert slept == [0.25] * (1 + 2 * 6)
+
+
+def test_blocks_beside_a_slow_canary_do_not_count_and_are_made_up_for(slept: list[float]) -> None:
+    # before the first block, then after each: the third block has a slow one behind, the fourth before it
+    machine = Machine({"a": 1.0, "b": 2.0}, [0.1, 0.1, 0.1, 0.2, 0.1, 0.1])
+    blocks = turns(("a", "b"), machine, Plan(2))
+    assert [b.canary for b in blocks] == [0.1, 0.1, 0.2, 0.2, 0.1, 0.1]
+    assert [b.engine for b in quiet(blocks)] == ["a", "b", "a", "b"]
+    found = result(("a", "b"), blocks, 0.5)
+    assert (found.engines["a"].quiet, found.engines["a"].blocks, found.engines["a"].calls) == (2, 3, 6)
+    assert (found.canary_best, found.canary_worst, found.others) == (0.1, 0.2, 0.5)
+
+
+def test_there_is_a_limit_to_making_up(slept: list[float]) -> None:
+    canary = [1.0] + [1.0, 9.0] * 50
+    machine = Machine({"a": 1.0, "b": 2.0}, canary)
+    blocks = turns(("a", "b"), machine, Plan(4))
+    assert len(blocks) == 2 * duel.MOST * 4
+
+
+def test_medians_of_medians_and_their_spread() -> None:
+    calls = [(1.0, 9.0, 1.0), (2.0, 2.0, 0.5), (3.0,), (4.0, 4.0)]
+    blocks = [Block("tilewright", c, 0.1, 0.1) for c in calls] + [
+        Block("tilewright", (100.0,), 0.2, 0.2),
+        Block("x", (5.0,), 0.1, 0.1),
+    ]
+    found = result(("tilewright", "x"), blocks, 0.0)
+    own = found.engines["tilewright"]
+    assert (own.median, own.least, own.calls, own.quiet, own.blocks) == (2.5, 0.5, 9, 4, 5)
+    assert own.spread == pytest.approx((3.25 - 1.75) / 2.5)
+    assert found.best_peer() == "x"
+    assert result(("tilewright",), blocks, 0.0).best_peer() is None
+
+
+def test_where_no_block_is_quiet_all_are_told_and_none_counts() -> None:
+    blocks = [Block("a", (1.0,), 0.1, 0.1), Block("a", (1.0,), 0.1, 0.1), *[Block("b", (2.0,), 0.5, 0.5)] * 3]
+    standing = result(("a", "b"), blocks, 0.0).engines["b"]
+    assert (standing.median, standing.quiet, standing.blocks) == (2.0, 0, 3)
+
+
+def test_a_single_fast_canary_is_luck() -> None:
+    blocks = [Block("a", (1.0,), 0.01, 0.01), *[Block("a", (1.0,), 0.1, 0.1)] * 19]
+    assert best_canary(blocks) == 0.1
+    assert len(quiet(blocks)) == 20
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16])
+def test_feeds_travel_unchanged(tmp_path: Path, dtype: type) -> None:
+    rng = np.random.default_rng()
+    feeds = {
+        "a/b c": (rng.standard_normal((3, 4)) * 9).astype(dtype),
+        "scalar": np.asarray(dtype(1)),
+        "none": np.empty((0, 2), dtype),
+    }
+    name = np.dtype(dtype).name
+    described = written_feeds(tmp_path / "f.npz", feeds, dict.fromkeys(feeds, name))
+    found = read_feeds(tmp_path / "f.npz", json.loads(json.dumps(described)))
+    assert found.keys() == feeds.keys()
+    for key, array in feeds.items():
+        assert (found[key].dtype, found[key].shape) == (array.dtype, array.shape)
+        assert found[key].tobytes() == array.tobytes()
+
+
+def served(*lines: object) -> list[dict]:
+    answers: list[dict] = []
+    serve(io.StringIO("".join(json.dumps(x) + "\n" for x in lines)), answers.append)
+    return answers
+
+
+def test_a_process_answers_every_block(tmp_path: Path) -> None:
+    job = {"engine": CANARY, "threads": 1}
+    ready, first, second = served(job, {"seconds": 0.0}, {"seconds": 0.0})
+    assert ready == {"ready": True}
+    for answer in (first, second):
+        assert len(answer["calls"]) == 1
+        assert answer["cpu"] > 0
+
+
+def test_long_blocks_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_process, "block", lambda call, seconds: [1.0] * 25_000)
+    answer = served({"engine": CANARY, "threads": 1}, {"seconds": 1})[1]
+    assert len(answer["calls"]) == 8334
+
+
+def broken_model(folder: Path) -> Path:
+    """A model of an operator that nobody has."""
+    node = helper.make_node("Polish", ["x"], ["y"], domain="unheard.of")
+    graph = helper.make_graph([node], "g", [models.value("x", [2])], [models.value("y", [2])])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("unheard.of", 1)]
+    path = folder / "broken.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
+    return path
+
+
+@pytest.mark.parametrize("engine", PEERS)
+def test_models_that_an_engine_rejects(tmp_path: Path, engine: str) -> None:
+    pytest.importorskip(engine)
+    executable = tilewright.compile(
+        models.model([helper.make_node("Neg", ["x"], ["y"])], [models.value("x", [2])], [models.value("y", [2])])
+    )
+    feeds = {"x": np.ones(2, np.float32)}
+    with pytest.raises(OptionError, match=f"{engine} (rejects the model|fails)") as caught:
+        duel.duel(executable, broken_model(tmp_path), [engine], feeds, Plan(1, 0.0, 0.0))
+    assert engine in str(caught.value)
+
+
+def test_a_process_that_ends_is_an_error_that_names_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duel.sys, "executable", "/bin/false")
+    executable = tilewright.compile(models.mlp())
+    with pytest.raises(OptionError, match="engine canary: its process ended with status 1"):
+        duel.duel(executable, None, [], {"x": np.ones((1, 24), np.float32)}, Plan(1, 0.0, 0.0))
+
+
+def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(tilewright.__file__).parents[1]))
+    (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    found = duel.duel(
+        tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, Plan(1, 0.0, 0.0)
+    )
+    assert found.engines["tilewright"].blocks >= 1
+
+
+def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    popen = duel.subprocess.Popen
+
+    def noted(*args, **named):
+        process = popen(*args, **named)
+        started.append(process.pid)
+        return process
+
+    monkeypatch.setattr(duel.subprocess, "Popen", noted)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(duel, "turns", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        duel.duel(tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, Plan(1, 0.0, 0.0))
+    assert len(started) == 2
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("engine", [onnxruntime_engine, openvino_engine])
+def test_engines_compute_what_the_compiled_model_does(tmp_path: Path, engine) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    onnx.save(models.mlp(), tmp_path / "m.onnx")
+    x = np.random.default_rng().standard_normal((5, 24)).astype(np.float32)
+    expected = tilewright.compile(models.mlp())(x)
+    for model in (tmp_path / "m.onnx", models.mlp().SerializeToString()):
+        found = engine(model, 1)({"x": x})
+        assert list(found) == ["y"]
+        np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_engines_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(OptionError, match="openvino is not installed") as caught:
+        openvino_engine(b"", 1)
+    assert caught.value.hint == "pip install openvino"
+    with pytest.raises(OptionError, match="there is no engine 'tvm'"):
+        check_installed("tvm")
