@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.codegen import stamps
 from tilewright.codegen.plan import Segment, Stamps
 from tilewright.measure.counter import SHORTEST, Counter, counter
-from tilewright.measure.timing import in_turns
+from tilewright.measure.timing import calls_of
 from tilewright.runtime import Artifact, Executable
 from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.manifest import FallbackStep
@@ -25,6 +25,9 @@ FEWEST, MOST = 8, 20_000
 
 WARM = 3
 """Calls before those that count."""
+
+TURN = 8
+"""Calls of a block when two programs take turns."""
 
 Array = np.ndarray[Any, Any]
 
@@ -173,20 +176,24 @@ class _Call:
 
 
 def overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], seconds: float) -> float:
-    """What the stamps cost: time of an instrumented call over that of a plain one, measured in turns, less 1."""
+    """What the stamps cost: time of an instrumented call over that of a plain one, less 1.
+
+    Both take turns in short blocks of calls, and of each the fastest quarter counts: a disturbed machine would tell
+    about itself instead. Code that lies elsewhere may be faster or slower by a per cent, whatever it notes.
+    """
     named = dict(feeds)
-
-    def repeated(call: Callable[[], object]) -> Callable[[int], None]:
-        def run(times: int) -> None:
-            for _ in range(times):
-                call()
-
-        return run
-
-    runs = {"plain": repeated(lambda: plain.run(named)), "stamped": repeated(recorder.run)}
-    turns = max(9, int(seconds / 0.2))
-    found = in_turns(runs, seconds=0.1, repeats=turns)
-    return found["stamped"] / found["plain"] - 1.0
+    runs: Mapping[str, Callable[[], object]] = {"plain": lambda: plain.run(named), "stamped": recorder.run}
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for call in runs.values():
+        call()
+    end = time.perf_counter() + seconds
+    while len(found["plain"]) < 2 * TURN or time.perf_counter() < end:
+        for name, call in runs.items():
+            # the other's calls have taken the caches
+            call()
+            found[name] += calls_of(call, TURN)
+    means = {name: float(np.mean(sorted(x)[: len(x) // 4])) for name, x in found.items()}
+    return means["stamped"] / means["plain"] - 1.0
 
 
 def _recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float) -> Recording:

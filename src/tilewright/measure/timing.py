@@ -63,6 +63,11 @@ def block(call: Callable[[], object], seconds: float) -> list[float]:
     return found
 
 
+def calls_of(call: Callable[[], object], times: int) -> list[float]:
+    """Seconds of each of some calls."""
+    return [_seconds(call) for _ in range(times)]
+
+
 def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
