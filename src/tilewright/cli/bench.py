@@ -120,7 +120,7 @@ def _data(found: duel.Result) -> dict[str, Any]:
 
 def _text(data: dict[str, Any]) -> str:
     rows = [
-        (f"{name} {e['version']}", f"{e['median_s'] * 1e3:.3f}", f"{e['spread']:.1%}", f"{e['min_s'] * 1e3:.3f}",
+        (f"{name} {str(e['version']).partition('-')[0]}", f"{e['median_s'] * 1e3:.3f}", f"{e['spread']:.1%}", f"{e['min_s'] * 1e3:.3f}",
          str(e["calls"]), f"{e['quiet_blocks']}/{e['blocks']}")
         for name, e in data["engines"].items()
     ]  # fmt: skip
