@@ -128,7 +128,7 @@ th, td { padding: 3px 8px; text-align: right; border-bottom: 1px solid #eee; whi
 th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 td.bar { width: 180px; padding: 3px 0; } .track { position: relative; height: 12px; background: #f4f4f4; }
 .time, .least { position: absolute; left: 0; top: 0; height: 12px; } .least { border-right: 2px solid #222; }
-small { color: #777; } svg { max-width: 100%; height: auto; }
+small { color: #777; } svg { max-width: 100%; height: auto; } .roof { max-width: 760px; }
 """
 
 
@@ -147,7 +147,7 @@ def html(profile: Profile) -> str:
         "<h2>Kernels, the longest first</h2>", _table(p),
         '<p class="note">A bar is the time; the black mark is what the machine needs at least. start: until the last'
         " thread began; wait: of the thread that waited longest at the join.</p>",
-        "<h2>Beside the machine's limits</h2>", roofline(p.machine, p.threads, points),
+        "<h2>Beside the machine's limits</h2>", f'<div class="roof">{roofline(p.machine, p.threads, points)}</div>',
         '<p class="note">A dot is a kernel; bytes are those of its operands, once each.</p>',
         "</body></html>\n",
     ]  # fmt: skip
