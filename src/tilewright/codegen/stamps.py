@@ -8,10 +8,11 @@ to a line of its own. Nothing here is part of other code: what is emitted withou
                           FORK           when the parallel region that is running, or ran last, was started
                           PARALLEL       ticks of all parallel regions, from the start to the end of the join
                           REGIONS        their number
-    line of a thread      DELAY          ticks from the start of regions to the thread's share
-                          BUSY           ticks of its shares
-                          SHARES         their number
-                          FIRST, LAST    beginning of the first, end of the last
+    line of a thread      DELAY          ticks from the start of regions to the thread's first work in them
+                          BUSY           ticks of its work
+                          SHARES         regions in which it had some
+                          FIRST, LAST    beginning of its first work, end of the last
+                          SEEN           the start of the region in which it worked last
 
 The counter is LLVM's: the time-stamp counter on x86-64, the virtual counter (CNTVCT_EL0) on AArch64. Both run at one
 rate on all cores of the machines that Linux trusts them on. The first is read ahead of instructions that are not done
@@ -26,7 +27,7 @@ from tilewright.codegen.plan import Stamps
 from tilewright.codegen.types import I1, I8, I64, PTR, VOID, intrinsic
 
 BEGIN, END, FORK, PARALLEL, REGIONS = range(5)
-DELAY, BUSY, SHARES, FIRST, LAST = range(5)
+DELAY, BUSY, SHARES, FIRST, LAST, SEEN = range(6)
 
 
 def now(b: ir.IRBuilder) -> ir.Value:
@@ -99,7 +100,7 @@ def join(b: ir.IRBuilder, record: ir.Value) -> None:
 
 
 def share_begins(b: ir.IRBuilder, record: ir.Value, thread: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Notes that a thread begins its share; what `share_ends` is given.
+    """Notes that a thread begins work, of which it may have several pieces in a region; what `share_ends` is given.
 
     Args:
         b: where the code goes.
@@ -107,17 +108,19 @@ def share_begins(b: ir.IRBuilder, record: ir.Value, thread: ir.Value) -> tuple[i
         thread: the thread's number, less than the number of lines.
     """
     line = b.gep(record, [b.mul(b.add(thread, I64(1)), I64(Stamps.LINE))], source_etype=I64)
-    start = now(b)
-    _add(b, line, DELAY, b.sub(start, _load(b, record, FORK)))
+    start, forked = now(b), _load(b, record, FORK)
+    comes = b.icmp_signed("!=", _load(b, line, SEEN), forked)
+    _add(b, line, DELAY, b.select(comes, b.sub(start, forked), I64(0)))
     first = b.icmp_signed("==", _load(b, line, SHARES), I64(0))
     _store(b, line, FIRST, b.select(first, start, _load(b, line, FIRST)))
+    _add(b, line, SHARES, b.zext(comes, I64))
+    _store(b, line, SEEN, forked)
     return line, start
 
 
 def share_ends(b: ir.IRBuilder, share: tuple[ir.Value, ir.Value]) -> None:
-    """Notes that the share has ended."""
+    """Notes that the work has ended."""
     line, start = share
     end = now(b)
     _add(b, line, BUSY, b.sub(end, start))
-    _add(b, line, SHARES, I64(1))
     _store(b, line, LAST, end)
