@@ -119,11 +119,7 @@ def _data(found: duel.Result) -> dict[str, Any]:
 
 
 def _text(data: dict[str, Any]) -> str:
-    rows = [
-        (f"{name} {str(e['version']).partition('-')[0]}", f"{e['median_s'] * 1e3:.3f}", f"{e['spread']:.1%}", f"{e['min_s'] * 1e3:.3f}",
-         str(e["calls"]), f"{e['quiet_blocks']}/{e['blocks']}")
-        for name, e in data["engines"].items()
-    ]  # fmt: skip
+    rows = [_row(name, engine) for name, engine in data["engines"].items()]
     lines = [table(("engine", "median ms", "spread", "min ms", "calls", "quiet blocks"), rows)]
     if "ratio" in data:
         lines.append(f"ratio {data['ratio']:.2f} of {data['best_peer']}'s time")
@@ -137,3 +133,9 @@ def _text(data: dict[str, Any]) -> str:
         f" {canary['worst_s'] * 1e3:.3f} ms",
     ]
     return "\n".join(lines)
+
+
+def _row(name: str, e: dict[str, Any]) -> tuple[str, ...]:
+    number = str(e["version"]).partition("-")[0]
+    times = (f"{e['median_s'] * 1e3:.3f}", f"{e['spread']:.1%}", f"{e['min_s'] * 1e3:.3f}")
+    return (f"{name} {number}", *times, str(e["calls"]), f"{e['quiet_blocks']}/{e['blocks']}")
