@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         OptionError,
         ScheduleError,
         ShapeError,
+        ShapeWarning,
         TargetError,
         TilewrightError,
         TraceError,
@@ -79,8 +80,8 @@ __version__ = "0.1.0"
 
 _ERRORS = (
     "ArtifactError", "DefinitionError", "FallbackWarning", "FeedError", "InternalError", "LayoutError", "MismatchError",
-    "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError", "TargetError", "TilewrightError",
-    "TraceError", "UnsupportedError", "VerifyError",
+    "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError", "ShapeWarning", "TargetError",
+    "TilewrightError", "TraceError", "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -117,10 +118,10 @@ starts one is called `create_schedule`."""
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "Executable", "FallbackWarning", "FeedError", "InferenceSession",
     "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError", "NativeKernel",
-    "NodeArg", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "Target", "TargetError",
-    "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench", "__version__", "abs",
-    "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor", "load",
-    "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt", "select",
+    "NodeArg", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning",
+    "Target", "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench",
+    "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
+    "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt", "select",
     "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_what_a_view_or_a_fallback_reads_stays() -> None:
         pointwise(y, "ab", flat[a * 7 + b] * s[a, b]),
     ]
     check(program(steps, [y]), "s", "flat", "y")
-    fallback = Fallback((), (s,), (u,), (), "a test", b"")
+    fallback = Fallback((), (s,), (u,), (u.shape,), (), "a test", b"")
     p = Program("p", (x,), (("u", u),), {}, (steps[0], fallback), (N,))
     assert inline_elementwise(p).steps == p.steps
 

@@ -5,15 +5,16 @@ that pass each other such values are one step, together with everything on the w
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.errors import Problem
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.graph.data_shapes import MAX_UNKNOWN, DataShape, Size, Unknown, data_shapes
 from tilewright.graph.ir import Array, Graph, Node
-from tilewright.graph.program import Fallback
-
-_MAX_SIZE = 2**31 - 1
+from tilewright.graph.program import Constraint, Fallback
+from tilewright.graph.refine import Settled
+from tilewright.ops.definition import Operand
 
 Unit = tuple[Node, ...]
 """Nodes that are lowered together: one, or those of one fallback step."""
@@ -98,18 +99,39 @@ class Outside:
     Attributes:
         feeds: buffers of the values that they need, by value name.
         constants: constant values that they need, by value name.
+        operands: both, with the elements that are known.
         graph: the whole graph.
+        settled: what is known of sizes that only the evaluator tells, by the symbol's name.
     """
 
     feeds: Mapping[str, Buffer]
     constants: Mapping[str, Array]
+    operands: Mapping[str, Operand]
     graph: Graph
+    settled: Mapping[str, Settled]
 
 
-def output_buffers(
-    unit: Unit, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]
-) -> tuple[dict[str, Buffer | None], tuple[Var, ...]]:
-    """Buffers of the wanted values with fresh symbols for sizes that nobody knows; None where not even a rank is known.
+@dataclass(slots=True)
+class Results:
+    """The values that fallback nodes give.
+
+    Attributes:
+        buffers: by value name; None where not even a rank is known.
+        arriving: their sizes as the evaluator tells them: literals and symbols.
+        fresh: those symbols that come up here for the first time.
+        constraints: that sizes are what `buffers` say where that is something else than what arrives.
+    """
+
+    buffers: dict[str, Buffer | None] = field(default_factory=dict[str, Buffer | None])
+    arriving: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, tuple[Expr, ...]])
+    fresh: list[Var] = field(default_factory=list[Var])
+    constraints: list[Constraint] = field(default_factory=list[Constraint])
+
+
+def results_of(unit: Unit, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]) -> Results:
+    """What some nodes give, with fresh symbols for sizes that nobody knows.
+
+    Sizes that the model declares are not relied on: exporters write those of one run of the network.
 
     Args:
         unit: the nodes.
@@ -117,45 +139,86 @@ def output_buffers(
         wanted: values to make buffers for.
         name: gives a buffer's name for a value's name.
     """
+    types = _types(unit, outside)
+    label = ", ".join(n.label for n in unit)
+    result = Results()
+    # The symbols of unknown sizes, so that outputs that have one in common share it, and what is known of them.
+    shared: dict[tuple[str, str], tuple[Var, Expr]] = {}
+    for value in wanted:
+        if value not in types:
+            result.buffers[value] = None
+            continue
+        owner, known = types[value]
+        buffer_name = name(value)
+        pairs: list[tuple[Expr, Expr]] = []
+        for axis, size in enumerate(known.shape):
+            key = (owner, size.key) if isinstance(size, Unknown) else (value, str(axis))
+            if isinstance(size, Const | Var):
+                pairs.append((size, size))
+                continue
+            if key not in shared:
+                what = f"node {label}: dimension {axis} of '{value}'"
+                shared[key] = _arrival(f"{buffer_name}_n{axis}", size, what, outside.settled, result)
+            pairs.append(shared[key])
+        result.arriving[value] = tuple(p[0] for p in pairs)
+        result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in pairs), known.dtype)
+    return result
+
+
+def _arrival(
+    name: str, size: Expr | Unknown, what: str, settled: Mapping[str, Settled], result: Results
+) -> tuple[Var, Expr]:
+    """The symbol of a size that the evaluator tells, and the expression that stands for it elsewhere."""
+    symbol = Var(name, 0, size.most if isinstance(size, Unknown) else MAX_UNKNOWN)
+    if isinstance(size, Unknown):
+        known = settled.get(name)
+        meant, message = (symbol, "") if known is None else (known.size, known.message)
+    else:
+        meant, message = size, f"{what}: sizes {symbol} and {size} differ"
+    if isinstance(meant, Var) and meant.name == name:
+        symbol = meant
+    elif meant is not symbol:
+        result.constraints.append(Constraint(symbol.equals(meant), message))
+    result.fresh.append(symbol)
+    return symbol, meant
+
+
+def _types(unit: Unit, outside: Outside) -> dict[str, tuple[str, DataShape]]:
+    """Types of the values that nodes compute, each with the name of its node, as far as ranks are known."""
     from tilewright.graph.reference import infer_outputs  # here because it imports onnx
 
     inferred = infer_outputs(unit, outside.feeds, outside.constants, outside.graph.opsets)
-    sizes = {repr(s): s for b in outside.feeds.values() for s in b.shape}
-    fresh: list[Var] = []
-    result: dict[str, Buffer | None] = {}
-    for value in wanted:
-        declared = outside.graph.declared.get(value)
-        found = inferred.get(value)
-        if found is None and declared is None:
-            result[value] = None
-            continue
-        dtype = found.dtype if found is not None else declared.dtype if declared is not None else None
-        stated: tuple[Expr | None, ...] = declared.shape if declared is not None else ()
-        dims = found.dims if found is not None else (None,) * len(stated)
-        if len(stated) != len(dims):
-            stated = (None,) * len(dims)
-        if dtype is None:  # pragma: no cover - one of the two is known
-            continue
-        buffer_name = name(value)
-        shape: list[Expr] = []
-        for axis, (dim, hint) in enumerate(zip(dims, stated, strict=True)):
-            size = const(dim) if isinstance(dim, int) else sizes.get(dim or "")
-            if size is None and isinstance(hint, Const):
-                size = hint
-            if size is None:
-                size = Var(f"{buffer_name}_n{axis}", 0, _MAX_SIZE)
-                fresh.append(size)
-            shape.append(size)
-        result[value] = Buffer(buffer_name, tuple(shape), dtype)
-    return result, tuple(fresh)
+    texts = {repr(s): s for b in outside.feeds.values() for s in b.shape}
+    found: dict[str, tuple[str, DataShape]] = {}
+    for node in unit:
+        ours = data_shapes(node, [outside.operands.get(v) for v in node.arguments]) or ()
+        stated = dict(zip(node.outputs, ours, strict=False))
+        for value in filter(None, node.outputs):
+            theirs, declared = inferred.get(value), outside.graph.declared.get(value)
+            if value in stated:
+                found[value] = node.name, stated[value]
+            elif theirs is not None:
+                sizes = tuple(_size(d, texts, f"{value}.{axis}") for axis, d in enumerate(theirs.dims))
+                found[value] = node.name, DataShape(theirs.dtype, sizes)
+            elif declared is not None:
+                sizes = tuple(_size(None, texts, f"{value}.{axis}") for axis, _ in enumerate(declared.shape))
+                found[value] = node.name, DataShape(declared.dtype, sizes)
+    return found
 
 
-def make_fallback(
-    unit: Unit, outside: Outside, outputs: Mapping[str, Buffer], fresh: tuple[Var, ...], reason: str
-) -> "Fallback | Problem":
+def _size(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Size:
+    """A dimension that ONNX infers: a size, the text of an input's dimension, or nothing."""
+    if isinstance(dim, int):
+        return const(dim)
+    known = texts.get(dim or "")
+    return Unknown(key) if known is None else known
+
+
+def make_fallback(unit: Unit, outside: Outside, results: Results, reason: str) -> "Fallback | Problem":
     """The step, or the problem that the reference evaluator has no such operator either."""
     from tilewright.graph.reference import evaluator_lacks, reference_model  # here because it imports onnx
 
+    outputs = {name: b for name, b in results.buffers.items() if b is not None}
     model = reference_model(unit, outside.feeds, outside.constants, outputs, outside.graph.opsets)
     lacking = evaluator_lacks(model)
     if lacking is not None:
@@ -163,4 +226,6 @@ def make_fallback(
         what = f"{reason}, and ONNX's reference evaluator can't run it either ({lacking})"
         return Problem("unsupported", f"node {label}", what)
     data = model.SerializeToString(deterministic=True)
-    return Fallback(unit, tuple(outside.feeds.values()), tuple(outputs.values()), fresh, reason, data)
+    arriving = tuple(results.arriving[name] for name in outputs)
+    fresh = tuple(results.fresh)
+    return Fallback(unit, tuple(outside.feeds.values()), tuple(outputs.values()), arriving, fresh, reason, data)

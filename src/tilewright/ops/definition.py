@@ -214,7 +214,7 @@ class Definition:
     def require_equal(self, a: Expr, b: Expr, what: str) -> Expr:
         """States that two sizes are equal and returns the simpler of them."""
         self.require(a.equals(b), f"{what}: sizes {a} and {b} differ")
-        return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
+        return simpler(a, b)
 
     def unsupported(self, reason: str) -> UnsupportedError:
         """The error that sends this node to the reference evaluator."""
@@ -248,6 +248,11 @@ def _moves_nothing(axes: Sequence[Axis], element: Load) -> bool:
     here = [(a.var, a.extent) for a in axes if not is_one(a.extent)]
     there = [(i, n) for i, n in zip(element.indices, element.buffer.shape, strict=True) if not is_one(n)]
     return len(here) == len(there) and all(a is b and m is n for (a, m), (b, n) in zip(here, there, strict=True))
+
+
+def simpler(a: Expr, b: Expr) -> Expr:
+    """The one of two equal sizes that results are given: a literal, else the one that is shorter in print."""
+    return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
 
 
 Define = Callable[[Definition], "Operand | tuple[Operand, ...]"]

@@ -267,7 +267,8 @@ class Executable:
             signature = Signature((spec,), self.manifest.symbols, "tensor")
             bound = signature.bind(_shapes((spec,), values), sizes, problems)
             if problems:
-                raise call.contradiction(spec, values[spec.name].shape, sizes)
+                symbols = {symbol.name: symbol for symbol in self.manifest.symbols}
+                raise call.contradiction(spec, values[spec.name].shape, sizes, symbols)
             sizes = bound
         return sizes
 
