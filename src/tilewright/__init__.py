@@ -121,8 +121,8 @@ __all__ = [
     "NodeArg", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning",
     "Target", "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
-    "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt", "select",
-    "sigmoid", "sqrt", "sum", "symbol", "tanh",
+    "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt",
+    "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
 
 

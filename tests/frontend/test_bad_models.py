@@ -1,5 +1,7 @@
 """Models that must not load: the message names the place, and all problems come together."""
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +10,7 @@ from tests.frontend.onnx_models import add_initializer, model, problems
 
 from tilewright.errors import ModelError, ModelFileError, OptionError
 from tilewright.frontend.onnx import load_onnx
+from tilewright.ops.library import OPERATORS
 
 RELU = model("y = Relu(x)")
 
@@ -180,17 +183,50 @@ def test_declared_type_that_is_not_computed():
     ]
 
 
+def in_domain(op_type: str, domain: str):
+    proto = model(f"y = {op_type}(x)")
+    proto.graph.node[0].domain = domain
+    proto.opset_import.append(helper.make_opsetid(domain, 2))
+    return proto
+
+
 def test_unknown_operator():
     assert problems(model("y = Relux(x)")) == [
-        "[operator] node n0 (Relux): operator 'Relux' does not exist in version 18 of 'ai.onnx'; "
-        "remove the node, or replace it by standard operators"
+        "[operator] node n0 (Relux): operator 'Relux' does not exist in version 18 of 'ai.onnx'; did you mean 'Relu'?"
     ]
 
 
 def test_operator_newer_than_the_opset():
-    assert problems(model("y = Gelu(x)", opset=18))[0].startswith(
-        "[operator] node n0 (Gelu): operator 'Gelu' does not exist in version 18 of 'ai.onnx'"
+    assert problems(model("y = Gelu(x)", opset=18)) == [
+        "[operator] node n0 (Gelu): operator 'Gelu' does not exist in version 18 of 'ai.onnx'; it exists from version "
+        "20 on: convert the model with onnx.version_converter"
+    ]
+
+
+def test_unknown_operator_of_a_known_domain():
+    (found,) = problems(in_domain("FusedRelu6", "com.microsoft"))
+    assert re.match(
+        r"\[operator\] node n0 \(FusedRelu6\): operator 'FusedRelu6' does not exist in version 2 of 'com.microsoft'; "
+        r"known there: BiasGelu, .*; give the model a function of this name, or export it from standard operators, or "
+        r"register a definition of it with tilewright.ops.definition.operator$",
+        found,
     )
+
+
+def test_operator_of_an_unknown_domain():
+    (found,) = problems(in_domain("MyOp", "my.domain"))
+    assert found == (
+        "[operator] node n0 (MyOp): expected an operator of a known domain ('ai.onnx', 'ai.onnx.ml', "
+        "'ai.onnx.preview', 'ai.onnx.preview.training', 'com.microsoft') or a function of the model, got 'MyOp' of "
+        "'my.domain'; give the model a function of this name, or export it from standard operators, or register a "
+        "definition of it with tilewright.ops.definition.operator"
+    )
+
+
+def test_operator_of_an_unknown_domain_that_is_registered(monkeypatch):
+    """What the message advises helps."""
+    monkeypatch.setitem(OPERATORS, ("my.domain", "MyOp"), OPERATORS["", "Relu"])
+    assert load_onnx(in_domain("MyOp", "my.domain")).nodes[0].domain == "my.domain"
 
 
 def test_operator_that_was_removed():
@@ -205,13 +241,11 @@ def test_domain_without_import():
     assert problems(proto) == ["[operator] node n0 (Relu): the model does not import the operator set 'com.example'"]
 
 
-def test_unknown_domain():
-    proto = model("y = Relu(x)")
-    proto.graph.node[0].domain = "com.example"
-    proto.opset_import.append(helper.make_opsetid("com.example", 2))
-    assert problems(proto)[0].startswith(
-        "[operator] node n0 (Relu): operator 'Relu' does not exist in version 2 of 'com.example'"
-    )
+def test_operator_in_the_wrong_domain():
+    assert problems(in_domain("Relu", "com.example")) == [
+        "[operator] node n0 (Relu): operator 'Relu' does not exist in version 2 of 'com.example'; the domain 'ai.onnx' "
+        "has one: name it in the node"
+    ]
 
 
 def test_too_few_inputs():
