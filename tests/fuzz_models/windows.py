@@ -36,6 +36,8 @@ def _emit(
     """A node whose literal sizes are known when it has run."""
     unknown = [x.dims[0], channels, *("?" * (x.rank - 2))]
     (y,) = b.emit(op, inputs, [unknown], exact, **attrs)
+    if not y.array.size:  # a window that does not fit is an error
+        raise UnfitError
     b.values[-1] = Value(y.name, y.array, tuple(_dims(x, channels, attrs, y.array.shape)), y.exact)
 
 
@@ -71,7 +73,5 @@ def pooling(b: Builder, n: str) -> None:
 def whole_pooling(b: Builder, n: str) -> None:
     """Over all of an image."""
     x = b.pick(n, _is_image)
-    if x.array.size == 0:
-        raise UnfitError
     op = b.choice(f"{n} op", ["GlobalAveragePool", "GlobalMaxPool"])
     b.emit(op, [x.name], [(*x.dims[:2], *("1" * (x.rank - 2)))], x.exact and op == "GlobalMaxPool")
