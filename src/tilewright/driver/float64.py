@@ -42,9 +42,13 @@ def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collect
     symbols: dict[Var, int] = {}
     names = program.input_names or tuple(b.name for b in program.inputs)
     for name, b in zip(names, program.inputs, strict=True):
+        if name in feeds and b.dtype is opaque:
+            values[b.name] = feeds[name]
+            continue
         if name not in feeds or np.ndim(feeds[name]) != b.rank:
             raise FeedError(f"expected an array of {b.rank} dimensions", where=f"input '{name}'")
-        values[b.name] = _wide_array(np.asarray(feeds[name]))
+        array = np.asarray(feeds[name])
+        values[b.name] = _wide_array(array) if b.dtype.is_native else array.astype(b.dtype.numpy)
         symbols |= {n: size for n, size in zip(b.shape, values[b.name].shape, strict=True) if isinstance(n, Var)}
     wanted = {b.name for _, b in program.outputs} | set(keep)
     last = {b.name: k for k, step in enumerate(program.steps) for b in step.inputs}
@@ -167,13 +171,16 @@ def _fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var, in
     from onnx.reference import ReferenceEvaluator
 
     evaluator = ReferenceEvaluator(onnx.load_model_from_string(step.model))
-    feeds = {b.name: values[b.name].astype(b.dtype.numpy) for b in step.inputs}
+    feeds = {b.name: values[b.name] if b.dtype is opaque else values[b.name].astype(b.dtype.numpy) for b in step.inputs}
     results: Any = evaluator.run([b.name for b in step.outputs], feeds)
     found: dict[str, Array] = {}
     for b, result in zip(step.outputs, results, strict=True):
+        if b.dtype is opaque:
+            found[b.name] = result
+            continue
         array = np.asarray(result).astype(b.dtype.numpy)
         if array.ndim != b.rank:
             raise InternalError(f"expected {b.rank} dimensions, got {array.ndim}", where=f"reference of {step.label}")
         symbols |= {n: size for n, size in zip(b.shape, array.shape, strict=True) if isinstance(n, Var)}
-        found[b.name] = _wide_array(array)
+        found[b.name] = _wide_array(array) if b.dtype.is_native else array
     return found

@@ -1,94 +1,20 @@
-"""Nodes that run on ONNX's reference evaluator: which run together, and what they compute.
+"""Nodes that run on ONNX's reference evaluator: what they compute, and the model that computes it.
 
-Most are steps of their own. Values that are no tensors of known rank (sequences, strings) can't be buffers, so nodes
-that pass each other such values are one step, together with everything on the ways between them.
+Values that are no tensors of known rank (sequences, optional values) have buffers of the type `opaque`; they and tensors
+of types that native code does not touch (strings, float8) flow between these steps as Python objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.errors import Problem
 from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.program import Fallback
 
 _MAX_SIZE = 2**31 - 1
-
-Unit = tuple[Node, ...]
-"""Nodes that are lowered together: one, or those of one fallback step."""
-
-
-def units(graph: Graph, groups: Sequence[frozenset[int]]) -> list[Unit]:
-    """The nodes in topological order, where each group (positions of nodes) is one unit."""
-    member = {i: g for g, group in enumerate(groups) for i in group}
-    key = [("group", member[i]) if i in member else ("node", i) for i in range(len(graph.nodes))]
-    producer = {o: i for i, n in enumerate(graph.nodes) for o in n.outputs if o}
-    needs: dict[tuple[str, int], set[tuple[str, int]]] = {k: set() for k in key}
-    for i, node in enumerate(graph.nodes):
-        needs[key[i]] |= {key[producer[v]] for v in node.inputs if v in producer} - {key[i]}
-    parts: dict[tuple[str, int], list[Node]] = {}
-    for i, node in enumerate(graph.nodes):
-        parts.setdefault(key[i], []).append(node)
-    done: set[tuple[str, int]] = set()
-    result: list[Unit] = []
-    waiting = list(parts)
-    while waiting:
-        ready = [k for k in waiting if needs[k] <= done]
-        if not ready:
-            return [tuple(p) for p in parts.values()]  # pragma: no cover - groups are convex
-        # One after the other, so that the model's order is kept where it can be.
-        for k in waiting:
-            if needs[k] <= done:
-                done.add(k)
-                result.append(tuple(parts[k]))
-        waiting = [k for k in waiting if k not in done]
-    return result
-
-
-def convex_groups(graph: Graph, links: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:
-    """Groups of nodes that contain the given links (positions of nodes that must run together) and all ways between.
-
-    A group and the rest of the graph never need each other in a circle.
-    """
-    groups = [set(link) for link in links]
-    changed = True
-    while changed:
-        merged: list[set[int]] = []
-        for group in groups:
-            overlapping = [m for m in merged if m & group]
-            merged = [m for m in merged if not m & group]
-            merged.append(set(group).union(*overlapping))
-        groups = [_convex(graph, g, merged) for g in merged]
-        changed = groups != merged
-    return tuple(frozenset(g) for g in sorted(groups, key=min))
-
-
-def _convex(graph: Graph, group: set[int], others: list[set[int]]) -> set[int]:
-    """The group and the nodes that depend on it and that it depends on; other groups count as one node each."""
-    producer = {o: i for i, n in enumerate(graph.nodes) for o in n.outputs if o}
-    needs = [{producer[v] for v in n.inputs if v in producer} for n in graph.nodes]
-    for other in others:
-        if other is not group:
-            shared = set[int]().union(*(needs[i] for i in other)) - other
-            for i in other:
-                needs[i] = needs[i] | shared
-    users: list[set[int]] = [set() for _ in needs]
-    for i, found in enumerate(needs):
-        for p in found:
-            users[p].add(i)
-    return group | (_reachable(group, needs) & _reachable(group, users))
-
-
-def _reachable(start: set[int], edges: list[set[int]]) -> set[int]:
-    seen: set[int] = set()
-    stack = [n for i in start for n in edges[i]]
-    while stack:
-        i = stack.pop()
-        if i not in seen:
-            seen.add(i)
-            stack.extend(edges[i])
-    return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +25,43 @@ class Outside:
         feeds: buffers of the values that they need, by value name.
         constants: constant values that they need, by value name.
         graph: the whole graph.
+        loose: Constant nodes whose values are no arrays of native types, and which they need.
+        types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
     """
 
     feeds: Mapping[str, Buffer]
     constants: Mapping[str, Array]
     graph: Graph
+    loose: Sequence[Node] = ()
+    types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def output_buffers(
-    unit: Unit, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]
-) -> tuple[dict[str, Buffer | None], tuple[Var, ...]]:
-    """Buffers of the wanted values with fresh symbols for sizes that nobody knows; None where not even a rank is known.
+    node: Node, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]
+) -> tuple[dict[str, Buffer], tuple[Var, ...], dict[str, bytes]]:
+    """Buffers of the wanted values with fresh symbols for sizes that nobody knows; opaque where not even a rank is known.
+    With them the fresh symbols, and the types of opaque buffers by the buffers' names, where they are known.
 
     Args:
-        unit: the nodes.
+        node: the node.
         outside: what they take.
         wanted: values to make buffers for.
         name: gives a buffer's name for a value's name.
     """
     from tilewright.graph.reference import infer_outputs  # here because it imports onnx
 
-    inferred = infer_outputs(unit, outside.feeds, outside.constants, outside.graph.opsets)
+    inferred, others = infer_outputs(node, outside)
     sizes = {repr(s): s for b in outside.feeds.values() for s in b.shape}
     fresh: list[Var] = []
-    result: dict[str, Buffer | None] = {}
+    result: dict[str, Buffer] = {}
+    types: dict[str, bytes] = {}
     for value in wanted:
         declared = outside.graph.declared.get(value)
         found = inferred.get(value)
         if found is None and declared is None:
-            result[value] = None
+            result[value] = Buffer(name(value), (), opaque)
+            if value in others:
+                types[result[value].name] = others[value]
             continue
         dtype = found.dtype if found is not None else declared.dtype if declared is not None else None
         stated: tuple[Expr | None, ...] = declared.shape if declared is not None else ()
@@ -147,20 +81,21 @@ def output_buffers(
                 fresh.append(size)
             shape.append(size)
         result[value] = Buffer(buffer_name, tuple(shape), dtype)
-    return result, tuple(fresh)
+    return result, tuple(fresh), types
 
 
 def make_fallback(
-    unit: Unit, outside: Outside, outputs: Mapping[str, Buffer], fresh: tuple[Var, ...], reason: str
+    node: Node, outside: Outside, outputs: Mapping[str, Buffer], fresh: tuple[Var, ...], reason: str
 ) -> "Fallback | Problem":
     """The step, or the problem that the reference evaluator has no such operator either."""
     from tilewright.graph.reference import evaluator_lacks, reference_model  # here because it imports onnx
 
-    model = reference_model(unit, outside.feeds, outside.constants, outputs, outside.graph.opsets)
+    model = reference_model(
+        (*outside.loose, node), outside.feeds, outside.constants, outputs, outside.graph.opsets, outside.types
+    )
     lacking = evaluator_lacks(model)
     if lacking is not None:
-        label = ", ".join(n.label for n in unit)
         what = f"{reason}, and ONNX's reference evaluator can't run it either ({lacking})"
-        return Problem("unsupported", f"node {label}", what)
+        return Problem("unsupported", f"node {node.label}", what)
     data = model.SerializeToString(deterministic=True)
-    return Fallback(unit, tuple(outside.feeds.values()), tuple(outputs.values()), fresh, reason, data)
+    return Fallback((node,), tuple(outside.feeds.values()), tuple(outputs.values()), fresh, reason, data)

@@ -9,7 +9,6 @@ together.
 import warnings
 
 from tilewright.errors import FallbackWarning, ModelError, counted
-from tilewright.graph.fallback import convex_groups
 from tilewright.graph.ir import Graph
 from tilewright.graph.program import Fallback, Program, Step, written
 from tilewright.graph.refine import refined_symbols, with_symbols
@@ -26,12 +25,8 @@ def lower(graph: Graph) -> Program:
         ModelError: shapes do not fit, a type differs from what the model declares, or an operator can't be run at
             all; lists all such problems.
     """
-    groups: tuple[frozenset[int], ...] = ()
     while True:
-        walk = Walk(graph, groups).run()
-        if walk.links:
-            groups = convex_groups(graph, (*groups, *walk.links))
-            continue
+        walk = Walk(graph).run()
         if walk.problems:
             raise ModelError(walk.problems)
         refined = refined_symbols(graph, walk.constraints)
