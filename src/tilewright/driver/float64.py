@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.errors import FeedError, InternalError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
-from tilewright.expr.dtype import DType, float64
+from tilewright.expr.dtype import DType, float64, opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, free_vars, loads
 from tilewright.graph.program import Fallback, Program
@@ -168,9 +168,10 @@ def _factor(
 def _fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var, int]) -> dict[str, Array]:
     """A fallback's outputs: the evaluator computes in the model's own types."""
     import onnx  # here because few models need it
-    from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(onnx.load_model_from_string(step.model))
+    from tilewright.runtime.evaluator import reference_evaluator
+
+    evaluator = reference_evaluator(onnx.load_model_from_string(step.model))
     feeds = {b.name: values[b.name] if b.dtype is opaque else values[b.name].astype(b.dtype.numpy) for b in step.inputs}
     results: Any = evaluator.run([b.name for b in step.outputs], feeds)
     found: dict[str, Array] = {}

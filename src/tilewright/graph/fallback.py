@@ -39,7 +39,8 @@ class Outside:
 def output_buffers(
     node: Node, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]
 ) -> tuple[dict[str, Buffer], tuple[Var, ...], dict[str, bytes]]:
-    """Buffers of the wanted values with fresh symbols for sizes that nobody knows; opaque where not even a rank is known.
+    """Buffers of the wanted values with fresh symbols for sizes that nobody knows; opaque where no rank is known.
+
     With them the fresh symbols, and the types of opaque buffers by the buffers' names, where they are known.
 
     Args:

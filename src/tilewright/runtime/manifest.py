@@ -23,8 +23,8 @@ LOOSE_DTYPES = frozenset([
     "string", "any", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
     "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
 ])  # fmt: skip
-"""Types that only fallback steps and the model's own inputs and outputs may have; "any" (a sequence, an optional value, a
-tensor of any rank) is not checked at all."""
+"""Types that only fallback steps and the model's own inputs and outputs may have; "any" (a sequence, an optional value,
+a tensor of any rank) is not checked at all."""
 
 
 @dataclass(frozen=True, slots=True)

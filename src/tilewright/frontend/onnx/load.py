@@ -11,7 +11,8 @@ from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
 from tilewright.frontend.onnx.dimensions import Inputs, InputSpec, ShapeOption, make_inputs
 from tilewright.frontend.onnx.functions import inlined, without_constant_branches
-from tilewright.frontend.onnx.opsets import check_opsets, opset_versions
+from tilewright.frontend.onnx.legacy import modern
+from tilewright.frontend.onnx.opsets import check_opsets, opset_versions, standard_domain
 from tilewright.frontend.onnx.source import Source, read
 from tilewright.frontend.onnx.structure import check_structure, node_names
 from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
@@ -49,7 +50,7 @@ def load(
     types |= {v.name: text for v in graph.input if v.name not in types and (text := type_text(v.type))}
     declared = {v.name: text for v in (*graph.value_info, *graph.output) if (text := type_text(v.type))}
     check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
-    converted = list(_converted(order, named, names, opsets, problems))
+    converted = list(_converted(order, named, names, opsets, constants, problems))
     if problems:
         raise ModelError(problems, where=source.where)
     return _graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
@@ -125,11 +126,20 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def _converted(
-    order: list[int], nodes: list[onnx.NodeProto], names: list[str], opsets: dict[str, int], problems: list[Problem]
+    order: list[int],
+    nodes: list[onnx.NodeProto],
+    names: list[str],
+    opsets: dict[str, int],
+    constants: dict[str, Array],
+    problems: list[Problem],
 ) -> Iterator[Node]:
+    taken = {v for n in nodes for v in (*n.input, *n.output)}
     for index in order:
+        node = nodes[index]
+        if not standard_domain(node.domain):
+            node = modern(node, opsets[""], constants, taken)
         try:
-            yield convert_node(nodes[index], names[index], opsets)
+            yield convert_node(node, names[index], opsets)
         except TensorDefectError as error:
             problems.append(error.problem)
 
