@@ -9,7 +9,7 @@ from functools import reduce
 from operator import mul
 
 from tilewright.expr.bounds import interval
-from tilewright.expr.dtype import DType, int64
+from tilewright.expr.dtype import DType, int64, opaque
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.ir import Node
 from tilewright.ops.definition import Operand
@@ -50,7 +50,7 @@ def data_shapes(node: Node, operands: Sequence[Operand | None]) -> tuple[DataSha
         operands: its arguments; None where one is left out or is no tensor.
     """
     rule = _RULES.get(node.op_type) if not node.domain else None
-    if rule is None or not operands or operands[0] is None:
+    if rule is None or not operands or operands[0] is None or operands[0].dtype is opaque:
         return None
     return rule(node, operands[0], operands)
 

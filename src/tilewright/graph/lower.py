@@ -13,7 +13,6 @@ from dataclasses import replace
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, counted
 from tilewright.expr.nodes import Expr
 from tilewright.expr.simplify import substitute
-from tilewright.graph.fallback import convex_groups
 from tilewright.graph.ir import Graph
 from tilewright.graph.program import Fallback, Program, Step, written
 from tilewright.graph.refine import Settled, refined_symbols, with_symbols
@@ -34,14 +33,10 @@ def lower(graph: Graph) -> Program:
         ModelError: shapes do not fit, a type differs from what the model declares, or an operator can't be run at
             all; lists all such problems.
     """
-    groups: tuple[frozenset[int], ...] = ()
     settled: dict[str, Settled] = {}
     assumed: frozenset[Expr] = frozenset()
     while True:
-        walk = Walk(graph, groups, settled, assumed).run()
-        if walk.links:
-            groups, settled = convex_groups(graph, (*groups, *walk.links)), {}
-            continue
+        walk = Walk(graph, settled, assumed).run()
         if walk.problems:
             raise ModelError(walk.problems)
         refined = refined_symbols(graph, walk.constraints, walk.fresh)

@@ -22,7 +22,7 @@ class Fallback:
     """Nodes that run on ONNX's reference evaluator, between native segments.
 
     Attributes:
-        nodes: one node, or several that pass each other values that are no tensors (sequences, strings).
+        nodes: the nodes.
         inputs: buffers that are fed to the model; constants are part of the model instead.
         outputs: buffers that it fills.
         arriving: their sizes as the evaluator tells them, literals and symbols. Where a buffer has another size, a

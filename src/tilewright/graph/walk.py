@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from tilewright.errors import InternalError, Problem, TilewrightError, UnsupportedError
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.dtype import dtype_of
+from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.prover import prove
-from tilewright.graph.fallback import Outside, Unit, make_fallback, results_of, units
+from tilewright.graph.fallback import Outside, make_fallback, results_of
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.known import folded, known_array, with_known
 from tilewright.graph.names import Namer
@@ -27,7 +27,6 @@ class Walk:
         constants: data by buffer name.
         constraints: conditions on symbols.
         problems: what is wrong.
-        links: positions of nodes that must run in one fallback step, because what passes between them is no tensor.
         fresh: symbols for sizes that only the reference evaluator tells, in the order in which they come up.
         differing: conditions that sizes of one node's operands are equal where that is more than a symbol's value.
         declared: values whose declared shape is not the computed one, in words.
@@ -36,13 +35,11 @@ class Walk:
     def __init__(
         self,
         graph: Graph,
-        groups: tuple[frozenset[int], ...] = (),
         settled: Mapping[str, Settled] | None = None,
         assumed: frozenset[Expr] = frozenset(),
     ) -> None:
         """Args:
         graph: what is walked.
-        groups: positions of nodes that run in one fallback step.
         settled: what earlier walks found out about sizes that only the reference evaluator tells, by symbol.
         assumed: conditions, of those in `differing`, that nodes may rely on.
         """
@@ -57,17 +54,12 @@ class Walk:
         self.constants: dict[str, Array] = {}
         self.constraints: list[Constraint] = []
         self.problems: list[Problem] = []
-        self.links: list[frozenset[int]] = []
-        self._units = units(graph, groups)
-        self._index = {n.name: i for i, n in enumerate(graph.nodes)}
-        self._uses: dict[str, set[str]] = {}
-        for node in graph.nodes:
-            for value in node.inputs:
-                self._uses.setdefault(value, set()).add(node.name)
+        self._used = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
         self._namer = Namer(frozenset(s.name for s in graph.symbols))
         self._known: dict[Buffer, Known] = {}
-        # Values that are no tensors, with the positions of the nodes that make them; values that a failed node lacks.
-        self._opaque: dict[str, frozenset[int]] = {}
+        # Constants without an array, by value; types of opaque buffers; values that a failed node lacks.
+        self._loose: dict[str, Node] = {}
+        self._types: dict[str, bytes] = {}
         self._failed: set[str] = set()
 
     def run(self) -> "Walk":
@@ -75,12 +67,12 @@ class Walk:
         for value in self.graph.inputs:
             buffer = Buffer(self._namer.name(value.name), value.type.shape, value.type.dtype)
             self.operands[value.name] = Operand(buffer)
-        for unit in self._units:
-            self._lower(unit)
+            if value.name in self.graph.types:
+                self._types[buffer.name] = self.graph.types[value.name]
+        for node in self.graph.nodes:
+            self._lower(node)
         for name in self.graph.outputs:
-            if name in self._opaque:
-                self.problems.append(Problem("output", f"output '{name}'", "is no tensor, or nobody knows its rank"))
-            elif name not in self._failed and self._operand(name) is None:
+            if name not in self._failed and self._operand(name) is None:
                 raise InternalError(f"output '{name}' has no producer")
         return self
 
@@ -98,24 +90,30 @@ class Walk:
             self._known[operand.buffer] = operand.known
         return operand
 
-    def _lower(self, unit: Unit) -> None:
-        outputs = [o for n in unit for o in n.outputs if o]
-        inner = set(outputs)
-        needed = [v for n in unit for v in n.inputs if v and v not in inner]
-        if any(v in self._failed for v in needed):
-            self._give_up(outputs)
+    def _lower(self, node: Node) -> None:
+        if any(v in self._failed for v in node.inputs):
+            self._give_up(node.outputs)
             return
-        if len(unit) > 1 or any(v in self._opaque for v in needed):
-            self._fall_back(unit, "works on values that are no tensors")
+        if node.op_type == "Constant" and not node.domain:
+            # Of a type that arrays here do not have; those who use it hold it in their model.
+            self._loose[node.outputs[0]] = node
+            if node.outputs[0] in self.graph.outputs:
+                self._fall_back(node, "no native type")
+            return
+        found = [self._operand(v) for v in node.inputs if v and v not in self._loose]
+        types = {o.dtype for o in found if o is not None and not o.dtype.is_native}
+        if opaque in types:
+            self._fall_back(node, "works on values that are no tensors")
+        elif types or any(v in self._loose for v in node.inputs):
+            self._fall_back(node, "works on elements without a native type")
         else:
-            for node in unit:
-                self._define(node)
+            self._define(node)
 
     def _define(self, node: Node) -> None:
         """Lowers a node through its definition, else as a fallback."""
         define = OPERATORS.get((node.domain, node.op_type))
         if define is None:
-            self._fall_back((node,), "no native definition")
+            self._fall_back(node, "no native definition")
             return
         definition = Definition(
             op_type=node.op_type,
@@ -133,7 +131,7 @@ class Walk:
                 definition = _with_sizes(definition, same)
                 result = define(definition)
         except UnsupportedError as error:
-            self._fall_back((node,), error.what)
+            self._fall_back(node, error.what)
             return
         except InternalError:
             raise
@@ -218,29 +216,16 @@ class Walk:
             elif name:
                 self._failed.add(name)
 
-    def _fall_back(self, unit: Unit, reason: str) -> None:
-        inner = {o for n in unit for o in n.outputs if o}
-        chain = frozenset(i for n in unit for v in n.inputs if v in self._opaque for i in self._opaque[v])
-        nodes = (*(self.graph.nodes[i] for i in sorted(chain)), *unit)
-        inner |= {o for n in nodes for o in n.outputs if o}
-        outside = self._outside(nodes, inner)
-        members = {n.name for n in unit}
-        wanted = [o for n in unit for o in n.outputs if o and self._leaves(o, members)]
-        results = results_of(nodes, outside, wanted, self._namer.name)
-        positions = frozenset(self._index[n.name] for n in unit)
-        if chain:
-            # This walk only finds out which nodes belong together; the next one has them as one unit.
-            self.links.append(chain | positions)
-        makers = {o: n for n in unit for o in n.outputs}
+    def _fall_back(self, node: Node, reason: str) -> None:
+        outside = self._outside(node)
+        wanted = [o for o in node.outputs if o and o in self._used]
+        results = results_of(node, outside, wanted, self._namer.name)
+        self._types |= results.types
+        self.operands |= {name: Operand(buffer) for name, buffer in results.buffers.items()}
         for name, buffer in results.buffers.items():
-            if buffer is None:
-                self._opaque[name] = chain | positions
-            else:
-                self.operands[name] = Operand(buffer)
-                self._compare(makers[name], name, buffer)
-        if chain or None in results.buffers.values():
-            return
-        step = make_fallback(unit, outside, results, reason)
+            if buffer.dtype is not opaque:
+                self._compare(node, name, buffer)
+        step = make_fallback(node, replace(outside, types=self._types), results, reason)
         if isinstance(step, Problem):
             self.problems.append(step)
         else:
@@ -248,15 +233,15 @@ class Walk:
             self.fresh += results.fresh
             self.constraints += results.constraints
 
-    def _leaves(self, value: str, members: set[str]) -> bool:
-        """Whether a value is used outside of the unit."""
-        return value in self.graph.outputs or bool(self._uses.get(value, set()) - members)
-
-    def _outside(self, nodes: Unit, inner: set[str]) -> Outside:
+    def _outside(self, node: Node) -> Outside:
         feeds: dict[str, Buffer] = {}
         constants: dict[str, Array] = {}
         operands: dict[str, Operand] = {}
-        for value in dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in inner):
+        loose: list[Node] = []
+        for value in dict.fromkeys(v for v in node.inputs if v):
+            if value in self._loose:
+                loose.append(self._loose[value])
+                continue
             operand = self._operand(value)
             if operand is None:
                 continue
@@ -265,7 +250,7 @@ class Walk:
                 constants[value] = self.constants[operand.buffer.name]
             else:
                 feeds[value] = operand.buffer
-        return Outside(feeds, constants, operands, self.graph, self._settled)
+        return Outside(feeds, constants, operands, self.graph, self._settled, loose, self._types)
 
 
 def _with_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:

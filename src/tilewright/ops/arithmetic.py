@@ -4,10 +4,11 @@ from functools import reduce
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
-from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum
+from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum, select, unary
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.integer import floored_remainder, quotient, truncated_remainder
+from tilewright.ops.legacy import aligned
 from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type, scalar, two_of_one_type
 
 
@@ -47,25 +48,38 @@ def _refuse_zero(d: Definition, divisor: Operand) -> None:
 
 @operator("Mod")
 def mod(d: Definition) -> Operand:
-    """The remainder, with the sign of the divisor (`fmod` = 0, integers only) or of the dividend (`fmod` = 1)."""
+    """The remainder, with the sign of the divisor (`fmod` = 0; of floats since version 28) or of the dividend (1)."""
     a, b = two_of_one_type(d)
     if not a.dtype.is_float:
         _refuse_zero(d, b)
     if not d.attr_int("fmod", 0):
-        if a.dtype.is_float:
+        if a.dtype.is_float and d.opset < 28:
             raise ShapeError("expected fmod=1 for floating-point inputs, got fmod=0", where=f"node {d.label}")
-        return elementwise(d, floored_remainder, a, b)
+        return elementwise(d, _floored if a.dtype.is_float else floored_remainder, a, b)
     if a.dtype.is_float:
         wide = accumulator(a.dtype)
         return elementwise(d, lambda x, y: cast(a.dtype, binary("fmod", cast(wide, x), cast(wide, y))), a, b)
     return elementwise(d, truncated_remainder, a, b)
 
 
+def _floored(x: Expr, y: Expr) -> Expr:
+    """The remainder of floats with the divisor's sign; a zero has it, too, and an infinite divisor is the remainder of
+    what has another sign."""
+    wide = accumulator(x.dtype)
+    a, b = cast(wide, x), cast(wide, y)
+    rest = binary("fmod", a, b)
+    opposite = binary("xor", rest < 0, b < 0)
+    size = unary("abs", rest)
+    zero = select(b < 0, unary("neg", size), size)
+    # NaN takes the second arm, and stays NaN there.
+    return cast(x.dtype, select(rest.equals(0), zero, select(opposite, rest + b, rest)))
+
+
 @operator("Pow")
 def power(d: Definition) -> Operand:
     """a ** b in the type of `a`; the exponent may have another type."""
     base, exponent = d.input(0), d.input(1)
-    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, exponent)
+    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, aligned(d, base, exponent))
 
 
 def _power(a: Expr, b: Expr) -> Expr:

@@ -5,6 +5,7 @@ from tilewright.expr.dtype import DType, boolean
 from tilewright.expr.nodes import BinaryOp, Expr, binary, both, cast, const, select, unary
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.legacy import aligned
 from tilewright.ops.pointwise import elementwise, expect_type, two_of_one_type
 
 _COMPARISONS: dict[str, BinaryOp] = {
@@ -26,7 +27,7 @@ def logic(d: Definition) -> Operand:
     a, b = d.input(0), d.input(1)
     expect_type(d, a, boolean, "input 0")
     expect_type(d, b, boolean, "input 1")
-    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, b)
+    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, aligned(d, a, b))
 
 
 @operator("Not")

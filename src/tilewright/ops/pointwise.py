@@ -9,6 +9,7 @@ from tilewright.expr.nodes import Expr, as_expr, cast
 from tilewright.ops.axes import printed
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one
+from tilewright.ops.legacy import aligned
 
 
 @overload
@@ -60,13 +61,13 @@ def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -
 
 
 def two_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Operand]:
-    """Inputs `first` and `first + 1`, which must exist and have one element type.
+    """Inputs `first` and `first + 1`, which must exist and have one element type; aligned as the operator set says.
 
     Raises:
         ShapeError: one is missing, or the types differ.
     """
     a, b = inputs_of_one_type(d, first, first + 2)
-    return a, b
+    return a, aligned(d, a, b)
 
 
 def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -250,7 +250,7 @@ class Executable:
                 values.pop(name, None)
         # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
-        return [value.copy() if name in shared and isinstance(value, np.ndarray) else value for name, value in outputs]
+        return [_copied(value) if name in shared else value for name, value in outputs]
 
     def _rebind(self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
         """Sizes of the symbols after some values in the middle of the model became known."""
@@ -289,6 +289,13 @@ class Executable:
 
 def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
+
+
+def _copied(value: Any) -> Any:
+    """An array or a sequence of arrays that shares no memory with the given one."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return [_copied(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _picking(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:

@@ -24,7 +24,8 @@ class FallbackCall:
             UnsupportedError: the reference evaluator does not know an operator.
         """
         import onnx  # here because only artifacts with such a step need it
-        from onnx.reference import ReferenceEvaluator
+
+        from tilewright.runtime.evaluator import reference_evaluator
 
         self.step = step
         self._nodes = ", ".join(step.nodes) or f"step '{step.model}'"
@@ -34,7 +35,7 @@ class FallbackCall:
         except Exception as error:
             raise ArtifactError(f"'{step.model}' is not an ONNX model", where=where) from error
         try:
-            self._evaluator: Any = ReferenceEvaluator(proto)
+            self._evaluator: Any = reference_evaluator(proto)
         except Exception as error:
             reason = _first_line(error)
             raise UnsupportedError(f"can't run the model's operator ({reason})", where=self._where) from error

@@ -12,7 +12,7 @@ from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.tensors import TensorDefectError, is_supported, sparse_to_array, to_array
 from tilewright.graph.ir import Array, Attribute, Node, TensorType
 from tilewright.graph.onnx_nodes import captured_names
-from tilewright.graph.onnx_types import ELEMENT_TYPES
+from tilewright.graph.onnx_types import ALL_TYPES
 
 
 def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Node:
@@ -121,10 +121,10 @@ def initializer_values(
 
 
 def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
-    """A declared type, None where it is no tensor of a supported type or has no rank."""
+    """A declared type, None where it is no tensor or has no rank."""
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return None
-    dtype = ELEMENT_TYPES.get(proto.tensor_type.elem_type)
+    dtype = ALL_TYPES.get(proto.tensor_type.elem_type)
     if dtype is None:
         return None
     dims = proto.tensor_type.shape.dim

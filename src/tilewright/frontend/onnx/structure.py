@@ -27,12 +27,17 @@ def place(name: str, node: onnx.NodeProto) -> str:
 
 
 def check_structure(
-    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants: Iterable[str], problems: list[Problem]
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    nodes: Sequence[onnx.NodeProto],
+    constants: Iterable[str],
+    problems: list[Problem],
 ) -> list[int]:
     """Checks names and order; appends what is wrong.
 
     Args:
-        graph: its inputs and outputs are read.
+        inputs: of the graph.
+        outputs: of the graph.
         nodes: the graph's nodes after inlining.
         constants: names of initializers.
         problems: appended to.
@@ -42,7 +47,7 @@ def check_structure(
         missing.
     """
     names = node_names(nodes)
-    producers = _producers(graph, nodes, names, set(constants), problems)
+    producers = _producers(inputs, nodes, names, set(constants), problems)
     for name, node in zip(names, nodes, strict=True):
         for position, value in enumerate(node.input):
             if value and value not in producers:
@@ -53,12 +58,12 @@ def check_structure(
             for value in captured_names(node)
             if value not in producers
         )
-    _check_outputs(graph, producers, problems)
+    _check_outputs(outputs, producers, problems)
     return _sorted(nodes, names, producers, problems)
 
 
 def _producers(
-    graph: onnx.GraphProto,
+    given: Sequence[onnx.ValueInfoProto],
     nodes: Sequence[onnx.NodeProto],
     names: list[str],
     constants: set[str],
@@ -67,7 +72,7 @@ def _producers(
     """The position of the node that produces each value, -1 for inputs and initializers."""
     producers: dict[str, int] = dict.fromkeys(constants, -1)
     inputs: set[str] = set()
-    for value in graph.input:
+    for value in given:
         if value.name in inputs:
             problems.append(Problem("duplicate", f"input '{value.name}'", "the model has two inputs of this name"))
         inputs.add(value.name)
@@ -84,9 +89,9 @@ def _producers(
     return producers
 
 
-def _check_outputs(graph: onnx.GraphProto, producers: dict[str, int], problems: list[Problem]) -> None:
+def _check_outputs(outputs: Sequence[onnx.ValueInfoProto], producers: dict[str, int], problems: list[Problem]) -> None:
     seen: set[str] = set()
-    for value in graph.output:
+    for value in outputs:
         where = f"output '{value.name}'"
         if value.name in seen:
             problems.append(Problem("duplicate", where, "the model has two outputs of this name"))
