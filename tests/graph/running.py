@@ -9,6 +9,7 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.errors import FallbackWarning
+from tilewright.expr.dtype import opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Const, Var
 from tilewright.frontend.onnx import load_onnx
@@ -37,8 +38,8 @@ def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
     buffers = dict(program.constants)
     for name, buffer in zip(program.input_names, program.inputs, strict=True):
         buffers[buffer.name] = feeds[name]
-        bind(symbols, buffer.shape, feeds[name].shape)
-        assert feeds[name].dtype == buffer.dtype.numpy
+        bind(symbols, buffer.shape, () if buffer.dtype is opaque else feeds[name].shape)
+        assert buffer.dtype is opaque or feeds[name].dtype == buffer.dtype.numpy
     for constraint in program.constraints:
         variables = {v: np.int64(n) for v, n in symbols.items()}
         assert evaluate_expr(constraint.condition, Environment(variables, {})), constraint.message
@@ -48,12 +49,17 @@ def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
             results = session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
             for buffer, result in zip(step.outputs, results, strict=True):
                 assert buffer.name not in buffers
+                if buffer.dtype is opaque:
+                    buffers[buffer.name] = result
+                    continue
                 buffers[buffer.name] = np.asarray(result).astype(buffer.dtype.numpy, copy=False)
                 bind(symbols, buffer.shape, buffers[buffer.name].shape)
         else:
             assert step.output.name not in buffers
             buffers[step.output.name] = evaluate(step, buffers, symbols)
     for _, buffer in program.outputs:
+        if buffer.dtype is opaque:
+            continue
         bind(symbols, buffer.shape, buffers[buffer.name].shape)
     return [buffers[b.name] for _, b in program.outputs]
 
