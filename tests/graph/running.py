@@ -9,6 +9,7 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.errors import FallbackWarning
+from tilewright.expr.dtype import opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.frontend.onnx import load_onnx
@@ -47,8 +48,8 @@ def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
     buffers = dict(program.constants)
     for name, buffer in zip(program.input_names, program.inputs, strict=True):
         buffers[buffer.name] = feeds[name]
-        bind(symbols, buffer.shape, feeds[name].shape)
-        assert feeds[name].dtype == buffer.dtype.numpy
+        bind(symbols, buffer.shape, () if buffer.dtype is opaque else feeds[name].shape)
+        assert buffer.dtype is opaque or feeds[name].dtype == buffer.dtype.numpy
     pending = check(program.constraints, symbols)
     for step in program.steps:
         if isinstance(step, Fallback):
@@ -56,15 +57,21 @@ def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
             results = session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
             for buffer, sizes, result in zip(step.outputs, step.arriving, results, strict=True):
                 assert buffer.name not in buffers
+                if buffer.dtype is opaque:
+                    buffers[buffer.name] = result
+                    continue
                 buffers[buffer.name] = np.asarray(result).astype(buffer.dtype.numpy, copy=False)
                 bind(symbols, sizes, buffers[buffer.name].shape)
             pending = check(pending, symbols)
             for buffer in step.outputs:
-                bind(symbols, buffer.shape, buffers[buffer.name].shape)
+                if buffer.dtype is not opaque:
+                    bind(symbols, buffer.shape, buffers[buffer.name].shape)
         else:
             assert step.output.name not in buffers
             buffers[step.output.name] = evaluate(step, buffers, symbols)
     for _, buffer in program.outputs:
+        if buffer.dtype is opaque:
+            continue
         bind(symbols, buffer.shape, buffers[buffer.name].shape)
     return [buffers[b.name] for _, b in program.outputs]
 

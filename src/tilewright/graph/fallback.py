@@ -1,7 +1,7 @@
 """Nodes that run on ONNX's reference evaluator: what they compute, and the model that computes it.
 
-Values that are no tensors of known rank (sequences, optional values) have buffers of the type `opaque`; they and tensors
-of types that native code does not touch (strings, float8) flow between these steps as Python objects.
+Values that are no tensors of known rank (sequences, optional values) have buffers of the type `opaque`; they and
+tensors of types that native code does not touch (strings, float8) flow between these steps as Python objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

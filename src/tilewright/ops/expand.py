@@ -1,7 +1,7 @@
 """Repetition along dimensions."""
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.ops.axes import printed
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one, operator
 from tilewright.ops.window import FARTHEST
@@ -49,5 +49,5 @@ def tile(d: Definition) -> Operand:
 
 def _along_one_axis(d: Definition, rank: int) -> tuple[Expr, ...]:
     """Repeats as version 1 gives them: a number and the axis."""
-    (count,), (axis,) = d.known(1), d.known_ints(2)
-    return tuple(count if k == d.axis(axis, rank) else as_expr(1) for k in range(rank))
+    (count,), (axis,) = d.known_ints(1), d.known_ints(2)
+    return tuple(const(count if k == d.axis(axis, rank) else 1) for k in range(rank))
