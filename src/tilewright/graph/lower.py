@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, counted
-from tilewright.expr.nodes import Expr
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Expr, Var, free_vars
 from tilewright.expr.simplify import substitute
 from tilewright.graph.ir import Graph
 from tilewright.graph.program import Fallback, Program, Step, written
@@ -76,13 +77,17 @@ def _program(graph: Graph, walk: Walk) -> Program:
 
 
 def _needed(steps: list[Step], wanted: set[str]) -> list[Step]:
-    """The steps whose results reach `wanted`, in order."""
+    """The steps whose results reach `wanted`, or whose results' sizes those use, in order."""
     wanted = set(wanted)
+    sizes: set[Var] = set()
     result: list[Step] = []
     for step in reversed(steps):
-        if any(b.name in wanted for b in written(step)):
+        tells = isinstance(step, Fallback) and not sizes.isdisjoint(step.fresh)
+        if tells or any(b.name in wanted for b in written(step)):
             result.append(step)
             wanted |= {b.name for b in step.inputs}
+            sizes |= {v for b in (*written(step), *step.inputs) for n in b.shape for v in free_vars(n)}
+            sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
     return result[::-1]
 
 
