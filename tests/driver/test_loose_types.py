@@ -144,6 +144,19 @@ def test_scan_outputs_of_a_loop_are_stacked(shape):
     np.testing.assert_array_equal(r, 8 * x)
 
 
+def test_empty_inputs_of_the_evaluator():
+    proto = model("s = SplitToSequence(x, k)  n = SequenceLength(s)", inputs="float[N] x, int64[K] k",
+                  outputs="int64 n")  # fmt: skip
+    run = compiled(proto)
+    assert run(np.zeros(0, np.float32), np.zeros(2, np.int64)) == 2
+    assert run(np.zeros(3, np.float32), np.array([1, 2])) == 2
+    # what native code reads is not empty unless that is declared
+    proto = model("s = SplitToSequence(x, k)  n = SequenceLength(s)  y = Neg(x)", inputs="float[N] x, int64[K] k",
+                  outputs="int64 n, float[N] y")  # fmt: skip
+    with pytest.raises(tilewright.ShapeError, match=r"expected a size for 'N' within 1\.\."):
+        compiled(proto)(np.zeros(0, np.float32), np.zeros(2, np.int64))
+
+
 def test_model_without_the_standard_operators():
     node = helper.make_node("Binarizer", ["x"], ["y"], domain="ai.onnx.ml", threshold=0.25)
     graph = helper.make_graph([node], "g", [tensor("x", 1, ["N", 3])], [tensor("y", 1, ["N", 3])])
