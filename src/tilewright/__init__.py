@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.native_kernel import NativeKernel
+    from tilewright.driver.onnx_backend import OnnxBackend
     from tilewright.driver.session import (
         InferenceSession,
         NodeArg,
@@ -102,6 +103,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "InferenceSession": ("tilewright.driver.session", "InferenceSession"),
     "Layout": ("tilewright.layout.layout", "Layout"),
     "NativeKernel": ("tilewright.driver.native_kernel", "NativeKernel"),
+    "OnnxBackend": ("tilewright.driver.onnx_backend", "OnnxBackend"),
     "NodeArg": ("tilewright.driver.session", "NodeArg"),
     "RunOptions": ("tilewright.driver.session", "RunOptions"),
     "SessionOptions": ("tilewright.driver.session", "SessionOptions"),
@@ -118,8 +120,9 @@ starts one is called `create_schedule`."""
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "Executable", "FallbackWarning", "FeedError", "InferenceSession",
     "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError", "NativeKernel",
-    "NodeArg", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning",
-    "Target", "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench",
+    "NodeArg", "OnnxBackend", "OptionError", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError",
+    "ShapeWarning", "Target", "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError",
+    "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
     "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "reduce_axis", "rsqrt",
     "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",

@@ -40,7 +40,7 @@ def tensor(name, number, shape):
     return helper.make_tensor_value_info(name, number, shape)
 
 
-@pytest.mark.parametrize("number, dtype", LOOSE.items(), ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize(("number", "dtype"), LOOSE.items(), ids=lambda x: getattr(x, "__name__", ""))
 def test_input_and_output(number, dtype):
     nodes = [helper.make_node("Cast", ["x"], ["a"], to=TensorProto.FLOAT), helper.make_node("Abs", ["a"], ["b"]),
              helper.make_node("Cast", ["b"], ["y"], to=number)]  # fmt: skip
@@ -56,11 +56,11 @@ def test_input_and_output(number, dtype):
         run(x.astype(np.float32))
 
 
-@pytest.mark.parametrize("number, dtype", LOOSE.items(), ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize(("number", "dtype"), LOOSE.items(), ids=lambda x: getattr(x, "__name__", ""))
 def test_initializer(number, dtype):
     w = RNG.integers(0, 2, (4, 5)).astype(np.float32).astype(dtype)
     held = helper.make_tensor("w", number, w.shape, w.astype(np.float32).reshape(-1))
-    nodes = [helper.make_node("Cast", ["w"], ["a"], to=TensorProto.FLOAT), helper.make_node("MatMul", ["x", "a"], ["y"])]
+    nodes = [helper.make_node("Cast", ["w"], ["a"], to=1), helper.make_node("MatMul", ["x", "a"], ["y"])]
     proto = make(nodes, [tensor("x", 1, ["N", 4])], [tensor("y", 1, ["N", 5])], [held])
     x = RNG.normal(size=(3, 4)).astype(np.float32)
     np.testing.assert_allclose(compiled(proto)(x), x @ w.astype(np.float32), rtol=1e-5, atol=1e-6)
@@ -129,15 +129,32 @@ def test_optional_values():
 @pytest.mark.parametrize("shape", [(), (2,), (2, 3), (2, 1, 3)])
 def test_scan_outputs_of_a_loop_are_stacked(shape):
     dims = ", ".join(map(str, shape))
-    body = f"""r, y = Loop (n, t, x) <body = b (int64 i, bool c, float[{dims}] v) => (bool d, float[{dims}] w, float[{dims}] s)
+    v = f"float[{dims}]"
+    body = f"""r, y = Loop (n, t, x) <body = b (int64 i, bool c, {v} v) => (bool d, {v} w, {v} s)
                {{ d = Identity(c)  w = Add(v, v)  s = Identity(w) }}>"""
     sizes = ", ".join(["M", *map(str, shape)])
     proto = model(body, inputs=f"int64 n, bool t, float[{dims}] x",
                   outputs=f"float[{dims}] r, float[{sizes}] y")  # fmt: skip
+    body_graph = next(a.g for a in proto.graph.node[0].attribute if a.name == "body")
+    for value in (*proto.graph.input, *proto.graph.output, *body_graph.input, *body_graph.output):
+        value.type.tensor_type.shape.SetInParent()  # the text form has no scalars
     x = RNG.normal(size=shape).astype(np.float32)
     r, y = compiled(proto)(np.array(3), np.array(True), x)
     np.testing.assert_array_equal(y, np.stack([2 * x, 4 * x, 8 * x]))
     np.testing.assert_array_equal(r, 8 * x)
+
+
+def test_empty_inputs_of_the_evaluator():
+    proto = model("s = SplitToSequence(x, k)  n = SequenceLength(s)", inputs="float[N] x, int64[K] k",
+                  outputs="int64 n")  # fmt: skip
+    run = compiled(proto)
+    assert run(np.zeros(0, np.float32), np.zeros(2, np.int64)) == 2
+    assert run(np.zeros(3, np.float32), np.array([1, 2])) == 2
+    # what native code reads is not empty unless that is declared
+    proto = model("s = SplitToSequence(x, k)  n = SequenceLength(s)  y = Neg(x)", inputs="float[N] x, int64[K] k",
+                  outputs="int64 n, float[N] y")  # fmt: skip
+    with pytest.raises(tilewright.ShapeError, match=r"expected a size for 'N' within 1\.\."):
+        compiled(proto)(np.zeros(0, np.float32), np.zeros(2, np.int64))
 
 
 def test_model_without_the_standard_operators():

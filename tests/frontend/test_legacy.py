@@ -32,9 +32,9 @@ def run(node: onnx.NodeProto, opset: int, *inputs: np.ndarray, constants: dict[s
     return model(*inputs)
 
 
-@pytest.mark.parametrize("op, function", [("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply),
+@pytest.mark.parametrize(("op", "function"), [("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply),
                                           ("Div", np.divide)])  # fmt: skip
-@pytest.mark.parametrize("axis, shape", [(0, (2, 3)), (1, (3,)), (1, (3, 4)), (2, (4, 5)), (-1, (5,)), (0, (2,))])
+@pytest.mark.parametrize(("axis", "shape"), [(0, (2, 3)), (1, (3,)), (1, (3, 4)), (2, (4, 5)), (-1, (5,)), (0, (2,))])
 def test_second_operand_at_an_axis(op, function, axis, shape):
     x, y = normal(2, 3, 4, 5), normal(*shape)
     start = axis % 4
@@ -131,7 +131,8 @@ def test_selu_with_the_constants_of_its_time():
 def test_dropout_and_batch_normalization_are_inference():
     x, one = normal(2, 3, 4), [normal(3) for _ in range(3)]
     np.testing.assert_array_equal(run(helper.make_node("Dropout", ["x"], ["y"], is_test=0), 6, x), x)
-    node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], consumed_inputs=[0] * 5, epsilon=0.5)
+    names = ["x", "s", "b", "m", "v"]
+    node = helper.make_node("BatchNormalization", names, ["y"], consumed_inputs=[0] * 5, epsilon=0.5)
     variance = np.abs(normal(3))
     scale, bias, mean = (v[:, None] for v in one)
     expected = (x - mean) / np.sqrt(variance[:, None] + 0.5) * scale + bias
@@ -141,12 +142,9 @@ def test_dropout_and_batch_normalization_are_inference():
 @pytest.mark.parametrize("version", [9, 10])
 def test_scatter_is_scatter_elements(version):
     x, index, updates = normal(3, 4), RNG.integers(0, 3, (2, 4)), normal(2, 4)
-    expected = x.copy()
-    for i, j in np.ndindex(2, 4):
-        expected[index[i, j], j] = updates[i, j]
     node = helper.make_node("Scatter", ["x", "i", "u"], ["y"], axis=0)
-    given = [helper.make_tensor_value_info(n, t, s) for n, t, s in
-             (("x", TensorProto.FLOAT, [3, 4]), ("i", TensorProto.INT64, [2, 4]), ("u", TensorProto.FLOAT, [2, 4]))]  # fmt: skip
+    types = (("x", TensorProto.FLOAT, [3, 4]), ("i", TensorProto.INT64, [2, 4]), ("u", TensorProto.FLOAT, [2, 4]))
+    given = [helper.make_tensor_value_info(*t) for t in types]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])]
     graph = helper.make_graph([node], "g", given, outputs)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])

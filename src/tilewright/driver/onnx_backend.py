@@ -1,8 +1,6 @@
 """ONNX's backend interface (`onnx.backend.base`): programs and tests written for it run on compiled models.
 
-    from tilewright import OnnxBackend
-
-    outputs = OnnxBackend.run_model(model, [x])
+`OnnxBackend.prepare(model).run([x])` compiles and runs, `OnnxBackend.run_node` runs one operator.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.onnx_nodes import initializer_names
 from tilewright.graph.onnx_types import ALL_TYPES, ELEMENT_NUMBERS, ELEMENT_TYPES
+from tilewright.ops.library import OPERATORS
 
 
 def load(
@@ -53,6 +55,8 @@ def load(
     converted = list(_converted(order, named, names, opsets, constants, problems))
     if problems:
         raise ModelError(problems, where=source.where)
+    native = {v for n in converted if (n.domain, n.op_type) in OPERATORS for v in n.inputs}
+    specs = [replace(s, may_be_empty=s.name not in native) for s in specs]
     return _graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
 
 
