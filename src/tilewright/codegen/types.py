@@ -87,6 +87,16 @@ def _undefined(_: str, kind: ir.Type) -> ir.Constant:
     return ir.Constant(kind, ir.Undefined)
 
 
+def is_zero(value: ir.Value) -> bool:
+    """Whether a value is a literal of zeros."""
+    if isinstance(value, Splat):
+        return value.number == 0
+    if not isinstance(value, ir.Constant):
+        return False
+    numbers = value.constant if isinstance(value.constant, list) else [value]
+    return all(n.constant == 0 for n in numbers)
+
+
 def undefined(kind: ir.Type) -> ir.Constant:
     """No value in particular."""
     return _undefined(str(kind), kind)
