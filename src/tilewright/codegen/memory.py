@@ -28,7 +28,7 @@ from tilewright.codegen.types import (
     count,
     element,
     intrinsic,
-    is_zero,
+    is_all,
     memory_type,
     opaque,
     picked,
@@ -271,8 +271,11 @@ class Memory:
         for start, lanes in registers:
             own, kind = share(self.builder, mask, start, lanes), ir.VectorType(memory_type(dtype), lanes)
             pointer, nothing = self.moved(dtype, base, start), constant(kind, 0)
-            if is_zero(own):
+            if is_all(own, 0):
                 parts.append(nothing)
+                continue
+            if is_all(own, 1):
+                parts.append(self._element(dtype, pointer, lanes))
                 continue
             if not some and not isinstance(own, ir.Constant):
                 pointer = self._safe(pointer, self.anywhere(own))
@@ -287,12 +290,16 @@ class Memory:
         some = (some and len(registers) == 1) or not self._has_masked_accesses
         for start, lanes in registers:
             own = share(self.builder, mask, start, lanes)
-            value = self._narrowed(share(self.builder, stored, start, lanes))
-            if is_zero(own):
+            if is_all(own, 0):
                 continue
+            value, pointer = share(self.builder, stored, start, lanes), self.moved(dtype, base, start)
+            if is_all(own, 1):
+                self.builder.store(value, pointer, align=dtype.bytes)
+                continue
+            value = self._narrowed(value)
             asked = None if some or isinstance(own, ir.Constant) else self.anywhere(own)
             with nullcontext() if asked is None else self.builder.if_then(asked):
-                arguments = [value, self.moved(dtype, base, start), I32(dtype.bytes), own]
+                arguments = [value, pointer, I32(dtype.bytes), own]
                 call = intrinsic(self.builder, f"masked.store.{suffix(value.type)}.p0", VOID, arguments)
                 self._marked(call, some, own)
 
