@@ -13,6 +13,7 @@ _MASK = re.compile(r'<(\d+) x i1> (<[^>]*>|splat \([^)]*\)|%"[^"]*"|zeroinitiali
 _VALUE = re.compile(r'\s*(%"[^"]*") = (.*)$')
 _LABEL = re.compile(r'"?([\w.]+)"?:$')
 _BRANCH = re.compile(r'\s*br i1 (%"[^"]*"), label %"([^"]*)"')
+_SAFE = re.compile(r'select\s+i1 (%"[^"]*"), ptr %"[^"]*", ptr @"tilewright_zeros"')
 _POINTER = re.compile(r'ptr (%"[^"]*")')
 
 
@@ -59,16 +60,14 @@ def _access(line: str, match: re.Match[str], values: dict[str, str], condition: 
     return Access(line, int(lanes) * width, _reason(kind, mask, arguments, notes, values, condition))
 
 
-def _reason(
-    kind: str, mask: str, arguments: str, notes: str, values: dict[str, str], condition: str
-) -> str:  # fmt: skip
+def _reason(kind: str, mask: str, arguments: str, notes: str, values: dict[str, str], condition: str) -> str:
     if not mask.startswith("%"):
         return "constant" if re.search(r"i1 (-?1|true)\b", mask) else ""
     if "!some_lane" in notes:
         return "marked"
     if kind == "store":
         return "asked" if _asks(condition, mask, values) else ""
-    chosen = re.match(r'select\s+i1 (%"[^"]*"), ptr %"[^"]*", ptr @"tilewright_zeros"', values.get(_pointer(arguments), ""))
+    chosen = _SAFE.match(values.get(_pointer(arguments), ""))
     return "asked" if chosen and _asks(chosen[1], mask, values) else ""
 
 
@@ -80,4 +79,5 @@ def _pointer(arguments: str) -> str:
 def _asks(condition: str, mask: str, values: dict[str, str]) -> bool:
     """Whether a condition is that any lane of a mask is set."""
     compared = re.match(r'icmp ne i\d+ (%"[^"]*"), 0', values.get(condition, ""))
-    return bool(compared and values.get(compared[1], "").startswith("bitcast") and f" {mask} to " in values[compared[1]])
+    asked = values.get(compared[1], "") if compared else ""
+    return asked.startswith("bitcast") and f" {mask} to " in asked

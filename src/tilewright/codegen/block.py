@@ -90,8 +90,9 @@ class BlockWriter:
         lanes = self.scope.lanes
         if not isinstance(body, Block) or self.in_row(body):
             return lanes
-        conditions = [c for c in self.resolved(body).conditions if c not in self.scope.decided and self.scope.by_lane(c)]
-        while lanes and any(self.scope.fold(c, lanes - 1) == 0 for c in conditions):
+        scope = self.scope
+        conditions = [c for c in self.resolved(body).conditions if c not in scope.decided and scope.by_lane(c)]
+        while lanes and any(scope.fold(c, lanes - 1) == 0 for c in conditions):
             lanes -= 1
         return lanes
 

@@ -4,9 +4,9 @@ An address is a pointer plus one offset per lane. Offsets known at compile time 
 shuffles, or scalar loads; others become gathers and scatters. Elements that must not be touched are masked off, or, for
 a whole vector at once, read from a block of zeros instead.
 
-No vector register is loaded or stored under a mask without an active lane: where the page behind an array is not present,
-x86 processors take hundreds of cycles for such an access, each time, as no fault ever makes the page present. So a
-mask is a constant with an active lane, or known to have one (metadata `some_lane`), or asked first.
+No vector register is loaded or stored under a mask without an active lane: where the page behind an array is not
+present, x86 processors take hundreds of cycles for such an access, each time, as no fault ever makes the page present.
+So a mask is a constant with an active lane, or known to have one (metadata `some_lane`), or asked first.
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,8 @@ def first_lanes(loop: For, block: Block, used: int, target: Target) -> Stmt:
     """
     whole = target.lanes(max(32, block.body.buffer.dtype.bits))
     lanes = -(-used // whole) * whole if target.has("avx2") else used
-    if lanes >= constant_value(polynomial(loop.extent)):
+    size = constant_value(polynomial(loop.extent))
+    if size is None or lanes >= size:
         return loop
     return _split(loop, lanes, whole, target, f".first{lanes}")
 
