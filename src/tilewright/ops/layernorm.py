@@ -74,7 +74,14 @@ def rms_normalization(d: Definition) -> Operand:
 
 @operator("SimplifiedLayerNormalization")
 def simplified_layer_normalization(d: Definition) -> tuple[Operand, ...]:
-    """onnxruntime's name for RMSNormalization, with 1 / deviation as an optional second result."""
+    """onnxruntime's name for RMSNormalization, with 1 / deviation as an optional second result.
+
+    Raises:
+        UnsupportedError: statistics in another type than float32.
+    """
+    # ONNX knows no schema of it, so no default either.
+    if d.attr_int("stash_type", 1) != 1:
+        raise d.unsupported(f"stash_type {d.attr_int('stash_type', 1)} is not float32")
     result, inverse = _root_mean_square(d)
     if d.wanted == 1:
         return (result,)
