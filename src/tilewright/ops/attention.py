@@ -21,6 +21,7 @@ from tilewright.ops.contraction import (
     sum_over,
 )
 from tilewright.ops.definition import Definition, Operand, at, operator
+from tilewright.ops.window import FARTHEST
 
 Reader = Callable[[Expr, Expr, Expr, Expr], Expr]
 """The element at (batch, head, position, feature)."""
@@ -157,7 +158,7 @@ def _softmax_type(d: Definition, dtype: DType) -> DType:
 
 
 def _windows(d: Definition) -> tuple[int, int]:
-    """How many keys before and behind its own position a query sees; -1 for all.
+    """How many keys before and behind its own position a query sees; -1 for all, which a number beyond all sizes is.
 
     Raises:
         ShapeError: a number is below -1.
@@ -166,7 +167,7 @@ def _windows(d: Definition) -> tuple[int, int]:
     for name, size in (("left_window_size", left), ("right_window_size", right)):
         if size < -1:
             raise ShapeError(f"{name}: expected -1 or more, got {size}", where=f"node {d.label}")
-    return left, right
+    return (left if left < FARTHEST else -1), (right if right < FARTHEST else -1)
 
 
 def _masked(d: Definition, scores: Operand, size: Expr, past: Expr, dtype: DType) -> Operand:
