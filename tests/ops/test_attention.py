@@ -59,8 +59,9 @@ def test_softmax_precision(precision, dtype):
     inputs = [x.astype(dtype) for x in qkv()]
     want = reference_outputs("onnx", "Attention", inputs, {"softmax_precision": 11}, 24, 1, "")
     step = 1e-5 if dtype == np.float32 else 2e-3
-    check("Attention", inputs, {"softmax_precision": precision}, known=(), rtol=step, atol=step, reference=lambda *_: want)
-    d, _ = define("Attention", inputs, {"softmax_precision": precision}, known=())
+    attributes = {"softmax_precision": precision}
+    check("Attention", inputs, attributes, known=(), rtol=step, atol=step, reference=lambda *_: want)
+    d, _ = define("Attention", inputs, attributes, known=())
     assert {s.output.dtype for s in d.stages[1:-1]} == {float64 if precision == 11 else float32}
 
 

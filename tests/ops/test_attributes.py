@@ -1,5 +1,8 @@
-"""No attribute is passed over in silence: every one of every operator and schema version changes what is computed, sends
-the node to the reference evaluator, or is declared to have no influence."""
+"""No attribute is passed over in silence.
+
+Every one of every operator and schema version changes what is computed, sends the node to the reference evaluator, or
+is declared to have no influence.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +18,6 @@ from tilewright.ops.attributes import is_default
 from tilewright.ops.definition import IGNORED, OPERATORS, operator
 
 RNG = np.random.default_rng(41)
-FLAGS = {0: 1, 1: 0}
 
 Sample = tuple[list[Any], dict[str, Any], int]
 """Inputs, attributes and number of outputs of a node."""
@@ -125,8 +127,9 @@ WITH: dict[tuple[str, str], Sample] = {
 
 OTHER: dict[str, Any] = {
     "alpha": 0.3, "beta": 0.7, "bias": 0.7, "gamma": 0.9, "lambd": 0.9, "epsilon": 0.01, "momentum": 0.5, "ratio": 0.3,
-    "scale": 0.3, "softcap": 2.0, "value": 0.7, "min": -0.3, "max": 0.3, "cubic_coeff_a": -0.5, "extrapolation_value": 0.7,
-    "auto_pad": "SAME_UPPER", "pads": [1, 0, 1, 1], "strides": [2, 3], "dilations": [2, 1], "kernel_shape": [3, 1],
+    "scale": 0.3, "softcap": 2.0, "value": 0.7, "min": -0.3, "max": 0.3, "cubic_coeff_a": -0.5,
+    "extrapolation_value": 0.7, "auto_pad": "SAME_UPPER", "pads": [1, 0, 1, 1], "strides": [2, 3],
+    "dilations": [2, 1], "kernel_shape": [3, 1],
     "output_padding": [1, 0], "output_shape": [9, 9], "group": 2, "p": 3, "size": 5, "num_groups": 2, "blocksize": 3,
     "block_size": 3, "axis": 2, "axes": [1], "starts": [0, 1], "ends": [2, 3], "perm": [1, 0, 3, 2], "split": [1, 3],
     "scales": [1.0, 1.0, 3.0, 2.0], "direction": "LEFT", "equation": "ij->ij", "approximate": "tanh", "seed": 3,
@@ -225,6 +228,16 @@ def test_a_definition_that_asks_for_nothing_refuses_what_is_not_the_default(monk
             define("LRN", [IMAGE], {**default, name: 0.5})
     with pytest.raises(UnsupportedError, match="attribute gamma=1 is not expressed"):
         define("LRN", [IMAGE], {"gamma": 1})
+
+
+def test_operators_that_onnx_does_not_know_have_defaults_of_their_own():
+    inputs = [normal(2, 6), normal(6)]
+    for attributes in ({}, {"stash_type": 1, "axis": -1, "epsilon": 0.01}):
+        define("SimplifiedLayerNormalization", inputs, attributes)
+    with pytest.raises(UnsupportedError, match="stash_type 10 is not float32"):
+        define("SimplifiedLayerNormalization", inputs, {"stash_type": 10})
+    with pytest.raises(UnsupportedError, match="attribute beta=0.5 is not expressed"):
+        define("QuickGelu", inputs[:1], {"beta": 0.5}, domain="com.microsoft")
 
 
 def test_defaults_are_compared_by_kind_and_value():

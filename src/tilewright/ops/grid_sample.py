@@ -64,10 +64,10 @@ def grid_sample(d: Definition) -> Operand:
     if sampling.mode != "nearest" and not x.dtype.is_float:
         raise d.unsupported(f"mode {sampling.mode} on {x.dtype}")
     coordinates = [_coordinate(d, grid, k, x.shape[2 + k], sampling) for k in range(rank)]
-    first = [d.compute(c.shape, lambda *i, c=c: cast(int64, unary("floor", c[i]))) for c in coordinates]
+    first = [_floor(d, c) for c in coordinates]
     shape = (*x.shape[:2], *grid.shape[1:-1])
     if sampling.mode == "nearest":
-        return d.compute(shape, lambda n, c, *y: _element(x, sampling, (n, c), [f[(n, *y)] for f in first]))
+        return d.compute(shape, lambda *i: _element(x, sampling, i[:2], [f[(i[0], *i[2:])] for f in first]))
     wide = accumulator(x.dtype)
     weights = [_weights(d, c, sampling, wide) for c in coordinates]
     taps, start = sampling.taps
@@ -116,6 +116,10 @@ def _coordinate(d: Definition, grid: Operand, k: int, size: Expr, sampling: _Sam
         return at
 
     return d.compute(grid.shape[:-1], body)
+
+
+def _floor(d: Definition, coordinate: Operand) -> Operand:
+    return d.compute(coordinate.shape, lambda *i: cast(int64, unary("floor", coordinate[i])))
 
 
 def _reflected(at: Expr, low: Expr, high: Expr, size: Expr, corners: bool) -> Expr:
