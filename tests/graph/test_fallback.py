@@ -203,8 +203,9 @@ def test_an_attribute_of_a_type_that_tensors_can_not_have():
 
 def test_outputs_without_a_name_are_no_inputs_of_later_nodes():
     """The Clip leaves its lower limit out; the LSTM before it leaves its second output out, as nobody uses that."""
-    proto = untyped(model("s = SequenceConstruct(x)  a = SequenceAt(s, zero)  all, h, last = LSTM <hidden_size = 3> (a, w, r)"
-                          "  c = Clip(last, , high)  t = SequenceInsert(s, c)  y = SequenceAt(t, one)",
+    proto = untyped(model("s = SequenceConstruct(x)  a = SequenceAt(s, zero)"
+                          "  all, h, last = LSTM <hidden_size = 3> (a, w, r)  c = Clip(last, , high)"
+                          "  t = SequenceInsert(s, c)  y = SequenceAt(t, one)",
                           inputs="float[5, 2, 4] x", outputs="float y"))  # fmt: skip
     numbers = {"zero": np.array(0), "one": np.array(1), "high": np.array(0.1, np.float32)}
     for name, array in (numbers | {"w": normal(1, 12, 4), "r": normal(1, 12, 3)}).items():
