@@ -25,7 +25,7 @@ def compare(proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bo
         value.type.tensor_type.ClearField("shape")
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
-        executable = tilewright.compile(proto, threads=2)
+        executable = tilewright.compile(proto, threads=2, optimizer="rule")
     if reference:
         peer = ReferenceEvaluator(proto)
     else:
@@ -114,3 +114,19 @@ def test_clip_without_a_limit_makes_infinities_finite(limits):
     x = normal(67)
     x[::5], x[1::5], x[2::5] = np.inf, -np.inf, np.nan
     compare(proto, {"x": x, "limit": normal()})
+
+
+def test_images_without_elements():
+    """Windows of padding alone hold no element, and a position in no image reads 0; nothing divides by a size of 0."""
+    pool = model("y, i = MaxPool <kernel_shape = [2, 2], pads = [1, 1, 1, 1], storage_order = 1> (x)", opset=12,
+                 inputs="float[b, 2, h, w] x", outputs="float[b, 2, p, q] y, int64[b, 2, p, q] i")  # fmt: skip
+    sample = model('y = GridSample <padding_mode = "reflection", align_corners = 1> (x, grid)', opset=16,
+                   inputs="float[b, 2, h, w] x, float[b, p, q, 2] grid", outputs="float[b, 2, p, q] y")  # fmt: skip
+    sizes = {"h": "0..64", "w": "0..64"}
+    pooled, sampled = tilewright.compile(pool, shapes=sizes), tilewright.compile(sample, shapes=sizes)
+    for h, w in ((0, 5), (5, 0), (0, 0)):
+        found = pooled.run({"x": normal(1, 2, h, w)})
+        assert found["i"].shape == (1, 2, h + 1, w + 1)
+        assert (found["i"] == -1).all()
+        assert np.isneginf(found["y"]).all()
+        assert (sampled.run({"x": normal(1, 2, h, w), "grid": normal(1, 3, 3, 2)})["y"] == 0).all()
