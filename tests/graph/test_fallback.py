@@ -155,3 +155,42 @@ def test_operator_that_nobody_has():
     with pytest.raises(ModelError, match=r"\[unsupported\] node n0 \(MaxRoiPool\): no native definition, and ONNX's "
                                          r"reference evaluator can't run it either"):  # fmt: skip
         program_of(proto)
+
+
+def test_an_attribute_that_a_definition_does_not_ask_for():
+    """The statistics of GroupNormalization in another type than float32."""
+    types = {"inputs": "float[N, 4, 3] x, float[4] s, float[4] b", "outputs": "float[N, 4, 3] y", "opset": 21}
+    proto = model("y = GroupNormalization <num_groups = 2, stash_type = 11> (x, s, b)", **types)
+    with pytest.warns(FallbackWarning) as caught:
+        lower(load_onnx(proto))
+    assert [str(w.message) for w in caught] == [
+        "1 node on ONNX's reference evaluator, which is slow: n0 (GroupNormalization): "
+        "attribute stash_type=11 is not expressed"
+    ]
+    feeds = {"x": normal(2, 4, 3), "s": normal(4), "b": normal(4)}
+    assert_same(proto, feeds)
+    plain = model("y = GroupNormalization <num_groups = 2, stash_type = 1> (x, s, b)", **types)
+    assert not fallbacks(program_of(plain))
+
+
+def test_an_attribute_of_a_type_that_tensors_can_not_have():
+    proto = untyped(model("a = Shape(x)  b = ConstantOfShape(a)  y = Cast <to = 1> (b)", inputs="float[2, 3] x",
+                          outputs="float y", opset=21))  # fmt: skip
+    value = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT8E4M3FN, [1], [3.0])
+    proto.graph.node[1].attribute.append(onnx.helper.make_attribute("value", value))
+    program = assert_same(proto, {"x": normal(2, 3)})
+    assert [n.name for s in fallbacks(program) for n in s.nodes] == ["n1", "n2"]
+
+
+def test_outputs_without_a_name_are_no_inputs_of_later_nodes():
+    """The Clip leaves its lower limit out; the LSTM before it leaves its second output out, as nobody uses that."""
+    proto = untyped(model("s = SequenceConstruct(x)  a = SequenceAt(s, zero)"
+                          "  all, h, last = LSTM <hidden_size = 3> (a, w, r)  c = Clip(last, , high)"
+                          "  t = SequenceInsert(s, c)  y = SequenceAt(t, one)",
+                          inputs="float[5, 2, 4] x", outputs="float y"))  # fmt: skip
+    numbers = {"zero": np.array(0), "one": np.array(1), "high": np.array(0.1, np.float32)}
+    for name, array in (numbers | {"w": normal(1, 12, 4), "r": normal(1, 12, 3)}).items():
+        add_initializer(proto, name, array)
+    program = assert_same(proto, {"x": normal(5, 2, 4)})
+    (recurrent,) = [n for s in fallbacks(program) for n in s.nodes if n.op_type == "LSTM"]
+    assert recurrent.outputs == ("all", "", "last")

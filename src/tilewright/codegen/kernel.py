@@ -23,6 +23,7 @@ from tilewright.codegen.spare import spare_lanes
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Decision, Inner, decision, edge_decision, worthwhile
+from tilewright.codegen.widths import first_lanes
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import Bounds, interval
@@ -131,12 +132,44 @@ class Writer:
             for var in once:
                 fixed.enter_context(self.scope.fixing(var, 0))
             if len(moving) == 1:
-                self.control.ranged(moving[0].var, begin, end, lambda: self._iteration(inside), certain=False)
+                self.control.ranged(moving[0].var, begin, end, lambda: self._shared(moving, inside), certain=False)
             else:
                 loops = [(loop.var, self.values.value(loop.extent)) for loop in moving]
-                self.control.nested(loops, begin, end, lambda: self._iteration(inside))
+                self.control.nested(loops, begin, end, lambda: self._shared(moving, inside))
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
+
+    def _shared(self, moving: list[For], inside: For) -> None:
+        """One iteration of a nest of parallel loops; a branch chooses a copy where one of them is at its end and lanes
+        have no work there, as its variable is a constant in that copy.
+
+        Args:
+            moving: the loops whose variables are not yet known to be at their end or before it.
+            inside: the innermost loop of the nest.
+        """
+        if not moving:
+            self._iteration(inside)
+            return
+        loop, *others = moving
+        size = constant_value(polynomial(loop.extent))
+        full = () if size is None else self._before_the_end(loop, inside.body)
+        if not full or size is None:
+            self._shared(others, inside)
+            return
+        index, after = self.scope.values[loop.var], self.builder.append_basic_block("either")
+        at_end, before = self.control.fork(self.builder.icmp_signed("==", index, I64(size - 1)))
+        self.builder.position_at_end(before)
+        with self.scope.frame(True), self.scope.deciding(full, True):
+            self._shared(others, inside)
+        self.control.keep_apart()
+        self.builder.branch(after)
+        self.builder.position_at_end(at_end)
+        del self.scope.values[loop.var]
+        with self.scope.frame(True), self.scope.fixing(loop.var, size - 1), self.scope.deciding(full, None):
+            self._shared(others, inside)
+        self.scope.values[loop.var] = index
+        self.builder.branch(after)
+        self.builder.position_at_end(after)
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The address of a buffer; one that does not come from outside gets room at its first use."""
@@ -231,12 +264,23 @@ class Writer:
                     with self.scope.fixing(loop.var, i):
                         self._iteration(loop)
             elif loop.kind is LoopKind.VECTORIZED and size is not None and self._vectorizable(loop):
-                with self.scope.vectorizing(loop.var, size):
-                    self.statement(loop.body)
+                self._vectors(loop, size)
             elif loop.kind is LoopKind.PARALLEL and self.threads is not None and self.scope.lane is None:
                 parallel.emit(self, loop)
             else:
                 self._serial(loop)
+
+    def _vectors(self, loop: For, size: int) -> None:
+        """A vectorized loop; vectors at its end that are known to have no work are left out."""
+        shorter: Stmt = loop
+        with self.scope.vectorizing(loop.var, size):
+            used = self.blocks.lanes_with_work(loop.body)
+            if isinstance(loop.body, Block) and 0 < used < size:
+                shorter = first_lanes(loop, loop.body, used, self.kernel.target)
+            if used and shorter is loop:
+                self.statement(loop.body)
+        if shorter is not loop:
+            self.statement(shorter)
 
     def _vectorizable(self, loop: For) -> bool:
         """Whether no loop inside runs differently often in different lanes."""
@@ -256,7 +300,7 @@ class Writer:
         """`for var in range(extent): body`."""
         low = interval(loop.extent, self.scope.bounds)[0] or 0
         stop = self.values.value(loop.extent)
-        full = self._before_the_end(loop)
+        full = self._before_the_end(loop, loop.body)
         if not full:
             self.control.ranged(loop.var, I64(0), stop, lambda: self._iteration(loop), certain=low > 0)
             return
@@ -274,15 +318,14 @@ class Writer:
                 self._iteration(loop)
             self.scope.values.pop(loop.var, None)
 
-    def _before_the_end(self, loop: For) -> tuple[Expr, ...]:
-        """Conditions that need no masks before the last iteration of a loop, which gets a copy of the body: around
-        lanes alone always, else where masks cost and are constants in that copy."""
+    def _before_the_end(self, loop: For, body: Stmt) -> tuple[Expr, ...]:
+        """Conditions of lanes that hold before the last iteration of a loop, which gets a copy of the body: in a loop
+        around lanes alone always, else where the last iteration is known, so that its masks are constants."""
         if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
             return ()
-        constant_masks = constant_value(polynomial(loop.extent)) is not None
-        if not is_around_lanes(loop) and (self.kernel.target.mask_registers or not constant_masks):
+        if not is_around_lanes(loop) and constant_value(polynomial(loop.extent)) is None:
             return ()
-        inside = self._inside(loop.body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
+        inside = self._inside(body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
         return before_the_end(loop, inside, self.scope)
 
     def _iteration(self, loop: For) -> None:

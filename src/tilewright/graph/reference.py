@@ -55,7 +55,8 @@ def reference_model(
         proto = onnx.NodeProto.FromString(node.source)
         # The graph may have renamed inputs and outputs since the source was written: positions count.
         proto.input[:] = node.arguments
-        proto.output[:] = node.outputs
+        # The evaluator would hand a value named "" to later nodes that leave an input out.
+        proto.output[:] = [o or f"unused:{len(protos)}:{k}" for k, o in enumerate(node.outputs)]
         current = node.inputs[len(node.inputs) - len(node.captures) :]
         captures = {old: inner[new] for old, new in zip(node.captures, current, strict=True)}
         protos.append(renamed(proto, inner, captures))

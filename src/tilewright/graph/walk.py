@@ -115,6 +115,9 @@ class Walk:
         if define is None:
             self._fall_back(node, "no native definition")
             return
+        if node.nested:
+            self._fall_back(node, "an attribute is a graph, or of a type that only the evaluator knows")
+            return
         definition = Definition(
             op_type=node.op_type,
             label=node.label,

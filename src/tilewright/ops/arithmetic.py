@@ -2,6 +2,8 @@
 
 from functools import reduce
 
+import ml_dtypes
+
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
 from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum, select, unary
@@ -126,7 +128,12 @@ def mean(d: Definition) -> Operand:
 
 @operator("Clip")
 def clip(d: Definition) -> Operand:
-    """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since."""
+    """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since.
+
+    A limit that is left out is the type's smallest or largest finite value, as the specification's text and ONNX
+    Runtime have it: infinities become finite. (The function body in the schema of version 13 and the reference
+    evaluator keep them since version 11.) Integers need no such limit.
+    """
     x = d.input(0)
     low, high = _limits(d, x.dtype)
 
@@ -140,15 +147,17 @@ def clip(d: Definition) -> Operand:
 
 
 def _limits(d: Definition, dtype: DType) -> tuple[Expr | None, Expr | None]:
+    largest = const(float(ml_dtypes.finfo(dtype.numpy).max), dtype) if dtype.is_float else None
+    lowest = None if largest is None else -largest
     if d.opset < 11:
         low, high = d.attributes.get("min"), d.attributes.get("max")
-        return (None if low is None else const(low, dtype)), (None if high is None else const(high, dtype))
-    return _limit(d, 1, dtype), _limit(d, 2, dtype)
+        return (lowest if low is None else const(low, dtype)), (largest if high is None else const(high, dtype))
+    return _limit(d, 1, dtype, lowest), _limit(d, 2, dtype, largest)
 
 
-def _limit(d: Definition, position: int, dtype: DType) -> Expr | None:
+def _limit(d: Definition, position: int, dtype: DType, default: Expr | None) -> Expr | None:
     limit = d.optional(position)
     if limit is None:
-        return None
+        return default
     expect_type(d, limit, dtype, f"input {position}")
     return scalar(d, position)

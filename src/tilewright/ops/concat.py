@@ -79,13 +79,13 @@ def _cuts(d: Definition, size: Expr) -> list[Expr]:
     given = [const(n) for n in listed] if listed is not None else None
     if given is None and d.optional(1) is not None:
         given = list(d.known(1))
+    count = d.attr_int("num_outputs", d.wanted)
     if given is not None:
         if len(given) < d.wanted:
             raise ShapeError(f"split: expected {d.wanted} sizes, got {len(given)}", where=f"node {d.label}")
         starts = _starts(given)
         d.require(starts[-1].equals(size), f"split: expected sizes that add up to {size}, got {starts[-1]}")
         return starts
-    count = d.attr_int("num_outputs", d.wanted)
     if count < d.wanted:
         raise ShapeError(f"num_outputs: expected {d.wanted} or more, got {count}", where=f"node {d.label}")
     if "num_outputs" not in d.attributes:

@@ -56,7 +56,10 @@ def bitwise_not(d: Definition) -> Operand:
 
 @operator("BitShift")
 def bit_shift(d: Definition) -> Operand:
-    """Unsigned integers shifted by other ones; shifts by the width or more give 0.
+    """Integers shifted by other ones; signed ones to the right with copies of the sign.
+
+    A shift by the width or more, or by a negative number, leaves what the sign extends to: 0, or -1 to the right of a
+    negative number (ONNX 1.23, BitShift-28; before version 28 all are unsigned).
 
     Raises:
         ShapeError: the direction is neither LEFT nor RIGHT.
@@ -68,9 +71,13 @@ def bit_shift(d: Definition) -> Operand:
         raise ShapeError(f"direction: expected LEFT or RIGHT, got {direction!r}", where=f"node {d.label}")
     op: BinaryOp = "shl" if direction == "LEFT" else "shr"
 
+    signed = a.dtype.kind != "u"
+
     def body(x: Expr, y: Expr) -> Expr:
         # Processors shift by the amount modulo the width, or not at all: the result would depend on the machine.
-        inside = y < a.dtype.bits if a.dtype.kind == "u" else both(y >= 0, y < a.dtype.bits)
+        inside = both(y >= 0, y < a.dtype.bits) if signed else y < a.dtype.bits
+        if signed and op == "shr":
+            return binary(op, x, select(inside, y, a.dtype.bits - 1))
         return select(inside, binary(op, x, select(inside, y, 0)), 0)
 
     return elementwise(d, body, a, b)
