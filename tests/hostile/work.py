@@ -1,0 +1,223 @@
+"""Models whose compilation could take for ever: shared expressions, huge extents, long chains."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright
+from tests.hostile.case import raises, works
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: dict[str, Sequence[int | str]],
+    initializers: Iterable[onnx.TensorProto] = (),
+    outputs: Sequence[str] = ("y",),
+) -> onnx.ModelProto:
+    """Nodes from float inputs to outputs of any shape."""
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in inputs.items()]
+    out = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    graph = helper.make_graph(list(nodes), "g", given, out, list(initializers))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def compiled(proto: onnx.ModelProto, **options: object) -> tilewright.Executable:
+    """The model compiled by the plain rule, which does not search."""
+    return tilewright.compile(proto, **{"optimizer": "rule", **options})  # type: ignore[arg-type]
+
+
+def chain(count: int, node: Callable[[str, str], onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """x -> v1 -> ... -> y."""
+    names = ["x", *(f"v{k}" for k in range(1, count)), "y"]
+    return [node(a, b) for a, b in zip(names, names[1:], strict=False)]
+
+
+def _squares(count: int, **options: object) -> None:
+    made = compiled(model(chain(count, lambda a, b: helper.make_node("Mul", [a, a], [b])), {"x": [5]}), **options)
+    x = np.random.default_rng(1).uniform(0.9999, 1.0001, 5).astype(np.float32)
+    expected = x
+    for _ in range(count):
+        expected = expected * expected
+    np.testing.assert_allclose(made(x), expected, rtol=1e-6)
+
+
+@works
+def squares(place: Path) -> None:
+    _squares(18)
+
+
+@works
+def squares_constructed(place: Path) -> None:
+    _squares(24, optimizer="gensor")
+
+
+@works
+def sums_of_shared_terms(place: Path) -> None:
+    """v + relu(v), forty times: no node is a plain square."""
+    nodes: list[onnx.NodeProto] = []
+    value = "x"
+    for k in range(40):
+        nodes.append(helper.make_node("Sigmoid", [value], [f"r{k}"]))
+        nodes.append(helper.make_node("Mul", [value, f"r{k}"], [f"s{k}"]))
+        value = f"s{k}"
+    nodes.append(helper.make_node("Identity", [value], ["y"]))
+    made = compiled(model(nodes, {"x": [7]}))
+    x = np.random.default_rng(1).normal(size=7).astype(np.float32)
+    expected = x.astype(np.float64)
+    for _ in range(40):
+        expected = expected / (1 + np.exp(-expected))
+    np.testing.assert_allclose(made(x), expected, rtol=1e-4, atol=1e-30)
+
+
+@raises("ModelError", "outputs")
+def split_into_a_million(place: Path) -> None:
+    node = helper.make_node("Split", ["x"], [f"y{k}" for k in range(1 << 20)], axis=0)
+    compiled(model([node], {"x": [1 << 20]}, outputs=["y0"]))
+
+
+@raises("ModelError", "outputs")
+def split_counted_a_million(place: Path) -> None:
+    node = helper.make_node("Split", ["x"], ["y", "z"], axis=0, num_outputs=1 << 20)
+    compiled(model([node], {"x": [1 << 20]}))
+
+
+@works
+def split_into_a_thousand(place: Path) -> None:
+    names = [f"p{k}" for k in range(1000)]
+    nodes = [helper.make_node("Split", ["x"], names, axis=0), helper.make_node("Concat", names[::-1], ["y"], axis=0)]
+    x = np.random.default_rng(1).normal(size=(1000, 3)).astype(np.float32)
+    np.testing.assert_array_equal(compiled(model(nodes, {"x": [1000, 3]}))(x), x[::-1])
+
+
+def _huge_reduction(operator: str, **options: object) -> None:
+    compiled(model([helper.make_node(operator, ["x"], ["y"])], {"x": [1 << 40]}), **options)
+
+
+@works
+def reduction_of_2_to_the_40(place: Path) -> None:
+    _huge_reduction("ReduceSum")
+
+
+@works
+def reduction_constructed(place: Path) -> None:
+    _huge_reduction("ReduceSum", optimizer="gensor")
+
+
+@works
+def maximum_of_2_to_the_40(place: Path) -> None:
+    _huge_reduction("ReduceMax", optimizer="gensor")
+
+
+@works
+def softmax_over_2_to_the_40(place: Path) -> None:
+    compiled(model([helper.make_node("Softmax", ["x"], ["y"])], {"x": [1 << 40]}), optimizer="gensor")
+
+
+@works
+def product_over_2_to_the_40(place: Path) -> None:
+    compiled(model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [2, 1 << 40], "w": [1 << 40, 2]}),
+             optimizer="gensor")  # fmt: skip
+
+
+@works
+def product_over_a_large_prime(place: Path) -> None:
+    n = (1 << 40) - 87
+    compiled(model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [2, n], "w": [n, 2]}), optimizer="gensor")
+
+
+def _powers_of_sizes(k: int) -> None:
+    """y has (a + b + c) ** (2 ** k) elements: every step squares the number of rows."""
+    nodes = [helper.make_node("Concat", ["p", "q", "r"], ["s0"], axis=0)]
+    for i in range(k):
+        nodes.append(helper.make_node("Shape", [f"s{i}"], [f"n{i}"]))
+        nodes.append(helper.make_node("Mul", [f"n{i}", f"n{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("ConstantOfShape", [f"m{i}"], [f"s{i + 1}"]))
+    nodes.append(helper.make_node("ReduceSum", [f"s{k}"], ["y"]))
+    compiled(model(nodes, {"p": ["a"], "q": ["b"], "r": ["c"]}))
+
+
+@works
+def sizes_to_the_8(place: Path) -> None:
+    _powers_of_sizes(3)
+
+
+@works
+def sizes_to_the_32(place: Path) -> None:
+    _powers_of_sizes(5)
+
+
+@works
+def sizes_to_the_64(place: Path) -> None:
+    _powers_of_sizes(6)
+
+
+@works
+def sizes_to_the_4096(place: Path) -> None:
+    _powers_of_sizes(12)
+
+
+@works
+def sizes_by_flattening(place: Path) -> None:
+    """(a + b + c) ** 32 elements through broadcasting and reshaping."""
+    nodes = [helper.make_node("Concat", ["p", "q", "r"], ["s0"], axis=0)]
+    for i in range(5):
+        nodes.append(helper.make_node("Unsqueeze", [f"s{i}", "one"], [f"u{i}"]))
+        nodes.append(helper.make_node("Mul", [f"s{i}", f"u{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("Reshape", [f"m{i}", "flat"], [f"s{i + 1}"]))
+    nodes.append(helper.make_node("Identity", ["s5"], ["y"]))
+    given = [numpy_helper.from_array(np.array([v]), n) for n, v in (("one", 1), ("flat", -1))]
+    compiled(model(nodes, {"p": ["a"], "q": ["b"], "r": ["c"]}, given))
+
+
+def _softmaxes(count: int) -> None:
+    made = compiled(model(chain(count, lambda a, b: helper.make_node("Softmax", [a], [b])), {"x": [2, 5]}))
+    expected = np.random.default_rng(1).normal(size=(2, 5)).astype(np.float32)
+    y = made(expected)
+    for _ in range(count):
+        power = np.exp(expected - expected.max(1, keepdims=True))
+        expected = power / power.sum(1, keepdims=True)
+    np.testing.assert_allclose(y, expected, rtol=1e-5)
+
+
+@works
+def softmaxes_100(place: Path) -> None:
+    _softmaxes(100)
+
+
+@works
+def softmaxes_1000(place: Path) -> None:
+    _softmaxes(1000)
+
+
+@works
+def nodes_listed_last_first(place: Path) -> None:
+    from tilewright.frontend.onnx import load_onnx
+
+    nodes = chain(10_000, lambda a, b: helper.make_node("Relu", [a], [b]))
+    graph = load_onnx(model(nodes[::-1], {"x": [3]}))
+    assert [n.outputs[0] for n in graph.nodes] == [n.output[0] for n in nodes]
+
+
+@works
+def a_long_circle(place: Path) -> None:
+    from tilewright.errors import ModelError
+    from tilewright.frontend.onnx import load_onnx
+
+    nodes = chain(10_000, lambda a, b: helper.make_node("Relu", [a], [b]))
+    nodes[0].input[0] = "v9999"
+    try:
+        load_onnx(model(nodes, {"x": [3]}))
+    except ModelError as error:
+        assert "feed each other" in str(error) and len(str(error)) < 10_000
+    else:
+        raise AssertionError
+
+
+@works
+def many_relus_in_a_row(place: Path) -> None:
+    nodes = chain(3000, lambda a, b: helper.make_node("Relu", [a], [b]))
+    x = np.random.default_rng(1).normal(size=3).astype(np.float32)
+    np.testing.assert_array_equal(compiled(model(nodes, {"x": [3]}))(x), np.maximum(x, 0))
