@@ -225,11 +225,16 @@ def concat_of_500(place: Path) -> None:
 
 def _nested(depth: int, condition: bool | None) -> None:
     out = helper.make_tensor_value_info("t", TensorProto.FLOAT, [1])
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["t"])], "g", [], [out])
-    for _ in range(depth):
-        node = helper.make_node("If", ["c"], ["t"], then_branch=graph, else_branch=graph if depth < 5 else _leaf(out))
-        graph = helper.make_graph([node], "g", [], [out])
-    proto = model([*graph.node, helper.make_node("Identity", ["t"], ["y"])], {"x": [1]})
+    proto = model([helper.make_node("If", ["c"], ["y"], name="outer")], {"x": [1]})
+    node = proto.graph.node[0]
+    # from the outside in: what is put into another message is read again, which protobuf does to a depth of 100
+    for level in range(depth):
+        node.attribute.add(name="else_branch", type=onnx.AttributeProto.GRAPH).g.CopyFrom(_leaf(out))
+        inner = node.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
+        inner.name = "g"
+        inner.output.add().CopyFrom(out)
+        operator = "If" if level < depth - 1 else "Relu"
+        node = inner.node.add(op_type=operator, input=["c" if operator == "If" else "x"], output=["t"])
     if condition is None:
         proto.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
     else:

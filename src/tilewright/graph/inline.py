@@ -19,6 +19,9 @@ from tilewright.ops.definition import is_one
 MAX_NODES = 160
 """Size of an expression beyond which nothing more is inlined into it."""
 
+MAX_WEIGHT = 2048
+"""The same with shared parts counted at every place: x * x ten times in a row has few nodes and a long text."""
+
 CHEAP = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
                    "eq", "ne", "lt", "le", "gt", "ge"))  # fmt: skip
 
@@ -115,10 +118,21 @@ def _may_inline(producer: Computation, consumer: Computation, users: int) -> boo
     size = sum(1 for _ in walk(producer.body))
     if len(reads) * size + sum(1 for _ in walk(consumer.body)) > MAX_NODES:
         return False
+    if _weight_with(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
+        return False
     once = len(reads) == 1 and points(producer.axes) is points((*consumer.axes, *consumer.reduce_axes))
     if consumer.is_reduction:
         return once and users == 1 and not is_product(consumer.body)
     return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
+
+
+def _weight_with(body: Expr, others: Mapping[Load, int]) -> int:
+    """The weight of an expression in which some loads are replaced by expressions of these weights."""
+    weights: dict[Expr, int] = dict(others)
+    for node in walk(body):
+        if node not in weights:
+            weights[node] = 1 + sum(weights[c] for c in node.children())
+    return weights[body]
 
 
 def is_product(body: Expr) -> bool:

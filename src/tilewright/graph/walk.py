@@ -9,11 +9,11 @@ from tilewright.expr.nodes import Const, const
 from tilewright.graph.fallback import Outside, Unit, make_fallback, output_buffers, units
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.known import folded, known_array, with_known
+from tilewright.graph.limits import beyond_limits
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, Step
 from tilewright.ops.definition import Definition, Known, Operand, literal
 from tilewright.ops.library import OPERATORS
-
 
 class Walk:
     """The state of the walk; `run` fills it.
@@ -110,6 +110,10 @@ class Walk:
             return
         except InternalError:
             raise
+        except RecursionError:
+            what = "sizes or values are expressions nested too deep to be worked on"
+            self._fail(node.outputs, Problem("limit", f"node {node.label}", what))
+            return
         except TilewrightError as error:
             where = error.where or f"node {node.label}"
             self._fail(node.outputs, Problem(error.code, where, error.what, error.hint))
@@ -145,6 +149,10 @@ class Walk:
     def _finish(self, node: Node, name: str, operand: Operand) -> None:
         known = operand.known if operand.known is not None else self._known.get(operand.buffer)
         operand = Operand(operand.buffer, known)
+        what = beyond_limits(operand)
+        if what is not None:
+            self._fail((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+            return
         self.operands[name] = operand
         problem = self._contradiction(node, name, operand)
         if problem is not None:
@@ -196,11 +204,14 @@ class Walk:
             # This walk only finds out which nodes belong together; the next one has them as one unit.
             self.links.append(chain | positions)
         for name, buffer in buffers.items():
+            what = None if buffer is None else beyond_limits(Operand(buffer))
             if buffer is None:
                 self._opaque[name] = chain | positions
+            elif what is not None:
+                self._fail((name,), Problem("shape", f"node {unit[-1].label}", f"computes '{name}' {what}"))
             else:
                 self.operands[name] = Operand(buffer)
-        tensors = {name: b for name, b in buffers.items() if b is not None}
+        tensors = {name: b for name, b in buffers.items() if b is not None and name in self.operands}
         if chain or len(tensors) < len(wanted):
             return
         step = make_fallback(unit, outside, tensors, fresh, reason)

@@ -5,7 +5,7 @@ from itertools import product
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, binary, const, loads, select
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, binary, const, free_vars, loads, reads, select
 
 LIMIT = 64
 """Tensors of more elements are not followed."""
@@ -54,11 +54,12 @@ def _reduced(c: Computation, point: Mapping[Var, Expr], known: Mapping[Buffer, t
 
 
 def _value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    if isinstance(e, Var):
+        return env.get(e, e)
+    # A formula of sizes, which can be long, stays as it is rather than being built again term by term.
+    if not reads(e) and env.keys().isdisjoint(free_vars(e)):
+        return e
     match e:
-        case Const():
-            return e
-        case Var():
-            return env.get(e, e)
         case Load(buffer, indices):
             return _element(buffer, [_value(i, env, known) for i in indices], known)
         case Select(cond, a, b):

@@ -73,7 +73,8 @@ def chunk_of(node: Block, limits: ChunkLimits, lanes: int = 1, exact: bool = Fal
     axis = max(range(len(extents)), key=lambda k: extents[k])
     rest = total // extents[axis]
     wanted = lanes * max(limits.least, min(limits.most, limits.roots * isqrt(total // lanes)))
-    fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0
+    near = range(max(2, -(-wanted // (limits.slack * rest))), min(extents[axis], limits.slack * wanted // rest + 1))
+    fits = [d for d in near if extents[axis] % d == 0
             and d * rest // lanes <= longest_chain(total)
             and wanted <= limits.slack * d * rest <= limits.slack**2 * wanted]  # fmt: skip
     if fits:
