@@ -11,6 +11,7 @@ from tilewright.errors import Problem
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.graph.ir import Array, Graph, Node
+from tilewright.graph.order import stable_order
 from tilewright.graph.program import Fallback
 
 _MAX_SIZE = 2**31 - 1
@@ -30,20 +31,12 @@ def units(graph: Graph, groups: Sequence[frozenset[int]]) -> list[Unit]:
     parts: dict[tuple[str, int], list[Node]] = {}
     for i, node in enumerate(graph.nodes):
         parts.setdefault(key[i], []).append(node)
-    done: set[tuple[str, int]] = set()
-    result: list[Unit] = []
-    waiting = list(parts)
-    while waiting:
-        ready = [k for k in waiting if needs[k] <= done]
-        if not ready:
-            return [tuple(p) for p in parts.values()]  # pragma: no cover - groups are convex
-        # One after the other, so that the model's order is kept where it can be.
-        for k in waiting:
-            if needs[k] <= done:
-                done.add(k)
-                result.append(tuple(parts[k]))
-        waiting = [k for k in waiting if k not in done]
-    return result
+    at = {k: position for position, k in enumerate(parts)}
+    found = list(parts.values())
+    order = stable_order([[at[k] for k in needs[unit]] for unit in parts])
+    if len(order) < len(found):
+        order = list(range(len(found)))  # pragma: no cover - groups are convex
+    return [tuple(found[k]) for k in order]
 
 
 def convex_groups(graph: Graph, links: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:

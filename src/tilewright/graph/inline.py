@@ -6,6 +6,7 @@ consumer that reads every element once, or its body is so cheap that repeating i
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, points
@@ -114,9 +115,12 @@ def is_layout(c: Computation, constants: Container[str]) -> bool:
 
 
 def _may_inline(producer: Computation, consumer: Computation, users: int) -> bool:
+    sizes = [sum(1 for _ in islice(walk(c.body), MAX_NODES + 1)) for c in (producer, consumer)]
+    if max(sizes) > MAX_NODES:
+        return False
     reads = [x for x in loads(consumer.body) if x.buffer == producer.output]
-    size = sum(1 for _ in walk(producer.body))
-    if len(reads) * size + sum(1 for _ in walk(consumer.body)) > MAX_NODES:
+    size = sizes[0]
+    if len(reads) * size + sizes[1] > MAX_NODES:
         return False
     if _weight_with(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
         return False
