@@ -87,11 +87,11 @@ def split_counted_a_million(place: Path) -> None:
 
 
 @works
-def split_into_a_thousand(place: Path) -> None:
-    names = [f"p{k}" for k in range(1000)]
+def split_into_many(place: Path) -> None:
+    names = [f"p{k}" for k in range(200)]
     nodes = [helper.make_node("Split", ["x"], names, axis=0), helper.make_node("Concat", names[::-1], ["y"], axis=0)]
-    x = np.random.default_rng(1).normal(size=(1000, 3)).astype(np.float32)
-    np.testing.assert_array_equal(compiled(model(nodes, {"x": [1000, 3]}))(x), x[::-1])
+    x = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
+    np.testing.assert_array_equal(compiled(model(nodes, {"x": [200, 3]}))(x), x[::-1])
 
 
 def _huge_reduction(operator: str, **options: object) -> None:
@@ -172,6 +172,54 @@ def sizes_by_flattening(place: Path) -> None:
     nodes.append(helper.make_node("Identity", ["s5"], ["y"]))
     given = [numpy_helper.from_array(np.array([v]), n) for n, v in (("one", 1), ("flat", -1))]
     compiled(model(nodes, {"p": ["a"], "q": ["b"], "r": ["c"]}, given))
+
+
+@raises("ModelError", "nodes once functions are put in place")
+def functions_that_double(place: Path) -> None:
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    proto = model([helper.make_node("F0", ["x"], ["y"], domain="own")], {"x": [3]})
+    proto.opset_import.append(imports[1])
+    for k in range(60):
+        called = {"op_type": f"F{k + 1}", "domain": "own"} if k < 59 else {"op_type": "Relu"}
+        body = [onnx.NodeProto(input=[a], output=[b], **called) for a, b in (("a", "b"), ("b", "c"))]  # type: ignore[arg-type]
+        proto.functions.append(helper.make_function("own", f"F{k}", ["a"], ["c"], body, imports))
+    compiled(proto)
+
+
+@works
+def sequences_one_after_the_other(place: Path) -> None:
+    """Each pair of nodes passes a value that is no tensor, and is a group of its own."""
+    nodes: list[onnx.NodeProto] = []
+    for k in range(60):
+        value = f"v{k}" if k else "x"
+        nodes.append(helper.make_node("SequenceConstruct", [value, value], [f"s{k}"]))
+        nodes.append(helper.make_node("ConcatFromSequence", [f"s{k}"], [f"c{k}"], axis=0))
+        nodes.append(helper.make_node("ReduceMax", [f"c{k}", "axis"], [f"v{k + 1}" if k < 59 else "y"]))
+    x = np.random.default_rng(1).normal(size=(1, 3)).astype(np.float32)
+    made = compiled(model(nodes, {"x": [1, 3]}, [numpy_helper.from_array(np.array([0]), "axis")]))
+    np.testing.assert_array_equal(made(x), x)
+
+
+@works
+def names_that_look_alike(place: Path) -> None:
+    """Identifiers are made of names; these all give the same one."""
+    names = ["x", *("." * k for k in range(1, 1500)), "y"]
+    nodes = [helper.make_node("Relu", [a], [b], name="n") for a, b in zip(names, names[1:], strict=False)]
+    x = np.random.default_rng(1).normal(size=3).astype(np.float32)
+    np.testing.assert_array_equal(compiled(model(nodes, {"x": [3]}))(x), np.maximum(x, 0))
+
+
+@works
+def many_outputs(place: Path) -> None:
+    from tilewright.frontend.onnx import load_onnx
+    from tilewright.graph.lower import lower
+    from tilewright.graph.passes import simplify_graph
+
+    names = [f"y{k}" for k in range(3000)]
+    nodes = [helper.make_node("Add", ["x", f"w{k}"], [n]) for k, n in enumerate(names)]
+    weights = [numpy_helper.from_array(np.array(k, np.float32), f"w{k}") for k in range(3000)]
+    program = lower(simplify_graph(load_onnx(model(nodes, {"x": [3]}, weights, names))))
+    assert len(program.steps) == 3000
 
 
 def _softmaxes(count: int) -> None:
