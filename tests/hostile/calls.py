@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 from onnx import helper
-
-import tilewright
 from tests.hostile.case import raises, works
 from tests.hostile.work import compiled, model
+
+import tilewright
 
 
 def _made() -> tilewright.Executable:

@@ -1,13 +1,14 @@
 """Defective models: each must be refused with an error that names the place, or work."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from pathlib import Path
-
-import tilewright
 from tests.hostile.case import CASES, Case, raises, works
 from tests.hostile.work import compiled, model
+
+import tilewright
 
 VALUES = np.array([1.5, 2.5], np.float32)
 

@@ -1,14 +1,15 @@
 """Models whose compilation could take for ever: shared expressions, huge extents, long chains."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tests.hostile.case import raises, works
 
 import tilewright
-from tests.hostile.case import raises, works
 
 
 def model(
@@ -32,7 +33,7 @@ def compiled(proto: onnx.ModelProto, **options: object) -> tilewright.Executable
 def chain(count: int, node: Callable[[str, str], onnx.NodeProto]) -> list[onnx.NodeProto]:
     """x -> v1 -> ... -> y."""
     names = ["x", *(f"v{k}" for k in range(1, count)), "y"]
-    return [node(a, b) for a, b in zip(names, names[1:], strict=False)]
+    return [node(a, b) for a, b in pairwise(names)]
 
 
 def _squares(count: int, **options: object) -> None:
@@ -204,7 +205,7 @@ def sequences_one_after_the_other(place: Path) -> None:
 def names_that_look_alike(place: Path) -> None:
     """Identifiers are made of names; these all give the same one."""
     names = ["x", *("." * k for k in range(1, 1500)), "y"]
-    nodes = [helper.make_node("Relu", [a], [b], name="n") for a, b in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("Relu", [a], [b], name="n") for a, b in pairwise(names)]
     x = np.random.default_rng(1).normal(size=3).astype(np.float32)
     np.testing.assert_array_equal(compiled(model(nodes, {"x": [3]}))(x), np.maximum(x, 0))
 
@@ -251,19 +252,13 @@ def nodes_listed_last_first(place: Path) -> None:
     assert [n.outputs[0] for n in graph.nodes] == [n.output[0] for n in nodes]
 
 
-@works
+@raises("ModelError", "-> 9985 more -> ")
 def a_long_circle(place: Path) -> None:
-    from tilewright.errors import ModelError
     from tilewright.frontend.onnx import load_onnx
 
     nodes = chain(10_000, lambda a, b: helper.make_node("Relu", [a], [b]))
     nodes[0].input[0] = "v9999"
-    try:
-        load_onnx(model(nodes, {"x": [3]}))
-    except ModelError as error:
-        assert "feed each other" in str(error) and len(str(error)) < 10_000
-    else:
-        raise AssertionError
+    load_onnx(model(nodes, {"x": [3]}))
 
 
 @works

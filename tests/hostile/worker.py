@@ -62,6 +62,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def outcome(name: str, place: Path, watch: Watch, seconds: float) -> dict[str, object]:
     """Runs one case."""
     from tests.hostile.cases import CASES
+    from tests.hostile.checks import CHECKS
+
     from tilewright.errors import InternalError, TilewrightError
 
     for folder in ("model", "elsewhere"):
@@ -73,7 +75,7 @@ def outcome(name: str, place: Path, watch: Watch, seconds: float) -> dict[str, o
     signal.setitimer(signal.ITIMER_REAL, seconds)
     watch.folder = os.path.realpath(place / "model")
     try:
-        CASES[name].run(place)
+        (CASES | CHECKS)[name].run(place)
         found = "works"
     except TooSlow:
         found, text = "TooSlow", traceback.format_exc()

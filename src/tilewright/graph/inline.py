@@ -20,7 +20,7 @@ from tilewright.ops.definition import is_one
 MAX_NODES = 160
 """Size of an expression beyond which nothing more is inlined into it."""
 
-MAX_WEIGHT = 2048
+MAX_WEIGHT = 1 << 11
 """The same with shared parts counted at every place: x * x ten times in a row has few nodes and a long text."""
 
 CHEAP = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
@@ -132,7 +132,7 @@ def _may_inline(producer: Computation, consumer: Computation, users: int) -> boo
 
 def _weight_with(body: Expr, others: Mapping[Load, int]) -> int:
     """The weight of an expression in which some loads are replaced by expressions of these weights."""
-    weights: dict[Expr, int] = dict(others)
+    weights: dict[Expr, int] = {**others}
     for node in walk(body):
         if node not in weights:
             weights[node] = 1 + sum(weights[c] for c in node.children())

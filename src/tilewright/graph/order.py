@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 
 def stable_order(needs: Sequence[Collection[int]]) -> list[int]:
-    """The order that results when a list is gone through again and again, and each entry is taken as soon as all that it
-    needs have been taken; in time proportional to the entries and needs.
+    """The order that results when a list is gone through again and again, and each entry is taken as soon as all that
+    it needs have been taken; in time proportional to the entries and needs.
 
     Args:
         needs: for each position the positions that come before it.

@@ -15,6 +15,7 @@ from tilewright.graph.program import Constraint, Step
 from tilewright.ops.definition import Definition, Known, Operand, literal
 from tilewright.ops.library import OPERATORS
 
+
 class Walk:
     """The state of the walk; `run` fills it.
 

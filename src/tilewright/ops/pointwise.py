@@ -42,7 +42,7 @@ def folded(
     first: Callable[[Expr], Expr] = lambda value: value,
     last: Callable[[Expr], Expr] = lambda value: value,
 ) -> Operand:
-    """`last(step(step(first(a), first(b)), first(c)) ...)` of the elements of any number of operands, broadcast together.
+    """`last(step(step(first(a), first(b)), first(c)) ...)` of the elements of any number of operands, broadcast.
 
     Expressions are walked by functions that call themselves, so many operands are folded part by part, in their order.
 

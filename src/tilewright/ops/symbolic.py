@@ -34,10 +34,7 @@ def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) 
         return None
     axes = [a.var for a in c.axes]
     try:
-        return tuple(
-            _reduced(c, dict(zip(axes, map(const, point), strict=True)), known)
-            for point in _points(shape)
-        )
+        return tuple(_reduced(c, dict(zip(axes, map(const, point), strict=True)), known) for point in _points(shape))
     except _UnknownError:
         return None
 

@@ -26,8 +26,8 @@ from tilewright.errors import ArtifactError, OptionError
 from tilewright.runtime import schema
 from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
 from tilewright.runtime.manifest import Manifest
-from tilewright.runtime.schema import DAMAGED, Json
 from tilewright.runtime.replacing import write_file
+from tilewright.runtime.schema import DAMAGED, Json
 from tilewright.runtime.weights import ALIGNMENT, WeightSection, layout_weights, read_weights
 
 MAGIC = b"TILEWRT\0"

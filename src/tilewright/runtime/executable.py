@@ -188,7 +188,9 @@ class Executable:
     def _check_names(self, outputs: Sequence[str]) -> None:
         """Raises FeedError where an output does not exist."""
         if not isinstance(outputs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
-            raise FeedError(f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'")
+            raise FeedError(
+                f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'"
+            )
         known = ", ".join(f"'{name}'" for name in self._output_names)
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(

@@ -2,7 +2,7 @@
 
 The reference evaluator, shape inference and ONNX's inliner get nodes as they are. Before any of them sees one, every
 tensor in it is checked here; data in other files is read, by the one reader that stays in the model's folder, and put
-into the tensor; sparse tensors inside of branches, which the evaluator can't run, become dense. So nothing after loading
+into the tensor; sparse values, which the evaluator can't run inside of branches, become dense. So nothing after loading
 opens a file. Initializers of the main graph are left to `tensors.py`, unless their type is one that it does not read.
 """
 
@@ -75,7 +75,7 @@ class _Pass:
     def _nodes(self, nodes: Iterable[onnx.NodeProto]) -> None:
         for node in nodes:
             for attribute in node.attribute:
-                where = f"node {node.name or node.op_type}, attribute '{attribute.name}'"
+                where = f"node {node.name or node.op_type} ({node.op_type}), attribute '{attribute.name}'"
                 if node.op_type == "Constant" and not node.domain and node.output:
                     where = f"constant '{node.output[0]}'"
                 self._attribute(attribute, where)
@@ -138,9 +138,10 @@ class _Pass:
 
     def _read(self, tensor: TensorProto, where: str) -> bytearray:
         bits = bits_of(tensor, where)
-        shape = check_dims(tensor.dims, bits, where)
+        shape = check_dims(tensor.dims, where)
         if tensor.data_type == TensorProto.STRING:
-            raise TensorDefectError(Problem("external-data", where, "is a string tensor, whose data can't lie in a file"))
+            what = "is a string tensor, whose data can't lie in a file"
+            raise TensorDefectError(Problem("external-data", where, what))
         return external.read_external(tensor, self.source.folders, -(-math.prod(shape) * bits // 8))
 
     def _own(self) -> None:

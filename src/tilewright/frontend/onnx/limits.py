@@ -25,8 +25,8 @@ _Key = tuple[str, str, str]
 
 def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
     """Problems with what the model is made of, not with what it computes."""
-    for where, imports in (("model", model.opset_import), *((f"function {f.name}", f.opset_import) for f in model.functions)):
-        for entry in imports:
+    for where, part in (("model", model), *((f"function {f.name}", f) for f in model.functions)):
+        for entry in part.opset_import:
             if not 0 <= entry.version <= MAX_VERSION:
                 what = f"expected a version of operator set '{entry.domain}' below 2^31, got {entry.version}"
                 yield Problem("opset", where, what)

@@ -66,11 +66,12 @@ def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array
         raise TensorDefectError(Problem("initializer", where, f"type {type_name(tensor.data_type)} can't be read here"))
     dtype = ELEMENT_TYPES[tensor.data_type]
     if tensor.data_location == TensorProto.EXTERNAL:
-        shape = check_dims(tensor.dims, dtype.bytes * 8, where)
+        shape = check_dims(tensor.dims, where)
         try:
             raw = read_external(tensor, folders, math.prod(shape) * dtype.bytes)
         except ExternalDataError as error:
             raise TensorDefectError(problem(where, error)) from error
+        _check_span(shape, dtype.bytes * 8, where)
         return _frozen(np.frombuffer(raw, dtype.numpy).reshape(shape))
     shape = check_data(tensor, where)
     if tensor.HasField("raw_data"):
@@ -85,7 +86,7 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
         TensorDefectError: they do not.
     """
     bits = bits_of(tensor, where)
-    shape = check_dims(tensor.dims, bits, where)
+    shape = check_dims(tensor.dims, where)
     if tensor.HasField("segment"):
         raise TensorDefectError(Problem("initializer", where, "is one of several segments, which can't be read"))
     count = math.prod(shape)
@@ -93,12 +94,14 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
         try:
             numpy_helper.to_array(tensor)
         except Exception as error:  # whatever NumPy raises for data of another length, or for strings in no encoding
-            raise TensorDefectError(Problem("initializer", where, f"data do not fit {_form(tensor)}: {error}")) from error
+            what = f"data do not fit {_form(tensor)}: {error}"
+            raise TensorDefectError(Problem("initializer", where, what)) from error
     elif tensor.HasField("raw_data"):
         if len(tensor.raw_data) != count * bits // 8:
             raise _size_defect(where, tensor, f"{count * bits // 8} bytes", f"{len(tensor.raw_data)} bytes")
     elif len(_typed_data(tensor)) != count:
         raise _size_defect(where, tensor, f"{count} elements", str(len(_typed_data(tensor))))
+    _check_span(shape, bits, where)
     return shape
 
 
@@ -116,16 +119,15 @@ def bits_of(tensor: TensorProto, where: str) -> int:
     return width
 
 
-def check_dims(dims: Sequence[int], bits: int, where: str) -> tuple[int, ...]:
+def check_dims(dims: Sequence[int], where: str) -> tuple[int, ...]:
     """The sizes of a tensor, which a NumPy array can have.
 
     Args:
         dims: sizes as the model states them.
-        bits: of one element.
         where: what errors call the tensor.
 
     Raises:
-        TensorDefectError: one is negative, they are too many, or they span more bytes than can be counted.
+        TensorDefectError: one is negative, or they are too many.
     """
     shape = tuple(dims)
     if any(n < 0 for n in shape):
@@ -133,9 +135,12 @@ def check_dims(dims: Sequence[int], bits: int, where: str) -> tuple[int, ...]:
     if len(shape) > MAX_RANK:
         what = f"expected at most {MAX_RANK} dimensions, got {len(shape)}"
         raise TensorDefectError(Problem("initializer", where, what))
+    return shape
+
+
+def _check_span(shape: Sequence[int], bits: int, where: str) -> None:
     if math.prod(max(1, n) for n in shape) * bits // 8 > _MAX_BYTES:
         raise TensorDefectError(Problem("initializer", where, f"dimensions {list(shape)} span more than 2^63 bytes"))
-    return shape
 
 
 def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
@@ -151,7 +156,8 @@ def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
     where = where or f"initializer '{tensor.values.name}'"
     values = to_array(tensor.values, (), where)
     indices = to_array(tensor.indices, (), f"{where}, sparse indices")
-    shape = check_dims(tensor.dims, values.itemsize * 8, where)
+    shape = check_dims(tensor.dims, where)
+    _check_span(shape, values.itemsize * 8, where)
     if math.prod(shape) * values.itemsize > _DENSE_LIMIT:
         raise TensorDefectError(Problem("initializer", where, f"sparse of shape {list(shape)} is too large"))
     if indices.dtype != np.int64:
