@@ -16,7 +16,7 @@ from tests.hostile.work import compiled, model
 import tilewright
 from tilewright.errors import OptionError
 from tilewright.machine import grants, thread_count
-from tilewright.runtime import executable as module
+from tilewright.runtime import entry, executable
 
 X = np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32)
 
@@ -26,17 +26,23 @@ def made() -> tilewright.Executable:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_while_another_thread_links(monkeypatch):
-    """The child calls the model that the other thread was linking; it must not wait for that thread."""
-    linked, begun = module.link, threading.Event()
+@pytest.mark.parametrize(("place", "name"), [(executable, "link"), (entry, "_compiled")])
+def test_fork_while_another_thread_links(monkeypatch, place, name):
+    """The child calls the model that the other thread was linking, its code or how arrays reach it; it must not wait
+    for that thread."""
+    linked, begun = getattr(place, name), threading.Event()
 
     def slow(*args: object) -> object:
-        begun.set()
-        time.sleep(0.3)
-        return linked(*args)  # type: ignore[arg-type]
+        import llvmlite.binding as llvm
+
+        with llvm.ffi.lib._lock:  # what LLVM holds while it works
+            begun.set()
+            time.sleep(0.3)
+            return linked(*args)
 
     model = made()
-    monkeypatch.setattr(module, "link", slow)
+    entry._linked.cache_clear()
+    monkeypatch.setattr(place, name, slow)
     thread = threading.Thread(target=lambda: model(X))
     thread.start()
     assert begun.wait(10)
@@ -47,6 +53,34 @@ def test_fork_while_another_thread_links(monkeypatch):
     thread.join(20)
     assert os.waitpid(child, 0)[1] == 0
     np.testing.assert_array_equal(model(X), -X)
+
+
+_COMPILE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tests.hostile.work import _softmaxes
+import tilewright.driver.compile
+print("begin", flush=True)
+try:
+    _softmaxes(3000)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(Path(tilewright.__file__).parents[1]), str(Path(__file__).parents[2])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def test_compilation_can_be_interrupted():
+    command = [sys.executable, "-c", _COMPILE]
+    with subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "begin\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=20)[0] == "interrupted\n"
 
 
 _MANY = """
@@ -63,9 +97,7 @@ except tilewright.OptionError as error:
 
 
 def test_more_threads_than_addresses():
-    root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(Path(tilewright.__file__).parents[1]), str(root)])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_STACKSIZE": "8M"}
+    environment = {**_environment(), "OMP_STACKSIZE": "8M"}
     done = subprocess.run([sys.executable, "-c", _MANY], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[option] argument 'threads': expected at most ")

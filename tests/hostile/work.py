@@ -223,6 +223,26 @@ def many_outputs(place: Path) -> None:
     assert len(program.steps) == 3000
 
 
+@raises("ModelError", "formula has more than")
+def slices_of_an_unknown_size(place: Path) -> None:
+    """Each size is a formula of the one before it, in which that stands twice."""
+    given = [numpy_helper.from_array(np.array([v]), n) for n, v in (("s", 1), ("e", 1 << 60))]
+    nodes = chain(300, lambda a, b: helper.make_node("Slice", [a, "s", "e"], [b]))
+    compiled(model(nodes, {"x": ["n"]}, given))
+
+
+@raises("ModelError", "formula has more than")
+def pools_beside_their_inputs(place: Path) -> None:
+    """n becomes n + n // 2 thirty times."""
+    nodes: list[onnx.NodeProto] = []
+    value = "x"
+    for k in range(30):
+        nodes.append(helper.make_node("MaxPool", [value], [f"p{k}"], kernel_shape=[2], strides=[2]))
+        nodes.append(helper.make_node("Concat", [f"p{k}", value], [f"c{k}"], axis=2))
+        value = f"c{k}"
+    compiled(model([*nodes, helper.make_node("Identity", [value], ["y"])], {"x": [1, 1, "n"]}))
+
+
 def _softmaxes(count: int) -> None:
     made = compiled(model(chain(count, lambda a, b: helper.make_node("Softmax", [a], [b])), {"x": [2, 5]}))
     expected = np.random.default_rng(1).normal(size=(2, 5)).astype(np.float32)

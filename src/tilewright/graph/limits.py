@@ -9,7 +9,7 @@ from tilewright.ops.definition import Operand
 MAX_RANK = 64
 """Dimensions of a value, as NumPy's arrays have them."""
 
-MAX_WEIGHT = 1 << 13
+MAX_WEIGHT = 1 << 14
 """Nodes of the formula of one size or known element, shared ones counted at every place."""
 
 MAX_TERMS = 1 << 12

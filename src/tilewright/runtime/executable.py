@@ -19,7 +19,8 @@ from tilewright.runtime.entry import FITS
 from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.feeds import Signature, collect, contiguous, expect_mapping, raise_problems
 from tilewright.runtime.frame import Plan
-from tilewright.runtime.loader import Library, link, linking
+from tilewright.runtime.linking import linking
+from tilewright.runtime.loader import Library, link
 from tilewright.runtime.manifest import Manifest, NativeStep, TensorSpec
 from tilewright.runtime.native import NativeCall, remember
 from tilewright.runtime.openmp import openmp

@@ -6,12 +6,11 @@ LLVM's JIT linker places the code, resolves libc and libm against the process an
 
 import ctypes
 import itertools
-import os
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ArtifactError
+from tilewright.runtime.linking import linking
 from tilewright.runtime.openmp import STAND_INS, OpenMP, openmp
 
 CHECK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -28,36 +27,6 @@ MAIN = ctypes.CFUNCTYPE(
 )
 
 _numbers = itertools.count()
-
-
-class _Linking:
-    """The lock that linking takes. A fork waits for it: a child in which nobody is left to release the lock, or those
-    that LLVM and imports hold meanwhile, would wait for ever."""
-
-    lock = threading.RLock()
-    waited = False
-
-
-def _before_fork() -> None:
-    # not without end: the linking thread may itself wait for something that this one holds, such as a module's import
-    _Linking.waited = _Linking.lock.acquire(timeout=30)
-
-
-def _after_fork_in_parent() -> None:
-    if _Linking.waited:
-        _Linking.lock.release()
-
-
-def _after_fork_in_child() -> None:
-    _Linking.lock = threading.RLock()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
-
-
-def linking() -> threading.RLock:  # pyright: ignore[reportGeneralTypeIssues]
-    """The lock that holds while code is linked; a thread that has it may take it again."""
-    return _Linking.lock
 
 
 @dataclass(frozen=True, slots=True, eq=False)

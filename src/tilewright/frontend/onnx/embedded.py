@@ -26,6 +26,9 @@ from tilewright.frontend.onnx.tensors import (
     sparse_to_array,
 )
 
+MAX_BYTES = 1 << 30
+"""Bytes of one tensor that is read into a node: messages that hold nodes end at 2 GiB."""
+
 
 class _CopyNeededError(Exception):
     """There is something to change in a model that is the caller's."""
@@ -142,7 +145,12 @@ class _Pass:
         if tensor.data_type == TensorProto.STRING:
             what = "is a string tensor, whose data can't lie in a file"
             raise TensorDefectError(Problem("external-data", where, what))
-        return external.read_external(tensor, self.source.folders, -(-math.prod(shape) * bits // 8))
+        count = -(-math.prod(shape) * bits // 8)
+        if count > MAX_BYTES:
+            what = f"expected at most {MAX_BYTES} bytes of external data inside of a node, got {count}"
+            hint = "make it an initializer of the main graph"
+            raise TensorDefectError(Problem("external-data", where, what, hint))
+        return external.read_external(tensor, self.source.folders, count)
 
     def _own(self) -> None:
         if not self.source.owned:
