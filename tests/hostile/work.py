@@ -272,7 +272,7 @@ def nodes_listed_last_first(place: Path) -> None:
     assert [n.outputs[0] for n in graph.nodes] == [n.output[0] for n in nodes]
 
 
-@raises("ModelError", "-> 9985 more -> ")
+@raises("ModelError", "-> 9984 more -> ")
 def a_long_circle(place: Path) -> None:
     from tilewright.frontend.onnx import load_onnx
 
