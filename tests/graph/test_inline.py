@@ -142,7 +142,7 @@ def test_expressions_do_not_grow_without_end() -> None:
     for k in range(12):
         after = buffer(f"v{k}", N, 7)
         body = here[a, b]
-        for _ in range(5):
+        for _ in range(3):
             body = maximum(body * w[a, b], body + x[a, b])
         steps.append(pointwise(after, "ab", body))
         here = after

@@ -14,6 +14,7 @@ from tilewright.loops.printer import show
 from tilewright.loops.reach import reached
 from tilewright.machine import Target, thread_count
 from tilewright.measure.functions import with_workspace
+from tilewright.runtime.feeds import contiguous
 from tilewright.runtime.frame import Plan
 from tilewright.runtime.loader import link
 from tilewright.runtime.manifest import NativeStep, format_dims
@@ -67,13 +68,13 @@ class NativeKernel:
             ShapeError: sizes that contradict each other or leave their declared range.
         """
         given = self.interface.arrays(arrays, named)
-        inputs = list(given.values())
-        shapes = tuple(a.shape for a in inputs)
+        shapes = tuple(a.shape for a in given.values())
         plan = None if self.interface.free else self._plans.get(shapes)
         if plan is None:
             plan = self._native.plan(self.interface.sizes(given, named))
             if not self.interface.free:
                 remember(self._plans, shapes, plan)
+        inputs = [contiguous(name, array) for name, array in given.items()]
         into = None if out is None else self._checked_out(out, plan, inputs)
         results = self._native.run(inputs, plan, self._pool, self.threads, into)
         return results[0] if len(results) == 1 else tuple(results)

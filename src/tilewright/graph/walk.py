@@ -11,6 +11,7 @@ from tilewright.expr.prover import prove
 from tilewright.graph.fallback import Outside, make_fallback, results_of
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.known import folded, known_array, with_known
+from tilewright.graph.limits import beyond_limits
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, Step
 from tilewright.graph.refine import Settled
@@ -138,6 +139,10 @@ class Walk:
             return
         except InternalError:
             raise
+        except RecursionError:
+            what = "sizes or values are expressions nested too deep to be worked on"
+            self._fail(node.outputs, Problem("limit", f"node {node.label}", what))
+            return
         except TilewrightError as error:
             where = error.where or f"node {node.label}"
             self._fail(node.outputs, Problem(error.code, where, error.what, error.hint))
@@ -190,6 +195,10 @@ class Walk:
     def _finish(self, node: Node, name: str, operand: Operand) -> None:
         known = operand.known if operand.known is not None else self._known.get(operand.buffer)
         operand = Operand(operand.buffer, known)
+        what = beyond_limits(operand)
+        if what is not None:
+            self._fail((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+            return
         self.operands[name] = operand
         self._compare(node, name, operand.buffer)
 
@@ -224,8 +233,12 @@ class Walk:
         wanted = [o for o in node.outputs if o and o in self._used]
         results = results_of(node, outside, wanted, self._namer.name)
         self._types |= results.types
-        self.operands |= {name: Operand(buffer) for name, buffer in results.buffers.items()}
         for name, buffer in results.buffers.items():
+            what = None if buffer.dtype is opaque else beyond_limits(Operand(buffer))
+            if what is not None:
+                self._fail((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+                continue
+            self.operands[name] = Operand(buffer)
             if buffer.dtype is not opaque:
                 self._compare(node, name, buffer)
         step = make_fallback(node, replace(outside, types=self._types), results, reason)

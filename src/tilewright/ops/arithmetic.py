@@ -1,7 +1,5 @@
 """Arithmetic on two or more broadcast tensors."""
 
-from functools import reduce
-
 import ml_dtypes
 
 from tilewright.errors import ShapeError
@@ -11,7 +9,7 @@ from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.integer import floored_remainder, quotient, truncated_remainder
 from tilewright.ops.legacy import aligned
-from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type, scalar, two_of_one_type
+from tilewright.ops.pointwise import elementwise, expect_type, folded, inputs_of_one_type, scalar, two_of_one_type
 
 
 @operator("Add")
@@ -98,19 +96,19 @@ def _power(a: Expr, b: Expr) -> Expr:
 @operator("Min")
 def smallest(d: Definition) -> Operand:
     """The smallest of all inputs; NaN where any of them is NaN."""
-    return elementwise(d, lambda *x: reduce(minimum, x), *inputs_of_one_type(d))
+    return folded(d, minimum, inputs_of_one_type(d))
 
 
 @operator("Max")
 def largest(d: Definition) -> Operand:
     """The largest of all inputs; NaN where any of them is NaN."""
-    return elementwise(d, lambda *x: reduce(maximum, x), *inputs_of_one_type(d))
+    return folded(d, maximum, inputs_of_one_type(d))
 
 
 @operator("Sum")
 def total(d: Definition) -> Operand:
     """The sum of all inputs."""
-    return elementwise(d, lambda *x: reduce(lambda a, b: a + b, x), *inputs_of_one_type(d))
+    return folded(d, lambda a, b: a + b, inputs_of_one_type(d))
 
 
 @operator("Mean")
@@ -119,11 +117,9 @@ def mean(d: Definition) -> Operand:
     operands = inputs_of_one_type(d)
     wide = accumulator(operands[0].dtype)
 
-    def body(*x: Expr) -> Expr:
-        summed = reduce(lambda a, b: a + b, (cast(wide, v) for v in x))
-        return cast(operands[0].dtype, summed / const(len(x), wide))
-
-    return elementwise(d, body, *operands)
+    count = const(len(operands), wide)
+    narrow = operands[0].dtype
+    return folded(d, lambda a, b: a + b, operands, lambda v: cast(wide, v), lambda total: cast(narrow, total / count))
 
 
 @operator("Clip")

@@ -71,7 +71,8 @@ def split(d: Definition) -> tuple[Operand, ...]:
 
     if len(starts) == 2:
         return (d.view(x, x.shape),)
-    return tuple(part(a, b) for a, b in pairwise(starts))
+    # what comes after the last output that the node names is nobody's
+    return tuple(part(a, b) for a, b in pairwise(starts[: d.wanted + 1]))
 
 
 def _cuts(d: Definition, size: Expr) -> list[Expr]:
@@ -92,4 +93,4 @@ def _cuts(d: Definition, size: Expr) -> list[Expr]:
         d.require((size % count).equals(0), f"dimension to split: expected a multiple of {count}, got {size}")
         return [size // count * k for k in range(count)] + [size]
     chunk = (size + (count - 1)) // count
-    return [const(0)] + [minimum(chunk * k, size) for k in range(1, count)] + [size]
+    return [const(0), *(minimum(chunk * k, size) for k in range(1, min(count, d.wanted + 1))), size]

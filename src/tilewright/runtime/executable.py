@@ -5,8 +5,7 @@ steps pass named values from step to step instead.
 """
 
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
@@ -18,8 +17,9 @@ from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
 from tilewright.runtime.entry import FITS
 from tilewright.runtime.fallback import FallbackCall
-from tilewright.runtime.feeds import Signature, collect, raise_problems
+from tilewright.runtime.feeds import Signature, collect, contiguous, expect_mapping, raise_problems
 from tilewright.runtime.frame import Plan
+from tilewright.runtime.linking import linking
 from tilewright.runtime.loader import Library, link
 from tilewright.runtime.manifest import Manifest, NativeStep, TensorSpec
 from tilewright.runtime.native import NativeCall, remember
@@ -69,7 +69,6 @@ class Executable:
         self._in_order = _picking(self._names)
         self._output_names = [spec.name for spec in manifest.outputs]
         self._pool = WorkspacePool()
-        self._lock = threading.Lock()
         self._library: Library | None = None
         self._calls: tuple[NativeCall | FallbackCall, ...] = ()
         self._only: NativeCall | None = None
@@ -119,7 +118,7 @@ class Executable:
             ArtifactError: the code can't be linked.
         """
         if self._library is None:
-            with self._lock:
+            with linking():
                 if self._library is None:
                     self._link()
         return self
@@ -177,8 +176,10 @@ class Executable:
             self._check_names(outputs)
         try:
             arrays = self._in_order(feeds) if len(feeds) == len(self._names) else None
-        except KeyError:
+        except (KeyError, TypeError, IndexError):  # no such name, or no mapping at all
             arrays = None
+        if arrays is None:
+            expect_mapping(feeds)
         results = self._run(feeds) if arrays is None else self._run_fast(arrays)
         if len(results) == 1 and outputs is None:
             return {self._output_names[0]: results[0]}
@@ -187,6 +188,10 @@ class Executable:
 
     def _check_names(self, outputs: Sequence[str]) -> None:
         """Raises FeedError where an output does not exist."""
+        if not isinstance(outputs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
+            raise FeedError(
+                f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'"
+            )
         known = ", ".join(f"'{name}'" for name in self._output_names)
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(
@@ -226,6 +231,7 @@ class Executable:
         arrays = collect(self.inputs, feeds, problems)
         sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
         raise_problems(problems)
+        arrays = {name: contiguous(name, value) for name, value in arrays.items()}
         if self._only is None:
             return self._run_steps(arrays, sizes)
         inputs = list(arrays.values())

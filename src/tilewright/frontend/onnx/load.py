@@ -4,15 +4,16 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
 import onnx
 
 from tilewright.errors import ModelError, Problem
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
 from tilewright.frontend.onnx.dimensions import Inputs, InputSpec, ShapeOption, make_inputs
+from tilewright.frontend.onnx.embedded import with_own_data
 from tilewright.frontend.onnx.functions import inlined, without_constant_branches
 from tilewright.frontend.onnx.legacy import modern
+from tilewright.frontend.onnx.limits import check_limits
 from tilewright.frontend.onnx.opsets import check_opsets, opset_versions, standard_domain
 from tilewright.frontend.onnx.source import Source, read
 from tilewright.frontend.onnx.structure import check_structure, node_names
@@ -20,7 +21,7 @@ from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
 from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.onnx_nodes import initializer_names
-from tilewright.graph.onnx_types import ALL_TYPES, ELEMENT_NUMBERS, ELEMENT_TYPES
+from tilewright.graph.onnx_types import ALL_TYPES, ELEMENT_NUMBERS
 from tilewright.ops.library import OPERATORS
 
 
@@ -29,21 +30,24 @@ def load(
 ) -> Graph:
     """See `tilewright.frontend.onnx.load_onnx`."""
     source = read(model, folder)
-    problems = list(check_opsets(opset_versions(source.model)))
+    problems = [*check_opsets(opset_versions(source.model)), *check_limits(source.model)]
     if problems:
         raise ModelError(problems, where=source.where)
+    source = with_own_data(source)
     try:
         nodes, opsets = inlined(source.model)
     except ModelError as error:
         raise ModelError(error.problems, where=source.where) from error
     graph = source.model.graph
     constants, exotic = _constants(source, problems)
-    named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, source, problems)]
+    defective: set[str] = set()
+    named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, defective, source, problems)]
     named = list(without_constant_branches(named, lambda name: _truth(constants.get(name))))
-    named = [n for n in named if not _take_constant(n, constants, source, problems)]
-    # An initializer with a defect exists, so that its users are not reported too; one of an exotic type is a node.
+    named = [n for n in named if not _take_constant(n, constants, defective, source, problems)]
+    # An initializer or constant with a defect exists, so that its users are not reported too; one of an exotic type is
+    # a node.
     made = {o for n in exotic for o in n.output}
-    given = (constants.keys() | initializer_names(graph)) - made
+    given = (constants.keys() | initializer_names(graph) | defective) - made
     order = check_structure([v for v in graph.input if v.name not in made], graph.output, named, given, problems)
     names = node_names(named)
     specs = list(_input_specs(graph, constants, shapes, problems))
@@ -54,7 +58,7 @@ def load(
     check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
     converted = list(_converted(order, named, names, opsets, constants, problems))
     if problems:
-        raise ModelError(problems, where=source.where)
+        raise ModelError(list(dict.fromkeys(problems)), where=source.where)
     native = {v for n in converted if (n.domain, n.op_type) in OPERATORS for v in n.inputs}
     specs = [replace(s, may_be_empty=s.name not in native) for s in specs]
     return _graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
@@ -76,16 +80,17 @@ def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array
     return constants, exotic
 
 
-def _take_constant(node: onnx.NodeProto, constants: dict[str, Array], source: Source, problems: list[Problem]) -> bool:
-    """Moves the value of a Constant node into `constants`; whether the node is done with."""
+def _take_constant(
+    node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Problem]
+) -> bool:
+    """Moves the value of a Constant node into `constants`, or its name into `defective`; whether it is done with."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return False
     try:
         value = constant_value(node, source.folders)
     except TensorDefectError as error:
         problems.append(error.problem)
-        # The value exists, so that its users are not reported too.
-        constants[node.output[0]] = np.zeros((), ELEMENT_TYPES[node.attribute[0].t.data_type].numpy)
+        defective.add(node.output[0])
         return True
     if value is None or node.output[0] in constants:
         return False

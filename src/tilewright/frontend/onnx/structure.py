@@ -6,6 +6,10 @@ import onnx
 
 from tilewright.errors import Problem
 from tilewright.graph.onnx_nodes import captured_names
+from tilewright.graph.order import stable_order
+
+_SHOWN = 8
+"""Nodes at either end of a cycle that a problem names."""
 
 
 def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
@@ -106,21 +110,9 @@ def _sorted(
     nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Problem]
 ) -> list[int]:
     needs = [{p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes]
-    order: list[int] = []
-    done = [False] * len(nodes)
-    waiting = list(range(len(nodes)))
-    while waiting:
-        blocked: list[int] = []
-        for index in waiting:
-            if all(done[p] for p in needs[index]):
-                done[index] = True
-                order.append(index)
-            else:
-                blocked.append(index)
-        if len(blocked) == len(waiting):
-            _report_cycles(blocked, needs, nodes, names, problems)
-            break
-        waiting = blocked
+    order = stable_order(needs)
+    if len(order) < len(nodes):
+        _report_cycles(sorted({*range(len(nodes))}.difference(order)), needs, nodes, names, problems)
     return order
 
 
@@ -133,14 +125,16 @@ def _report_cycles(
 ) -> None:
     """One problem for every cycle met when following unfinished inputs backwards."""
     state = set(blocked)
-    while state:
-        path: list[int] = []
-        current: int | None = min(state)
+    for start in blocked:
+        path: dict[int, int] = {}
+        current: int | None = start if start in state else None
         while current is not None and current not in path:
-            path.append(current)
+            path[current] = len(path)
             current = min((p for p in needs[current] if p in state), default=None)
         if current is not None:
-            cycle = path[path.index(current) :][::-1]
-            chain = " -> ".join(f"{names[i]} ({nodes[i].op_type})" for i in (*cycle, cycle[0]))
-            problems.append(Problem("cycle", "model", f"nodes feed each other: {chain}"))
-        state -= set(path)
+            cycle = list(path)[path[current] :][::-1]
+            labels = [f"{names[i]} ({nodes[i].op_type})" for i in (*cycle, cycle[0])]
+            if len(labels) > 2 * _SHOWN:
+                labels = [*labels[:_SHOWN], f"{len(labels) - 2 * _SHOWN} more", *labels[-_SHOWN:]]
+            problems.append(Problem("cycle", "model", f"nodes feed each other: {' -> '.join(labels)}"))
+        state -= path.keys()
