@@ -121,7 +121,7 @@ WITH: dict[tuple[str, str], Sample] = {
     ("RotaryEmbedding", "rotary_embedding_dim"): ([normal(2, 4, 5, 8), normal(2, 5, 2), normal(2, 5, 2)],
                                                   {"rotary_embedding_dim": 4}, 1),
     ("Split", "split"): ([IMAGE], {"axis": 1}, 2),
-    ("Split", "num_outputs"): ([IMAGE], {"axis": 1, "num_outputs": 2}, 2),
+    ("Split", "num_outputs"): ([IMAGE], {"axis": 2, "num_outputs": 2}, 2),
     **{(op, "broadcast"): ([normal(2, 6, 6), normal(6)], {"axis": 1}, 1)
        for op in ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Greater", "Less")},
     **{(op, "broadcast"): ([normal(2, 6, 6) > 0, normal(6) > 0], {"axis": 1}, 1) for op in ("And", "Or", "Xor")},

@@ -101,8 +101,21 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
             raise _size_defect(where, tensor, f"{count * bits // 8} bytes", f"{len(tensor.raw_data)} bytes")
     elif len(_typed_data(tensor)) != count:
         raise _size_defect(where, tensor, f"{count} elements", str(len(_typed_data(tensor))))
+    else:
+        _check_range(tensor, where)
     _check_span(shape, bits, where)
     return shape
+
+
+def _check_range(tensor: TensorProto, where: str) -> None:
+    """Raises TensorDefectError where integers that are stored in 32 bits do not fit their type."""
+    dtype = ELEMENT_TYPES[tensor.data_type]
+    if dtype.kind not in "iu" or dtype.bits >= 32 or not tensor.int32_data:
+        return
+    limits, found = np.iinfo(dtype.numpy), np.array(tensor.int32_data, np.int64)
+    if found.min() < limits.min or found.max() > limits.max:
+        what = f"expected {limits.min} to {limits.max} for {_form(tensor)}, got {found.min()} to {found.max()}"
+        raise TensorDefectError(Problem("initializer", where, what))
 
 
 def bits_of(tensor: TensorProto, where: str) -> int:
