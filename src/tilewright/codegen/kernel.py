@@ -1,8 +1,8 @@
 """One loop-IR function to one LLVM function: loops, blocks, predicates, buffers.
 
-The function takes a pointer per parameter buffer, an i64 per symbol and the number of threads. Serial loops become
-loops; unrolled ones are expanded; in a vectorized one every expression that depends on its variable is a vector; the
-body of a parallel one becomes a function of its own (`parallel`).
+The function takes a pointer per parameter buffer, an i64 per symbol and a pointer to a team of threads. Serial loops
+become loops; unrolled ones are expanded; in a vectorized one every expression that depends on its variable is a
+vector; the body of a parallel one becomes a function of its own (`parallel`).
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from tilewright.codegen.ends import before_the_end, is_around_lanes
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
-from tilewright.codegen.shares import COUNTS
 from tilewright.codegen.spare import spare_lanes
+from tilewright.codegen.team import Team
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Decision, Inner, decision, edge_decision, worthwhile
@@ -43,18 +43,20 @@ class Kernel:
     module: ir.Module
     func: Func
     target: Target
+    teams: Team
     facts: FactsOf
     spare: frozenset[str]
 
 
-def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "internal") -> ir.Function:
+def emit_kernel(teams: Team, func: Func, target: Target, name: str) -> ir.Function:
     """Add a loop-IR function to an LLVM module.
 
     Args:
-        module: receives `void name(ptr params..., i64 symbols..., i64 threads)` and its helpers.
+        teams: of the module, which receives `void name(ptr params..., i64 symbols..., ptr team)` and its helpers; the
+            function runs alone where `team` is null.
         func: its buffers of scope memory must be parameters.
         target: what the code runs on.
-        linkage: LLVM linkage of the function.
+        name: of the function.
 
     Raises:
         InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is not well-formed.
@@ -63,9 +65,10 @@ def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "i
         if buffer.scope is buffers.Scope.MEMORY:
             what = f"buffer {buffer.name!r} of scope memory must be a parameter"
             raise InternalError(what, where=f"func {func.name!r}")
-    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * (len(func.symbols) + 1)]
-    function = ir.Function(module, ir.FunctionType(VOID, kinds), func.name)
-    function.linkage = linkage
+    module = teams.module
+    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * len(func.symbols), PTR]
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
     for attribute in ("nounwind", "noinline"):
         function.attributes.add(attribute)
     pointers: dict[str, ir.Value] = {}
@@ -78,9 +81,9 @@ def emit_kernel(module: ir.Module, func: Func, target: Target, linkage: str = "i
     for argument, symbol in zip(function.args[len(func.params) :], func.symbols, strict=False):
         argument.name = symbol.name
         scope.bind(symbol, argument)
-    function.args[-1].name = "threads"
-    kernel = Kernel(module, func, target, facts, spare_lanes(func))
-    writer = Writer(kernel, function, scope, pointers, threads=function.args[-1])
+    function.args[-1].name = "team"
+    kernel = Kernel(module, func, target, teams, facts, spare_lanes(func))
+    writer = Writer(kernel, function, scope, pointers, team=function.args[-1])
     writer.write(func.body)
     return function
 
@@ -93,7 +96,7 @@ class Writer:
         function: the function, without blocks yet.
         scope: variables known at its start.
         pointers: addresses of the buffers that come from outside.
-        threads: the number of threads that parallel loops may use; None where they run serially.
+        team: pointer to the team that parallel loops use, null where they run serially; None where that is certain.
     """
 
     def __init__(
@@ -102,16 +105,15 @@ class Writer:
         function: ir.Function,
         scope: Scope,
         pointers: dict[str, ir.Value],
-        threads: ir.Value | None,
+        team: ir.Value | None,
     ) -> None:
         self.kernel, self.function, self.scope = kernel, function, scope
-        self.pointers, self.threads = pointers, threads
+        self.pointers, self.team = pointers, team
         self.entry = function.append_basic_block("entry")
         body = function.append_basic_block("body")
         self.builder = ir.IRBuilder(body)
         self.values = Values(self.builder, scope, kernel.target, self.pointer)
         self._body = body
-        self._counts: ir.Value | None = None
         self.control = Control(self.builder, scope)
         self.blocks = BlockWriter(self.control, self.values, kernel.target, kernel.spare)
 
@@ -186,12 +188,6 @@ class Writer:
         slot.align = _ALIGN
         return opaque(slot)
 
-    def counts(self) -> ir.Value:
-        """Where parallel loops count what threads have taken; all of a function use it, one after the other."""
-        if self._counts is None:
-            self._counts = self.room(COUNTS)
-        return self._counts
-
     # statements
 
     def statement(self, s: Stmt) -> None:
@@ -265,8 +261,8 @@ class Writer:
                         self._iteration(loop)
             elif loop.kind is LoopKind.VECTORIZED and size is not None and self._vectorizable(loop):
                 self._vectors(loop, size)
-            elif loop.kind is LoopKind.PARALLEL and self.threads is not None and self.scope.lane is None:
-                parallel.emit(self, loop)
+            elif loop.kind is LoopKind.PARALLEL and (team := self.team) is not None and self.scope.lane is None:
+                parallel.emit(self, loop, team)
             else:
                 self._serial(loop)
 
