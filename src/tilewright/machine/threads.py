@@ -53,6 +53,12 @@ def _startable(count: int, where: str, environ: Mapping[str, str] | None) -> int
     return count
 
 
+def team_size(threads: int) -> int:
+    """How many of so many threads work at a time: no more than there are logical CPUs for this process. Threads beyond
+    would take the cores from those that hold work for which the others wait."""
+    return min(threads, len(available_cpus()))
+
+
 def available_cores() -> int:
     """Cores that this process may keep busy: those of its affinity mask, no more than its quota grants."""
     quota = cgroup_quota()

@@ -118,10 +118,13 @@ def chasing() -> Func:
 
 
 def starting() -> Func:
-    """One parallel loop with next to nothing in it. Parameter: OUT float32[parts]; symbol `parts`."""
+    """`times` parallel loops with next to nothing in them, one after the other. Parameter: OUT float32[parts]; symbols
+    `parts`, `times`."""
     b = Builder("starting")
-    parts = b.symbol("parts", 1)
+    parts, times = b.symbol("parts", 1), b.symbol("times", 1)
     out = b.param("OUT", (parts,), float32)
-    with b.loop("part", parts, LoopKind.PARALLEL) as part, b.block("touch") as block:
-        block.store(out, block.spatial("v", parts, part), 1.0)
+    with b.loop("time", times) as time, b.loop("part", parts, LoopKind.PARALLEL) as part, b.block("touch") as block:
+        v = block.spatial("v", parts, part)
+        block.reduce("t", times, time)
+        block.store(out, v, out[v] + 1.0)
     return b.func()

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.errors import FeedError, Problem
-from tilewright.machine import thread_count
+from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
 from tilewright.runtime.entry import FITS
@@ -61,7 +61,8 @@ class Executable:
         manifest = artifact.manifest
         self._where = where or f"model '{manifest.meta.graph_name}'"
         manifest.check(self._where)
-        self._team = thread_count(threads)
+        self._threads = thread_count(threads)
+        self._team = team_size(self._threads)
         self._artifact = Artifact(manifest, artifact.code, {k: aligned(v) for k, v in artifact.weights.items()})
         self._signature = Signature(manifest.inputs, manifest.symbols)
         self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
@@ -99,7 +100,10 @@ class Executable:
 
     @property
     def threads(self) -> int:
-        """How many threads a call uses."""
+        """How many threads a call may use; no more than there are logical CPUs work at a time."""
+        return 1 if _Process.forked else self._threads
+
+    def _workers(self) -> int:
         return 1 if _Process.forked else self._team
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -139,7 +143,7 @@ class Executable:
         if isinstance(only, NativeCall) and _is_whole(only.step, manifest):
             self._only = only
         if not library.omp.parallel:
-            self._team = 1
+            self._team = self._threads = 1
         self._library = library
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
@@ -206,7 +210,7 @@ class Executable:
         call = self._only
         if call is None:
             return self._run(dict(zip(self._names, arrays, strict=True)))
-        threads = 1 if _Process.forked else self._team
+        threads = self._workers()
         outputs = call.again(arrays, self._pool, threads)
         if outputs is not None:
             return outputs
@@ -237,16 +241,16 @@ class Executable:
         inputs = list(arrays.values())
         plan = self._only.plan(sizes)
         remember(self._plans, tuple(array.shape for array in inputs), plan)
-        return self._only.run(inputs, plan, self._pool, self.threads)
+        return self._only.run(inputs, plan, self._pool, self._workers())
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
-        shared = set(values)
+        shared, team = set(values), self._workers()
         for call, unused in zip(self._calls, self._unused, strict=True):
             inputs = [values[spec.name] for spec in call.step.inputs]
             names = [spec.name for spec in call.step.outputs]
             if isinstance(call, NativeCall):
                 sizes = self._rebind(call.step.inputs, values, sizes)
-                values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, self.threads), strict=True))
+                values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, team), strict=True))
             else:
                 shared.update(names)
                 values.update(zip(names, call.run(inputs), strict=True))
