@@ -15,7 +15,7 @@ from tilewright.errors import FeedError, Problem
 from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
-from tilewright.runtime.entry import FITS
+from tilewright.runtime.entry import FITS, has_entries
 from tilewright.runtime.fallback import FallbackCall
 from tilewright.runtime.feeds import Signature, collect, contiguous, expect_mapping, raise_problems
 from tilewright.runtime.frame import Plan
@@ -115,7 +115,8 @@ class Executable:
         save_artifact(self._artifact, path)
 
     def prepare(self) -> "Executable":
-        """Link the code now rather than at the first call; returns itself.
+        """Do now rather than at the first call what costs once: link the code, start threads, map memory. Returns
+        itself.
 
         Raises:
             TargetError: the code is for another machine.
@@ -144,6 +145,13 @@ class Executable:
             self._only = only
         if not library.omp.parallel:
             self._team = self._threads = 1
+        for call in self._calls:
+            if isinstance(call, NativeCall):
+                call.warm(self._pool)
+        if native:
+            has_entries()
+        if native and not _Process.forked:
+            library.omp.start(self._team)
         self._library = library
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:

@@ -62,6 +62,12 @@ class OpenMP:
         """Whether it starts threads at all."""
         return bool(self.addresses)
 
+    def start(self, threads: int) -> None:
+        """Starts the threads that the calling thread's regions of this size are going to use."""
+        if self.parallel and threads > 1:
+            start, nothing = (self.addresses[name] for name in ("GOMP_parallel", "omp_get_thread_num"))
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint] * 2)(start)(nothing, None, threads, 0)
+
 
 @lru_cache(maxsize=1)
 def openmp() -> OpenMP:
