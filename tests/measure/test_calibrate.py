@@ -135,5 +135,7 @@ def test_calls_are_checked() -> None:
         native.call("starting", [np.zeros((3, 32))], [3, 1, 1])
     with pytest.raises(OptionError, match=r"expected a contiguous array of float32"):
         native.call("starting", [np.zeros((6, 32), np.float32)[::2]], [3, 1, 1])
-    with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected shape \[3, 32\], got \[2, 32\]"):
+    with pytest.raises(
+        OptionError, match=r"array 'OUT' of function 'starting': expected shape \[3, 32\], got \[2, 32\]"
+    ):
         native.call("starting", [np.zeros((2, 32), np.float32)], [3, 1, 1])

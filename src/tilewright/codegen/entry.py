@@ -168,9 +168,7 @@ def _emit_main(
     b.ret(I64(0))
 
 
-def _emit_calls(
-    module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target
-) -> ir.Function:
+def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> ir.Function:
     """`void <name>_main.calls(...)`: the arguments of main and a team: the kernels in order."""
     f = _Sizes(module, f"{segment.name}_main.calls", VOID, [PTR] * 5 + [I64, PTR], segment, target)
     f.function.linkage = "internal"

@@ -1,8 +1,8 @@
 """A team of threads that works on one native call from its first parallel loop to its last: one parallel region of
 OpenMP, inside which loops are *stages* that end when their work is done, not when every thread has come.
 
-    region(conduct, argument, threads)      starts the team; thread 0, the caller's, runs conduct(argument, team)
-    stage(team, run, context, extent)       called by `conduct`: iterations 0..extent, run(context, begin, end) each some
+    region(conduct, argument, threads)   starts the team; thread 0, the caller's, runs conduct(argument, team)
+    stage(team, run, context, extent)    called by `conduct`: iterations 0..extent, run(context, begin, end) does some
 
 The other threads wait for stages and take iterations of them (`shares.py`). A stage has a number; what is known about
 it lies in the team's memory and is overwritten by the next. The counts of taken iterations carry the number of their
@@ -12,7 +12,7 @@ frame of the function that waits for it. Decision 0015 says why that is right.
 Who waits spins for a while and then sleeps until it is woken (Linux' futex), so that a thread without a core finds one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from llvmlite import ir
@@ -65,7 +65,7 @@ class Team:
         self.module = module
         self._arch = str(module.triple).partition("-")[0]
 
-    def started(self, b: ir.IRBuilder, conduct: ir.Function, values: list[ir.Value], threads: ir.Value) -> None:
+    def started(self, b: ir.IRBuilder, conduct: ir.Function, values: Sequence[ir.Value], threads: ir.Value) -> None:
         """Starts a team whose thread 0 calls `conduct` with these values and the team.
 
         Args:
@@ -211,9 +211,7 @@ class Team:
         head, doze, awake = (b.append_basic_block(n) for n in ("head", "doze", "awake"))
         b.branch(head)
         b.position_at_end(head)
-        late = self._spin(
-            b, _at(b, team, "done"), lambda now: b.icmp_signed("==", now, pieces), lambda _: b.ret_void()
-        )
+        late = self._spin(b, _at(b, team, "done"), lambda now: b.icmp_signed("==", now, pieces), lambda _: b.ret_void())
         b.position_at_end(late)
         # whoever is done last counts first and then looks whether it is awaited: one of the two sees the other
         store_atomic(b, I32(1), awaited, "seq_cst")
