@@ -10,6 +10,8 @@ stage, so a thread that comes late takes nothing, and only who has taken somethi
 frame of the function that waits for it. Decision 0015 says why that is right.
 
 Who waits spins for a while and then sleeps until it is woken (Linux' futex), so that a thread without a core finds one.
+The end of the region waits for all threads, and so does the start of the next one; small calls are run alone for a
+while when that has taken longer than their work.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +28,17 @@ SPIN_TICKS = 1 << 17
 _SPINS_PER_SECOND = 20_000
 """The same on AArch64, whose counter says how often it ticks per second: 50 us."""
 
+MOST_ALONE = 63
+"""Where the start and the end of a region take longer than what is between them, threads cost more than they can save:
+the next call runs alone, and if the one after it is no better, then two, up to so many."""
+
 _OVER = I64(-1)
 """The number that stands for the end of the region."""
 
 _FIELDS = (
     # written by the thread that conducts, read by all
     ("stage", I64), ("run", PTR), ("context", PTR), ("extent", I64), ("pieces", I64), ("unit", I64), ("shares", I64),
-    ("threads", I64), ("conduct", PTR), ("argument", PTR), ("", ir.ArrayType(I8, 48)),
+    ("threads", I64), ("conduct", PTR), ("argument", PTR), ("began", I64), ("ended", I64), ("", ir.ArrayType(I8, 32)),
     # written by those that sleep
     ("asleep", I32), ("", ir.ArrayType(I8, 124)),
     # written by all
@@ -45,6 +51,9 @@ _HEAD = 384
 
 RUN = ir.FunctionType(VOID, [PTR, I64, I64])
 """Of the functions that run iterations: context, begin, end."""
+
+_CONDUCT = ir.FunctionType(VOID, [PTR, PTR])
+"""Of the function that thread 0 runs: argument, team."""
 
 _KINDS = dict(_FIELDS)
 _PLACES = {name: k for k, (name, _) in enumerate(_FIELDS)}
@@ -89,6 +98,12 @@ class Team:
         """`void region(ptr conduct, ptr argument, i64 threads)`."""
         function, b = self._function("team.region", VOID, [PTR, PTR, I64])
         conduct, argument, threads = function.args
+        alone, pause = (self._counter(name) for name in ("team.alone", "team.pause"))
+        left = b.load_atomic(alone, "monotonic", 8, typ=I64)
+        with b.if_then(b.icmp_signed(">", left, I64(0)), likely=False):
+            store_atomic(b, b.sub(left, I64(1)), alone, "monotonic")
+            b.call(_callable(b.gep(conduct, [I64(0)], source_etype=I8), _CONDUCT), [argument, PTR(None)])
+            b.ret_void()
         room = b.alloca(_TEAM)
         room.align = 128
         team = opaque(room)
@@ -97,9 +112,24 @@ class Team:
         for name, value in (("conduct", conduct), ("argument", argument), ("threads", threads), ("shares", shares)):
             b.store(value, _at(b, team, name))
         start = declared(self.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
+        called = self._clock(b)
         b.call(start, [opaque(self._enter), team, b.trunc(threads, I32), I32(0)])
+        over, began, ended = self._clock(b), _read(b, team, "began"), _read(b, team, "ended")
+        lost = b.add(b.sub(began, called), b.sub(over, ended))
+        dear = b.icmp_signed(">", lost, b.sub(ended, began))
+        before = b.load_atomic(pause, "monotonic", 8, typ=I64)
+        longer = intrinsic(b, "smin.i64", I64, [b.add(b.shl(before, I64(1)), I64(1)), I64(MOST_ALONE)])
+        now = b.select(dear, longer, I64(0))
+        for place in (pause, alone):
+            store_atomic(b, now, place, "monotonic")
         b.ret_void()
         return function
+
+    def _counter(self, name: str) -> ir.Value:
+        """A number that all calls of the module share; what it says is a hint, so that its order does not matter."""
+        number = ir.GlobalVariable(self.module, I64, self.module.get_unique_name(name))
+        number.linkage, number.initializer = "internal", I64(0)
+        return opaque(number)
 
     @cached_property
     def stage(self) -> ir.Function:
@@ -137,8 +167,9 @@ class Team:
         helps, conducts = b.append_basic_block("helps"), b.append_basic_block("conducts")
         b.cbranch(b.icmp_signed("==", thread, I32(0)), conducts, helps)
         b.position_at_end(conducts)
-        conduct = _callable(_read(b, team, "conduct"), ir.FunctionType(VOID, [PTR, PTR]))
-        b.call(conduct, [_read(b, team, "argument"), team])
+        b.store(self._clock(b), _at(b, team, "began"))
+        b.call(_callable(_read(b, team, "conduct"), _CONDUCT), [_read(b, team, "argument"), team])
+        b.store(self._clock(b), _at(b, team, "ended"))
         self._announce(b, team, _OVER)
         b.ret_void()
         b.position_at_end(helps)
