@@ -13,6 +13,7 @@ from tests.codegen.native import Native
 
 from tilewright.codegen import Call, Input, Output, Segment, compile_object, emit_llvm
 from tilewright.codegen.shares import MOST_PIECES
+from tilewright.codegen.team import MOST_ALONE
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -97,7 +98,16 @@ class Team:
         self._main = MAIN(self._tracker[entry_names("tw")[3]])
 
     def __call__(self, size: int, threads: int) -> list[int]:
-        """Runs the segment once, checks its result, and returns how many threads were started, per region."""
+        """Runs the segment until it starts threads, but no more often than it may run alone in between, checks every
+        result, and returns how many threads were started, per region."""
+        for _ in range(MOST_ALONE + 1):
+            started = self.once(size, threads)
+            if started:
+                return started
+        return []
+
+    def once(self, size: int, threads: int) -> list[int]:
+        """The same, run once."""
         self.started.clear()
         x, y = np.arange(1, size + 1, dtype=np.float32), np.zeros(size, np.float32)
         pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y)]
@@ -127,6 +137,17 @@ def test_all_kernels_of_a_call_share_one_team() -> None:
     """Small ones between large ones too; and none is started where all are small."""
     assert Team([const(0), None, const(0), K, const(0)])(100, 3) == [3]
     assert Team([const(0), const(0)])(100, 3) == []
+
+
+def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
+    """One after the first region that was too dear, then three, and so on; members that come late make it dear."""
+    team = Team([None])
+    team.delays = [0.0, 2e-3]
+    started = [bool(team.once(100, 2)) for _ in range(12)]
+    assert started == [True, False, True, False, False, False, True, *[False] * 5]
+    team.delays = []
+    busy = Team([None] * 4, SLOW)
+    assert all(busy.once(1000, 2) for _ in range(3))
 
 
 def test_nothing_is_started_for_kernels_without_parallel_loops() -> None:
