@@ -2,7 +2,7 @@
 all interleavings of a few threads and stages. Broken variants show that the search finds what it looks for.
 
 Steps are the accesses to shared memory, in the order of the generated code; what orders memory between processors is
-argued in decision 0015. A thread that waits may give up spinning after any look.
+argued in decision 0016. A thread that waits may give up spinning after any look.
 """
 
 from collections.abc import Iterator

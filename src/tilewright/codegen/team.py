@@ -7,7 +7,7 @@ OpenMP, inside which loops are *stages* that end when their work is done, not wh
 The other threads wait for stages and take iterations of them (`shares.py`). A stage has a number; what is known about
 it lies in the team's memory and is overwritten by the next. The counts of taken iterations carry the number of their
 stage, so a thread that comes late takes nothing, and only who has taken something reads the context, which lies in the
-frame of the function that waits for it. Decision 0015 says why that is right.
+frame of the function that waits for it. Decision 0016 says why that is right.
 
 Who waits spins for a while and then sleeps until it is woken (Linux' futex), so that a thread without a core finds one.
 The end of the region waits for all threads, and so does the start of the next one; small calls are run alone for a
