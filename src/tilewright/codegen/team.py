@@ -98,15 +98,15 @@ class Team:
         """`void region(ptr conduct, ptr argument, i64 threads)`."""
         function, b = self._function("team.region", VOID, [PTR, PTR, I64])
         conduct, argument, threads = function.args
+        room = b.alloca(_TEAM)
+        room.align = 128
+        team = opaque(room)
         alone, pause = (self._counter(name) for name in ("team.alone", "team.pause"))
         left = b.load_atomic(alone, "monotonic", 8, typ=I64)
         with b.if_then(b.icmp_signed(">", left, I64(0)), likely=False):
             store_atomic(b, b.sub(left, I64(1)), alone, "monotonic")
             b.call(_callable(b.gep(conduct, [I64(0)], source_etype=I8), _CONDUCT), [argument, PTR(None)])
             b.ret_void()
-        room = b.alloca(_TEAM)
-        room.align = 128
-        team = opaque(room)
         intrinsic(b, "memset.p0.i64", VOID, [team, I8(0), I64(_HEAD), I1(0)])
         shares = intrinsic(b, "smin.i64", I64, [threads, I64(SHARES)])
         for name, value in (("conduct", conduct), ("argument", argument), ("threads", threads), ("shares", shares)):
