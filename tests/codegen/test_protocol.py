@@ -149,21 +149,25 @@ class Model:
         # a late thread may read a descriptor that is not that of the stage it saw
         yield replace(t, at="load", fields=m.fields, share=me, visited=0, uncounted=0), m
 
-    def _load(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
-        yield replace(t, at="judge", word=m.counts[t.share]), m
-
-    def _judge(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
+    def _left(self, t: Thread) -> int:
+        """What seems to be left of a share; its size comes from the descriptor."""
         number, taken = t.word
-        # the size of the share comes from the descriptor
         known = number == t.seen or self.fault == "counts without numbers"
-        left = self.size(t.fields, t.share) - taken if known else 0
-        if left <= 0:
-            yield replace(t, at="report" if t.uncounted else "next"), m
-            return
-        until = taken + (left + 1) // 2
+        return self.size(t.fields, t.share) - taken if known else 0
+
+    def _load(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
+        t = replace(t, word=m.counts[t.share])
+        if self._left(t) > 0:
+            yield replace(t, at="exchange"), m
+        else:
+            yield replace(t, at="report") if t.uncounted else self._next(me, t), m
+
+    def _exchange(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         if m.counts[t.share] != t.word:
-            yield replace(t, word=m.counts[t.share]), m
+            yield from self._load(me, t, m)
             return
+        number, taken = t.word
+        until = taken + (self._left(t) + 1) // 2
         counts = tuple((number, until) if k == t.share else c for k, c in enumerate(m.counts))
         yield replace(t, at="run", got=(taken, until)), replace(m, counts=counts)
 
@@ -179,24 +183,26 @@ class Model:
     def _report(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         done = m.done + t.uncounted
         last = done == self.pieces[t.fields - 1]
-        yield replace(t, at="call" if last else "next", uncounted=0), replace(m, done=done)
+        t = replace(t, uncounted=0)
+        yield replace(t, at="call") if last else self._next(me, t), replace(m, done=done)
 
     def _call(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         if not m.awaited:
-            yield replace(t, at="next"), m
+            yield self._next(me, t), m
         elif self.fault == "wakes before it changes the word":
-            yield replace(t, at="next"), self._woken(m, "awaited")
+            yield self._next(me, t), self._woken(m, "awaited")
         else:
             yield replace(t, at="rouse"), replace(m, awaited=0)
 
     def _rouse(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
-        yield replace(t, at="next"), self._woken(m, "awaited")
+        yield self._next(me, t), self._woken(m, "awaited")
 
-    def _next(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
+    def _next(self, me: int, t: Thread) -> Thread:
+        """The thread at the next share, or back where it came from; what it knew is forgotten."""
+        t = replace(t, word=(0, 0), got=(0, 0))
         if t.visited + 1 < self.threads:
-            yield replace(t, at="load", visited=t.visited + 1, share=(t.share + 1) % self.threads), m
-        else:
-            yield replace(t, at="look" if me else "await"), m
+            return replace(t, at="load", visited=t.visited + 1, share=(t.share + 1) % self.threads)
+        return replace(t, at="look" if me else "await", share=0, visited=0, fields=0)
 
     def _end(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         yield from ()
@@ -238,7 +244,8 @@ def explore(model: Model) -> int:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "threads"), [((3, 2), 2), ((1, 4, 1), 2), ((2, 1, 1, 2), 2), ((0, 2), 2), ((2,), 3), ((1, 1), 3)]
+    ("pieces", "threads"),
+    [((3, 2), 2), ((1, 4, 1), 2), ((2, 1, 1, 2), 2), ((0, 2), 2), ((2,), 3), ((1, 1), 3), ((3, 2), 3)],
 )
 def test_every_order_of_steps(pieces: tuple[int, ...], threads: int) -> None:
     assert explore(Model(pieces, threads)) > 100
