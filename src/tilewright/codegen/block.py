@@ -111,14 +111,17 @@ class BlockWriter:
         return masks_in_vectors and not self._fits_registers(inner.block.target.buffer)
 
     def _native_masks(self, r: Resolved, lane: Var | None) -> bool:
-        """Whether the target masks all accesses by itself: their types, and elements side by side."""
+        """Whether the target masks all accesses by itself: their types, and elements side by side; of buffers of the
+        function's own also others, where all lanes lie inside and none needs a mask."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
         accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
         all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False
-        return lane is None or all(self.values.stride(b, i, lane) in (0, 1) for b, i in accesses)
+        return lane is None or all(
+            self.values.stride(b, i, lane) in (0, 1) or self.values.inside(b, i) for b, i in accesses
+        )
 
     def _lanewise(self, r: Resolved) -> bool:
         """Whether all lanes may run at once."""

@@ -177,6 +177,10 @@ class Values:
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
 
+    def inside(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+        """Whether an access is known to be one to a private buffer, or to the room behind it, in all lanes."""
+        return self._inside(buffer, self.position(buffer, indices))
+
     def _inside(self, buffer: Buffer, position: Expr) -> bool:
         """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are: their
         names are their own in a function (`loops/verify.py`), so that a position has one range."""
