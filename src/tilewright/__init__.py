@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.native_kernel import NativeKernel
+    from tilewright.driver.onnx_backend import OnnxBackend
     from tilewright.driver.profile import Profile, profile
     from tilewright.driver.session import (
         InferenceSession,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         OptionError,
         ScheduleError,
         ShapeError,
+        ShapeWarning,
         TargetError,
         TilewrightError,
         TraceError,
@@ -80,8 +82,8 @@ __version__ = "0.1.0"
 
 _ERRORS = (
     "ArtifactError", "DefinitionError", "FallbackWarning", "FeedError", "InternalError", "LayoutError", "MismatchError",
-    "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError", "TargetError", "TilewrightError",
-    "TraceError", "UnsupportedError", "VerifyError",
+    "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError", "ShapeWarning", "TargetError",
+    "TilewrightError", "TraceError", "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -104,6 +106,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "Profile": ("tilewright.driver.profile", "Profile"),
     "Layout": ("tilewright.layout.layout", "Layout"),
     "NativeKernel": ("tilewright.driver.native_kernel", "NativeKernel"),
+    "OnnxBackend": ("tilewright.driver.onnx_backend", "OnnxBackend"),
     "NodeArg": ("tilewright.driver.session", "NodeArg"),
     "RunOptions": ("tilewright.driver.session", "RunOptions"),
     "SessionOptions": ("tilewright.driver.session", "SessionOptions"),
@@ -120,11 +123,12 @@ starts one is called `create_schedule`."""
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "Executable", "FallbackWarning", "FeedError", "InferenceSession",
     "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError", "NativeKernel",
-    "NodeArg", "OptionError", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "Target",
-    "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError", "Workbench",
-    "__version__", "abs",
-    "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor", "load",
-    "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis", "rsqrt",
+    "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError",
+    "ShapeWarning", "Target", "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError",
+    "VerifyError", "Workbench",
+    "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
+    "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
+    "rsqrt",
     "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
 

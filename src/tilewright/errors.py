@@ -165,6 +165,10 @@ class FallbackWarning(UserWarning):
     """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning names all of them."""
 
 
+class ShapeWarning(UserWarning):
+    """Shapes that a model declares are not what its graph computes; the computed ones count. One warning names them."""
+
+
 class InternalError(TilewrightError):
     """A fault of the compiler, not of the user; please report it with the model or `tilewright inspect` output."""
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from tests.codegen.native import TARGETS, check
 
+from tilewright.codegen import emit_llvm
 from tilewright.loops.parser import parse
+from tilewright.machine import Target
 from tilewright.schedule.trace import Schedule
 
 PADDED = """
@@ -58,3 +60,33 @@ def test_one_lane_of_what_was_narrowed(target: str, wide: str, narrow: str, size
     dtype = next(b.dtype for b in s.func.params if b.name == "Y").numpy
     arrays = {"A": rng.integers(0, 9, size).astype(wide), "Y": np.full(size, 9).astype(dtype)}
     check(s.func, arrays, target=target)
+
+
+ACROSS = """
+func across(X: float32[ROWS, 32], Y: float32[32, ROWS]):
+    alloc T: float32[ROWS, 32] in stack
+    for i in unrolled(ROWS):
+        for l in vectorized(32):
+            block T(a: ROWS = i, b: 32 = l):
+                T[a, b] = X[a, b] * 2.0
+    for c in serial(32):
+        for r in vectorized(ROWS):
+            block Y(d: 32 = c, e: ROWS = r):
+                Y[d, e] = exp(T[e, d]) + 1.0
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [3, 6, 14, 16, 28])
+def test_tiles_that_are_read_across_are_right_on_every_target(rows: int, target: str) -> None:
+    rng = np.random.default_rng(rows)
+    arrays = {"X": rng.standard_normal((rows, 32)).astype(np.float32), "Y": np.full((32, rows), 9, np.float32)}
+    check(parse(ACROSS.replace("ROWS", str(rows))), arrays, target=target)
+
+
+@pytest.mark.parametrize("rows", [3, 6, 14, 28])
+def test_tiles_that_are_read_across_are_computed_in_vectors(rows: int) -> None:
+    """Elements that lie apart in a private buffer need no mask: there is room behind it."""
+    text = emit_llvm([parse(ACROSS.replace("ROWS", str(rows)))], [], Target.parse("x86-64-v4"))
+    assert "store float " not in text
+    assert "masked.store" in text

@@ -78,7 +78,7 @@ def test_only_the_last_iteration_has_masks(length: str, sizes: str) -> None:
     loads = [line for line in text.splitlines() if "load <32 x float>" in line or "masked.load" in line]
     plain = [line for line in loads if "masked" not in line and "align 4" in line]
     assert len(plain) == 1, loads
-    assert sum("call" in line for line in loads) == 1, loads
+    assert sum("call" in line for line in loads) == 2, "of 32 lanes one per register"
 
 
 def test_a_condition_that_fails_earlier_stays_a_mask() -> None:

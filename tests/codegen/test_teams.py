@@ -1,15 +1,19 @@
-"""When threads are started, how many, and that they divide the work however late each is: OpenMP's functions are stood
-in for by functions of this test, which run the members of a team one after the other or all at once."""
+"""When a team is started, how large, and that it divides the work however late each thread is: OpenMP's functions are
+stood in for by functions of this test, which start threads of their own."""
 
 import ctypes
 import threading
+import time
 from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from tests.codegen.native import Native
 
 from tilewright.codegen import Call, Input, Output, Segment, compile_object, emit_llvm
+from tilewright.codegen.shares import MOST_PIECES
+from tilewright.codegen.team import MOST_ALONE
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -35,41 +39,51 @@ func double(X: float32[K], Y: float32[K]; K: 1..1000):
 
 
 class Team:
-    """One segment that calls the kernel once, linked with functions that note what they are asked for."""
+    """One segment of a few kernel calls, linked with functions that note what they are asked for.
 
-    def __init__(self, grains: Expr | None, func: str = DOUBLE) -> None:
+    Attributes:
+        started: threads that were asked for, per region.
+        given: how many there are instead; 0 for as many as asked for.
+        delays: seconds by which the members come later, from the first on.
+        last: come only when the thread that conducts is done.
+    """
+
+    def __init__(self, calls: Sequence[Expr | None], func: str = DOUBLE) -> None:
         target = Target.host()
-        call = Call("double", (Input(0), Output(0)), (K,), grains)
-        segment = Segment("tw", (K,), (call,), const(0), ((K,),))
+        listed = tuple(Call("double", (Input(0), Output(0)), (K,), grains) for grains in calls)
+        segment = Segment("tw", (K,), listed, const(0), ((K,),))
+        self.calls = len(listed)
         self.started: list[int] = []
         self.given = 0
-        self.order: Sequence[int] = ()
-        self.at_once = False
-        self.left: list[int] = []
-        self._member, self._together = threading.local(), threading.Barrier(1)
+        self.delays: Sequence[float] = ()
+        self.last: Sequence[int] = ()
+        self._member = threading.local()
         body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-        def member(thread: int, enter: int, data: int) -> None:
+        def member(thread: int, enter: int, data: int, over: threading.Event) -> None:
             self._member.number = thread
+            if thread in self.last:
+                over.wait()
+            elif thread < len(self.delays):
+                time.sleep(self.delays[thread])
             body(enter)(data)
-            self.left.append(int(np.count_nonzero(self._results == 0)))
+            if thread == 0:
+                over.set()
 
         def start(enter: int, data: int, threads: int, flags: int) -> None:
             self.started.append(threads)
-            given = self.given or threads
-            self._together = threading.Barrier(given)
-            order = self.order or range(given)
-            members = [threading.Thread(target=member, args=(t, enter, data)) for t in order]
+            over = threading.Event()
+            others = range(1, self.given or threads)
+            members = [threading.Thread(target=member, args=(t, enter, data, over)) for t in others]
             for running in members:
                 running.start()
-                if not self.at_once:
-                    running.join()
+            member(0, enter, data, over)
             for running in members:
                 running.join()
 
         self._kept = [
             ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(start),
-            ctypes.CFUNCTYPE(ctypes.c_int)(self._number),
+            ctypes.CFUNCTYPE(ctypes.c_int)(lambda: self._member.number),
         ]
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -80,77 +94,138 @@ class Team:
         names = ("GOMP_parallel", "omp_get_thread_num")
         for name, function in zip(names, self._kept, strict=True):
             library.import_symbol(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
-        self._results = np.zeros(0, np.float32)
         self._tracker = library.link(self._jit, f"team{id(self)}")
         self._main = MAIN(self._tracker[entry_names("tw")[3]])
 
-    def _number(self) -> int:
-        if self.at_once:
-            self._together.wait()
-        return self._member.number
-
     def __call__(self, size: int, threads: int) -> list[int]:
-        """Runs the kernel once, checks its result, and returns how many threads were started, if any."""
+        """Runs the segment until it starts threads, but no more often than it may run alone in between, checks every
+        result, and returns how many threads were started, per region."""
+        for _ in range(MOST_ALONE + 1):
+            started = self.once(size, threads)
+            if started:
+                return started
+        return []
+
+    def once(self, size: int, threads: int) -> list[int]:
+        """The same, run once."""
         self.started.clear()
-        self.left.clear()
         x, y = np.arange(1, size + 1, dtype=np.float32), np.zeros(size, np.float32)
-        self._results = y
         pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y)]
         assert self._main(*pointers, None, None, (ctypes.c_int64 * 1)(size), threads) == 0
-        np.testing.assert_array_equal(y, 2 * x)  # each element once
+        np.testing.assert_array_equal(y, 2 * self.calls * x)  # each element once per call
         return list(self.started)
 
 
 @pytest.mark.parametrize(("threads", "asked"), [(2, 2), (3, 3), (4, 3), (5, 4), (8, 4), (9, 5), (64, 7)])
 def test_more_threads_ask_for_more_work(threads: int, asked: int) -> None:
-    team = Team(K)
+    team = Team([K])
     assert team(asked - 1, threads) == []
     assert team(asked, threads) == [threads]
 
 
 def test_work_that_is_known_at_compile_time() -> None:
-    assert Team(const(2))(100, 2) == [2]
-    assert Team(const(1))(100, 2) == []
+    assert Team([const(2)])(100, 2) == [2]
+    assert Team([const(1)])(100, 2) == []
 
 
 @pytest.mark.parametrize("grains", [None, K, const(0)])
 def test_one_thread_starts_nothing(grains: Expr | None) -> None:
-    assert Team(grains)(100, 1) == []
+    assert Team([grains])(100, 1) == []
 
 
-@pytest.mark.parametrize("size", [2, 3, 7, 8, 9, 100])
+def test_all_kernels_of_a_call_share_one_team() -> None:
+    """Small ones between large ones too; and none is started where all are small."""
+    assert Team([const(0), None, const(0), K, const(0)])(100, 3) == [3]
+    assert Team([const(0), const(0)])(100, 3) == []
+
+
+def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
+    """One after the first region that was too dear, then three, and so on; members that come late make it dear."""
+    team = Team([None])
+    team.delays = [0.0, 2e-3]
+    started = [bool(team.once(100, 2)) for _ in range(12)]
+    assert started == [True, False, True, False, False, False, True, *[False] * 5]
+    team.delays = []
+    busy = Team([None] * 4, SLOW)
+    assert all(busy.once(1000, 2) for _ in range(3))
+
+
+def test_nothing_is_started_for_kernels_without_parallel_loops() -> None:
+    assert Team([None], DOUBLE.replace("parallel", "serial"))(100, 3) == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 100])
 def test_teams_are_of_one_size(size: int) -> None:
     """Even with fewer iterations than threads."""
-    assert Team(None)(size, 8) == [8]
-
-
-def test_one_iteration_runs_on_the_calling_thread() -> None:
-    assert Team(None)(1, 8) == []
+    assert Team([None])(size, 8) == [8]
 
 
 @pytest.mark.parametrize("given", [1, 2, 5, 8])
 def test_openmp_may_give_fewer_threads(given: int) -> None:
-    team = Team(None)
+    team = Team([None, None])
     team.given = given
     assert team(17, 8) == [8]
 
 
-@pytest.mark.parametrize(("first", "threads"), [(0, 8), (1, 8), (6, 8), (37, 40)])
-@pytest.mark.parametrize("size", [2, 17, 100, 1000])
-def test_iterations_do_not_wait_for_threads_that_come_late(size: int, first: int, threads: int) -> None:
-    """The first thread to arrive does all the work while the others sleep."""
-    team = Team(None)
-    team.order = [first, *(t for t in range(threads) if t != first)]
+@pytest.mark.parametrize("threads", [2, 8, 33, 40])
+@pytest.mark.parametrize("size", [2, 17, 1000])
+def test_nobody_waits_for_threads_that_come_late(size: int, threads: int) -> None:
+    """The thread that conducts does all the work and ends while the others sleep."""
+    team = Team([None, None])
+    team.last = range(1, threads)
     team(size, threads)
-    assert team.left == [0] * threads
 
 
-@pytest.mark.parametrize("threads", [2, 3, 32, 33, 40])
-def test_each_iteration_runs_once_where_threads_run_at_once(threads: int) -> None:
-    """With more threads than shares too. That counts are exchanged in one step is in the golden text of a module: what
-    went wrong otherwise would go wrong within nanoseconds, too rarely for a test."""
-    team = Team(None, SLOW)
-    team.at_once = True
+@pytest.mark.parametrize("threads", [2, 3, 8, 33])
+def test_each_iteration_runs_once_whoever_comes_when(threads: int) -> None:
+    """Threads that come before the one that conducts, in the middle of the work, or after it, on few cores."""
+    team, rng = Team([None] * 4, SLOW), np.random.default_rng(threads)
     for size in (2, threads, 97, 1000):
         for _ in range(3):
+            team.delays = rng.uniform(0, 4e-3, threads)
             assert team(size, threads) == [threads]
+
+
+STAGES = """
+func stages(X: float32[K], Y: float32[K]; K: 1..1000):
+    for r in serial(40):
+        for i in parallel(K):
+            block Y(v: K = i, a: 40 = r):
+                Y[v] = X[K - 1 - v] + X[v] * 0.5
+        for j in parallel(K):
+            block X(w: K = j, b: 40 = r):
+                X[w] = select(w < K // 2, Y[K - 1 - w], 0.25 * Y[w])
+"""
+"""Each loop reads what other threads have written in the loop before."""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8, 64])
+def test_each_loop_sees_what_the_loops_before_it_wrote(threads: int) -> None:
+    """The same bits for every size of the team, on few cores: threads sleep, wake up late and find other loops."""
+    rng = np.random.default_rng(7)
+    for size in (1, 2, 61, 997, 1000):
+        native = Native(parse(STAGES))  # anew: its first call starts a team, also where that takes longer than the work
+        given = {n: rng.standard_normal(size).astype(np.float32) for n in "XY"}
+        found = [native(given, {"K": size}, team) for team in (threads, threads, 1)]
+        x, y = (given[n].copy() for n in "XY")
+        for _ in range(40):
+            y = x[::-1] + x * np.float32(0.5)
+            x = np.where(np.arange(size) < size // 2, y[::-1], np.float32(0.25) * y)
+        for name, value in (("X", x), ("Y", y)):
+            np.testing.assert_allclose(found[0][name], value, rtol=1e-4)
+            for other in found[1:]:
+                np.testing.assert_array_equal(other[name], found[0][name])
+
+
+def test_more_iterations_than_pieces() -> None:
+    """Very long loops are counted in pieces of several iterations."""
+    func = """
+func ones(Y: int8[K]; K: 1..100000000):
+    for i in parallel(K):
+        block Y(v: K = i):
+            Y[v] = Y[v] + int8(1)
+"""
+    native = Native(parse(func))
+    size = 2 * MOST_PIECES + 12345
+    found = native({"Y": np.zeros(size, np.int8)}, {"K": size}, 3)["Y"]
+    assert found.min() == found.max() == 1

@@ -1,7 +1,7 @@
 """Runs programs with the NumPy evaluation of their stages, and models with ONNX's reference evaluator."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -9,13 +9,14 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.errors import FallbackWarning
+from tilewright.expr.dtype import opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import Array
 from tilewright.graph.lower import lower
 from tilewright.graph.passes import simplify_graph
-from tilewright.graph.program import Fallback, Program
+from tilewright.graph.program import Constraint, Fallback, Program
 
 
 def bind(symbols: dict[Var, int], shape: tuple, actual: tuple[int, ...]) -> None:
@@ -31,29 +32,46 @@ def bind(symbols: dict[Var, int], shape: tuple, actual: tuple[int, ...]) -> None
             assert int(evaluate_expr(size, Environment({v: np.int64(k) for v, k in symbols.items()}, {}))) == n
 
 
+def check(constraints: Sequence[Constraint], symbols: Mapping[Var, int]) -> list[Constraint]:
+    """Checks the constraints whose symbols are known; returns the others."""
+    variables = {v: np.int64(n) for v, n in symbols.items()}
+    later = [c for c in constraints if not free_vars(c.condition) <= symbols.keys()]
+    for constraint in constraints:
+        if constraint not in later:
+            assert evaluate_expr(constraint.condition, Environment(variables, {})), constraint.message
+    return later
+
+
 def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
     """The outputs of a program; constraints are checked, and every buffer's shape."""
     symbols: dict[Var, int] = {}
     buffers = dict(program.constants)
     for name, buffer in zip(program.input_names, program.inputs, strict=True):
         buffers[buffer.name] = feeds[name]
-        bind(symbols, buffer.shape, feeds[name].shape)
-        assert feeds[name].dtype == buffer.dtype.numpy
-    for constraint in program.constraints:
-        variables = {v: np.int64(n) for v, n in symbols.items()}
-        assert evaluate_expr(constraint.condition, Environment(variables, {})), constraint.message
+        bind(symbols, buffer.shape, () if buffer.dtype is opaque else feeds[name].shape)
+        assert buffer.dtype is opaque or feeds[name].dtype == buffer.dtype.numpy
+    pending = check(program.constraints, symbols)
     for step in program.steps:
         if isinstance(step, Fallback):
             session = ReferenceEvaluator(onnx.ModelProto.FromString(step.model))
             results = session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
-            for buffer, result in zip(step.outputs, results, strict=True):
+            for buffer, sizes, result in zip(step.outputs, step.arriving, results, strict=True):
                 assert buffer.name not in buffers
+                if buffer.dtype is opaque:
+                    buffers[buffer.name] = result
+                    continue
                 buffers[buffer.name] = np.asarray(result).astype(buffer.dtype.numpy, copy=False)
-                bind(symbols, buffer.shape, buffers[buffer.name].shape)
+                bind(symbols, sizes, buffers[buffer.name].shape)
+            pending = check(pending, symbols)
+            for buffer in step.outputs:
+                if buffer.dtype is not opaque:
+                    bind(symbols, buffer.shape, buffers[buffer.name].shape)
         else:
             assert step.output.name not in buffers
             buffers[step.output.name] = evaluate(step, buffers, symbols)
     for _, buffer in program.outputs:
+        if buffer.dtype is opaque:
+            continue
         bind(symbols, buffer.shape, buffers[buffer.name].shape)
     return [buffers[b.name] for _, b in program.outputs]
 

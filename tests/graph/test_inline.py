@@ -65,7 +65,7 @@ def test_what_a_view_or_a_fallback_reads_stays() -> None:
         pointwise(y, "ab", flat[a * 7 + b] * s[a, b]),
     ]
     check(program(steps, [y]), "s", "flat", "y")
-    fallback = Fallback((), (s,), (u,), (), "a test", b"")
+    fallback = Fallback((), (s,), (u,), (u.shape,), (), "a test", b"")
     p = Program("p", (x,), (("u", u),), {}, (steps[0], fallback), (N,))
     assert inline_elementwise(p).steps == p.steps
 
@@ -142,7 +142,7 @@ def test_expressions_do_not_grow_without_end() -> None:
     for k in range(12):
         after = buffer(f"v{k}", N, 7)
         body = here[a, b]
-        for _ in range(5):
+        for _ in range(3):
             body = maximum(body * w[a, b], body + x[a, b])
         steps.append(pointwise(after, "ab", body))
         here = after

@@ -1,13 +1,18 @@
 """Lowering: shapes, types and values over symbols; constants; problems of all nodes together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from onnx import helper
 from tests.frontend.onnx_models import add_initializer, model
 from tests.graph.running import assert_same, program_of, run_program
 
-from tilewright.errors import InternalError, ModelError
+from tilewright.errors import InternalError, ModelError, ShapeWarning
+from tilewright.expr import dtype
 from tilewright.expr.computation import View
 from tilewright.frontend.onnx import load_onnx
+from tilewright.graph.ir import TensorType
 from tilewright.graph.lower import lower
 from tilewright.ops.definition import OPERATORS
 
@@ -194,18 +199,45 @@ def test_a_problem_does_not_hide_those_after_it():
     assert [p[: p.index(":")] for p in problems(proto)] == ["[shape] node n0 (Add)", "[shape] node n1 (MatMul)"]
 
 
-def test_declared_shape_that_is_not_computed():
-    proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[N, 5] y")
-    assert problems(proto) == [
-        "[shape] node n0 (Relu): computes 'y' as float32[N, 4], but the model declares float32[N, 5]"
+@pytest.mark.parametrize("declared", ["float[N, 5]", "float[4]", "float[7, 4, 1]"])
+def test_declared_shape_of_an_output_that_is_not_computed(declared):
+    proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs=f"{declared} y")
+    with pytest.warns(ShapeWarning) as caught:
+        program = lower(load_onnx(proto))
+    said = declared.replace("float", "float32")
+    assert [str(w.message) for w in caught] == [
+        "shapes that the model declares are not what it computes, which counts: 'y' is float32[N, 4], declared " + said
     ]
+    assert str(program.outputs[0][1]) == "y: float32[N, 4]"
 
 
-def test_declared_rank_that_is_not_computed():
-    proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[4] y")
-    assert problems(proto) == [
-        "[shape] node n0 (Relu): computes 'y' as float32[N, 4], but the model declares float32[4]"
-    ]
+def test_declared_shapes_of_values_inside_that_are_not_computed():
+    names = [f"a{k}" for k in range(10)]
+    body = "".join(f"{b} = Neg({a})  " for a, b in zip(["x", *names], [*names, "y"], strict=False))
+    proto = model(body, inputs="float[N, 4] x", outputs="float[N, 4] y")
+    proto.graph.value_info.extend(helper.make_tensor_value_info(n, 1, ["N", 5 + k]) for k, n in enumerate(names))
+    said = r"'a0' is float32\[N, 4\], declared float32\[N, 5\]; .*; and 2 more$"
+    with pytest.warns(ShapeWarning, match=said) as caught:
+        lower(load_onnx(proto))
+    assert len(caught) == 1
+
+
+def test_declared_shape_of_a_fallback_that_is_not_computed():
+    """Exporters write the sizes of one run of the network."""
+    proto = model("a = NonZero(x)  y = Neg(a)", inputs="float[3, 4] x", outputs="int64[2, 7] y")
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", 7, [2, 7]))
+    assert_same(proto, {"x": np.arange(12, dtype=np.float32).reshape(3, 4)})
+    proto.graph.value_info[0].type.tensor_type.shape.dim[0].dim_value = 3
+    with pytest.warns(ShapeWarning, match=r"'a' is int64\[2, a_n1\], declared int64\[3, 7\]"):
+        assert_same(proto, {"x": np.arange(12, dtype=np.float32).reshape(3, 4)})
+
+
+def test_declared_type_that_is_not_computed():
+    """ONNX's types are checked when a model is loaded; this is about those that only the definitions tell."""
+    graph = load_onnx(model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[N, 4] y"))
+    other = TensorType(dtype.float64, graph.declared["y"].shape)
+    with pytest.raises(ModelError, match=r"\[type\] node n0 \(Relu\): computes 'y' as float32\[N, 4\], but the model"):
+        lower(replace(graph, declared={"y": other}))
 
 
 def test_size_outside_the_range():

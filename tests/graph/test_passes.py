@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from tests.frontend.onnx_models import add_initializer, model
-from tests.graph.running import assert_same
+from tests.graph.running import assert_same, program_of
 
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.passes import PASSES, simplify_graph
@@ -15,6 +15,8 @@ from tilewright.graph.passes.common import merge_common
 from tilewright.graph.passes.constants import fold_constants
 from tilewright.graph.passes.dead import drop_dead
 from tilewright.graph.passes.identity import drop_identities
+from tilewright.graph.passes.outputs import drop_unused_outputs
+from tilewright.graph.program import Fallback
 
 RNG = np.random.default_rng(11)
 
@@ -258,3 +260,52 @@ def test_passes_are_pure():
     for _, apply in PASSES:
         apply(graph)
     assert before == (graph.nodes, {k: v.tobytes() for k, v in graph.constants.items()})
+
+
+NORMALIZED = "float[2, 4, 6] x, float[4] s, float[4] b, float[4] m, float[4] v, float[6] g"
+
+
+@pytest.mark.parametrize(
+    ("node", "outputs"),
+    [
+        ("y, i = MaxPool <kernel_shape = [3]> (x)", 1),
+        ("y, mask = Dropout(x)", 1),
+        ("y, mean, inverse = LayerNormalization(x, g)", 1),
+        ("y, mean, used = LayerNormalization(x, g)", 3),
+        ("y, used = MaxPool <kernel_shape = [3]> (x)", 2),
+        ("y, rest = Split <axis = 2> (x)", 2),
+        ("rest, y = Split <axis = 2> (x)", 2),
+        ("y, rest = TopK <axis = 1> (x, two)", 2),
+    ],
+)
+def test_optional_outputs_that_nobody_uses_are_dropped(node, outputs):
+    end = "z = Identity(used)" if "used" in node else "z = Identity(y)"
+    proto = model(f"{node}  {end}", inputs=NORMALIZED, outputs="float y, float z", opset=17)
+    for value in proto.graph.output:
+        value.type.Clear()
+    add_initializer(proto, "two", np.array([2]))
+    graph = drop_unused_outputs(load_onnx(proto))
+    assert len(graph.nodes[0].outputs) == outputs
+    assert graph.nodes[0].outputs[-1]
+    feeds = {"x": normal(2, 4, 6), "g": normal(6)} | {n: normal(4) for n in "sbmv"}
+    if "MaxPool" not in node:
+        assert_same(proto, feeds)
+
+
+def test_a_node_without_unused_outputs_is_native():
+    """Each goes to the reference evaluator where its further outputs are used."""
+    for node in ("y, i = MaxPool <kernel_shape = [3], storage_order = 1> (x)",
+                 "y, m1, v1 = BatchNormalization <momentum = 0.7> (x, s, b, m, v)"):  # fmt: skip
+        proto = model(node, inputs=NORMALIZED, outputs="float y", opset=14)
+        proto.graph.output[0].type.Clear()
+        assert not any(isinstance(s, Fallback) for s in program_of(proto).steps)
+
+
+def test_convolutions_take_in_a_normalization_with_unused_statistics():
+    proto = model("a = Conv(x, w)  y, m1, v1, m2, v2 = BatchNormalization(a, s, b, m, v)", inputs="float[2, 4, 6] x",
+                  outputs="float y", opset=9)  # fmt: skip
+    proto.graph.output[0].type.Clear()
+    for name, shape in {"w": (4, 4, 3), "s": (4,), "b": (4,), "m": (4,)}.items():
+        add_initializer(proto, name, normal(*shape))
+    add_initializer(proto, "v", RNG.random(4).astype(np.float32) + np.float32(0.5))
+    assert ops(simplify_graph(load_onnx(proto))) == ["Conv"]

@@ -19,7 +19,7 @@ GRAPH = Graph(
 
 
 def refined(*conditions):
-    return refined_symbols(GRAPH, [Constraint(c, f"node {k}") for k, c in enumerate(conditions)])
+    return refined_symbols(GRAPH, [Constraint(c, f"node {k}") for k, c in enumerate(conditions)]).inputs
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
     if isinstance(condition, Const):
         return
     try:
-        new = refined_symbols(graph, [Constraint(condition, "c")]).get(symbol, symbol)
+        new = refined_symbols(graph, [Constraint(condition, "c")]).inputs.get(symbol, symbol)
     except ModelError:
         assert not holds
         return
@@ -99,5 +99,5 @@ def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
 def test_a_declared_range_wins_over_an_assumed_one(first, second, expected):
     a, b = Var("a", *first), Var("b", *second)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (a, b))),), (), {}, (), (a, b))
-    mapping = refined_symbols(graph, [Constraint(a.equals(b), "sum")])
+    mapping = refined_symbols(graph, [Constraint(a.equals(b), "sum")]).inputs
     assert {mapping.get(v, v) for v in (a, b)} == {Var(*expected)}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import OptionError
-from tilewright.machine import thread_count
+from tilewright.machine import team_size, thread_count
 from tilewright.machine.host import read_caches
 from tilewright.machine.threads import available_cpus, cgroup_quota, core_count, parse_cpu_list
 
@@ -128,3 +128,9 @@ def test_caches(tmp_path: Path) -> None:
         (3, "Unified", 32 * 1024 * 1024, 64, 2),
     ]
     assert read_caches(tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, 1), (7, 7), (8, 8), (9, 8), (1024, 8)])
+def test_a_team_is_no_larger_than_there_are_cpus(monkeypatch: pytest.MonkeyPatch, threads: int, expected: int) -> None:
+    monkeypatch.setattr("tilewright.machine.threads.available_cpus", lambda: frozenset(range(8)))
+    assert team_size(threads) == expected

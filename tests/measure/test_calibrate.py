@@ -59,9 +59,10 @@ def test_kernels_compute_what_they_say(target: Target, rng: np.random.Generator)
         expected_place = int(chain[expected_place, 0])
     assert place[0] == expected_place
 
-    touched = np.zeros(3, np.float32)
-    native.call("starting", [touched], [3], threads=2)
-    assert touched.tolist() == [1, 1, 1]
+    touched = np.zeros((3, kernels.APART), np.float32)
+    native.call("starting", [touched], [3, 2, 2], threads=2)
+    assert touched[:, 0].tolist() == [1.5, 1.5, 1.5]
+    assert not touched[:, 1:].any()
 
 
 def test_native_and_interpreter_agree_on_chasing(rng: np.random.Generator) -> None:
@@ -128,11 +129,13 @@ def test_processor_times(tmp_path: Path) -> None:
 
 def test_calls_are_checked() -> None:
     native = NativeFunctions([kernels.starting()], Target.host())
-    with pytest.raises(OptionError, match=r"function 'starting': expected 1 arrays and 1 sizes, got 0 and 1"):
+    with pytest.raises(OptionError, match=r"function 'starting': expected 1 arrays and 3 sizes, got 0 and 1"):
         native.call("starting", [], [3])
     with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected a contiguous"):
-        native.call("starting", [np.zeros(3)], [3])
+        native.call("starting", [np.zeros((3, 32))], [3, 1, 1])
     with pytest.raises(OptionError, match=r"expected a contiguous array of float32"):
-        native.call("starting", [np.zeros(6, np.float32)[::2]], [3])
-    with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected shape \[3\], got \[2\]"):
-        native.call("starting", [np.zeros(2, np.float32)], [3])
+        native.call("starting", [np.zeros((6, 32), np.float32)[::2]], [3, 1, 1])
+    with pytest.raises(
+        OptionError, match=r"array 'OUT' of function 'starting': expected shape \[3, 32\], got \[2, 32\]"
+    ):
+        native.call("starting", [np.zeros((2, 32), np.float32)], [3, 1, 1])

@@ -5,6 +5,7 @@ import pytest
 from tests.ops.harness import check, define, reference_outputs
 
 from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.dtype import float32, float64
 
 RNG = np.random.default_rng(29)
 
@@ -33,6 +34,41 @@ def qkv(heads=4, kv_heads=4, queries=5, keys=7, size=8, value_size=6, batch=2):
 )
 def test_variants(attributes, kv_heads, opset):
     compare(qkv(kv_heads=kv_heads), attributes, opset=opset)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize(("left", "right"), [(2, -1), (-1, 1), (0, 0), (1, 2), (2**62, 2**63 - 1)])
+@pytest.mark.parametrize("past", [False, True])
+def test_windows(left, right, causal, past):
+    attributes = {"left_window_size": left, "right_window_size": right, "is_causal": causal}
+    if past:
+        inputs = [*qkv(queries=3, keys=3), None, normal(2, 4, 6, 8), normal(2, 4, 6, 6)]
+        compare(inputs, attributes, opset=25, outputs=3)
+    else:
+        compare(qkv(), attributes, opset=25)
+        compare([*qkv(), RNG.random((5, 7)) > 0.3], attributes, opset=25)
+
+
+def test_windows_are_at_least_minus_one():
+    with pytest.raises(ShapeError, match="right_window_size: expected -1 or more, got -2"):
+        define("Attention", qkv(), {"right_window_size": -2}, opset=25)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [(1, np.float32), (11, np.float32), (1, np.float16), (10, np.float16)])
+def test_softmax_precision(precision, dtype):
+    inputs = [x.astype(dtype) for x in qkv()]
+    want = reference_outputs("onnx", "Attention", inputs, {"softmax_precision": 11}, 24, 1, "")
+    step = 1e-5 if dtype == np.float32 else 2e-3
+    attributes = {"softmax_precision": precision}
+    check("Attention", inputs, attributes, known=(), rtol=step, atol=step, reference=lambda *_: want)
+    d, _ = define("Attention", inputs, attributes, known=())
+    assert {s.output.dtype for s in d.stages[1:-1]} == {float64 if precision == 11 else float32}
+
+
+def test_less_precision_than_the_inputs_have_is_left_to_the_reference():
+    for precision in (10, 16):
+        with pytest.raises(UnsupportedError, match=f"softmax_precision {precision} is less precise than float32"):
+            define("Attention", qkv(), {"softmax_precision": precision})
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (1, 7), (2, 1, 5, 7), (2, 4, 5, 7), (1, 4, 1, 7)])

@@ -192,6 +192,20 @@ def test_clip(low, high, opset):
     check("Clip", [x, *limits], opset=opset, known=())
 
 
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (None, 1.0), (0.5, None), (None, None), (-np.inf, np.inf)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("opset", [6, 13])
+def test_clip_makes_infinities_finite_where_a_limit_is_left_out(low, high, dtype, opset):
+    x = floats(9).astype(dtype)
+    x[[1, 4, 7]] = np.inf, -np.inf, np.nan
+    if opset >= 11:
+        limits = [None if v is None else np.array(v, dtype) for v in (low, high)]
+        check("Clip", [x, *limits], opset=opset, reference="ort", exact=True)
+    elif dtype == np.float32:
+        attributes = {k: v for k, v in (("min", low), ("max", high)) if v is not None}
+        check("Clip", [x], attributes, opset=opset, reference="ort", exact=True)
+
+
 def test_clip_of_integers_and_one_element_limits():
     check("Clip", [ints(10), np.array(-2), np.array(4)])
     check(
@@ -234,6 +248,19 @@ def test_bit_shift(direction):
     check("BitShift", [a, b], {"direction": direction}, known=())
     wide = np.full(4, 9, np.uint8)
     check("BitShift", [a, wide], {"direction": direction}, known=(), reference=lambda x, y: np.zeros_like(x))
+
+
+@pytest.mark.parametrize("reference", ["onnx", "ort"])
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_bit_shift_of_signed_integers(dtype, direction, reference):
+    """Also by negative numbers, and by the width or more: what the sign extends to is left."""
+    bits, info = np.iinfo(dtype).bits, np.iinfo(dtype)
+    a = np.array([-8, -1, info.min, info.max, *ints(6, low=-100, high=100)], dtype)
+    b = np.array([[0], [1], [3], [bits - 1], [bits], [bits + 1], [100], [-1], [info.min]], dtype)
+    values = check("BitShift", [a, b], {"direction": direction}, opset=28, known=(), reference=reference)[0]
+    if direction == "RIGHT":
+        assert values[4, 0] == -1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])

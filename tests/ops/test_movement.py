@@ -264,10 +264,12 @@ def test_depth_to_space(mode):
     check("DepthToSpace", [floats(2, 12, 3, 5)], {"blocksize": 2, "mode": mode}, symbolic=False, sizes=sizes)
 
 
-def test_space_to_depth():
-    check("SpaceToDepth", [floats(2, 3, 4, 6)], {"blocksize": 2}, symbolic=False)
+@pytest.mark.parametrize("mode", [None, "DCR", "CRD"])
+def test_space_to_depth(mode):
+    attributes = {"blocksize": 2} if mode is None else {"blocksize": 2, "mode": mode}
+    check("SpaceToDepth", [floats(2, 3, 4, 6)], attributes, opset=28, symbolic=False)
     sizes = {(0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
-    check("SpaceToDepth", [floats(2, 3, 4, 6)], {"blocksize": 2}, symbolic=False, sizes=sizes)
+    check("SpaceToDepth", [floats(2, 3, 4, 6)], attributes, opset=28, symbolic=False, sizes=sizes)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +307,15 @@ def test_constant_of_shape(value):
 )
 def test_range(start, limit, delta, dtype):
     check("Range", [np.array(v, dtype) for v in (start, limit, delta)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("stash", [None, 1, 11])
+def test_range_of_half_precision_is_computed_in_the_stash_type(stash):
+    """In half precision, 0.3 times 2049 to 2059 would be 0.3 times the even numbers among them."""
+    numbers = [np.array(v, np.float16) for v in (0.5, 640, 0.3)]
+    check("Range", numbers, {} if stash is None else {"stash_type": stash}, opset=27, exact=True)
+    with pytest.raises(UnsupportedError, match="stash_type 10 is not float32 or float64"):
+        define("Range", numbers, {"stash_type": 10}, opset=27)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.ops.harness import check, define
 
-from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Select, Var, walk
 
@@ -177,6 +177,67 @@ def test_global_pool_refuses_a_matrix():
         define("GlobalMaxPool", [normal(3, 4)])
 
 
-def test_indices_of_max_pool_go_to_the_reference():
-    with pytest.raises(UnsupportedError, match="output Indices is not expressed"):
-        define("MaxPool", [normal(1, 3, 8, 8)], {"kernel_shape": [2, 2]}, outputs=2)
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("shape", "attributes"), GEOMETRIES + DILATED)
+def test_indices_of_max_pool(shape, attributes, ties, order):
+    x = RNG.integers(-2, 3, shape).astype(np.float32) if ties else normal(*shape)
+    compare("MaxPool", x, attributes | {"storage_order": order}, opset=12, outputs=2, reference="ort")
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan])
+def test_indices_where_the_padding_has_the_maximum_too(value):
+    """Padding counts as -inf; a NaN is the maximum, the first of several."""
+    x = normal(1, 2, 6, 5)
+    x[:, :, 2:5, 1:4] = value
+    attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    y, indices = check("MaxPool", [x], attributes, outputs=2, symbolic=False, reference=lambda x: ())
+    rows = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+    for c, h, w in np.ndindex(2, 6, 5):
+        seen = [(h + k // 3 - 1, w + k % 3 - 1) for k in range(9)]
+        seen = [p for p in seen if 0 <= p[0] < 6 and 0 <= p[1] < 5]
+        values = [x[0, c, *p] for p in seen]
+        first = next((k for k, v in enumerate(values) if np.isnan(v)), int(np.argmax(values)))
+        assert indices[0, c, h, w] == c * 30 + seen[first][0] * 5 + seen[first][1]
+        np.testing.assert_array_equal(y[0, c, h, w], rows[0, c, h : h + 3, w : w + 3].max())
+
+
+def test_indices_of_windows_of_padding_alone():
+    for order in (0, 1):
+        attributes = {"kernel_shape": [2, 1], "dilations": [2, 1], "pads": [1, 0, 1, 0], "storage_order": order}
+        _, indices = check("MaxPool", [normal(1, 2, 1, 3)], attributes, outputs=2, reference=lambda x: ())
+        assert (indices == -1).all()
+    with pytest.raises(ShapeError, match="storage_order: expected 0 or 1, got 2"):
+        define("MaxPool", [normal(1, 3, 8, 8)], {"kernel_shape": [2, 2], "storage_order": 2}, outputs=2)
+
+
+LARGE = [
+    ((2, 3, 5), {"kernel_shape": [9], "strides": [5]}),
+    ((2, 3, 5), {"kernel_shape": [7], "strides": [3], "pads": [0, 1]}),
+    ((2, 3, 5), {"kernel_shape": [9], "strides": [6], "pads": [2, 1]}),
+    ((2, 3, 5, 9), {"kernel_shape": [7, 3], "strides": [4, 4], "pads": [1, 1, 0, 1]}),
+    ((2, 3, 3, 2), {"kernel_shape": [3, 2], "strides": [5, 2], "dilations": [2, 2]}),
+    ((1, 2, 2, 3, 4), {"kernel_shape": [3, 4, 4], "strides": [2, 3, 1]}),
+]
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(("shape", "attributes"), LARGE)
+def test_a_window_larger_than_the_input_is_the_only_one(op, shape, attributes):
+    compare(op, normal(*shape), attributes | {"ceil_mode": 1}, opset=22, reference="ort", rtol=1e-5)
+
+
+def test_a_window_that_would_not_even_begin_is_refused():
+    message = r"dimension 0: a window of 9 does not fit the padded size 5"
+    with pytest.raises(ShapeError, match=message):
+        define("MaxPool", [normal(2, 3, 5)], {"kernel_shape": [9], "strides": [4], "ceil_mode": 1})
+
+
+def test_ceil_mode_leaves_sizes_at_which_a_window_begins():
+    x = [normal(1, 1, 9)]
+    narrow = {"kernel_shape": [7], "strides": [4]}
+    least = {}
+    for ceil in (0, 1):
+        d, _ = define("MaxPool", x, narrow | {"ceil_mode": ceil}, sizes={(0, 2): Var("n", 1, 99)})
+        least[ceil] = [str(condition) for condition, _ in d.constraints]
+    assert least == {0: ["7 <= n"], 1: ["7 < n + 4"]}

@@ -77,6 +77,17 @@ def test_half_precision_scales():
     check("QuantizeLinear", [normal(3, 4, dtype=np.float16), scalar(0.25, np.float16), scalar(3, np.int8)], opset=19)
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [(1, np.float32), (10, np.float16), (11, np.float64)])
+def test_the_quotient_has_the_precision_that_is_named(precision, dtype):
+    """1/3 of a half-precision scale is another number in half, single and double precision."""
+    scale = scalar(1 / 3, np.float16)
+    x = (np.arange(-90, 90) / np.float32(6)).astype(np.float32) * np.float32(scale)
+    check("QuantizeLinear", [x, scale, scalar(3, np.int8)], {"precision": precision}, opset=23,
+          reference=lambda x, s, z: (np.rint(x.astype(dtype) / s.astype(dtype)) + z).astype(np.int8))  # fmt: skip
+    with pytest.raises(UnsupportedError, match="precision 17 is not a floating-point type"):
+        define("QuantizeLinear", [x, scale], {"precision": 17}, opset=23)
+
+
 @pytest.mark.parametrize("shift", [0.0, 5.0, -5.0])
 def test_dynamic_quantize(shift):
     x = normal(3, 4, 5) + np.float32(shift)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.ops.harness import check, define
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation, View
 
 rng = np.random.default_rng(13)
@@ -161,6 +161,21 @@ def _layer_norm(x, scale):
     wide = x.astype(np.float64)
     mean, inverse = wide.mean(1, keepdims=True), 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     return ((wide - mean) * inverse * scale).astype(np.float16), mean.astype(np.float32), inverse.astype(np.float32)
+
+
+def test_statistics_have_the_stash_type():
+    """Single precision by default, also of doubles; in double precision the mean of 1e6 + noise has all its digits."""
+    x, scale = floats(3, 40, dtype=np.float64), floats(40, dtype=np.float64)
+    y, mean, inverse = check("LayerNormalization", [x, scale], outputs=3, reference=lambda *_: ())
+    assert (y.dtype, mean.dtype, inverse.dtype) == (np.float64, np.float32, np.float32)
+    x = (1e6 + rng.standard_normal((2, 999))).astype(np.float32)
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    check("LayerNormalization", [x, np.ones(999, np.float32)], {"stash_type": 11}, rtol=1e-6, atol=1e-6,
+          reference=lambda *_: expected.astype(np.float32))  # fmt: skip
+    for op in ("LayerNormalization", "RMSNormalization"):
+        with pytest.raises(UnsupportedError, match="stash_type 10 is not float32 or float64"):
+            define(op, [x, np.ones(999, np.float32)], {"stash_type": 10})
 
 
 @pytest.mark.parametrize("op", ["RMSNormalization", "SimplifiedLayerNormalization"])

@@ -1,11 +1,7 @@
 """Calling compiled models: results, feeds of every kind, threads, memory, several steps."""
 
 import gc
-import os
 import resource
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
@@ -19,6 +15,7 @@ from tests.runtime.models import (
     count_artifact,
     scale_artifact,
 )
+from tests.runtime.process import python
 
 from tilewright.errors import ArtifactError, OptionError, TargetError, UnsupportedError
 from tilewright.machine import Target
@@ -206,7 +203,7 @@ def test_a_forked_child_computes_alone() -> None:
         assert os.waitpid(child, 0)[1] == 0
         assert exe.threads == 2
     """
-    assert _python(script).returncode == 0
+    assert python(script).returncode == 0
 
 
 @pytest.mark.parametrize("library", ["none", "libgomp.so.1"])
@@ -217,7 +214,7 @@ def test_openmp_library_by_variable(library: str) -> None:
         exe = Executable(count_artifact(), threads=2)
         print(exe().tolist(), exe.threads)
     """
-    done = _python(script, TILEWRIGHT_OMP_LIBRARY=library)
+    done = python(script, TILEWRIGHT_OMP_LIBRARY=library)
     assert done.returncode == 0, done.stderr
     expected = "[1, 0, 0, 0] 1" if library == "none" else "[2, 2, 0, 0] 2"
     assert done.stdout.strip() == expected
@@ -233,21 +230,15 @@ def test_openmp_variable_that_names_no_library() -> None:
         except OptionError as error:
             print(error)
     """
-    done = _python(script, TILEWRIGHT_OMP_LIBRARY="/nowhere/libgomp.so")
+    done = python(script, TILEWRIGHT_OMP_LIBRARY="/nowhere/libgomp.so")
     assert done.stdout.strip() == (
         "[option] environment variable TILEWRIGHT_OMP_LIBRARY=/nowhere/libgomp.so: expected a shared library with "
         "GOMP_parallel, GOMP_barrier, omp_get_thread_num, omp_get_num_threads; unset it or give a path"
     )
 
 
-def _python(script: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return subprocess.run(command, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, timeout=60)
-
-
 def test_import_does_not_load_the_compiler() -> None:
-    done = _python("""
+    done = python("""
         import sys
         import tilewright.runtime
         layers = ("expr", "ops", "graph", "frontend", "loops", "schedule", "optimize", "codegen", "driver")

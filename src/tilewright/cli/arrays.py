@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import FeedError, OptionError
-from tilewright.runtime.manifest import Manifest, TensorSpec
+from tilewright.runtime.manifest import LOOSE_DTYPES, Manifest, TensorSpec
 from tilewright.runtime.weights import numpy_dtype
 
 Arrays = dict[str, Any]
@@ -151,7 +151,7 @@ def _random(
     spec: TensorSpec, sizes: Mapping[str, int], ints: tuple[int, int], generator: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     shape = tuple(sizes[d] if isinstance(d, str) else d if d is not None else DEFAULT_SIZE for d in spec.dims)
-    if spec.dtype in ("string", "any"):
+    if spec.dtype in LOOSE_DTYPES:
         raise OptionError(f"there are no random values of type {spec.dtype}", where=f"input '{spec.name}'")
     dtype = numpy_dtype(spec.dtype)
     try:

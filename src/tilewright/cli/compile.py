@@ -53,9 +53,8 @@ def execute(options: argparse.Namespace) -> Result:
         return made, made.artifact()
 
     made, artifact = with_progress(options, work)
-    save_artifact(artifact, output)
+    size = save_artifact(artifact, output)
     seconds = time.monotonic() - start
-    size = Path(output).stat().st_size
     fallbacks = [s.nodes for s in artifact.manifest.steps if isinstance(s, FallbackStep)]
     data = {
         "output": output,

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from tilewright import __version__
 from tilewright.cli import bench, compile, doctor, inspect, profile, run, verify
 from tilewright.cli.common import Result
-from tilewright.errors import FallbackWarning, InternalError, ModelError, TilewrightError
+from tilewright.errors import FallbackWarning, InternalError, ModelError, ShapeWarning, TilewrightError
 
 USER_ERROR, USAGE_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 70, 130
 
@@ -151,6 +151,7 @@ def _warnings_as_lines(quiet: bool) -> Generator[None]:
         print(f"warning: {message}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if quiet else "always", FallbackWarning)
+        for kind in (FallbackWarning, ShapeWarning):
+            warnings.simplefilter("ignore" if quiet else "always", kind)
         warnings.showwarning = show
         yield

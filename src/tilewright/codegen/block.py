@@ -21,7 +21,7 @@ from tilewright.codegen.versions import Inner
 from tilewright.expr.buffer import Buffer, Scope
 from tilewright.expr.nodes import FALSE, TRUE, Expr, Var, both, loads
 from tilewright.expr.polynomial import constant_value, polynomial
-from tilewright.loops.ir import Block, Store
+from tilewright.loops.ir import Block, Stmt, Store
 from tilewright.machine import Target
 
 
@@ -57,7 +57,7 @@ class BlockWriter:
         if uniform is FALSE:
             return
         with self.when(None if uniform is TRUE else self.values.value(uniform)):
-            lanes = tuple(c for c in conditions if self.scope.by_lane(c))
+            lanes = tuple(c for c in conditions if self.scope.by_lane(c) and not self._holds_in_all_lanes(c))
             if row is not None:
                 self._accumulate_row(r, lanes, row)
             elif self.scope.lane is None:
@@ -69,6 +69,10 @@ class BlockWriter:
             else:
                 self._uniform_target(r, lanes)
 
+    def _holds_in_all_lanes(self, condition: Expr) -> bool:
+        known = self.scope.fold_lanes(condition)
+        return known is not None and all(known)
+
     def condition(self, conditions: Iterable[Expr]) -> Expr:
         """The conjunction of what is not known to hold here."""
         rest: list[Expr] = []
@@ -79,6 +83,18 @@ class BlockWriter:
             if known is None:
                 rest.append(c)
         return both(*rest)
+
+    def lanes_with_work(self, body: Stmt) -> int:
+        """How many lanes of the vectorized loop around may have work in a block, as far as constants tell; all of them
+        where the body is no single block or accumulates in a vector."""
+        lanes = self.scope.lanes
+        if not isinstance(body, Block) or self.in_row(body):
+            return lanes
+        scope = self.scope
+        conditions = [c for c in self.resolved(body).conditions if c not in scope.decided and scope.by_lane(c)]
+        while lanes and any(scope.fold(c, lanes - 1) == 0 for c in conditions):
+            lanes -= 1
+        return lanes
 
     def cheap_masks(self, inner: Inner) -> bool:
         """Whether a block of a nest costs little more under a mask than without."""
@@ -95,14 +111,17 @@ class BlockWriter:
         return masks_in_vectors and not self._fits_registers(inner.block.target.buffer)
 
     def _native_masks(self, r: Resolved, lane: Var | None) -> bool:
-        """Whether the target masks all accesses by itself: their types, and elements side by side."""
+        """Whether the target masks all accesses by itself: their types, and elements side by side; of buffers of the
+        function's own also others, where all lanes lie inside and none needs a mask."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
         accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
         all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False
-        return lane is None or all(self.values.stride(b, i, lane) in (0, 1) for b, i in accesses)
+        return lane is None or all(
+            self.values.stride(b, i, lane) in (0, 1) or self.values.inside(b, i) for b, i in accesses
+        )
 
     def _lanewise(self, r: Resolved) -> bool:
         """Whether all lanes may run at once."""

@@ -25,19 +25,14 @@ def before_the_end(loop: For, inside: Iterable[Inner], scope: Scope) -> tuple[Ex
         scope: what is bound outside the loop.
     """
     ended = [c for inner in inside for c in inner.block.conditions
-             if _decides(loop, c, inner, scope) and simplify(c, _but_the_last(loop, inner)) is TRUE]  # fmt: skip
+             if _decides(loop, c, scope) and simplify(c, _but_the_last(loop, inner)) is TRUE]  # fmt: skip
     return tuple(dict.fromkeys(ended))
 
 
-def _decides(loop: For, c: Expr, inner: Inner, scope: Scope) -> bool:
-    """Whether lanes differ in a condition, and beside them a loop and what is known before it alone decide."""
+def _decides(loop: For, c: Expr, scope: Scope) -> bool:
+    """Whether a loop and lanes decide a condition, beside what is known before the loop and loops inside it."""
     variables = scope.facts(c).variables
-    moving = [v for v in variables if v not in scope.values and v not in scope.fixed and v != loop.var]
-    return (
-        loop.var in variables
-        and any(v in scope.vector_variables for v in moving)
-        and all(v in inner.expanded for v in moving)
-    )
+    return loop.var in variables and any(v in scope.vector_variables for v in variables)
 
 
 def _but_the_last(loop: For, inner: Inner) -> Bounds:

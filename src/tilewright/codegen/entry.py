@@ -8,7 +8,8 @@ int64 <name>_main(const void *const *inputs, void *const *outputs, const void *c
                   const int64 *symbols, int64 threads)      0
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 
 from llvmlite import ir
 
@@ -26,7 +27,8 @@ from tilewright.codegen.plan import (
     Workspace,
 )
 from tilewright.codegen.scope import FactsOf, Scope
-from tilewright.codegen.stamps import Recorder
+from tilewright.codegen.stamps import Recorder, limited
+from tilewright.codegen.team import Team
 from tilewright.codegen.types import I1, I8, I64, PTR, VOID, intrinsic
 from tilewright.codegen.values import Values
 from tilewright.errors import InternalError
@@ -35,16 +37,25 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.machine import Target
 
 
-def emit_segment(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> None:
+def emit_segment(
+    teams: Team, segment: Segment, kernels: Mapping[str, ir.Function], shared: Collection[str], target: Target
+) -> None:
     """Add the functions of a segment to a module that has its kernels.
+
+    Args:
+        teams: of the module.
+        segment: what they do.
+        kernels: by name; `shared` are the names of those that threads share.
+        target: what the code runs on.
 
     Raises:
         InternalError: a call names an unknown kernel or has the wrong number of arguments.
     """
+    module = teams.module
     _emit_check(module, segment, target)
     _emit_shapes(module, segment, target)
     _emit_workspace(module, segment, target)
-    _emit_main(module, segment, kernels, target)
+    _emit_main(teams, segment, kernels, shared, target)
 
 
 class _Sizes:
@@ -133,20 +144,45 @@ def _emit_workspace(module: ir.Module, segment: Segment, target: Target) -> None
     f.builder.ret(f.value(segment.workspace_bytes))
 
 
-def _emit_main(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> None:
-    f = _Sizes(module, f"{segment.name}_main", I64, [PTR, PTR, PTR, PTR, PTR, I64], segment, target)
-    for argument, name in zip(
-        f.function.args, ("inputs", "outputs", "weights", "workspace", "symbols", "threads"), strict=True
-    ):
+_MAIN = ("inputs", "outputs", "weights", "workspace", "symbols", "threads")
+
+
+def _emit_main(
+    teams: Team, segment: Segment, kernels: Mapping[str, ir.Function], shared: Collection[str], target: Target
+) -> None:
+    """The function that callers know: it starts a team where that pays for some kernel, else it runs alone."""
+    conduct = _emit_calls(teams.module, segment, kernels, target)
+    f = _Sizes(teams.module, f"{segment.name}_main", I64, [PTR] * 5 + [I64], segment, target)
+    for argument, name in zip(f.function.args, _MAIN, strict=True):
+        argument.name = name
+    b, threads = f.builder, f.function.args[5]
+    if segment.stamps is not None:
+        threads = limited(b, segment.stamps, threads)
+    works = [call for call in segment.calls if isinstance(call, Call) and call.kernel in shared]
+    if works:
+        several = b.icmp_signed(">", threads, I64(1))
+        with b.if_then(several):
+            f.read(segment.symbols, f.function.args[4])
+            pays = reduce(b.or_, [_pays(f, call, threads) for call in works])
+            with b.if_then(pays):
+                teams.started(b, conduct, list(f.function.args), threads)
+                b.ret(I64(0))
+    b.call(conduct, [*f.function.args, PTR(None)])
+    b.ret(I64(0))
+
+
+def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> ir.Function:
+    """`void <name>_main.calls(...)`: the arguments of main and a team: the kernels in order."""
+    f = _Sizes(module, f"{segment.name}_main.calls", VOID, [PTR] * 5 + [I64, PTR], segment, target)
+    f.function.linkage = "internal"
+    for argument, name in zip(f.function.args, (*_MAIN, "team"), strict=True):
         argument.name = name
     f.read(segment.symbols, f.function.args[4])
     places: dict[Location, ir.Value] = {}
-    threads: ir.Value = f.function.args[5]
     recorder = None
     if segment.stamps is not None:
         symbols = [f.value(s) for s in segment.symbols]
         recorder = Recorder(f.builder, segment.stamps, len(segment.calls), f.function.args[1], symbols)
-        threads = recorder.limited(threads)
     for k, call in enumerate(segment.calls):
         record = None if recorder is None else recorder.begin(k)
         match call:
@@ -154,10 +190,11 @@ def _emit_main(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Fun
                 target_, source = _place(f, dst, places), _place(f, src, places)
                 intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [target_, source, f.value(size), I1(0)])
             case Call():
-                _emit_call(f, call, kernels, places, threads, record)
+                _emit_call(f, call, kernels, places, record)
         if recorder is not None and record is not None:
             recorder.end(record)
-    f.builder.ret(I64(0))
+    f.builder.ret_void()
+    return f.function
 
 
 def _emit_call(
@@ -165,7 +202,6 @@ def _emit_call(
     call: Call,
     kernels: Mapping[str, ir.Function],
     places: dict[Location, ir.Value],
-    threads: ir.Value,
     record: ir.Value | None,
 ) -> None:
     kernel = kernels.get(call.kernel)
@@ -176,10 +212,16 @@ def _emit_call(
     if given != len(kernel.args):
         raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
     pointers = [_place(f, a, places) for a in call.args]
-    if call.grains is not None:
-        enough = f.builder.icmp_signed(">=", f.value(call.grains), _asked(f, threads))
-        threads = f.builder.select(enough, threads, I64(1))
-    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), threads, *noted])
+    threads, team = f.function.args[5:7]
+    team = f.builder.select(_pays(f, call, threads), team, PTR(None))
+    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), team, *noted])
+
+
+def _pays(f: _Sizes, call: Call, threads: ir.Value) -> ir.Value:
+    """Whether a kernel is work enough for several threads."""
+    if call.grains is None:
+        return I1(1)
+    return f.builder.icmp_signed(">=", f.value(call.grains), _asked(f, threads))
 
 
 def _asked(f: _Sizes, threads: ir.Value) -> ir.Value:

@@ -1,8 +1,8 @@
 """One loop-IR function to one LLVM function: loops, blocks, predicates, buffers.
 
-The function takes a pointer per parameter buffer, an i64 per symbol and the number of threads. Serial loops become
-loops; unrolled ones are expanded; in a vectorized one every expression that depends on its variable is a vector; the
-body of a parallel one becomes a function of its own (`parallel`).
+The function takes a pointer per parameter buffer, an i64 per symbol and a pointer to a team of threads. Serial loops
+become loops; unrolled ones are expanded; in a vectorized one every expression that depends on its variable is a
+vector; the body of a parallel one becomes a function of its own (`parallel`).
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,12 @@ from tilewright.codegen.ends import before_the_end, is_around_lanes
 from tilewright.codegen.memory import PRIVATE_PADDING
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
-from tilewright.codegen.shares import COUNTS
 from tilewright.codegen.spare import spare_lanes
+from tilewright.codegen.team import Team
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Decision, Inner, decision, edge_decision, worthwhile
+from tilewright.codegen.widths import first_lanes
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import Bounds, interval
@@ -42,20 +43,20 @@ class Kernel:
     module: ir.Module
     func: Func
     target: Target
+    teams: Team
     facts: FactsOf
     spare: frozenset[str]
 
 
-def emit_kernel(
-    module: ir.Module, func: Func, target: Target, linkage: str = "internal", stamped: bool = False
-) -> ir.Function:
+def emit_kernel(teams: Team, func: Func, target: Target, name: str, stamped: bool = False) -> ir.Function:
     """Add a loop-IR function to an LLVM module.
 
     Args:
-        module: receives `void name(ptr params..., i64 symbols..., i64 threads)` and its helpers.
+        teams: of the module, which receives `void name(ptr params..., i64 symbols..., ptr team)` and its helpers; the
+            function runs alone where `team` is null.
         func: its buffers of scope memory must be parameters.
         target: what the code runs on.
-        linkage: LLVM linkage of the function.
+        name: of the function.
         stamped: the function takes one more pointer, to its record of clock readings (`stamps`).
 
     Raises:
@@ -65,9 +66,10 @@ def emit_kernel(
         if buffer.scope is buffers.Scope.MEMORY:
             what = f"buffer {buffer.name!r} of scope memory must be a parameter"
             raise InternalError(what, where=f"func {func.name!r}")
-    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * (len(func.symbols) + 1), *[PTR] * stamped]
-    function = ir.Function(module, ir.FunctionType(VOID, kinds), func.name)
-    function.linkage = linkage
+    module = teams.module
+    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * len(func.symbols), PTR, *[PTR] * stamped]
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
     for attribute in ("nounwind", "noinline"):
         function.attributes.add(attribute)
     pointers: dict[str, ir.Value] = {}
@@ -80,10 +82,10 @@ def emit_kernel(
     for argument, symbol in zip(function.args[len(func.params) :], func.symbols, strict=False):
         argument.name = symbol.name
         scope.bind(symbol, argument)
-    threads, *record = function.args[len(func.params) + len(func.symbols) :]
-    threads.name = "threads"
-    kernel = Kernel(module, func, target, facts, spare_lanes(func))
-    writer = Writer(kernel, function, scope, pointers, threads=threads, record=record[0] if stamped else None)
+    team, *record = function.args[len(func.params) + len(func.symbols) :]
+    team.name = "team"
+    kernel = Kernel(module, func, target, teams, facts, spare_lanes(func))
+    writer = Writer(kernel, function, scope, pointers, team=team, record=record[0] if stamped else None)
     writer.write(func.body)
     return function
 
@@ -96,7 +98,7 @@ class Writer:
         function: the function, without blocks yet.
         scope: variables known at its start.
         pointers: addresses of the buffers that come from outside.
-        threads: the number of threads that parallel loops may use; None where they run serially.
+        team: pointer to the team that parallel loops use, null where they run serially; None where that is certain.
         record: where parallel loops note clock readings (`stamps`); None where they do not.
     """
 
@@ -106,17 +108,16 @@ class Writer:
         function: ir.Function,
         scope: Scope,
         pointers: dict[str, ir.Value],
-        threads: ir.Value | None,
+        team: ir.Value | None,
         record: ir.Value | None = None,
     ) -> None:
         self.kernel, self.function, self.scope = kernel, function, scope
-        self.pointers, self.threads, self.record = pointers, threads, record
+        self.pointers, self.team, self.record = pointers, team, record
         self.entry = function.append_basic_block("entry")
         body = function.append_basic_block("body")
         self.builder = ir.IRBuilder(body)
         self.values = Values(self.builder, scope, kernel.target, self.pointer)
         self._body = body
-        self._counts: ir.Value | None = None
         self.control = Control(self.builder, scope)
         self.blocks = BlockWriter(self.control, self.values, kernel.target, kernel.spare)
 
@@ -137,12 +138,44 @@ class Writer:
             for var in once:
                 fixed.enter_context(self.scope.fixing(var, 0))
             if len(moving) == 1:
-                self.control.ranged(moving[0].var, begin, end, lambda: self._iteration(inside), certain=False)
+                self.control.ranged(moving[0].var, begin, end, lambda: self._shared(moving, inside), certain=False)
             else:
                 loops = [(loop.var, self.values.value(loop.extent)) for loop in moving]
-                self.control.nested(loops, begin, end, lambda: self._iteration(inside))
+                self.control.nested(loops, begin, end, lambda: self._shared(moving, inside))
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
+
+    def _shared(self, moving: list[For], inside: For) -> None:
+        """One iteration of a nest of parallel loops; a branch chooses a copy where one of them is at its end and lanes
+        have no work there, as its variable is a constant in that copy.
+
+        Args:
+            moving: the loops whose variables are not yet known to be at their end or before it.
+            inside: the innermost loop of the nest.
+        """
+        if not moving:
+            self._iteration(inside)
+            return
+        loop, *others = moving
+        size = constant_value(polynomial(loop.extent))
+        full = () if size is None else self._before_the_end(loop, inside.body)
+        if not full or size is None:
+            self._shared(others, inside)
+            return
+        index, after = self.scope.values[loop.var], self.builder.append_basic_block("either")
+        at_end, before = self.control.fork(self.builder.icmp_signed("==", index, I64(size - 1)))
+        self.builder.position_at_end(before)
+        with self.scope.frame(True), self.scope.deciding(full, True):
+            self._shared(others, inside)
+        self.control.keep_apart()
+        self.builder.branch(after)
+        self.builder.position_at_end(at_end)
+        del self.scope.values[loop.var]
+        with self.scope.frame(True), self.scope.fixing(loop.var, size - 1), self.scope.deciding(full, None):
+            self._shared(others, inside)
+        self.scope.values[loop.var] = index
+        self.builder.branch(after)
+        self.builder.position_at_end(after)
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The address of a buffer; one that does not come from outside gets room at its first use."""
@@ -158,12 +191,6 @@ class Writer:
         slot = ir.IRBuilder(self.entry).alloca(kind)
         slot.align = _ALIGN
         return opaque(slot)
-
-    def counts(self) -> ir.Value:
-        """Where parallel loops count what threads have taken; all of a function use it, one after the other."""
-        if self._counts is None:
-            self._counts = self.room(COUNTS)
-        return self._counts
 
     # statements
 
@@ -237,12 +264,23 @@ class Writer:
                     with self.scope.fixing(loop.var, i):
                         self._iteration(loop)
             elif loop.kind is LoopKind.VECTORIZED and size is not None and self._vectorizable(loop):
-                with self.scope.vectorizing(loop.var, size):
-                    self.statement(loop.body)
-            elif loop.kind is LoopKind.PARALLEL and self.threads is not None and self.scope.lane is None:
-                parallel.emit(self, loop)
+                self._vectors(loop, size)
+            elif loop.kind is LoopKind.PARALLEL and (team := self.team) is not None and self.scope.lane is None:
+                parallel.emit(self, loop, team)
             else:
                 self._serial(loop)
+
+    def _vectors(self, loop: For, size: int) -> None:
+        """A vectorized loop; vectors at its end that are known to have no work are left out."""
+        shorter: Stmt = loop
+        with self.scope.vectorizing(loop.var, size):
+            used = self.blocks.lanes_with_work(loop.body)
+            if isinstance(loop.body, Block) and 0 < used < size:
+                shorter = first_lanes(loop, loop.body, used, self.kernel.target)
+            if used and shorter is loop:
+                self.statement(loop.body)
+        if shorter is not loop:
+            self.statement(shorter)
 
     def _vectorizable(self, loop: For) -> bool:
         """Whether no loop inside runs differently often in different lanes."""
@@ -262,7 +300,7 @@ class Writer:
         """`for var in range(extent): body`."""
         low = interval(loop.extent, self.scope.bounds)[0] or 0
         stop = self.values.value(loop.extent)
-        full = self._before_the_end(loop)
+        full = self._before_the_end(loop, loop.body)
         if not full:
             self.control.ranged(loop.var, I64(0), stop, lambda: self._iteration(loop), certain=low > 0)
             return
@@ -280,15 +318,14 @@ class Writer:
                 self._iteration(loop)
             self.scope.values.pop(loop.var, None)
 
-    def _before_the_end(self, loop: For) -> tuple[Expr, ...]:
-        """Conditions that need no masks before the last iteration of a loop, which gets a copy of the body: around
-        lanes alone always, else where masks cost and are constants in that copy."""
+    def _before_the_end(self, loop: For, body: Stmt) -> tuple[Expr, ...]:
+        """Conditions of lanes that hold before the last iteration of a loop, which gets a copy of the body: in a loop
+        around lanes alone always, else where the last iteration is known, so that its masks are constants."""
         if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
             return ()
-        constant_masks = constant_value(polynomial(loop.extent)) is not None
-        if not is_around_lanes(loop) and (self.kernel.target.mask_registers or not constant_masks):
+        if not is_around_lanes(loop) and constant_value(polynomial(loop.extent)) is None:
             return ()
-        inside = self._inside(loop.body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
+        inside = self._inside(body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
         return before_the_end(loop, inside, self.scope)
 
     def _iteration(self, loop: For) -> None:

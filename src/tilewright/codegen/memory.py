@@ -3,9 +3,14 @@
 An address is a pointer plus one offset per lane. Offsets known at compile time become plain vector loads, loads and
 shuffles, or scalar loads; others become gathers and scatters. Elements that must not be touched are masked off, or, for
 a whole vector at once, read from a block of zeros instead.
+
+No vector register is loaded or stored under a mask without an active lane: where the page behind an array is not
+present, x86 processors take hundreds of cycles for such an access, each time, as no fault ever makes the page present.
+So a mask is a constant with an active lane, or known to have one (metadata `some_lane`), or asked first.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from llvmlite import ir
@@ -23,6 +28,7 @@ from tilewright.codegen.types import (
     count,
     element,
     intrinsic,
+    is_all,
     memory_type,
     opaque,
     picked,
@@ -31,6 +37,9 @@ from tilewright.codegen.types import (
     undefined,
 )
 from tilewright.expr.dtype import DType
+
+SOME_LANE = "some_lane"
+"""Metadata of masked accesses whose masks are known to have an active lane."""
 
 PRIVATE_PADDING = 512
 """Elements behind a private buffer that lanes without work may touch: as many as lanes can be."""
@@ -199,7 +208,8 @@ class Memory:
         contiguous = offsets == list(range(lanes))
         if active.mask is not None:
             if contiguous:
-                return self._masked_load(dtype, base, self._lane_mask(active, lanes))
+                some = active.some and active.guard is None
+                return self._masked_load(dtype, base, self._lane_mask(active, lanes), some)
             if lanes < span <= 2 * lanes and len(set(offsets)) == lanes:
                 return self._masked_window(dtype, base, offsets, self._lane_mask(active, lanes))
             spread = constant(ir.VectorType(I64, lanes), offsets)
@@ -243,11 +253,61 @@ class Memory:
             result = self.builder.insert_element(result, value, I32(i))
         return result
 
-    def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value) -> ir.Value:
-        kind = ir.VectorType(memory_type(dtype), count(mask))
-        name = f"masked.load.{suffix(kind)}.p0"
-        mask = self._settled(mask, 8 * dtype.bytes)
-        return intrinsic(self.builder, name, kind, [base, I32(dtype.bytes), mask, constant(kind, 0)])
+    def _registers(self, lanes: int, bits: int) -> list[tuple[int, int]]:
+        """Start and length of the vector registers that an access under a mask takes; one for a target without masked
+        accesses, for which LLVM writes a branch per lane."""
+        each = min(lanes, self.arith.target.lanes(bits)) if self._has_masked_accesses else lanes
+        return [(start, each) for start in range(0, lanes, each)]
+
+    @property
+    def _has_masked_accesses(self) -> bool:
+        return self.arith.target.has("avx")
+
+    def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value, some: bool = False) -> ir.Value:
+        """Elements side by side under a mask; `some` where the mask is known to have an active lane."""
+        registers = self._registers(count(mask), 8 * dtype.bytes)
+        some = (some and len(registers) == 1) or not self._has_masked_accesses
+        parts: list[ir.Value] = []
+        for start, lanes in registers:
+            own, kind = share(self.builder, mask, start, lanes), ir.VectorType(memory_type(dtype), lanes)
+            pointer, nothing = self.moved(dtype, base, start), constant(kind, 0)
+            if is_all(own, 0):
+                parts.append(nothing)
+                continue
+            if is_all(own, 1):
+                parts.append(self._element(dtype, pointer, lanes))
+                continue
+            if not some and not isinstance(own, ir.Constant):
+                pointer = self._safe(pointer, self.anywhere(own))
+            arguments = [pointer, I32(dtype.bytes), own, nothing]
+            loaded = intrinsic(self.builder, f"masked.load.{suffix(kind)}.p0", kind, arguments)
+            parts.append(self._marked(loaded, some, own))
+        return joined(self.builder, parts)
+
+    def _masked_store(self, dtype: DType, base: ir.Value, stored: ir.Value, mask: ir.Value, some: bool) -> None:
+        """Stores elements side by side under a mask; `some` where the mask is known to have an active lane."""
+        registers = self._registers(count(mask), 8 * dtype.bytes)
+        some = (some and len(registers) == 1) or not self._has_masked_accesses
+        for start, lanes in registers:
+            own = share(self.builder, mask, start, lanes)
+            if is_all(own, 0):
+                continue
+            value, pointer = share(self.builder, stored, start, lanes), self.moved(dtype, base, start)
+            if is_all(own, 1):
+                self.builder.store(value, pointer, align=dtype.bytes)
+                continue
+            value = self._narrowed(value)
+            asked = None if some or isinstance(own, ir.Constant) else self.anywhere(own)
+            with nullcontext() if asked is None else self.builder.if_then(asked):
+                arguments = [value, pointer, I32(dtype.bytes), own]
+                call = intrinsic(self.builder, f"masked.store.{suffix(value.type)}.p0", VOID, arguments)
+                self._marked(call, some, own)
+
+    def _marked(self, access: ir.Value, some: bool, mask: ir.Value) -> ir.Value:
+        """An access with a note that its mask is known to have an active lane, where nothing else says so."""
+        if some and self._has_masked_accesses and not isinstance(mask, ir.Constant):
+            access.set_metadata(SOME_LANE, self.builder.module.add_metadata([]))
+        return access
 
     def _pointers(self, dtype: DType, address: Address, lanes: int) -> ir.Value:
         base = splat(self.builder, address.base, lanes)
@@ -302,9 +362,7 @@ class Memory:
             if mask is None:
                 self.builder.store(stored, base, align=dtype.bytes)
             else:
-                name = f"masked.store.{suffix(stored.type)}.p0"
-                mask = self._settled(mask, 8 * dtype.bytes)
-                intrinsic(self.builder, name, VOID, [self._narrowed(stored), base, I32(dtype.bytes), mask])
+                self._masked_store(dtype, base, stored, mask, active.some and active.guard is None)
             return
         spread = constant(ir.VectorType(I64, lanes), offsets)
         self._scatter(dtype, Address(address.base, vector=spread), stored, self._lane_mask(active, lanes))

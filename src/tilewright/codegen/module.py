@@ -14,10 +14,12 @@ from tilewright.codegen.entry import emit_segment
 from tilewright.codegen.kernel import emit_kernel
 from tilewright.codegen.kinds import cpu_kinds
 from tilewright.codegen.plan import Segment
+from tilewright.codegen.team import Team
+from tilewright.codegen.types import I64, PTR, VOID
 from tilewright.codegen.widths import legal_widths
 from tilewright.errors import InternalError
 from tilewright.loops.empty import with_empty_reductions
-from tilewright.loops.ir import Func
+from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.machine import Target
 
 
@@ -36,17 +38,45 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     """
     module = ir.Module(name="tilewright")
     module.triple = target.triple
-    linkage = "internal" if segments else "external"
+    teams = Team(module)
     stamped = any(s.stamps is not None for s in segments)
     functions: dict[str, ir.Function] = {}
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
         prepared = legal_widths(cpu_kinds(with_empty_reductions(kernel), target), target)
-        functions[kernel.name] = emit_kernel(module, prepared, target, linkage, stamped)
+        name = kernel.name if segments else f"{kernel.name}.kernel"
+        functions[kernel.name] = emit_kernel(teams, prepared, target, name, stamped)
+        if not segments:
+            _export(teams, functions[kernel.name], kernel)
+    shared = frozenset(kernel.name for kernel in kernels if is_parallel(kernel))
     for segment in segments:
-        emit_segment(module, segment, functions, target)
+        emit_segment(teams, segment, functions, shared, target)
     return str(module)
+
+
+def is_parallel(func: Func) -> bool:
+    """Whether a function has loops that threads share."""
+    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(func.body))
+
+
+def _export(teams: Team, kernel: ir.Function, func: Func) -> None:
+    """The kernel for callers outside of the module, with the number of threads instead of the team."""
+    kinds = [argument.type for argument in kernel.args[:-1]]
+    function = ir.Function(teams.module, ir.FunctionType(VOID, [*kinds, I64]), func.name)
+    for argument, inner in zip(function.args, kernel.args[:-1], strict=False):
+        argument.name = inner.name
+    function.args[-1].name = "threads"
+    function.attributes.add("nounwind")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    *arguments, threads = function.args
+    if is_parallel(func):
+        several = b.icmp_signed(">", threads, I64(1))
+        with b.if_then(several):
+            teams.started(b, kernel, arguments, threads)
+            b.ret_void()
+    b.call(kernel, [*arguments, PTR(None)])
+    b.ret_void()
 
 
 def compile_object(llvm_ir: str, target: Target) -> bytes:

@@ -1,12 +1,10 @@
-"""Parallel loops on OpenMP: the body becomes a function over a range of iterations, which threads divide.
+"""Parallel loops: the body becomes a function over a range of iterations, which the threads of a team divide.
 
     body(buffers..., values..., begin, end)      the iterations
-    enter(context)                               what a thread runs: takes iterations, calls body (`shares.py`)
+    run(context, begin, end)                     the same for a thread that takes some: reads buffers and values
 
 Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
-With one thread or one iteration the body is called directly; else all threads are started, even where there are fewer
-iterations: libgomp ends the threads that a smaller team leaves over and makes new ones for the next larger team, which
-takes longer than most kernels. Parallel loops inside run serially.
+Without a team or with one iteration the body is called directly. Parallel loops inside run serially.
 """
 
 from collections import Counter
@@ -15,8 +13,8 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from tilewright.codegen import stamps
-from tilewright.codegen.shares import begin_shares, enter
-from tilewright.codegen.types import I32, I64, PTR, VOID, declared, intrinsic, opaque
+from tilewright.codegen.team import RUN, unpacked
+from tilewright.codegen.types import I32, I64, PTR, VOID, declared, opaque
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, points
 from tilewright.expr.nodes import Var, free_vars, loads
@@ -58,8 +56,8 @@ def _users(s: Stmt) -> Counter[str]:
     return Counter(name for block in blocks(s) for name in used_buffers(block))
 
 
-def emit(writer: "Writer", loop: For) -> None:
-    """Writes a parallel loop at the writer's position."""
+def emit(writer: "Writer", loop: For, team: ir.Value) -> None:
+    """Writes a parallel loop at the writer's position, for a team of threads or, where it is null, for one."""
     shared = shared_buffers(writer.kernel.func, loop)
     variables = list(writer.scope.values)
     nest = parallel_nest(loop)
@@ -67,28 +65,46 @@ def emit(writer: "Writer", loop: For) -> None:
     b = writer.builder
     captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.values[v] for v in variables)]
     extent = writer.values.value(points([Axis(x.var, x.extent) for x in nest]))
-    threads = writer.threads or I64(1)
-    several = b.icmp_signed(">", intrinsic(b, "smin.i64", I64, [threads, extent]), I64(1))
-    many, one, after = (b.append_basic_block(n) for n in ("threads", "alone", "joined"))
-    b.cbranch(several, many, one)
+    shared_out = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
+    many, one, after = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
+    b.cbranch(shared_out, many, one)
     b.position_at_end(one)
     b.call(body, [*captured, I64(0), extent])
     b.branch(after)
     b.position_at_end(many)
     noted = [] if writer.record is None else [writer.record]
-    kind = ir.LiteralStructType([*(v.type for v in captured), PTR, I64, I64, *(v.type for v in noted)])
-    context, counts = writer.room(kind), writer.counts()
-    shares = begin_shares(b, counts, threads)
-    for i, value in enumerate([*captured, counts, shares, extent, *noted]):
+    captured += noted
+    kind = ir.LiteralStructType([v.type for v in captured])
+    context = writer.room(kind)
+    for i, value in enumerate(captured):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
-    start = declared(b.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
     for record in noted:
         stamps.fork(b, record)
-    b.call(start, [opaque(enter(body, kind, bool(noted))), context, b.trunc(threads, I32), I32(0)])
+    b.call(writer.kernel.teams.stage, [team, opaque(_run(body, kind, bool(noted))), context, extent])
     for record in noted:
         stamps.join(b, record)
     b.branch(after)
     b.position_at_end(after)
+
+
+def _run(body: ir.Function, kind: ir.LiteralStructType, stamped: bool) -> ir.Function:
+    """The function that threads call: the iterations of `body` with the values of a context, behind which stands the
+    record for clock readings where these are noted."""
+    function = ir.Function(body.module, RUN, body.module.get_unique_name(f"{body.name}.run"))
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    context, begin, end = function.args
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    values = unpacked(b, context, kind)
+    noted = None
+    if stamped:
+        thread = b.zext(b.call(declared(b.module, "omp_get_thread_num", I32, []), []), I64)
+        noted = stamps.share_begins(b, values.pop(), thread)
+    b.call(body, [*values, begin, end])
+    if noted is not None:
+        stamps.share_ends(b, noted)
+    b.ret_void()
+    return function
 
 
 def parallel_nest(loop: For) -> list[For]:
@@ -122,6 +138,6 @@ def _body(writer: "Writer", nest: list[For], shared: list[Buffer], variables: li
     for argument, v in zip(function.args[len(shared) :], variables, strict=False):
         argument.name = v.name
         scope.bind(v, argument)
-    inner = Writer(writer.kernel, function, scope, pointers, threads=None)
+    inner = Writer(writer.kernel, function, scope, pointers, team=None)
     inner.write_range(nest, function.args[-2], function.args[-1])
     return function

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from llvmlite import ir
 
-from tilewright.codegen.types import constant, count, picked
+from tilewright.codegen.types import Splat, constant, count, picked
 
 SHORTEST = 4
 """Lanes of the shortest run that gets an access of its own: what the narrowest vector register holds."""
@@ -29,8 +29,12 @@ def run_length(places: Sequence[tuple[Hashable, int]]) -> int:
 def share(builder: ir.IRBuilder, vector: ir.Value, start: int, length: int) -> ir.Value:
     """The lanes of one run; of a literal a literal."""
     lanes = range(start, start + length)
+    if length == count(vector):
+        return vector
+    if isinstance(vector, Splat):
+        return constant(ir.VectorType(vector.type.element, length), vector.number)
     if isinstance(vector, ir.Constant) and isinstance(vector.constant, list):
-        return constant(ir.VectorType(vector.type.element, length), [vector.constant[i] for i in lanes])
+        return constant(ir.VectorType(vector.type.element, length), [vector.constant[i].constant for i in lanes])
     return picked(builder, vector, vector, lanes)
 
 

@@ -226,6 +226,13 @@ class Scope:
                 return None
         return self._folded(e, lane)
 
+    def fold_lanes(self, e: Expr) -> tuple[int, ...] | None:
+        """`fold` for every lane of the vectorized loop around; None where that of any lane is not known."""
+        if not self.by_lane(e) or self.fold(e, 0) is None:
+            return None
+        values = tuple(self.fold(e, lane) for lane in range(self.lanes))
+        return tuple(v for v in values if v is not None) if None not in values else None
+
     def _folded(self, e: Expr, lane: int | None) -> int | None:
         match e:
             case Const(value):

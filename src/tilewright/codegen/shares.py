@@ -1,120 +1,155 @@
 """How threads divide the iterations of a parallel loop: each begins with a share of its own, then helps with others'.
 
-    enter(context)      what every thread runs: takes iterations until none are left, calls body(values..., begin, end)
+Iterations are counted in pieces of equal length, of one iteration unless there are very many. Shares are contiguous
+and differ in length by one piece at most, so that a thread finds in its caches what it wrote in the loop before. Each
+has a count of the pieces that were taken. A thread takes half of what is left of a share, one piece at least, with one
+atomic exchange; where nothing is left it goes on with the next thread's share. So no iteration waits for a thread that
+comes late, and little is left undone beside one whose core is slow for a while. A share is used up after as many
+exchanges as its length has bits, and it does not matter how many threads there really are.
 
-Shares are contiguous and differ in length by one at most, so that a thread finds in its caches what it wrote in the
-loop before. Each has a count of the iterations that were taken. A thread takes half of what is left of a share, one
-iteration at least, with one atomic exchange; where nothing is left it goes on with the next thread's share. So no
-iteration waits for a thread that comes late, and little is left undone beside one whose core is slow for a while; only
-the join at the end waits for all. A share is used up after as many exchanges as its length has bits, and it does not
-matter how many threads there really are.
+Loops follow one another in the same memory. A count carries the number of its loop in its upper bits, so that a thread
+that is late takes nothing of a loop that it does not know: the exchange fails, or there seems to be nothing left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from llvmlite import ir
 
-from tilewright.codegen.stamps import share_begins, share_ends
-from tilewright.codegen.types import I1, I8, I32, I64, PTR, VOID, declared, intrinsic, opaque
+from tilewright.codegen.types import I64, intrinsic, opaque
 
 SHARES = 32
 """More threads than that begin with equal shares, several with each."""
 
+MOST_PIECES = 1 << 23
+"""Loops with at least so many iterations are counted in longer pieces, so that there are at most so many pieces."""
+
+_TAKEN_BITS = 24
 _APART = 128
 """Bytes from one count to the next: threads write to cache lines of their own, also where lines come in pairs."""
 
 COUNTS = ir.ArrayType(ir.ArrayType(I64, _APART // 8), SHARES)
-"""The counts of a parallel loop, in the frame of the function that starts the threads."""
+"""The counts of a loop, in the memory of the team."""
 
 
-def begin_shares(b: ir.IRBuilder, counts: ir.Value, threads: ir.Value) -> ir.Value:
-    """Sets the counts of all shares to zero; how many shares there are.
+class PointerTo(ir.PointerType):
+    """A pointer as llvmlite's `store_atomic` wants it, which looks at what older LLVM's pointers pointed to."""
+
+    def __init__(self, pointee: ir.Type) -> None:
+        super().__init__()
+        self.pointee = pointee
+
+
+def store_atomic(b: ir.IRBuilder, value: ir.Value, place: ir.Value, ordering: str) -> None:
+    """An atomic store of an integer or a pointer."""
+    setattr(place, "type", PointerTo(value.type))  # noqa: B010 - the attribute is read-only only in the type stubs
+    width = value.type.width // 8 if isinstance(value.type, ir.IntType) else 8
+    b.store_atomic(value, place, ordering, width)
+
+
+def begin_shares(b: ir.IRBuilder, counts: ir.Value, shares: ir.Value, number: ir.Value) -> None:
+    """Sets the counts of all shares to: nothing is taken.
 
     Args:
         b: where the code goes.
         counts: pointer to `COUNTS`.
-        threads: how many are asked for.
+        shares: how many there are, at least one.
+        number: of the loop.
     """
-    shares = intrinsic(b, "smin.i64", I64, [threads, I64(SHARES)])
-    intrinsic(b, "memset.p0.i64", VOID, [counts, I8(0), b.mul(shares, I64(_APART)), I1(0)])
-    return shares
+    before, head, after = b.block, b.append_basic_block("begin"), b.append_basic_block("begun")
+    none = _none_taken(b, number)
+    b.branch(head)
+    b.position_at_end(head)
+    share = b.phi(I64, name="share")
+    store_atomic(b, none, _count(b, counts, share), "monotonic")
+    following = b.add(share, I64(1))
+    share.add_incoming(I64(0), before)
+    share.add_incoming(following, head)
+    b.cbranch(b.icmp_signed("<", following, shares), head, after)
+    b.position_at_end(after)
+
+
+def _none_taken(b: ir.IRBuilder, number: ir.Value) -> ir.Value:
+    return b.shl(number, I64(_TAKEN_BITS))
 
 
 def _count(b: ir.IRBuilder, counts: ir.Value, share: ir.Value) -> ir.Value:
     return b.gep(counts, [I64(0), share, I64(0)], source_etype=COUNTS)
 
 
-def enter(body: ir.Function, kind: ir.LiteralStructType, stamped: bool = False) -> ir.Function:
-    """The function that every thread runs.
+def take(
+    b: ir.IRBuilder,
+    counts: ir.Value,
+    loop: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
+    run: Callable[[ir.Value, ir.Value], None],
+    finished: Callable[[ir.Value], None],
+) -> None:
+    """Takes pieces of a loop and runs them until none is left in any share.
 
     Args:
-        body: runs iterations `begin` to `end`, its last two arguments.
-        kind: of the context: the other arguments of `body`, pointer to the counts, number of shares, of iterations.
-        stamped: the context has one more element at its end, the record in which threads note clock readings.
+        b: where the code goes.
+        counts: pointer to `COUNTS`.
+        loop: number of the thread, of the loop, of shares, of pieces.
+        run: writes what runs pieces `begin` to `end`.
+        finished: writes what says that so many pieces are done; at least one.
     """
-    module = body.module
-    function = ir.Function(module, ir.FunctionType(VOID, [PTR]), module.get_unique_name(f"{body.name}.enter"))
-    function.linkage = "internal"
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    given = _loaded(b, function.args[0], kind)
-    record = given.pop() if stamped else None
-    *values, counts, shares, extent = given
-    thread = b.zext(b.call(declared(module, "omp_get_thread_num", I32, []), []), I64)
-    noted = None if record is None else share_begins(b, record, thread)
-    length, longer = b.udiv(extent, shares), b.urem(extent, shares)
-    entry, share, after = b.block, b.append_basic_block("share"), b.append_basic_block("done")
+    thread, number, shares, pieces = loop
+    none = _none_taken(b, number)
+    length, longer = b.udiv(pieces, shares), b.urem(pieces, shares)
+    entry, head, after = b.block, b.append_basic_block("share"), b.append_basic_block("done")
     first = b.urem(thread, shares)
-    b.branch(share)
+    b.branch(head)
 
-    b.position_at_end(share)
-    visited, number = b.phi(I64, name="visited"), b.phi(I64, name="number")
-    begin = b.add(b.mul(number, length), intrinsic(b, "smin.i64", I64, [number, longer]))
-    size = b.add(length, b.zext(b.icmp_signed("<", number, longer), I64))
-    _work(b, body, values, _count(b, counts, number), begin, size)
-    seen, following = b.add(visited, I64(1)), b.add(number, I64(1))
+    b.position_at_end(head)
+    visited, share = b.phi(I64, name="visited"), b.phi(I64, name="share")
+    begin = b.add(b.mul(share, length), intrinsic(b, "smin.i64", I64, [share, longer]))
+    size = b.add(length, b.zext(b.icmp_signed("<", share, longer), I64))
+    done = _take_of(b, _count(b, counts, share), none, (begin, size), run)
+    with b.if_then(b.icmp_signed(">", done, I64(0))):
+        finished(done)
+    seen, following = b.add(visited, I64(1)), b.add(share, I64(1))
     following = b.select(b.icmp_signed("==", following, shares), I64(0), following)
-    for phi, start, then in ((visited, I64(0), seen), (number, first, following)):
+    for phi, start, then in ((visited, I64(0), seen), (share, first, following)):
         phi.add_incoming(start, entry)
         phi.add_incoming(then, b.block)
-    b.cbranch(b.icmp_signed("<", seen, shares), share, after)
+    b.cbranch(b.icmp_signed("<", seen, shares), head, after)
     b.position_at_end(after)
-    if noted is not None:
-        share_ends(b, noted)
-    b.ret_void()
-    return function
 
 
-def _loaded(b: ir.IRBuilder, context: ir.Value, kind: ir.LiteralStructType) -> list[ir.Value]:
-    return [b.load(b.gep(context, [I32(0), I32(i)], source_etype=kind), typ=element)
-            for i, element in enumerate(kind.elements)]  # fmt: skip
-
-
-def _work(
-    b: ir.IRBuilder, body: ir.Function, values: Sequence[ir.Value], count: ir.Value, begin: ir.Value, size: ir.Value
-) -> None:
-    """Takes iterations of one share and runs them until none is left."""
-    before = b.block
-    look, take, run, empty = (b.append_basic_block(n) for n in ("look", "take", "run", "empty"))
-    # what the count stood at guards no data: OpenMP orders memory where threads start and end
+def _take_of(
+    b: ir.IRBuilder,
+    count: ir.Value,
+    none: ir.Value,
+    share: tuple[ir.Value, ir.Value],
+    run: Callable[[ir.Value, ir.Value], None],
+) -> ir.Value:
+    """Takes pieces of one share, `(begin, size)`, and runs them until none is left; how many."""
+    before, (begin, size) = b.block, share
+    look, exchange, got, empty = (b.append_basic_block(n) for n in ("look", "exchange", "got", "empty"))
+    # what the count stood at guards no data: memory is ordered where loops begin and where they are done
     start = b.load_atomic(count, "monotonic", 8, typ=I64)
     b.branch(look)
 
     b.position_at_end(look)
-    taken = b.phi(I64, name="taken")
-    left = b.sub(size, taken)
-    b.cbranch(b.icmp_signed(">", left, I64(0)), take, empty)
+    word, done = b.phi(I64, name="word"), b.phi(I64, name="done")
+    # of another loop's count this makes a number larger than any share
+    taken = b.xor(word, none)
+    b.cbranch(b.icmp_unsigned("<", taken, size), exchange, empty)
 
-    b.position_at_end(take)
-    until = b.add(taken, b.lshr(b.add(left, I64(1)), I64(1)))
-    exchanged = b.cmpxchg(opaque(count), taken, until, "monotonic", "monotonic")
+    b.position_at_end(exchange)
+    until = b.add(taken, b.lshr(b.add(b.sub(size, taken), I64(1)), I64(1)))
+    exchanged = b.cmpxchg(opaque(count), word, b.or_(none, until), "monotonic", "monotonic")
     now = b.extract_value(exchanged, 0)
-    b.cbranch(b.extract_value(exchanged, 1), run, look)
+    b.cbranch(b.extract_value(exchanged, 1), got, look)
 
-    b.position_at_end(run)
-    b.call(body, [*values, b.add(begin, taken), b.add(begin, until)])
+    b.position_at_end(got)
+    run(b.add(begin, taken), b.add(begin, until))
+    more = b.add(done, b.sub(until, taken))
     again = b.load_atomic(count, "monotonic", 8, typ=I64)
+    ran = b.block
     b.branch(look)
 
-    for block, value in ((before, start), (take, now), (run, again)):
-        taken.add_incoming(value, block)
+    for block, value, total in ((before, start, I64(0)), (exchange, now, done), (ran, again, more)):
+        word.add_incoming(value, block)
+        done.add_incoming(total, block)
     b.position_at_end(empty)
+    return done

@@ -73,10 +73,6 @@ class Recorder:
         for k, value in enumerate(symbols):
             _store(b, self._base, k, value)
 
-    def limited(self, threads: ir.Value) -> ir.Value:
-        """A number of threads, at most as many as records have lines for."""
-        return intrinsic(self._b, "smin.i64", I64, [threads, I64(self._stamps.threads)])
-
     def begin(self, call: int) -> ir.Value:
         """Notes that a call begins; pointer to its record."""
         record = _word(self._b, self._base, self._start + call * self._stamps.stride())
@@ -86,6 +82,11 @@ class Recorder:
     def end(self, record: ir.Value) -> None:
         """Notes that the call of a record has ended."""
         _store(self._b, record, END, now(self._b))
+
+
+def limited(b: ir.IRBuilder, stamps: Stamps, threads: ir.Value) -> ir.Value:
+    """A number of threads, at most as many as records have lines for."""
+    return intrinsic(b, "smin.i64", I64, [threads, I64(stamps.threads)])
 
 
 def fork(b: ir.IRBuilder, record: ir.Value) -> None:

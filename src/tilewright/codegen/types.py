@@ -87,6 +87,16 @@ def _undefined(_: str, kind: ir.Type) -> ir.Constant:
     return ir.Constant(kind, ir.Undefined)
 
 
+def is_all(value: ir.Value, number: int) -> bool:
+    """Whether a value is a literal of which every lane is a number; bits may be 1 or -1."""
+    if isinstance(value, Splat):
+        return abs(value.number) == number
+    if not isinstance(value, ir.Constant):
+        return False
+    numbers = value.constant if isinstance(value.constant, list) else [value]
+    return all(abs(n.constant) == number for n in numbers)
+
+
 def undefined(kind: ir.Type) -> ir.Constant:
     """No value in particular."""
     return _undefined(str(kind), kind)

@@ -116,6 +116,9 @@ class Values:
                     narrow = _below31(low[1]) and _below31(high[1])
                     return division.of_sizes(self.builder, op, x, y, narrow)
             if op in COMPARISONS and self.scope.by_lane(e) and not self.scope.facts(e).loads:
+                known = self.scope.fold_lanes(e)
+                if known is not None:
+                    return constant(ir.VectorType(I1, len(known)), list(known))
                 compared = self._lane_comparison(op, a, b)
                 if compared is not None:
                     return compared
@@ -174,6 +177,10 @@ class Values:
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
 
+    def inside(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+        """Whether an access is known to be one to a private buffer, or to the room behind it, in all lanes."""
+        return self._inside(buffer, self.position(buffer, indices))
+
     def _inside(self, buffer: Buffer, position: Expr) -> bool:
         """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are: their
         names are their own in a function (`loops/verify.py`), so that a position has one range."""
@@ -227,6 +234,8 @@ class Values:
     def _select(self, e: Select) -> ir.Value:
         condition = self.scope.undecided(e.cond)
         known = 0 if self.scope.denied(e.cond) else self.scope.fold(condition)
+        if known is None and len(lanes := set(self.scope.fold_lanes(condition) or ())) == 1:
+            (known,) = lanes
         if known is not None:
             return self.value(e.a if known else e.b)
         test = self.value(condition)

@@ -28,21 +28,36 @@ def _legal(s: Stmt, target: Target) -> Stmt:
         case For():
             size = constant_value(polynomial(s.extent))
             if s.kind is LoopKind.VECTORIZED and size is not None and size & (size - 1):
-                return _split(s, size, target)
+                return _split(s, size, max(target.lanes(32), size & -size), target)
             return replace(s, body=_legal(s.body, target))
 
 
-def _split(loop: For, size: int, target: Target) -> Stmt:
-    whole = max(target.lanes(32), size & -size)
+def first_lanes(loop: For, block: Block, used: int, target: Target) -> Stmt:
+    """A vectorized loop around a block of whose lanes only the first have work: in as many vectors as have one of them.
+    Names of variables and blocks tell how many lanes are left.
+
+    The vectors are whole ones where the target has masks: accumulators of several widths would share registers, and
+    LLVM moves the narrow ones in and out in every step.
+    """
+    whole = target.lanes(max(32, block.body.buffer.dtype.bits))
+    lanes = -(-used // whole) * whole if target.has("avx2") else used
+    size = constant_value(polynomial(loop.extent))
+    if size is None or lanes >= size:
+        return loop
+    return _split(loop, lanes, whole, target, f".first{lanes}")
+
+
+def _split(loop: For, size: int, whole: int, target: Target, which: str = "") -> Stmt:
+    name = loop.var.name + which
     parts: list[Stmt] = []
     if size >= whole:
-        chunk, lane = Var(f"{loop.var.name}.chunk"), Var(f"{loop.var.name}.lane")
-        inner = For(lane, const(whole), LoopKind.VECTORIZED, _moved(loop, chunk * whole + lane, ".0"))
+        chunk, lane = Var(f"{name}.chunk"), Var(f"{name}.lane")
+        inner = For(lane, const(whole), LoopKind.VECTORIZED, _moved(loop, chunk * whole + lane, f"{which}.0"))
         parts.append(For(chunk, const(size // whole), LoopKind.UNROLLED, inner))
     start = size // whole * whole
     for number, (lanes, used) in enumerate(_remainder(size - start, target), start=1):
-        lane = Var(f"{loop.var.name}.rest{number}")
-        body = _moved(loop, lane + start, f".{number}", None if used == lanes else lane < used)
+        lane = Var(f"{name}.rest{number}")
+        body = _moved(loop, lane + start, f"{which}.{number}", None if used == lanes else lane < used)
         parts.append(For(lane, const(lanes), LoopKind.VECTORIZED, body))
         start += lanes
     return seq(*parts)

@@ -113,7 +113,16 @@ def cycles(problem: Problem, form: Form, columns: Columns, found: Features, mach
     tile = looped_cycles(problem, form, columns, found, machine, entries)
     if not looped.all():
         tile = np.where(looped, tile, flat_cycles(problem, form, columns, found, machine))
-    return found.micro_tiles * tile
+    return found.micro_tiles * _vectors_present(problem, form, columns) * tile
+
+
+def _vectors_present(problem: Problem, form: Form, columns: Columns) -> Numbers:
+    """Of the vectors of all register tiles, the part that begins before the end of the lane axis: where the extent is
+    known, the last tile of a row has no others."""
+    size, extent = columns.tiles[REGISTER][form.lane], columns.whole[form.lane]
+    if not problem.axes[form.lane].literal:
+        return np.ones_like(size)
+    return np.ceil(extent / form.lanes) * form.lanes / (np.ceil(extent / size) * size)
 
 
 def _entries(problem: Problem, columns: Columns, found: Features) -> Numbers:

@@ -18,9 +18,8 @@ from tilewright.machine.model import Machine
 from tilewright.tile.work import work_of
 
 MARGIN = 2.0
-"""How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the call
-before; they sleep after a while, and then it takes far longer. Where a core is busy with something else, all wait for
-the thread that has none."""
+"""How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the loop
+before; they sleep after a while, and then it takes longer until they help."""
 
 PER_CYCLE = 2
 """Vector instructions that start per cycle, where some are loads and stores."""

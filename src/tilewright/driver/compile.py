@@ -27,7 +27,7 @@ from tilewright.layout.plan import Choice, Plan
 from tilewright.layout.propagate import propagate
 from tilewright.machine import Target
 from tilewright.runtime import Executable
-from tilewright.runtime.manifest import Manifest, ModelMeta, Step, Symbol, TargetSpec, TensorSpec
+from tilewright.runtime.manifest import Manifest, ModelMeta, NativeStep, Step, Symbol, TargetSpec, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -69,7 +69,8 @@ def compile_model(
             with some times the error.
 
     Returns:
-        An executable; calling it needs a machine with the target's features.
+        An executable; calling it needs a machine with the target's features. On such a machine it is ready for its
+        first call.
 
     Raises:
         ModelFileError: the file can't be read or is not an ONNX model.
@@ -84,7 +85,10 @@ def compile_model(
                             winograd=winograd)  # fmt: skip
     if progress is not None:
         progress("machine code", 0, 1)
-    return Executable(made.artifact(), threads)
+    executable = Executable(made.artifact(), threads)
+    # evaluators of fallback steps are made at the first call, which tells what they can't run
+    is_native = all(isinstance(step, NativeStep) for step in made.manifest.steps)
+    return executable.prepare() if is_native and made.target.runs_here else executable
 
 
 @seldom_collected()

@@ -1,5 +1,7 @@
 """Steps of an artifact that ONNX's reference evaluator runs."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.driver.naming import Names, spec
@@ -14,10 +16,11 @@ def fallback_step(unit: Fallback, index: int, names: Names, pool: WeightPool) ->
     model = unit.model
     if any(own != value for own, value in pairs.items()):
         model = _renamed(model, pairs)
+    results = [replace(b, shape=sizes) for b, sizes in zip(unit.outputs, unit.arriving, strict=True)]
     return FallbackStep(
         model=pool.add(f"fallback.{index}", np.frombuffer(model, np.uint8)),
         inputs=tuple(spec(names.of(b), b, names, printed=False) for b in unit.inputs),
-        outputs=tuple(spec(names.of(b), b, names, printed=False) for b in unit.outputs),
+        outputs=tuple(spec(names.of(b), b, names, printed=False) for b in results),
         nodes=tuple(n.label for n in unit.nodes),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.errors import FeedError, InternalError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
-from tilewright.expr.dtype import DType, float64
+from tilewright.expr.dtype import DType, float64, opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, free_vars, loads
 from tilewright.graph.program import Fallback, Program
@@ -42,9 +42,13 @@ def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collect
     symbols: dict[Var, int] = {}
     names = program.input_names or tuple(b.name for b in program.inputs)
     for name, b in zip(names, program.inputs, strict=True):
+        if name in feeds and b.dtype is opaque:
+            values[b.name] = feeds[name]
+            continue
         if name not in feeds or np.ndim(feeds[name]) != b.rank:
             raise FeedError(f"expected an array of {b.rank} dimensions", where=f"input '{name}'")
-        values[b.name] = _wide_array(np.asarray(feeds[name]))
+        array = np.asarray(feeds[name])
+        values[b.name] = _wide_array(array) if b.dtype.is_native else array.astype(b.dtype.numpy)
         symbols |= {n: size for n, size in zip(b.shape, values[b.name].shape, strict=True) if isinstance(n, Var)}
     wanted = {b.name for _, b in program.outputs} | set(keep)
     last = {b.name: k for k, step in enumerate(program.steps) for b in step.inputs}
@@ -164,16 +168,21 @@ def _factor(
 def _fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var, int]) -> dict[str, Array]:
     """A fallback's outputs: the evaluator computes in the model's own types."""
     import onnx  # here because few models need it
-    from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(onnx.load_model_from_string(step.model))
-    feeds = {b.name: values[b.name].astype(b.dtype.numpy) for b in step.inputs}
-    results: Any = evaluator.run([b.name for b in step.outputs], feeds)
+    from tilewright.runtime.evaluator import reference_evaluator
+
+    evaluator = reference_evaluator(onnx.load_model_from_string(step.model))
+    feeds = {b.name: values[b.name] if b.dtype is opaque else values[b.name].astype(b.dtype.numpy) for b in step.inputs}
+    with np.errstate(all="ignore"):
+        results: Any = evaluator.run([b.name for b in step.outputs], feeds)
     found: dict[str, Array] = {}
     for b, result in zip(step.outputs, results, strict=True):
+        if b.dtype is opaque:
+            found[b.name] = result
+            continue
         array = np.asarray(result).astype(b.dtype.numpy)
         if array.ndim != b.rank:
             raise InternalError(f"expected {b.rank} dimensions, got {array.ndim}", where=f"reference of {step.label}")
         symbols |= {n: size for n, size in zip(b.shape, array.shape, strict=True) if isinstance(n, Var)}
-        found[b.name] = _wide_array(array)
+        found[b.name] = _wide_array(array) if b.dtype.is_native else array
     return found

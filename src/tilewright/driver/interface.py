@@ -39,7 +39,8 @@ class Interface:
         self._signature = Signature(self.specs, [Symbol(s.name, s.lo or 0, s.hi) for s in func.symbols])
 
     def arrays(self, given: Sequence[object], named: Mapping[str, object]) -> dict[str, Array]:
-        """The inputs by name, in their order, as contiguous arrays of their types.
+        """The inputs by name, in their order, as arrays of their types; `contiguous` copies those that have to be, once
+        their sizes have been checked.
 
         Args:
             given: inputs in order.

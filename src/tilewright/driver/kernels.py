@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tilewright.cost.threads import grains
 from tilewright.driver.offline import split_offline, with_own_symbols
 from tilewright.driver.sizes import with_own_sizes
-from tilewright.errors import InternalError, ScheduleError, VerifyError
+from tilewright.errors import InternalError, ScheduleError, UnsupportedError, VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Expr, Var
@@ -125,7 +125,11 @@ def compile_kernels(
         if progress is not None:
             progress(count, total)
         count += 1
-        origin, sizes = _lowered(unit, symbols)
+        try:
+            origin, sizes = _lowered(unit, symbols)
+        except RecursionError as error:
+            what = "its expressions are nested too deep to be worked on"
+            raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
         fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
         key = (show(origin), fixed)
         if key not in done:

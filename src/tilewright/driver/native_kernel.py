@@ -12,8 +12,9 @@ from tilewright.expr.nodes import Expr, ceildiv, const, free_vars
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.loops.reach import reached
-from tilewright.machine import Target, thread_count
+from tilewright.machine import Target, team_size, thread_count
 from tilewright.measure.functions import with_workspace
+from tilewright.runtime.feeds import contiguous
 from tilewright.runtime.frame import Plan
 from tilewright.runtime.loader import link
 from tilewright.runtime.manifest import NativeStep, format_dims
@@ -46,6 +47,7 @@ class NativeKernel:
         """
         target.check_host()
         self.func, self.target, self.threads = func, target, thread_count(threads)
+        self._team = team_size(self.threads)
         self.interface = Interface(func)
         code = compile_object(native_text(func, target), target)
         outputs = tuple(spec_of(b) for b in self.interface.outputs)
@@ -67,15 +69,15 @@ class NativeKernel:
             ShapeError: sizes that contradict each other or leave their declared range.
         """
         given = self.interface.arrays(arrays, named)
-        inputs = list(given.values())
-        shapes = tuple(a.shape for a in inputs)
+        shapes = tuple(a.shape for a in given.values())
         plan = None if self.interface.free else self._plans.get(shapes)
         if plan is None:
             plan = self._native.plan(self.interface.sizes(given, named))
             if not self.interface.free:
                 remember(self._plans, shapes, plan)
+        inputs = [contiguous(name, array) for name, array in given.items()]
         into = None if out is None else self._checked_out(out, plan, inputs)
-        results = self._native.run(inputs, plan, self._pool, self.threads, into)
+        results = self._native.run(inputs, plan, self._pool, self._team, into)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _checked_out(self, out: "Array | Sequence[Array]", plan: Plan, inputs: Sequence[Array]) -> list[Array]:

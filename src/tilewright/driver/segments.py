@@ -58,12 +58,14 @@ class Run:
         inputs: (value name, buffer) that it reads from outside.
         outputs: (value name, buffer) that later steps or the caller need.
         constraints: checked before it runs.
+        arriving: sizes of the results of fallbacks as the evaluator tells them, by buffer name.
     """
 
     units: tuple[NativeUnit, ...]
     inputs: tuple[tuple[str, Buffer], ...]
     outputs: tuple[tuple[str, Buffer], ...]
     constraints: tuple[Constraint, ...]
+    arriving: Mapping[str, tuple[Expr, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,9 +90,11 @@ def make_runs(program: Program, units: Sequence[BoundUnit], names: Names) -> tup
         needs[last] |= {b.name: b for b in extras}
     pending = list(program.constraints)
     known = {v for b in program.inputs for n in b.shape for v in free_vars(n)}
+    arriving: dict[str, tuple[Expr, ...]] = {}
     result: list[Run | Fallback] = []
     for k, group in enumerate(groups):
         if isinstance(group, Fallback):
+            arriving |= {b.name: sizes for b, sizes in zip(group.outputs, group.arriving, strict=True)}
             known |= set(group.fresh)
             result.append(group)
             continue
@@ -106,7 +110,8 @@ def make_runs(program: Program, units: Sequence[BoundUnit], names: Names) -> tup
         inputs = list(program.inputs) if len(groups) == 1 else read
         ready = [c for c in pending if free_vars(c.condition) <= known]
         pending = [c for c in pending if c not in ready]
-        result.append(Run(group, tuple((names.of(b), b) for b in inputs), tuple(outputs), tuple(ready)))
+        given = tuple((names.of(b), b) for b in inputs)
+        result.append(Run(group, given, tuple(outputs), tuple(ready), arriving))
     return tuple(result)
 
 
@@ -205,7 +210,10 @@ def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, .
     labels = dict.fromkeys(u.kernel.label for u in run.units if isinstance(u, BoundKernel) and u.kernel.label)
     return m.NativeStep(
         prefix=segment.name,
-        inputs=tuple(m.TensorSpec(name, b.dtype.name, dims(b.shape, names, printed=False)) for name, b in run.inputs),
+        inputs=tuple(
+            m.TensorSpec(name, b.dtype.name, dims(run.arriving.get(b.name, b.shape), names, printed=False))
+            for name, b in run.inputs
+        ),
         outputs=tuple(spec(name, b, names) for name, b in run.outputs),
         weights=weights,
         symbols=tuple(names.symbol(v) for v in segment.symbols),

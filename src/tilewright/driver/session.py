@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.errors import OptionError
 from tilewright.runtime import Executable, is_artifact, load
-from tilewright.runtime.artifact import MAGIC
+from tilewright.runtime.artifact import MAGIC, checked_path
 from tilewright.runtime.manifest import TensorSpec
 
 PROVIDER = "CPUExecutionProvider"
@@ -289,9 +289,9 @@ def _holds_artifact(source: str | os.PathLike[str] | bytes) -> bool:
     if isinstance(source, bytes):
         return is_artifact(source)
     try:
-        with Path(source).open("rb") as file:
+        with Path(checked_path(source)).open("rb") as file:
             return is_artifact(file.read(len(MAGIC)))
-    except OSError:
+    except (OSError, ValueError):
         return False  # the front end says what is wrong with the path
 
 

@@ -25,6 +25,7 @@ from tilewright.loops.ir import Func
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
 from tilewright.machine import Target
+from tilewright.runtime.feeds import contiguous
 from tilewright.schedule.trace import Schedule
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +65,8 @@ class Workbench(Schedule):
         """
         known = Interface(self.func)
         feeds = known.arrays(arrays, named)
-        results = interpreted(self.func, feeds, known.sizes(feeds, named), seed)
+        sizes = known.sizes(feeds, named)
+        results = interpreted(self.func, {n: contiguous(n, a) for n, a in feeds.items()}, sizes, seed)
         return results[0] if len(results) == 1 else results
 
     def check(

@@ -14,7 +14,7 @@ class DType:
 
     Attributes:
         name: the NumPy name ("float32", "int64", "bool", ...).
-        kind: "f" floating, "i" signed, "u" unsigned, "b" bool.
+        kind: "f" floating, "i" signed, "u" unsigned, "b" bool, "o" for values that native code never touches.
         bits: bits in memory; bool takes 8.
     """
 
@@ -38,11 +38,16 @@ class DType:
         return self.kind in "iu"
 
     @property
+    def is_native(self) -> bool:
+        """Whether native code computes with the type; values of others flow between fallbacks only."""
+        return self.kind != "o"
+
+    @property
     def numpy(self) -> np.dtype:
-        """The NumPy dtype of the same memory representation."""
-        if self.name == "bfloat16":
-            return np.dtype(ml_dtypes.bfloat16)
-        return np.dtype(self.name)
+        """The NumPy dtype of the same memory representation; of strings and values that are no tensors, objects."""
+        if self.name in ("string", "any"):
+            return np.dtype(object)
+        return np.dtype(getattr(ml_dtypes, self.name, self.name))
 
     def __str__(self) -> str:
         return self.name
@@ -71,6 +76,19 @@ DTYPES: dict[str, DType] = {
         float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, boolean,
     )
 }  # fmt: skip
+
+opaque = DType("any", "o", 64)
+"""The type of what is no tensor of known rank: sequences, optional values, maps."""
+
+LOOSE_DTYPES: dict[str, DType] = {
+    name: DType(name, "o", bits)
+    for name, bits in (
+        ("string", 64), ("complex64", 64), ("complex128", 128), ("float8_e4m3fn", 8), ("float8_e4m3fnuz", 8),
+        ("float8_e5m2", 8), ("float8_e5m2fnuz", 8), ("float8_e8m0fnu", 8), ("float4_e2m1fn", 8), ("int4", 8),
+        ("uint4", 8), ("int2", 8), ("uint2", 8),
+    )
+}  # fmt: skip
+"""Element types of tensors that native code does not touch; types of less than a byte take one in memory."""
 
 
 def dtype_of(source: "str | np.dtype | DType") -> DType:

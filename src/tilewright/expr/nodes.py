@@ -68,10 +68,18 @@ class _Interned(type):
 
 
 class Expr(metaclass=_Interned):
-    """Base of all expressions. `dtype` is the type of the value."""
+    """Base of all expressions.
 
-    __slots__ = ("__weakref__", "dtype", "normal_form", "of_data")
+    Attributes:
+        dtype: type of the value.
+        weight: number of nodes when shared ones are counted at every place where they stand, as text shows them.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "normal_form", "of_data", "weight")
     dtype: DType
+    normal_form: Any
+    of_data: bool
+    weight: int
 
     def children(self) -> tuple["Expr", ...]:
         """The operands, in order."""
@@ -170,7 +178,7 @@ class Const(Expr):
     value: int | float | bool
 
     def __init__(self, value: int | float | bool, dtype: DType) -> None:
-        self.value, self.dtype = value, dtype
+        self.value, self.dtype, self.weight = value, dtype, 1
 
 
 class Var(Expr):
@@ -184,7 +192,7 @@ class Var(Expr):
     __match_args__ = ("name", "lo", "hi")
 
     def __init__(self, name: str, lo: int | None = None, hi: int | None = None) -> None:
-        self.name, self.lo, self.hi, self.dtype = name, lo, hi, int64
+        self.name, self.lo, self.hi, self.dtype, self.weight = name, lo, hi, int64, 1
 
 
 class Unary(Expr):
@@ -195,7 +203,7 @@ class Unary(Expr):
     op: UnaryOp
 
     def __init__(self, op: UnaryOp, a: Expr) -> None:
-        self.op, self.a = op, a
+        self.op, self.a, self.weight = op, a, a.weight + 1
         self.dtype = boolean if op in PREDICATES else a.dtype
 
     def children(self) -> tuple[Expr, ...]:
@@ -215,7 +223,7 @@ class Binary(Expr):
     op: BinaryOp
 
     def __init__(self, op: BinaryOp, a: Expr, b: Expr) -> None:
-        self.op, self.a, self.b = op, a, b
+        self.op, self.a, self.b, self.weight = op, a, b, a.weight + b.weight + 1
         self.dtype = boolean if op in COMPARISONS else a.dtype
 
     def children(self) -> tuple[Expr, ...]:
@@ -235,6 +243,7 @@ class Select(Expr):
 
     def __init__(self, cond: Expr, a: Expr, b: Expr) -> None:
         self.cond, self.a, self.b, self.dtype = cond, a, b, a.dtype
+        self.weight = cond.weight + a.weight + b.weight + 1
 
     def children(self) -> tuple[Expr, ...]:
         """The operands, in order."""
@@ -252,7 +261,7 @@ class Cast(Expr):
     __match_args__ = ("dtype", "a")
 
     def __init__(self, dtype: DType, a: Expr) -> None:
-        self.a, self.dtype = a, dtype
+        self.a, self.dtype, self.weight = a, dtype, a.weight + 1
 
     def children(self) -> tuple[Expr, ...]:
         """The operands, in order."""
@@ -271,6 +280,7 @@ class Load(Expr):
 
     def __init__(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         self.buffer, self.indices, self.dtype = buffer, indices, buffer.dtype
+        self.weight = sum([i.weight for i in indices], 1)
 
     def children(self) -> tuple[Expr, ...]:
         """The operands, in order."""
@@ -450,9 +460,16 @@ _free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyD
 _loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
 
 
+_LARGE = 256
+
+
 def reads(e: Expr) -> bool:
     """Whether there is a load in `e`, so that its value depends on data."""
     known: bool | None = getattr(e, "of_data", None)
+    if known is None and e.weight > _LARGE:  # from the leaves up, as a function that calls itself has no such depth
+        for n in walk(e):
+            n.of_data = isinstance(n, Load) or any(c.of_data for c in n.children())
+        return e.of_data
     if known is None:
         known = e.of_data = isinstance(e, Load) or any(reads(c) for c in e.children())
     return known

@@ -1,94 +1,21 @@
-"""Nodes that run on ONNX's reference evaluator: which run together, and what they compute.
+"""Nodes that run on ONNX's reference evaluator: what they compute, and the model that computes it.
 
-Most are steps of their own. Values that are no tensors of known rank (sequences, strings) can't be buffers, so nodes
-that pass each other such values are one step, together with everything on the ways between them.
+Values that are no tensors of known rank (sequences, optional values) have buffers of the type `opaque`; they and
+tensors of types that native code does not touch (strings, float8) flow between these steps as Python objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.errors import Problem
 from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.graph.data_shapes import MAX_UNKNOWN, DataShape, Size, Unknown, data_shapes
 from tilewright.graph.ir import Array, Graph, Node
-from tilewright.graph.program import Fallback
-
-_MAX_SIZE = 2**31 - 1
-
-Unit = tuple[Node, ...]
-"""Nodes that are lowered together: one, or those of one fallback step."""
-
-
-def units(graph: Graph, groups: Sequence[frozenset[int]]) -> list[Unit]:
-    """The nodes in topological order, where each group (positions of nodes) is one unit."""
-    member = {i: g for g, group in enumerate(groups) for i in group}
-    key = [("group", member[i]) if i in member else ("node", i) for i in range(len(graph.nodes))]
-    producer = {o: i for i, n in enumerate(graph.nodes) for o in n.outputs if o}
-    needs: dict[tuple[str, int], set[tuple[str, int]]] = {k: set() for k in key}
-    for i, node in enumerate(graph.nodes):
-        needs[key[i]] |= {key[producer[v]] for v in node.inputs if v in producer} - {key[i]}
-    parts: dict[tuple[str, int], list[Node]] = {}
-    for i, node in enumerate(graph.nodes):
-        parts.setdefault(key[i], []).append(node)
-    done: set[tuple[str, int]] = set()
-    result: list[Unit] = []
-    waiting = list(parts)
-    while waiting:
-        ready = [k for k in waiting if needs[k] <= done]
-        if not ready:
-            return [tuple(p) for p in parts.values()]  # pragma: no cover - groups are convex
-        # One after the other, so that the model's order is kept where it can be.
-        for k in waiting:
-            if needs[k] <= done:
-                done.add(k)
-                result.append(tuple(parts[k]))
-        waiting = [k for k in waiting if k not in done]
-    return result
-
-
-def convex_groups(graph: Graph, links: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:
-    """Groups of nodes that contain the given links (positions of nodes that must run together) and all ways between.
-
-    A group and the rest of the graph never need each other in a circle.
-    """
-    groups = [set(link) for link in links]
-    changed = True
-    while changed:
-        merged: list[set[int]] = []
-        for group in groups:
-            overlapping = [m for m in merged if m & group]
-            merged = [m for m in merged if not m & group]
-            merged.append(set(group).union(*overlapping))
-        groups = [_convex(graph, g, merged) for g in merged]
-        changed = groups != merged
-    return tuple(frozenset(g) for g in sorted(groups, key=min))
-
-
-def _convex(graph: Graph, group: set[int], others: list[set[int]]) -> set[int]:
-    """The group and the nodes that depend on it and that it depends on; other groups count as one node each."""
-    producer = {o: i for i, n in enumerate(graph.nodes) for o in n.outputs if o}
-    needs = [{producer[v] for v in n.inputs if v in producer} for n in graph.nodes]
-    for other in others:
-        if other is not group:
-            shared = set[int]().union(*(needs[i] for i in other)) - other
-            for i in other:
-                needs[i] = needs[i] | shared
-    users: list[set[int]] = [set() for _ in needs]
-    for i, found in enumerate(needs):
-        for p in found:
-            users[p].add(i)
-    return group | (_reachable(group, needs) & _reachable(group, users))
-
-
-def _reachable(start: set[int], edges: list[set[int]]) -> set[int]:
-    seen: set[int] = set()
-    stack = [n for i in start for n in edges[i]]
-    while stack:
-        i = stack.pop()
-        if i not in seen:
-            seen.add(i)
-            stack.extend(edges[i])
-    return seen
+from tilewright.graph.program import Constraint, Fallback
+from tilewright.graph.refine import Settled
+from tilewright.ops.definition import Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,69 +25,137 @@ class Outside:
     Attributes:
         feeds: buffers of the values that they need, by value name.
         constants: constant values that they need, by value name.
+        operands: both, with the elements that are known.
         graph: the whole graph.
+        settled: what is known of sizes that only the evaluator tells, by the symbol's name.
+        loose: Constant nodes whose values are no arrays of native types, and which they need.
+        types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
     """
 
     feeds: Mapping[str, Buffer]
     constants: Mapping[str, Array]
+    operands: Mapping[str, Operand]
     graph: Graph
+    settled: Mapping[str, Settled]
+    loose: Sequence[Node] = ()
+    types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
-def output_buffers(
-    unit: Unit, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]
-) -> tuple[dict[str, Buffer | None], tuple[Var, ...]]:
-    """Buffers of the wanted values with fresh symbols for sizes that nobody knows; None where not even a rank is known.
+@dataclass(slots=True)
+class Results:
+    """The values that fallback nodes give.
+
+    Attributes:
+        buffers: by value name; opaque where not even a rank is known.
+        types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
+        arriving: their sizes as the evaluator tells them: literals and symbols.
+        fresh: those symbols that come up here for the first time.
+        constraints: that sizes are what `buffers` say where that is something else than what arrives.
+    """
+
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    types: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    arriving: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, tuple[Expr, ...]])
+    fresh: list[Var] = field(default_factory=list[Var])
+    constraints: list[Constraint] = field(default_factory=list[Constraint])
+
+
+def results_of(node: Node, outside: Outside, wanted: Iterable[str], name: Callable[[str], str]) -> Results:
+    """What a node gives, with fresh symbols for sizes that nobody knows.
+
+    Sizes that the model declares are not relied on: exporters write those of one run of the network.
 
     Args:
-        unit: the nodes.
-        outside: what they take.
+        node: the node.
+        outside: what it takes.
         wanted: values to make buffers for.
         name: gives a buffer's name for a value's name.
     """
+    types, others = _types(node, outside)
+    result = Results()
+    # The symbols of unknown sizes, so that outputs that have one in common share it, and what is known of them.
+    shared: dict[str, tuple[Var, Expr]] = {}
+    for value in wanted:
+        buffer_name = name(value)
+        if value not in types:
+            result.buffers[value], result.arriving[value] = Buffer(buffer_name, (), opaque), ()
+            if value in others:
+                result.types[buffer_name] = others[value]
+            continue
+        known = types[value]
+        pairs: list[tuple[Expr, Expr]] = []
+        for axis, size in enumerate(known.shape):
+            key = size.key if isinstance(size, Unknown) else f"{value}.{axis}"
+            if isinstance(size, Const | Var):
+                pairs.append((size, size))
+                continue
+            if key not in shared:
+                what = f"node {node.label}: dimension {axis} of '{value}'"
+                shared[key] = _arrival(f"{buffer_name}_n{axis}", size, what, outside.settled, result)
+            pairs.append(shared[key])
+        result.arriving[value] = tuple(p[0] for p in pairs)
+        result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in pairs), known.dtype)
+    return result
+
+
+def _arrival(
+    name: str, size: Expr | Unknown, what: str, settled: Mapping[str, Settled], result: Results
+) -> tuple[Var, Expr]:
+    """The symbol of a size that the evaluator tells, and the expression that stands for it elsewhere."""
+    symbol = Var(name, 0, size.most if isinstance(size, Unknown) else MAX_UNKNOWN)
+    if isinstance(size, Unknown):
+        known = settled.get(name)
+        meant, message = (symbol, "") if known is None else (known.size, known.message)
+    else:
+        meant, message = size, f"{what}: sizes {symbol} and {size} differ"
+    if isinstance(meant, Var) and meant.name == name:
+        symbol = meant
+    elif meant is not symbol:
+        result.constraints.append(Constraint(symbol.equals(meant), message))
+    result.fresh.append(symbol)
+    return symbol, meant
+
+
+def _types(node: Node, outside: Outside) -> tuple[dict[str, DataShape], dict[str, bytes]]:
+    """Types of the tensors that a node computes, as far as ranks are known, and the serialized types of the others."""
     from tilewright.graph.reference import infer_outputs  # here because it imports onnx
 
-    inferred = infer_outputs(unit, outside.feeds, outside.constants, outside.graph.opsets)
-    sizes = {repr(s): s for b in outside.feeds.values() for s in b.shape}
-    fresh: list[Var] = []
-    result: dict[str, Buffer | None] = {}
-    for value in wanted:
-        declared = outside.graph.declared.get(value)
-        found = inferred.get(value)
-        if found is None and declared is None:
-            result[value] = None
-            continue
-        dtype = found.dtype if found is not None else declared.dtype if declared is not None else None
-        stated: tuple[Expr | None, ...] = declared.shape if declared is not None else ()
-        dims = found.dims if found is not None else (None,) * len(stated)
-        if len(stated) != len(dims):
-            stated = (None,) * len(dims)
-        if dtype is None:  # pragma: no cover - one of the two is known
-            continue
-        buffer_name = name(value)
-        shape: list[Expr] = []
-        for axis, (dim, hint) in enumerate(zip(dims, stated, strict=True)):
-            size = const(dim) if isinstance(dim, int) else sizes.get(dim or "")
-            if size is None and isinstance(hint, Const):
-                size = hint
-            if size is None:
-                size = Var(f"{buffer_name}_n{axis}", 0, _MAX_SIZE)
-                fresh.append(size)
-            shape.append(size)
-        result[value] = Buffer(buffer_name, tuple(shape), dtype)
-    return result, tuple(fresh)
+    inferred, others = infer_outputs(node, outside)
+    texts = {repr(s): s for b in outside.feeds.values() for s in b.shape}
+    ours = data_shapes(node, [outside.operands.get(v) for v in node.arguments]) or ()
+    found: dict[str, DataShape] = {}
+    for value in filter(None, node.outputs):
+        theirs, declared = inferred.get(value), outside.graph.declared.get(value)
+        if theirs is not None:
+            sizes = tuple(_size(d, texts, f"{value}.{axis}") for axis, d in enumerate(theirs.dims))
+            found[value] = DataShape(theirs.dtype, sizes)
+        elif declared is not None:
+            sizes = tuple(_size(None, texts, f"{value}.{axis}") for axis, _ in enumerate(declared.shape))
+            found[value] = DataShape(declared.dtype, sizes)
+    return found | {v: known for v, known in zip(node.outputs, ours, strict=False) if v}, others
 
 
-def make_fallback(
-    unit: Unit, outside: Outside, outputs: Mapping[str, Buffer], fresh: tuple[Var, ...], reason: str
-) -> "Fallback | Problem":
+def _size(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Size:
+    """A dimension that ONNX infers: a size, the text of an input's dimension, or nothing."""
+    if isinstance(dim, int):
+        return const(dim)
+    known = texts.get(dim or "")
+    return Unknown(key) if known is None else known
+
+
+def make_fallback(node: Node, outside: Outside, results: Results, reason: str) -> "Fallback | Problem":
     """The step, or the problem that the reference evaluator has no such operator either."""
     from tilewright.graph.reference import evaluator_lacks, reference_model  # here because it imports onnx
 
-    model = reference_model(unit, outside.feeds, outside.constants, outputs, outside.graph.opsets)
+    model = reference_model(
+        (*outside.loose, node), outside.feeds, outside.constants, results.buffers, outside.graph.opsets, outside.types
+    )
     lacking = evaluator_lacks(model)
     if lacking is not None:
-        label = ", ".join(n.label for n in unit)
         what = f"{reason}, and ONNX's reference evaluator can't run it either ({lacking})"
-        return Problem("unsupported", f"node {label}", what)
+        return Problem("unsupported", f"node {node.label}", what)
     data = model.SerializeToString(deterministic=True)
-    return Fallback(unit, tuple(outside.feeds.values()), tuple(outputs.values()), fresh, reason, data)
+    outputs, arriving = results.buffers.values(), tuple(results.arriving[v] for v in results.buffers)
+    return Fallback(
+        (node,), tuple(outside.feeds.values()), tuple(outputs), arriving, tuple(results.fresh), reason, data
+    )

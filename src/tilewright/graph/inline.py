@@ -6,6 +6,7 @@ consumer that reads every element once, or its body is so cheap that repeating i
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, points
@@ -18,6 +19,9 @@ from tilewright.ops.definition import is_one
 
 MAX_NODES = 160
 """Size of an expression beyond which nothing more is inlined into it."""
+
+MAX_WEIGHT = 1 << 11
+"""The same with shared parts counted at every place: x * x ten times in a row has few nodes and a long text."""
 
 CHEAP = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
                    "eq", "ne", "lt", "le", "gt", "ge"))  # fmt: skip
@@ -111,14 +115,28 @@ def is_layout(c: Computation, constants: Container[str]) -> bool:
 
 
 def _may_inline(producer: Computation, consumer: Computation, users: int) -> bool:
+    sizes = [sum(1 for _ in islice(walk(c.body), MAX_NODES + 1)) for c in (producer, consumer)]
+    if max(sizes) > MAX_NODES:
+        return False
     reads = [x for x in loads(consumer.body) if x.buffer == producer.output]
-    size = sum(1 for _ in walk(producer.body))
-    if len(reads) * size + sum(1 for _ in walk(consumer.body)) > MAX_NODES:
+    size = sizes[0]
+    if len(reads) * size + sizes[1] > MAX_NODES:
+        return False
+    if _weight_with(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
         return False
     once = len(reads) == 1 and points(producer.axes) is points((*consumer.axes, *consumer.reduce_axes))
     if consumer.is_reduction:
         return once and users == 1 and not is_product(consumer.body)
     return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
+
+
+def _weight_with(body: Expr, others: Mapping[Load, int]) -> int:
+    """The weight of an expression in which some loads are replaced by expressions of these weights."""
+    weights: dict[Expr, int] = {**others}
+    for node in walk(body):
+        if node not in weights:
+            weights[node] = 1 + sum(weights[c] for c in node.children())
+    return weights[body]
 
 
 def is_product(body: Expr) -> bool:

@@ -94,6 +94,7 @@ class Graph:
         opsets: version of every operator set that the model imports, by domain.
         symbol_names: what the user calls a symbol, by its identifier ("height" for "height", "x[2]" for an unnamed
             dimension).
+        types: serialized TypeProtos of inputs that are no tensors of known rank (`opaque`), by name.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Graph:
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     opsets: Mapping[str, int] = field(default_factory=dict[str, int])
     symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
     def with_nodes(self, nodes: tuple[Node, ...], constants: Mapping[str, Array] | None = None) -> "Graph":
         """The same graph over other nodes."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -16,15 +17,23 @@ from tilewright.ops.definition import Known
 _POINTS = 1 << 22
 """Larger iteration spaces are left to native code."""
 
+MAX_SPAN = (1 << 63) - 1
+"""Bytes that NumPy can count."""
+
 _GROWTH = 4
 _SMALL = 1 << 16
 """A constant result may take this many bytes, or `_GROWTH` times what it is computed from."""
 
 
 def literal_shape(buffer: Buffer) -> tuple[int, ...] | None:
-    """The sizes where all are literal, else None."""
+    """The sizes where all are literal and those of an array, else None."""
     sizes = [int(s.value) for s in buffer.shape if isinstance(s, Const)]
-    return tuple(sizes) if len(sizes) == buffer.rank else None
+    return tuple(sizes) if len(sizes) == buffer.rank and span(buffer) <= MAX_SPAN else None
+
+
+def span(buffer: Buffer) -> int:
+    """Bytes over which the literal sizes spread; one of 0 does not count, as strides are computed from the others."""
+    return prod(max(1, int(s.value)) for s in buffer.shape if isinstance(s, Const)) * buffer.dtype.bytes
 
 
 def known_array(buffer: Buffer, known: Known | None) -> Array | None:

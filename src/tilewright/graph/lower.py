@@ -7,13 +7,20 @@ together.
 """
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 
-from tilewright.errors import FallbackWarning, ModelError, counted
-from tilewright.graph.fallback import convex_groups
+from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, counted
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.simplify import substitute
 from tilewright.graph.ir import Graph
 from tilewright.graph.program import Fallback, Program, Step, written
-from tilewright.graph.refine import refined_symbols, with_symbols
+from tilewright.graph.refine import Settled, refined_symbols, with_symbols
 from tilewright.graph.walk import Walk
+
+_LISTED = 8
+"""Values with wrong declared shapes that the warning names."""
 
 
 def lower(graph: Graph) -> Program:
@@ -21,25 +28,30 @@ def lower(graph: Graph) -> Program:
 
     Warns:
         FallbackWarning: nodes run on ONNX's reference evaluator; one warning names all of them.
+        ShapeWarning: the model declares other shapes than it computes; one warning names them.
 
     Raises:
         ModelError: shapes do not fit, a type differs from what the model declares, or an operator can't be run at
             all; lists all such problems.
     """
-    groups: tuple[frozenset[int], ...] = ()
+    settled: dict[str, Settled] = {}
+    assumed: frozenset[Expr] = frozenset()
     while True:
-        walk = Walk(graph, groups).run()
-        if walk.links:
-            groups = convex_groups(graph, (*groups, *walk.links))
-            continue
+        walk = Walk(graph, settled, assumed).run()
         if walk.problems:
             raise ModelError(walk.problems)
-        refined = refined_symbols(graph, walk.constraints)
-        if not refined:
+        refined = refined_symbols(graph, walk.constraints, walk.fresh)
+        # What is settled stays a constraint, which says the same again.
+        found = {n: s for n, s in refined.settled.items() if n not in settled or s.size is not settled[n].size}
+        if refined.inputs or found:
+            graph = with_symbols(graph, refined.inputs)
+            settled |= found
+            settled = {n: replace(s, size=substitute(s.size, refined.inputs)) for n, s in settled.items()}
+        elif assumed.issuperset(walk.differing):
             break
-        graph = with_symbols(graph, refined)
+        assumed |= frozenset(walk.differing)
     program = _program(graph, walk)
-    _warn(program)
+    _warn(program, walk.declared)
     return program
 
 
@@ -65,17 +77,25 @@ def _program(graph: Graph, walk: Walk) -> Program:
 
 
 def _needed(steps: list[Step], wanted: set[str]) -> list[Step]:
-    """The steps whose results reach `wanted`, in order."""
+    """The steps whose results reach `wanted`, or whose results' sizes those use, in order."""
     wanted = set(wanted)
+    sizes: set[Var] = set()
     result: list[Step] = []
     for step in reversed(steps):
-        if any(b.name in wanted for b in written(step)):
+        tells = isinstance(step, Fallback) and not sizes.isdisjoint(step.fresh)
+        if tells or any(b.name in wanted for b in written(step)):
             result.append(step)
             wanted |= {b.name for b in step.inputs}
+            sizes |= {v for b in (*written(step), *step.inputs) for n in b.shape for v in free_vars(n)}
+            sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
     return result[::-1]
 
 
-def _warn(program: Program) -> None:
+def _warn(program: Program, declared: Sequence[str]) -> None:
+    if declared:
+        listed = [*declared[:_LISTED], *([f"and {len(declared) - _LISTED} more"] if len(declared) > _LISTED else [])]
+        message = f"shapes that the model declares are not what it computes, which counts: {'; '.join(listed)}"
+        warnings.warn(message, ShapeWarning, stacklevel=3)
     found = [s for s in program.steps if isinstance(s, Fallback)]
     if found:
         reasons: dict[str, list[str]] = {}

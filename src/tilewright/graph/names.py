@@ -52,6 +52,8 @@ class Namer:
 
     def __init__(self, symbols: frozenset[str] = frozenset()) -> None:
         self._taken = set(symbols)
+        # with how many of a kind the search ended: names are only ever added
+        self._counts: dict[tuple[str, bool], int] = {}
         self._stems = {re.sub(r"_\d+$", "", name) for name in symbols}
 
     def name(self, wish: str, *, numbered: bool = False) -> str:
@@ -61,13 +63,15 @@ class Namer:
             wish: what the model calls the value.
             numbered: whether `name_1`, `name_2`, ... must be free too.
         """
-        base, count = identifier(wish), 1
+        base = identifier(wish)
         while shorter := re.search(r"^(.*)_(\d+)$", base):
             base = f"{shorter[1]}{shorter[2]}"
         base = f"{base}_" if _is_reserved(base) else base
-        name = base
+        count = self._counts.get((base, numbered), 1)
+        name = base if count == 1 else f"{base}_v{count}"
         while name in self._taken or (numbered and name in self._stems):
             count += 1
             name = f"{base}_v{count}"
+        self._counts[base, numbered] = count
         self._taken.add(name)
         return name

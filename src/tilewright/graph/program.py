@@ -22,10 +22,12 @@ class Fallback:
     """Nodes that run on ONNX's reference evaluator, between native segments.
 
     Attributes:
-        nodes: one node, or several that pass each other values that are no tensors (sequences, strings).
+        nodes: the nodes.
         inputs: buffers that are fed to the model; constants are part of the model instead.
-        outputs: buffers that it fills. Their sizes may use symbols of their own for what only the evaluator knows.
-        fresh: those symbols.
+        outputs: buffers that it fills.
+        arriving: their sizes as the evaluator tells them, literals and symbols. Where a buffer has another size, a
+            constraint of the program says that the two are equal.
+        fresh: the symbols among them that only the evaluator knows.
         reason: why the nodes have no native code.
         model: a serialized ONNX model; its inputs and outputs are called like the buffers, in their order.
     """
@@ -33,6 +35,7 @@ class Fallback:
     nodes: tuple[Node, ...]
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
+    arriving: tuple[tuple[Expr, ...], ...]
     fresh: tuple[Var, ...]
     reason: str
     model: bytes

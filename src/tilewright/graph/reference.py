@@ -10,11 +10,12 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.dtype import DType, float32
+from tilewright.expr.dtype import DType, float32, opaque
 from tilewright.expr.nodes import Const, Expr
+from tilewright.graph.fallback import Outside
 from tilewright.graph.ir import Array, Node
 from tilewright.graph.onnx_nodes import renamed, subgraphs
-from tilewright.graph.onnx_types import ELEMENT_NUMBERS, ELEMENT_TYPES
+from tilewright.graph.onnx_types import ALL_TYPES, ELEMENT_NUMBERS
 
 _IR_VERSION = 10
 _EMBED_LIMIT = 1 << 12
@@ -35,6 +36,7 @@ def reference_model(
     constants: Mapping[str, Array],
     results: Mapping[str, Buffer],
     opsets: Mapping[str, int],
+    types: Mapping[str, bytes] | None = None,
 ) -> onnx.ModelProto:
     """The nodes as a model.
 
@@ -44,6 +46,7 @@ def reference_model(
         constants: values that become initializers.
         results: buffers of the values that leave, by value name; the model's outputs are called like them.
         opsets: versions of the operator sets, by domain.
+        types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
     """
     # Inside, every value has a name that no sub-graph uses for something of its own.
     inner = {v: f"value:{v}" for n in nodes for v in (*n.inputs, *n.outputs) if v}
@@ -52,7 +55,8 @@ def reference_model(
         proto = onnx.NodeProto.FromString(node.source)
         # The graph may have renamed inputs and outputs since the source was written: positions count.
         proto.input[:] = node.arguments
-        proto.output[:] = node.outputs
+        # The evaluator would hand a value named "" to later nodes that leave an input out.
+        proto.output[:] = [o or f"unused:{len(protos)}:{k}" for k, o in enumerate(node.outputs)]
         current = node.inputs[len(node.inputs) - len(node.captures) :]
         captures = {old: inner[new] for old, new in zip(node.captures, current, strict=True)}
         protos.append(renamed(proto, inner, captures))
@@ -60,40 +64,50 @@ def reference_model(
     graph = helper.make_graph(
         protos,
         "fallback",
-        [_value_info(b) for b in feeds.values()],
-        [_value_info(b) for b in results.values()],
+        [_value_info(b, types or {}) for b in feeds.values()],
+        [_value_info(b, types or {}) for b in results.values()],
         [numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), inner[v]) for v, a in constants.items()],
     )
-    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    # Identity is of the standard operators, which a model need not import.
+    versions = {"": onnx.defs.onnx_opset_version(), **opsets}
+    imports = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
     return helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
 
 
-def infer_outputs(
-    nodes: Sequence[Node], feeds: Mapping[str, Buffer], constants: Mapping[str, Array], opsets: Mapping[str, int]
-) -> dict[str, Inferred]:
-    """Types of the values that `nodes` compute, by ONNX's shape inference; values are missing that it can't infer.
+def infer_outputs(node: Node, outside: Outside) -> tuple[dict[str, Inferred], dict[str, bytes]]:
+    """Types of the values that a node computes, by ONNX's shape inference: tensors of known rank, and the serialized
+    TypeProtos of the others; values are missing that it can't infer.
 
-    Args:
-        nodes: in topological order.
-        feeds: as in `reference_model`.
-        constants: by value name; large ones take part with their shape only.
-        opsets: versions of the operator sets, by domain.
+    Large constants take part with their shape only.
     """
-    small = {v: a for v, a in constants.items() if a.size <= _EMBED_LIMIT}
-    model = reference_model(nodes, feeds, small, {}, opsets)
-    for name, array in constants.items():
+    small = {v: a for v, a in outside.constants.items() if a.size <= _EMBED_LIMIT}
+    nodes = (*outside.loose, node)
+    model = reference_model(nodes, outside.feeds, small, {}, outside.graph.opsets, outside.types)
+    for name, array in outside.constants.items():
         if name not in small:
             number = helper.np_dtype_to_tensor_dtype(array.dtype)
             model.graph.input.append(helper.make_tensor_value_info(f"value:{name}", number, array.shape))
-    names = [v for n in nodes for v in n.outputs if v]
+    for proto in model.graph.node:
+        _forget_sizes(proto)
     try:
         found = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # C++ errors of many kinds; the types stay unknown
-        return {}
+        return {}, {}
     types = {v.name: v.type for v in (*found.graph.value_info, *found.graph.output)}
-    inferred = {name: _inferred(types[f"value:{name}"]) for name in names if f"value:{name}" in types}
-    stated = {name: result for node in nodes for name, result in _stated_by_loop(node).items()}
-    return stated | {name: result for name, result in inferred.items() if result is not None}
+    known = {name: types[f"value:{name}"] for name in node.outputs if name and f"value:{name}" in types}
+    inferred = {name: result for name, proto in known.items() if (result := _inferred(proto)) is not None}
+    return _stated_by_loop(node) | inferred, {name: proto.SerializeToString() for name, proto in known.items()}
+
+
+def _forget_sizes(node: onnx.NodeProto) -> None:
+    """Takes the sizes out of the types that a node's sub-graphs declare: exporters write those of one run."""
+    for graph in subgraphs(node):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.WhichOneof("value") == "tensor_type":
+                for dim in value.type.tensor_type.shape.dim:
+                    dim.Clear()
+        for inner in graph.node:
+            _forget_sizes(inner)
 
 
 def evaluator_lacks(model: onnx.ModelProto) -> str | None:
@@ -113,13 +127,16 @@ def evaluate_nodes(
     results = {v: Buffer(f"result{k}", (), float32) for k, v in enumerate(outputs)}
     try:
         # The outputs' types are made up; the evaluator does not read them.
-        found = ReferenceEvaluator(reference_model(nodes, {}, constants, results, opsets)).run(None, {})
+        with np.errstate(all="ignore"):
+            found = ReferenceEvaluator(reference_model(nodes, {}, constants, results, opsets)).run(None, {})
     except Exception:  # the evaluator reports faults with many exception types; the nodes stay as they are
         return {}
     return {v: a for v, a in zip(outputs, found, strict=True) if isinstance(a, np.ndarray)}
 
 
-def _value_info(buffer: Buffer) -> onnx.ValueInfoProto:
+def _value_info(buffer: Buffer, types: Mapping[str, bytes]) -> onnx.ValueInfoProto:
+    if buffer.dtype is opaque:
+        return helper.make_value_info(buffer.name, onnx.TypeProto.FromString(types.get(buffer.name, b"")))
     dims = [_dim(s) for s in buffer.shape]
     return helper.make_tensor_value_info(buffer.name, ELEMENT_NUMBERS[buffer.dtype], dims)
 
@@ -145,7 +162,7 @@ def _stated_by_loop(node: Node) -> dict[str, Inferred]:
 
 def _inferred(proto: onnx.TypeProto) -> Inferred | None:
     tensor = proto.tensor_type
-    dtype = ELEMENT_TYPES.get(tensor.elem_type) if proto.WhichOneof("value") == "tensor_type" else None
+    dtype = ALL_TYPES.get(tensor.elem_type) if proto.WhichOneof("value") == "tensor_type" else None
     if dtype is None or not tensor.HasField("shape"):
         return None
     dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]

@@ -6,8 +6,8 @@ binding, gives users an error that names their dimension, and makes all later ex
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ModelError, Problem
 from tilewright.expr.bounds import interval
@@ -24,34 +24,88 @@ check them."""
 _log = logging.getLogger("tilewright.graph")
 
 
-def refined_symbols(graph: Graph, constraints: Sequence[Constraint]) -> dict[Var, Expr]:
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is known of a size that only the reference evaluator tells.
+
+    Attributes:
+        size: the same symbol with a narrower range, or an expression over symbols that are known earlier.
+        message: of the constraint from which that follows.
+    """
+
+    size: Expr
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """What constraints say about symbols: `inputs` of those of the graph, `settled` of the others, by name."""
+
+    inputs: Mapping[Var, Expr]
+    settled: Mapping[str, Settled]
+
+
+def refined_symbols(graph: Graph, constraints: Sequence[Constraint], fresh: Sequence[Var] = ()) -> Refined:
     """What symbols must be: the same symbol with a narrower range, another symbol, or a literal.
 
-    Where that leaves out sizes that somebody has declared, the logger `tilewright.graph` gets a warning that names the
+    Symbols for sizes that arrive while the model runs may become expressions over symbols that are known before.
+    Where sizes are left out that somebody has declared, the logger `tilewright.graph` gets a warning that names the
     node: calls with such a size are refused.
+
+    Args:
+        graph: the model.
+        constraints: conditions on its symbols and on `fresh`.
+        fresh: symbols for sizes that arrive while the model runs, in that order.
 
     Raises:
         ModelError: a constraint can't hold for any size in a symbol's range; lists all such constraints.
     """
     mapping: dict[Var, Expr] = {}
+    messages: dict[Var, str] = {}
     problems: list[Problem] = []
+    order = (*graph.symbols, *fresh)
+    names, later = [v.name for v in order], [v.name for v in fresh]
     for constraint in constraints:
         condition = _simpler(substitute(constraint.condition, mapping))
         found: Mapping[Var, Expr] | str = {}
         symbols = free_vars(condition)
-        known = {v for s in graph.symbols for v in free_vars(substitute(s, mapping))}
+        known = {v for s in order for v in free_vars(substitute(s, mapping))}
         if isinstance(condition, Const):
             found = {} if condition.value else "holds for no sizes in the declared ranges"
         elif isinstance(condition, Binary) and symbols <= known:
-            found = _refined(condition, graph)
+            found = _arriving(condition, names, later) or _refined(condition, graph)
         if isinstance(found, str):
             problems.append(Problem("shape", "model", f"{constraint.message}: {found}"))
         else:
-            _tell_narrowed(found, constraint, graph)
-            mapping = {**{v: substitute(e, found) for v, e in mapping.items()}, **found}
+            _tell_narrowed({v: e for v, e in found.items() if v.name not in later}, constraint, graph)
+            changed = {**{v: substitute(e, found) for v, e in mapping.items()}, **found}
+            messages |= {v: constraint.message for v, e in changed.items() if e is not mapping.get(v)}
+            mapping = changed
     if problems:
         raise ModelError(problems)
-    return {v: e for v, e in mapping.items() if v in graph.symbols}
+    settled = {v.name: Settled(e, messages[v]) for v, e in mapping.items() if v in fresh}
+    return Refined({v: e for v, e in mapping.items() if v in graph.symbols}, settled)
+
+
+def _arriving(c: Binary, order: Sequence[str], fresh: Collection[str]) -> Mapping[Var, Expr]:
+    """What the symbol that is known last equals, where it arrives while the model runs and its equal can't be negative.
+
+    Args:
+        c: the condition.
+        order: names of all symbols in the order in which they are known.
+        fresh: those of sizes that arrive.
+    """
+    used = free_vars(c)
+    if c.op != "eq" or c.a.dtype.name != "int64" or not any(v.name in fresh for v in used):
+        return {}
+    last = max(used, key=lambda v: order.index(v.name))
+    p = added(polynomial(c.a), polynomial(c.b), -1)
+    k = p.pop((last,), 0)
+    rest = expression({monomial: -k * c for monomial, c in p.items()})
+    least = interval(rest)[0]
+    if abs(k) != 1 or last in free_vars(rest) or isinstance(rest, Const) or least is None or least < 0:
+        return {}
+    return {last: rest}
 
 
 def _tell_narrowed(found: Mapping[Var, Expr], constraint: Constraint, graph: Graph) -> None:

@@ -8,10 +8,11 @@ and what is handed on need never reach memory. FlashAttention (Section 3) and Ha
 from collections.abc import Sequence
 
 from tilewright.expr.bounds import interval
+from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, points
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads
 from tilewright.graph.inline import is_product, same_element
-from tilewright.graph.program import Program
+from tilewright.graph.program import Program, Step
 
 Group = tuple[Computation, ...]
 
@@ -20,6 +21,9 @@ MAX_ROW_BYTES = 192 << 10
 
 LEAST_ROWS = 8
 """Rows that keep threads busy. Fewer are a chain only where a row is so short that one thread may do all."""
+
+MAX_STAGES = 24
+"""Computations of one chain: what is proved about a kernel takes more than twice as long for twice as many."""
 
 SHORT_ROW = 1 << 15
 """Points of such a row."""
@@ -37,17 +41,22 @@ def share_rows(groups: Sequence[Group], program: Program) -> list[Group]:
         program: of the computations; its outputs stay.
     """
     pinned = {buffer.name for _, buffer in program.outputs}
-    merged = list(groups)
-    k = len(merged) - 2
-    while k >= 0:
+    readers: dict[Buffer, list[Step]] = {}
+    for step in program.steps:
+        for b in dict.fromkeys(step.inputs):
+            readers.setdefault(b, []).append(step)
+    merged: dict[int, Group] = dict(enumerate(groups))
+    place = {s.output: k for k, group in merged.items() for s in group}
+    for k in range(len(groups) - 2, -1, -1):
         result = merged[k][-1].output
-        readers = [s for s in program.steps if result in s.inputs]
-        j = next((j for j in range(k + 1, len(merged)) if readers and all(r in merged[j] for r in readers)), None)
-        if j is not None and result.name not in pinned and works_by_rows((*merged[k], *merged[j])):
-            merged[j] = (*merged[k], *merged[j])
-            del merged[k]
-        k -= 1
-    return merged
+        users = {place.get(r.output, -1) if isinstance(r, Computation) else -1 for r in readers.get(result, ())}
+        j = users.pop() if len(users) == 1 else -1
+        if j <= k or result.name in pinned or len(merged[k]) + len(merged[j]) > MAX_STAGES:
+            continue
+        if works_by_rows((*merged[k], *merged[j])):
+            merged[j] = (*merged.pop(k), *merged[j])
+            place.update((s.output, j) for s in merged[j])
+    return list(merged.values())
 
 
 def works_by_rows(stages: Group) -> bool:

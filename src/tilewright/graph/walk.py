@@ -1,17 +1,21 @@
 """One walk over the nodes of a graph, from constants and inputs to operands of the outputs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from tilewright.errors import InternalError, Problem, TilewrightError, UnsupportedError
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.dtype import dtype_of
-from tilewright.expr.nodes import Const, const
-from tilewright.graph.fallback import Outside, Unit, make_fallback, output_buffers, units
+from tilewright.expr.dtype import dtype_of, opaque
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.prover import prove
+from tilewright.graph.fallback import Outside, make_fallback, results_of
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.known import folded, known_array, with_known
+from tilewright.graph.limits import beyond_limits
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, Step
-from tilewright.ops.definition import Definition, Known, Operand, literal
+from tilewright.graph.refine import Settled
+from tilewright.ops.definition import Definition, Known, Operand, literal, simpler
 from tilewright.ops.library import OPERATORS
 
 
@@ -24,27 +28,39 @@ class Walk:
         constants: data by buffer name.
         constraints: conditions on symbols.
         problems: what is wrong.
-        links: positions of nodes that must run in one fallback step, because what passes between them is no tensor.
+        fresh: symbols for sizes that only the reference evaluator tells, in the order in which they come up.
+        differing: conditions that sizes of one node's operands are equal where that is more than a symbol's value.
+        declared: values whose declared shape is not the computed one, in words.
     """
 
-    def __init__(self, graph: Graph, groups: tuple[frozenset[int], ...]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        settled: Mapping[str, Settled] | None = None,
+        assumed: frozenset[Expr] = frozenset(),
+    ) -> None:
+        """Args:
+        graph: what is walked.
+        settled: what earlier walks found out about sizes that only the reference evaluator tells, by symbol.
+        assumed: conditions, of those in `differing`, that nodes may rely on.
+        """
         self.graph = graph
+        self.fresh: list[Var] = []
+        self.differing: list[Expr] = []
+        self.declared: list[str] = []
+        self._settled = settled or {}
+        self._assumed = assumed
         self.operands: dict[str, Operand] = {}
         self.steps: list[Step] = []
         self.constants: dict[str, Array] = {}
         self.constraints: list[Constraint] = []
         self.problems: list[Problem] = []
-        self.links: list[frozenset[int]] = []
-        self._units = units(graph, groups)
-        self._index = {n.name: i for i, n in enumerate(graph.nodes)}
-        self._uses: dict[str, set[str]] = {}
-        for node in graph.nodes:
-            for value in node.inputs:
-                self._uses.setdefault(value, set()).add(node.name)
+        self._used = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
         self._namer = Namer(frozenset(s.name for s in graph.symbols))
         self._known: dict[Buffer, Known] = {}
-        # Values that are no tensors, with the positions of the nodes that make them; values that a failed node lacks.
-        self._opaque: dict[str, frozenset[int]] = {}
+        # Constants without an array, by value; types of opaque buffers; values that a failed node lacks.
+        self._loose: dict[str, Node] = {}
+        self._types: dict[str, bytes] = {}
         self._failed: set[str] = set()
 
     def run(self) -> "Walk":
@@ -52,12 +68,12 @@ class Walk:
         for value in self.graph.inputs:
             buffer = Buffer(self._namer.name(value.name), value.type.shape, value.type.dtype)
             self.operands[value.name] = Operand(buffer)
-        for unit in self._units:
-            self._lower(unit)
+            if value.name in self.graph.types:
+                self._types[buffer.name] = self.graph.types[value.name]
+        for node in self.graph.nodes:
+            self._lower(node)
         for name in self.graph.outputs:
-            if name in self._opaque:
-                self.problems.append(Problem("output", f"output '{name}'", "is no tensor, or nobody knows its rank"))
-            elif name not in self._failed and self._operand(name) is None:
+            if name not in self._failed and self._operand(name) is None:
                 raise InternalError(f"output '{name}' has no producer")
         return self
 
@@ -75,24 +91,33 @@ class Walk:
             self._known[operand.buffer] = operand.known
         return operand
 
-    def _lower(self, unit: Unit) -> None:
-        outputs = [o for n in unit for o in n.outputs if o]
-        inner = set(outputs)
-        needed = [v for n in unit for v in n.inputs if v and v not in inner]
-        if any(v in self._failed for v in needed):
-            self._give_up(outputs)
+    def _lower(self, node: Node) -> None:
+        if any(v in self._failed for v in node.inputs):
+            self._give_up(node.outputs)
             return
-        if len(unit) > 1 or any(v in self._opaque for v in needed):
-            self._fall_back(unit, "works on values that are no tensors")
+        if node.op_type == "Constant" and not node.domain:
+            # Of a type that arrays here do not have; those who use it hold it in their model.
+            self._loose[node.outputs[0]] = node
+            if node.outputs[0] in self.graph.outputs:
+                self._fall_back(node, "no native type")
+            return
+        found = [self._operand(v) for v in node.inputs if v and v not in self._loose]
+        types = {o.dtype for o in found if o is not None and not o.dtype.is_native}
+        if opaque in types:
+            self._fall_back(node, "works on values that are no tensors")
+        elif types or any(v in self._loose for v in node.inputs):
+            self._fall_back(node, "works on elements without a native type")
         else:
-            for node in unit:
-                self._define(node)
+            self._define(node)
 
     def _define(self, node: Node) -> None:
         """Lowers a node through its definition, else as a fallback."""
         define = OPERATORS.get((node.domain, node.op_type))
         if define is None:
-            self._fall_back((node,), "no native definition")
+            self._fall_back(node, "no native definition")
+            return
+        if node.nested:
+            self._fall_back(node, "an attribute is a graph, or of a type that only the evaluator knows")
             return
         definition = Definition(
             op_type=node.op_type,
@@ -105,11 +130,19 @@ class Walk:
         )
         try:
             result = define(definition)
+            same = self._same_sizes(definition)
+            if same:
+                definition = _with_sizes(definition, same)
+                result = define(definition)
         except UnsupportedError as error:
-            self._fall_back((node,), error.what)
+            self._fall_back(node, error.what)
             return
         except InternalError:
             raise
+        except RecursionError:
+            what = "sizes or values are expressions nested too deep to be worked on"
+            self._fail(node.outputs, Problem("limit", f"node {node.label}", what))
+            return
         except TilewrightError as error:
             where = error.where or f"node {node.label}"
             self._fail(node.outputs, Problem(error.code, where, error.what, error.hint))
@@ -123,6 +156,23 @@ class Walk:
         for name, operand in zip(node.outputs, results, strict=False):
             if name:
                 self._finish(node, name, operand)
+
+    def _same_sizes(self, definition: Definition) -> dict[Expr, Expr]:
+        """Sizes of operands that a definition requires to equal others and that this walk assumes to; notes those that
+        a later walk may assume."""
+        sizes = list(dict.fromkeys(n for o in definition.operands if o is not None for n in o.shape))
+        stated = {condition for condition, _ in definition.constraints}
+        same: dict[Expr, Expr] = {}
+        for i, a in enumerate(sizes):
+            for b in sizes[:i]:
+                condition, one = a.equals(b), simpler(a, b)
+                other = b if one is a else a
+                # The result has the simpler size: where it is the smaller one too, nothing is read out of range.
+                if (condition in stated or b.equals(a) in stated) and not prove(one <= other):
+                    self.differing.append(condition)
+                    if condition in self._assumed:
+                        same[other] = same.get(one, one)
+        return same
 
     def _take(self, definition: Definition) -> None:
         """Adds what a definition emitted: literals replace loads, and stages of constants become constants."""
@@ -145,29 +195,25 @@ class Walk:
     def _finish(self, node: Node, name: str, operand: Operand) -> None:
         known = operand.known if operand.known is not None else self._known.get(operand.buffer)
         operand = Operand(operand.buffer, known)
+        what = beyond_limits(operand)
+        if what is not None:
+            self._fail((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+            return
         self.operands[name] = operand
-        problem = self._contradiction(node, name, operand)
-        if problem is not None:
-            self.problems.append(problem)
+        self._compare(node, name, operand.buffer)
 
-    def _contradiction(self, node: Node, name: str, operand: Operand) -> Problem | None:
-        """The problem that the model declares another type, rank or (for its outputs) size than it computes.
-
-        Sizes that a file states for values inside are often left over from other input sizes.
-        """
+    def _compare(self, node: Node, name: str, computed: Buffer) -> None:
+        """Notes where the model declares another type, which is a problem, or another shape, which counts for nothing:
+        exporters write shapes of one run of the network, and editors leave those of other input sizes."""
         declared = self.graph.declared.get(name)
         if declared is None:
-            return None
-        same = operand.dtype == declared.dtype and operand.rank == len(declared.shape)
-        if same and name in self.graph.outputs:
-            pairs = zip(operand.shape, declared.shape, strict=True)
-            same = all(a is b or not (isinstance(a, Const) and isinstance(b, Const)) for a, b in pairs)
-        if same:
-            return None
-        found = TensorType(operand.dtype, operand.shape)
-        return Problem(
-            "shape", f"node {node.label}", f"computes '{name}' as {found}, but the model declares {declared}"
-        )
+            return
+        found = TensorType(computed.dtype, computed.shape)
+        if found.dtype != declared.dtype:
+            what = f"computes '{name}' as {found}, but the model declares {declared}"
+            self.problems.append(Problem("type", f"node {node.label}", what))
+        elif _differ(found.shape, declared.shape):
+            self.declared.append(f"'{name}' is {found}, declared {declared}")
 
     def _fail(self, outputs: Iterable[str], problem: Problem) -> None:
         """Notes a problem and goes on with the declared types where they are literal."""
@@ -182,52 +228,63 @@ class Walk:
             elif name:
                 self._failed.add(name)
 
-    def _fall_back(self, unit: Unit, reason: str) -> None:
-        inner = {o for n in unit for o in n.outputs if o}
-        chain = frozenset(i for n in unit for v in n.inputs if v in self._opaque for i in self._opaque[v])
-        nodes = (*(self.graph.nodes[i] for i in sorted(chain)), *unit)
-        inner |= {o for n in nodes for o in n.outputs if o}
-        outside = self._outside(nodes, inner)
-        members = {n.name for n in unit}
-        wanted = [o for n in unit for o in n.outputs if o and self._leaves(o, members)]
-        buffers, fresh = output_buffers(nodes, outside, wanted, self._namer.name)
-        positions = frozenset(self._index[n.name] for n in unit)
-        if chain:
-            # This walk only finds out which nodes belong together; the next one has them as one unit.
-            self.links.append(chain | positions)
-        for name, buffer in buffers.items():
-            if buffer is None:
-                self._opaque[name] = chain | positions
-            else:
-                self.operands[name] = Operand(buffer)
-        tensors = {name: b for name, b in buffers.items() if b is not None}
-        if chain or len(tensors) < len(wanted):
-            return
-        step = make_fallback(unit, outside, tensors, fresh, reason)
+    def _fall_back(self, node: Node, reason: str) -> None:
+        outside = self._outside(node)
+        wanted = [o for o in node.outputs if o and o in self._used]
+        results = results_of(node, outside, wanted, self._namer.name)
+        self._types |= results.types
+        for name, buffer in results.buffers.items():
+            what = None if buffer.dtype is opaque else beyond_limits(Operand(buffer))
+            if what is not None:
+                self._fail((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+                continue
+            self.operands[name] = Operand(buffer)
+            if buffer.dtype is not opaque:
+                self._compare(node, name, buffer)
+        step = make_fallback(node, replace(outside, types=self._types), results, reason)
         if isinstance(step, Problem):
             self.problems.append(step)
         else:
             self.steps.append(step)
+            self.fresh += results.fresh
+            self.constraints += results.constraints
 
-    def _leaves(self, value: str, members: set[str]) -> bool:
-        """Whether a value is used outside of the unit."""
-        return value in self.graph.outputs or bool(self._uses.get(value, set()) - members)
-
-    def _outside(self, nodes: Unit, inner: set[str]) -> Outside:
+    def _outside(self, node: Node) -> Outside:
         feeds: dict[str, Buffer] = {}
         constants: dict[str, Array] = {}
-        for value in dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in inner):
+        operands: dict[str, Operand] = {}
+        loose: list[Node] = []
+        for value in dict.fromkeys(v for v in node.inputs if v):
+            if value in self._loose:
+                loose.append(self._loose[value])
+                continue
             operand = self._operand(value)
             if operand is None:
                 continue
+            operands[value] = operand
             if operand.buffer.name in self.constants:
                 constants[value] = self.constants[operand.buffer.name]
             else:
                 feeds[value] = operand.buffer
-        return Outside(feeds, constants, self.graph)
+        return Outside(feeds, constants, operands, self.graph, self._settled, loose, self._types)
+
+
+def _with_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:
+    """A definition started anew on views of its operands in which sizes are replaced by others that are equal."""
+    views = replace(definition, stages=[], constraints=list(definition.constraints), derived={})
+    operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
+    return replace(views, operands=tuple(operands))
+
+
+def _differ(computed: tuple[Expr, ...], declared: tuple[Expr, ...]) -> bool:
+    """Whether ranks differ, or sizes that both are literal; names of sizes say nothing."""
+    if len(computed) != len(declared):
+        return True
+    pairs = zip(computed, declared, strict=True)
+    return any(a is not b and isinstance(a, Const) and isinstance(b, Const) for a, b in pairs)
 
 
 def constant_results(graph: Graph) -> dict[str, Array]:
     """Values that turn out to be constant when the graph is walked, by name; nodes that fail are passed over."""
-    walk = Walk(graph, ()).run()
+    walk = Walk(graph).run()
     return {n: walk.constants[o.buffer.name] for n, o in walk.operands.items() if o.buffer.name in walk.constants}

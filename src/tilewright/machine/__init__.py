@@ -6,6 +6,6 @@ the runtime checks a `Target` against the host, and `tilewright doctor` prints `
 
 from tilewright.machine.host import Cache, Host, host
 from tilewright.machine.target import Target
-from tilewright.machine.threads import thread_count
+from tilewright.machine.threads import team_size, thread_count
 
-__all__ = ["Cache", "Host", "Target", "host", "thread_count"]
+__all__ = ["Cache", "Host", "Target", "host", "team_size", "thread_count"]

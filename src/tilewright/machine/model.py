@@ -96,7 +96,7 @@ class Machine:
         store_ports: vector stores per cycle and core.
         tlb_entries: pages of 4096 bytes whose addresses a core translates without delay: entries of its first data TLB;
             0 for graphics processors, which nothing asks.
-        sync_us: microseconds that starting and joining all threads costs.
+        sync_us: microseconds that a parallel loop on all threads takes beyond its share of the work, inside a call.
         levels: nearest first; the last one is main memory.
         gpu: None for processors.
         identify: processors that the description is for, as "vendor/family/model" (x86) or "implementer/part" (Arm) in

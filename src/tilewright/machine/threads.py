@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.errors import OptionError
+from tilewright.machine.grants import granted
 
 MAX_THREADS = 1024
 VARIABLES = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS")
@@ -26,18 +27,36 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
         environ: environment variables, the process's own by default.
 
     Raises:
-        OptionError: the argument or a variable is not an integer in 1..1024; names the argument or variable.
+        OptionError: the argument or a variable is not an integer in 1..1024, or more than the system lets this process
+            start; names the argument or variable.
     """
     if argument is not None:
-        return _checked(argument, "argument 'threads'")
+        return _startable(_checked(argument, "argument 'threads'"), "argument 'threads'", environ)
     environ = os.environ if environ is None else environ
     for name in VARIABLES:
         text = environ.get(name, "").strip()
         if text:
             # OpenMP allows one number per nesting level; there is one level here
             first = text.split(",")[0].strip() if name == "OMP_NUM_THREADS" else text
-            return _checked(first, f"environment variable {name}={text}")
-    return available_cores()
+            where = f"environment variable {name}={text}"
+            return _startable(_checked(first, where), where, environ)
+    grant = granted(environ)
+    return available_cores() if grant is None else min(available_cores(), grant.threads)
+
+
+def _startable(count: int, where: str, environ: Mapping[str, str] | None) -> int:
+    """The number itself, if the system lets this process start so many threads."""
+    grant = granted(environ) if count > 1 else None
+    if grant is not None and count > grant.threads:
+        what = f"expected at most {grant.threads} threads, got {count}: this process has {grant.reason}"
+        raise OptionError(what, where=where, hint="ask for fewer threads, or raise the limit")
+    return count
+
+
+def team_size(threads: int) -> int:
+    """How many of so many threads work at a time: no more than there are logical CPUs for this process. Threads beyond
+    would take the cores from those that hold work for which the others wait."""
+    return min(threads, len(available_cpus()))
 
 
 def available_cores() -> int:

@@ -13,6 +13,9 @@ ROWS = 4
 CHAINS = 8
 """Independent accumulators of the reading kernel."""
 
+APART = 32
+"""Elements from one part of the starting kernel to the next: threads write to cache lines of their own."""
+
 
 def multiply_add(target: Target) -> Func:
     """`steps` times R[r, c] = R[r, c] * Y[r] + X[c] on a register tile, everything else out of the loop.
@@ -118,10 +121,19 @@ def chasing() -> Func:
 
 
 def starting() -> Func:
-    """One parallel loop with next to nothing in it. Parameter: OUT float32[parts]; symbol `parts`."""
+    """`times` parallel loops one after the other, in which every part is a chain of `steps` additions.
+
+    Parameter: OUT float32[parts, APART], whose first column is written; symbols `parts`, `steps`, `times`.
+    """
     b = Builder("starting")
-    parts = b.symbol("parts", 1)
-    out = b.param("OUT", (parts,), float32)
-    with b.loop("part", parts, LoopKind.PARALLEL) as part, b.block("touch") as block:
-        block.store(out, block.spatial("v", parts, part), 1.0)
+    parts, steps, times = b.symbol("parts", 1), b.symbol("steps", 1), b.symbol("times", 1)
+    out, r = b.param("OUT", (parts, APART), float32), b.alloc("R", (1,), float32, Scope.REGISTER)
+    with b.loop("time", times), b.loop("part", parts, LoopKind.PARALLEL) as part:
+        with b.block("start") as block:
+            block.store(r, (0,), 0.0)
+        with b.loop("step", steps) as step, b.block("add") as block:
+            block.reduce("s", steps, step)
+            block.store(r, (0,), r[0] * 0.5 + 1.0)
+        with b.block("end") as block:
+            block.store(out, (block.spatial("v", parts, part), 0), r[0])
     return b.func()

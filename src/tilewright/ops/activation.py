@@ -6,6 +6,7 @@ from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, cast, const, maximum, minimum, select, unary
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.legacy import per_channel
 from tilewright.ops.pointwise import elementwise, expect_type, float_function
 
 
@@ -25,10 +26,10 @@ def leaky_relu(d: Definition) -> Operand:
 
 @operator("PRelu")
 def prelu(d: Definition) -> Operand:
-    """x where x >= 0, else slope * x; the slope broadcasts to x."""
+    """x where x >= 0, else slope * x; the slope broadcasts to x, before version 7 it may be one per channel."""
     x, slope = d.input(0), d.input(1)
     expect_type(d, slope, x.dtype, "input 1 (slope)")
-    return elementwise(d, lambda a, s: select(a < 0, a * s, a), x, slope)
+    return elementwise(d, lambda a, s: select(a < 0, a * s, a), x, per_channel(d, x, slope))
 
 
 @operator("ThresholdedRelu")

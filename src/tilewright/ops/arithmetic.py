@@ -1,14 +1,15 @@
 """Arithmetic on two or more broadcast tensors."""
 
-from functools import reduce
+import ml_dtypes
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
-from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum
+from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum, select, unary
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.integer import floored_remainder, quotient, truncated_remainder
-from tilewright.ops.pointwise import elementwise, expect_type, inputs_of_one_type, scalar, two_of_one_type
+from tilewright.ops.legacy import aligned
+from tilewright.ops.pointwise import elementwise, expect_type, folded, inputs_of_one_type, scalar, two_of_one_type
 
 
 @operator("Add")
@@ -47,25 +48,38 @@ def _refuse_zero(d: Definition, divisor: Operand) -> None:
 
 @operator("Mod")
 def mod(d: Definition) -> Operand:
-    """The remainder, with the sign of the divisor (`fmod` = 0, integers only) or of the dividend (`fmod` = 1)."""
+    """The remainder, with the sign of the divisor (`fmod` = 0; of floats since version 28) or of the dividend (1)."""
     a, b = two_of_one_type(d)
     if not a.dtype.is_float:
         _refuse_zero(d, b)
     if not d.attr_int("fmod", 0):
-        if a.dtype.is_float:
+        if a.dtype.is_float and d.opset < 28:
             raise ShapeError("expected fmod=1 for floating-point inputs, got fmod=0", where=f"node {d.label}")
-        return elementwise(d, floored_remainder, a, b)
+        return elementwise(d, _floored if a.dtype.is_float else floored_remainder, a, b)
     if a.dtype.is_float:
         wide = accumulator(a.dtype)
         return elementwise(d, lambda x, y: cast(a.dtype, binary("fmod", cast(wide, x), cast(wide, y))), a, b)
     return elementwise(d, truncated_remainder, a, b)
 
 
+def _floored(x: Expr, y: Expr) -> Expr:
+    """The remainder of floats with the divisor's sign; a zero has it, too, and an infinite divisor is the remainder of
+    what has another sign."""
+    wide = accumulator(x.dtype)
+    a, b = cast(wide, x), cast(wide, y)
+    rest = binary("fmod", a, b)
+    opposite = binary("xor", rest < 0, b < 0)
+    size = unary("abs", rest)
+    zero = select(b < 0, unary("neg", size), size)
+    # NaN takes the second arm, and stays NaN there.
+    return cast(x.dtype, select(rest.equals(0), zero, select(opposite, rest + b, rest)))
+
+
 @operator("Pow")
 def power(d: Definition) -> Operand:
     """a ** b in the type of `a`; the exponent may have another type."""
     base, exponent = d.input(0), d.input(1)
-    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, exponent)
+    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, aligned(d, base, exponent))
 
 
 def _power(a: Expr, b: Expr) -> Expr:
@@ -82,19 +96,19 @@ def _power(a: Expr, b: Expr) -> Expr:
 @operator("Min")
 def smallest(d: Definition) -> Operand:
     """The smallest of all inputs; NaN where any of them is NaN."""
-    return elementwise(d, lambda *x: reduce(minimum, x), *inputs_of_one_type(d))
+    return folded(d, minimum, inputs_of_one_type(d))
 
 
 @operator("Max")
 def largest(d: Definition) -> Operand:
     """The largest of all inputs; NaN where any of them is NaN."""
-    return elementwise(d, lambda *x: reduce(maximum, x), *inputs_of_one_type(d))
+    return folded(d, maximum, inputs_of_one_type(d))
 
 
 @operator("Sum")
 def total(d: Definition) -> Operand:
     """The sum of all inputs."""
-    return elementwise(d, lambda *x: reduce(lambda a, b: a + b, x), *inputs_of_one_type(d))
+    return folded(d, lambda a, b: a + b, inputs_of_one_type(d))
 
 
 @operator("Mean")
@@ -103,16 +117,19 @@ def mean(d: Definition) -> Operand:
     operands = inputs_of_one_type(d)
     wide = accumulator(operands[0].dtype)
 
-    def body(*x: Expr) -> Expr:
-        summed = reduce(lambda a, b: a + b, (cast(wide, v) for v in x))
-        return cast(operands[0].dtype, summed / const(len(x), wide))
-
-    return elementwise(d, body, *operands)
+    count = const(len(operands), wide)
+    narrow = operands[0].dtype
+    return folded(d, lambda a, b: a + b, operands, lambda v: cast(wide, v), lambda total: cast(narrow, total / count))
 
 
 @operator("Clip")
 def clip(d: Definition) -> Operand:
-    """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since."""
+    """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since.
+
+    A limit that is left out is the type's smallest or largest finite value, as the specification's text and ONNX
+    Runtime have it: infinities become finite. (The function body in the schema of version 13 and the reference
+    evaluator keep them since version 11.) Integers need no such limit.
+    """
     x = d.input(0)
     low, high = _limits(d, x.dtype)
 
@@ -126,15 +143,17 @@ def clip(d: Definition) -> Operand:
 
 
 def _limits(d: Definition, dtype: DType) -> tuple[Expr | None, Expr | None]:
+    largest = const(float(ml_dtypes.finfo(dtype.numpy).max), dtype) if dtype.is_float else None
+    lowest = None if largest is None else -largest
     if d.opset < 11:
         low, high = d.attributes.get("min"), d.attributes.get("max")
-        return (None if low is None else const(low, dtype)), (None if high is None else const(high, dtype))
-    return _limit(d, 1, dtype), _limit(d, 2, dtype)
+        return (lowest if low is None else const(low, dtype)), (largest if high is None else const(high, dtype))
+    return _limit(d, 1, dtype, lowest), _limit(d, 2, dtype, largest)
 
 
-def _limit(d: Definition, position: int, dtype: DType) -> Expr | None:
+def _limit(d: Definition, position: int, dtype: DType, default: Expr | None) -> Expr | None:
     limit = d.optional(position)
     if limit is None:
-        return None
+        return default
     expect_type(d, limit, dtype, f"input {position}")
     return scalar(d, position)

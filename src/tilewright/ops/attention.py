@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, boolean
-from tilewright.expr.nodes import TRUE, Const, Expr, binary, cast, const, select, unary
+from tilewright.expr.nodes import TRUE, Const, Expr, binary, both, cast, const, select, unary
+from tilewright.ops.cast import ONNX_TYPES
 from tilewright.ops.contraction import (
     accumulator,
     expect_broadcastable,
@@ -20,6 +21,7 @@ from tilewright.ops.contraction import (
     sum_over,
 )
 from tilewright.ops.definition import Definition, Operand, at, operator
+from tilewright.ops.window import FARTHEST
 
 Reader = Callable[[Expr, Expr, Expr, Expr], Expr]
 """The element at (batch, head, position, feature)."""
@@ -74,9 +76,14 @@ def _with_past(d: Definition, x: _Heads, past: Operand | None, kept: bool, what:
     return _four(whole), whole
 
 
-@operator("Attention")
+@operator("Attention", ignores=("qk_matmul_output_mode",))
 def attention(d: Definition) -> Operand | tuple[Operand, ...]:
-    """softmax(scale * Q K^T, capped and masked) V; rows in which everything is masked give 0"""
+    """softmax(scale * Q K^T, capped and masked) V; rows in which everything is masked give 0
+
+    Raises:
+        UnsupportedError: the node wants the product of Q and K, to which `qk_matmul_output_mode` belongs; it says how
+            long the keys are; the softmax is to have less precision than the inputs.
+    """
     if d.wanted > 3:
         raise d.unsupported("output qk_matmul_output is not expressed")
     if d.optional(6) is not None:
@@ -108,7 +115,8 @@ def _attended(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Ex
         d, (*rows, key.length), (query.size,),
         lambda i, r: product(query.read(i[0], i[1], i[2], r[0]), key.read(i[0], i[1] // group, i[3], r[0]), wide),
     )  # fmt: skip
-    scores = _masked(d, scores, query.size, past)
+    wide = _softmax_type(d, query.dtype)
+    scores = _masked(d, scores, query.size, past, wide)
 
     def highest(*i: Expr) -> Expr:
         # A row of nothing but -inf has no maximum to subtract; 0 makes all its exponentials 0.
@@ -136,9 +144,36 @@ def _attended(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Ex
     )  # fmt: skip
 
 
-def _masked(d: Definition, scores: Operand, size: Expr, past: Expr) -> Operand:
-    """scale, soft cap, mask and causal frontier, in this order, as one element-wise stage."""
+def _softmax_type(d: Definition, dtype: DType) -> DType:
+    """The type of the softmax of inputs of `dtype`: never less precise than `softmax_precision` asks.
+
+    Raises:
+        UnsupportedError: it asks for a type that does not hold all numbers of `dtype`, and so for a rounding.
+    """
+    number = d.attr_int("softmax_precision", 0)
+    asked = ONNX_TYPES.get(number, dtype) if number else dtype
+    if not asked.is_float or (asked != dtype and asked.bits <= dtype.bits):
+        raise d.unsupported(f"softmax_precision {number} is less precise than {dtype}")
+    return accumulator(asked)
+
+
+def _windows(d: Definition) -> tuple[int, int]:
+    """How many keys before and behind its own position a query sees; -1 for all, which a number beyond all sizes is.
+
+    Raises:
+        ShapeError: a number is below -1.
+    """
+    left, right = d.attr_int("left_window_size", -1), d.attr_int("right_window_size", -1)
+    for name, size in (("left_window_size", left), ("right_window_size", right)):
+        if size < -1:
+            raise ShapeError(f"{name}: expected -1 or more, got {size}", where=f"node {d.label}")
+    return (left if left < FARTHEST else -1), (right if right < FARTHEST else -1)
+
+
+def _masked(d: Definition, scores: Operand, size: Expr, past: Expr, dtype: DType) -> Operand:
+    """scale, soft cap, mask, windows and causal frontier, in this order, as one element-wise stage of type `dtype`."""
     wide, lowest = scores.dtype, const(float("-inf"), scores.dtype)
+    left, right = _windows(d)
     scale = d.attr_float("scale", 0.0)
     factor = const(scale, wide) if scale else 1.0 / unary("sqrt", cast(wide, size))
     cap = d.attr_float("softcap", 0.0)
@@ -159,12 +194,16 @@ def _masked(d: Definition, scores: Operand, size: Expr, past: Expr) -> Operand:
         allowed: Expr = TRUE
         if causal:
             allowed = i[3] <= i[2] + past
+        if left >= 0:
+            allowed = both(allowed, i[3] >= i[2] + past - left)
+        if right >= 0:
+            allowed = both(allowed, i[3] <= i[2] + past + right)
         if short is not None:
             allowed = binary("and", allowed, i[3] < short)
         if mask is not None and mask.dtype == boolean:
             allowed = binary("and", allowed, at(mask, i)) if short is None else select(allowed, at(mask, i), False)
         elif mask is not None:
             value = value + cast(wide, at(mask, i))
-        return select(allowed, value, lowest)
+        return cast(dtype, select(allowed, value, lowest))
 
     return d.compute(scores.shape, body)

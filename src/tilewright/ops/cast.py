@@ -51,13 +51,16 @@ def converted(d: Definition, x: Operand, dtype: DType) -> Operand:
     return d.compute(x.shape, lambda *i: cast(dtype, x[i]))
 
 
-@operator("Cast")
+@operator("Cast", ignores=("saturate", "round_mode"))
 def cast_to(d: Definition) -> Operand:
-    """Conversion to the type `to`; floats are truncated to integers, bool means != 0."""
+    """Conversion to the type `to`; floats are truncated to integers, bool means != 0.
+
+    `saturate` and `round_mode` are about 8-bit floats, which tensors here can't have.
+    """
     return converted(d, d.input(0), attribute_type(d, "to"))
 
 
-@operator("CastLike")
+@operator("CastLike", ignores=("saturate", "round_mode"))
 def cast_like(d: Definition) -> Operand:
     """Conversion to the type of input 1."""
     return converted(d, d.input(0), d.input(1).dtype)

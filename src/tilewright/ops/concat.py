@@ -71,7 +71,8 @@ def split(d: Definition) -> tuple[Operand, ...]:
 
     if len(starts) == 2:
         return (d.view(x, x.shape),)
-    return tuple(part(a, b) for a, b in pairwise(starts))
+    # what comes after the last output that the node names is nobody's
+    return tuple(part(a, b) for a, b in pairwise(starts[: d.wanted + 1]))
 
 
 def _cuts(d: Definition, size: Expr) -> list[Expr]:
@@ -79,17 +80,17 @@ def _cuts(d: Definition, size: Expr) -> list[Expr]:
     given = [const(n) for n in listed] if listed is not None else None
     if given is None and d.optional(1) is not None:
         given = list(d.known(1))
+    count = d.attr_int("num_outputs", d.wanted)
     if given is not None:
         if len(given) < d.wanted:
             raise ShapeError(f"split: expected {d.wanted} sizes, got {len(given)}", where=f"node {d.label}")
         starts = _starts(given)
         d.require(starts[-1].equals(size), f"split: expected sizes that add up to {size}, got {starts[-1]}")
         return starts
-    count = d.attr_int("num_outputs", d.wanted)
     if count < d.wanted:
         raise ShapeError(f"num_outputs: expected {d.wanted} or more, got {count}", where=f"node {d.label}")
     if "num_outputs" not in d.attributes:
         d.require((size % count).equals(0), f"dimension to split: expected a multiple of {count}, got {size}")
         return [size // count * k for k in range(count)] + [size]
     chunk = (size + (count - 1)) // count
-    return [const(0)] + [minimum(chunk * k, size) for k in range(1, count)] + [size]
+    return [const(0), *(minimum(chunk * k, size) for k in range(1, min(count, d.wanted + 1))), size]

@@ -22,6 +22,7 @@ from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr
 from tilewright.expr.prover import prove
+from tilewright.ops.attributes import Attributes, is_default
 from tilewright.ops.symbolic import symbolic_elements
 
 Known = tuple[Expr, ...]
@@ -68,9 +69,12 @@ class Definition:
         label: the user's node ("conv1 (Conv)"), for errors.
         opset: version of the operator set; definitions branch on it where a version changed the meaning.
         operands: inputs; None where an optional one is left out.
-        attributes: by name.
+        attributes: by name. One that a definition never asks for, with another value than its default, sends the node
+            to the reference evaluator (see `operator`).
         prefix: names of emitted buffers start with it.
-        wanted: number of outputs that the node names.
+        wanted: number of outputs that the node names; optional ones that nobody uses do not count
+            (`graph/passes/outputs.py`).
+        asked: the attributes again, with what the definition has asked for so far.
     """
 
     op_type: str
@@ -83,6 +87,11 @@ class Definition:
     stages: list[Stage] = field(default_factory=list[Stage])
     constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
     derived: dict[Buffer, Known] = field(default_factory=dict[Buffer, Known])
+    asked: Attributes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asked = Attributes(self.attributes)
+        self.attributes = self.asked
 
     # Inputs and attributes
 
@@ -214,7 +223,7 @@ class Definition:
     def require_equal(self, a: Expr, b: Expr, what: str) -> Expr:
         """States that two sizes are equal and returns the simpler of them."""
         self.require(a.equals(b), f"{what}: sizes {a} and {b} differ")
-        return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
+        return simpler(a, b)
 
     def unsupported(self, reason: str) -> UnsupportedError:
         """The error that sends this node to the reference evaluator."""
@@ -250,21 +259,58 @@ def _moves_nothing(axes: Sequence[Axis], element: Load) -> bool:
     return len(here) == len(there) and all(a is b and m is n for (a, m), (b, n) in zip(here, there, strict=True))
 
 
+def simpler(a: Expr, b: Expr) -> Expr:
+    """The one of two equal sizes that results are given: a literal, else the one that is shorter in print."""
+    return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
+
+
 Define = Callable[[Definition], "Operand | tuple[Operand, ...]"]
 
 OPERATORS: dict[tuple[str, str], Define] = {}
 """Definitions by (domain, operator name)."""
 
+IGNORED: dict[tuple[str, str], frozenset[str]] = {}
+"""Attributes without influence on what a definition computes, by (domain, operator name)."""
 
-def operator(*names: str, domain: str = "") -> Callable[[Define], Define]:
-    """Registers a definition under operator names; it handles every version that it does not refuse."""
+
+def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Callable[[Define], Define]:
+    """Registers a definition under operator names; it handles every version that it does not refuse.
+
+    A node with an attribute that the definition did not ask for goes to the reference evaluator, unless the value is
+    the default: so no attribute of a future version is passed over in silence.
+
+    Args:
+        names: operators.
+        domain: of the operators.
+        ignores: attributes that have no influence on what the definition computes, or only in cases in which it asks
+            for them.
+    """
+    harmless = frozenset((*ignores, *_MEANINGLESS))
 
     def register(define: Define) -> Define:
+        def guarded(d: Definition) -> "Operand | tuple[Operand, ...]":
+            result = define(d)
+            _refuse_unread(d, domain, harmless)
+            return result
+
         for name in names:
-            OPERATORS[domain, name] = define
+            OPERATORS[domain, name] = guarded
+            IGNORED[domain, name] = harmless
         return define
 
     return register
+
+
+_MEANINGLESS = ("consumed_inputs",)
+"""Attributes that never mean anything: a hint of the first versions that an operator may overwrite its input."""
+
+
+def _refuse_unread(d: Definition, domain: str, harmless: frozenset[str]) -> None:
+    for name, value in d.asked.unread().items():
+        # Names that begin with two underscores are private notes of exporters.
+        if name in harmless or name.startswith("__") or is_default(domain, d.op_type, d.opset, name, value):
+            continue
+        raise d.unsupported(f"attribute {name}={value} is not expressed")
 
 
 def literal(values: np.ndarray[Any, Any], limit: int = 64) -> Known | None:

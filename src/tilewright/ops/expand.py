@@ -1,7 +1,7 @@
 """Repetition along dimensions."""
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.ops.axes import printed
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one, operator
 from tilewright.ops.window import FARTHEST
@@ -30,7 +30,8 @@ def tile(d: Definition) -> Operand:
     Raises:
         ShapeError: there is not one number per dimension, or one is negative.
     """
-    x, repeats = d.input(0), d.known(1)
+    x = d.input(0)
+    repeats = d.known(1) if d.opset >= 6 else _along_one_axis(d, x.rank)
     if len(repeats) != x.rank:
         raise ShapeError(f"repeats: expected {x.rank} numbers, got {len(repeats)}", where=f"node {d.label}")
     for r in repeats:
@@ -44,3 +45,9 @@ def tile(d: Definition) -> Operand:
     if all(is_one(r) for r in repeats):
         return d.view(x, x.shape)
     return d.compute(tuple(n * r for n, r in zip(x.shape, repeats, strict=True)), body)
+
+
+def _along_one_axis(d: Definition, rank: int) -> tuple[Expr, ...]:
+    """Repeats as version 1 gives them: a number and the axis."""
+    (count,), (axis,) = d.known_ints(1), d.known_ints(2)
+    return tuple(const(count if k == d.axis(axis, rank) else 1) for k in range(rank))

@@ -15,7 +15,7 @@ from tilewright.ops.contraction import (
 from tilewright.ops.definition import Definition, Operand, at, operator
 
 
-@operator("Gemm")
+@operator("Gemm", ignores=("broadcast",))
 def gemm(d: Definition) -> Operand:
     """Y[m, n] = alpha * sum over k of A'[m, k] * B'[k, n] + beta * C[m, n]; a transposed operand is read transposed"""
     a, b, c = d.input(0), d.input(1), d.optional(2)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import boolean, dtype_of, float32, int64
+from tilewright.expr.dtype import DType, bfloat16, boolean, dtype_of, float16, float32, float64, int64
 from tilewright.expr.nodes import (
     Binary,
     Const,
@@ -43,10 +43,11 @@ def constant_of_shape(d: Definition) -> Operand:
 
 @operator("Range")
 def range_(d: Definition) -> Operand:
-    """start, start + delta, ... below limit.
+    """start, start + delta, ... below limit; 16-bit floats are computed in the type that `stash_type` names.
 
     Raises:
-        UnsupportedError: the number of elements depends on data, or is symbolic and can't be derived.
+        UnsupportedError: the number of elements depends on data, or is symbolic and can't be derived; 16-bit floats
+            are to be computed in another type than float32 or float64.
         ShapeError: the step is 0.
     """
     inputs_of_one_type(d, 0, 3)
@@ -54,7 +55,22 @@ def range_(d: Definition) -> Operand:
     if isinstance(delta, Const) and not delta.value:
         raise ShapeError("delta: expected a number other than 0, got 0", where=f"node {d.label}")
     length = _range_length(d, start, limit, delta)
-    return d.compute((length,), lambda *i: start + cast(start.dtype, i[0]) * delta)
+    wide = _stash_type(d, start.dtype)
+
+    def body(i: Expr) -> Expr:
+        return cast(start.dtype, cast(wide, start) + cast(wide, i) * cast(wide, delta))
+
+    return d.compute((length,), body)
+
+
+def _stash_type(d: Definition, dtype: DType) -> DType:
+    """The type in which elements of `dtype` are computed: float32 for 16-bit floats, if the node names no other."""
+    stated = d.attr_int("stash_type", 1)
+    if dtype not in (float16, bfloat16):
+        return dtype
+    if stated not in (1, 11):
+        raise d.unsupported(f"stash_type {stated} is not float32 or float64")
+    return float32 if stated == 1 else float64
 
 
 def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from tilewright.expr.computation import Reducer
+from tilewright.expr.dtype import DType, float32, float64
 from tilewright.expr.nodes import Expr, cast, const, unary
 from tilewright.ops.axes import product
+from tilewright.ops.cast import converted
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, operator
 from tilewright.ops.pointwise import expect_type
@@ -14,6 +16,23 @@ from tilewright.ops.reduce import kept_dimensions, mean_over, reduced, spread
 def _rows(d: Definition, x: Operand) -> tuple[int, ...]:
     """The dimensions that are normalised: `axis` (default the last) and all after it."""
     return tuple(range(d.axis(d.attr_int("axis", -1), x.rank), x.rank))
+
+
+def _stash_type(d: Definition) -> DType:
+    """The type that `stash_type` names for statistics.
+
+    Raises:
+        UnsupportedError: it is less precise than float32, in which they are computed at least.
+    """
+    stated = d.attr_int("stash_type", 1)
+    if stated not in (1, 11):
+        raise d.unsupported(f"stash_type {stated} is not float32 or float64")
+    return float32 if stated == 1 else float64
+
+
+def _exact(d: Definition, x: Operand, stash: DType) -> Operand:
+    """`x` in the type that `stash_type` names, if that is more precise than statistics of `x` are."""
+    return converted(d, x, stash) if stash.bits > accumulator(x.dtype).bits else x
 
 
 def inverse_deviation(d: Definition, x: Operand, mean: Operand | None, axes: Sequence[int], epsilon: float) -> Operand:
@@ -34,8 +53,8 @@ def normalised(
     d: Definition, x: Operand, mean: Operand | None, inverse: Operand, axes: Sequence[int],
     scale: Operand | None, bias: Operand | None,
 ) -> Operand:  # fmt: skip
-    """(x - mean) * inverse * scale + bias"""
-    wide = accumulator(x.dtype)
+    """(x - mean) * inverse * scale + bias, computed in the type of `inverse`."""
+    wide = inverse.dtype
     for what, operand in (("input 1 (scale)", scale), ("input 2 (bias)", bias)):
         if operand is not None:
             expect_type(d, operand, x.dtype, what)
@@ -56,14 +75,15 @@ def normalised(
 def layer_normalization(d: Definition) -> tuple[Operand, ...]:
     """Each row less its mean, over its standard deviation, scaled and shifted; then the mean and 1 / deviation."""
     x = d.input(0)
-    axes = _rows(d, x)
-    wide = accumulator(x.dtype)
-    mean = mean_over(d, x, axes, wide)
-    inverse = inverse_deviation(d, x, mean, axes, d.attr_float("epsilon", 1e-5))
+    axes, stash = _rows(d, x), _stash_type(d)
+    exact = _exact(d, x, stash)
+    mean = mean_over(d, exact, axes, accumulator(exact.dtype))
+    inverse = inverse_deviation(d, exact, mean, axes, d.attr_float("epsilon", 1e-5))
     result = normalised(d, x, mean, inverse, axes, d.input(1), d.optional(2))
     if d.wanted == 1:
         return (result,)
-    return (result, kept_dimensions(d, mean, x, axes), kept_dimensions(d, inverse, x, axes))[: d.wanted]
+    statistics = (kept_dimensions(d, converted(d, s, stash), x, axes) for s in (mean, inverse))
+    return (result, *statistics)[: d.wanted]
 
 
 @operator("RMSNormalization")
@@ -84,7 +104,8 @@ def simplified_layer_normalization(d: Definition) -> tuple[Operand, ...]:
 def _root_mean_square(d: Definition) -> tuple[Operand, Operand]:
     x = d.input(0)
     axes = _rows(d, x)
-    inverse = inverse_deviation(d, x, None, axes, d.attr_float("epsilon", 1e-5))
+    exact = _exact(d, x, _stash_type(d))
+    inverse = inverse_deviation(d, exact, None, axes, d.attr_float("epsilon", 1e-5))
     return normalised(d, x, None, inverse, axes, d.input(1), None), inverse
 
 

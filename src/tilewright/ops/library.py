@@ -13,6 +13,7 @@ from tilewright.ops import expand as expand
 from tilewright.ops import gather as gather
 from tilewright.ops import gemm as gemm
 from tilewright.ops import generate as generate
+from tilewright.ops import grid_sample as grid_sample
 from tilewright.ops import layernorm as layernorm
 from tilewright.ops import logic as logic
 from tilewright.ops import matmul as matmul

@@ -5,6 +5,7 @@ from tilewright.expr.dtype import DType, boolean
 from tilewright.expr.nodes import BinaryOp, Expr, binary, both, cast, const, select, unary
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.legacy import aligned
 from tilewright.ops.pointwise import elementwise, expect_type, two_of_one_type
 
 _COMPARISONS: dict[str, BinaryOp] = {
@@ -26,7 +27,7 @@ def logic(d: Definition) -> Operand:
     a, b = d.input(0), d.input(1)
     expect_type(d, a, boolean, "input 0")
     expect_type(d, b, boolean, "input 1")
-    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, b)
+    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, aligned(d, a, b))
 
 
 @operator("Not")
@@ -55,7 +56,10 @@ def bitwise_not(d: Definition) -> Operand:
 
 @operator("BitShift")
 def bit_shift(d: Definition) -> Operand:
-    """Unsigned integers shifted by other ones; shifts by the width or more give 0.
+    """Integers shifted by other ones; signed ones to the right with copies of the sign.
+
+    A shift by the width or more, or by a negative number, leaves what the sign extends to: 0, or -1 to the right of a
+    negative number (ONNX 1.23, BitShift-28; before version 28 all are unsigned).
 
     Raises:
         ShapeError: the direction is neither LEFT nor RIGHT.
@@ -67,9 +71,13 @@ def bit_shift(d: Definition) -> Operand:
         raise ShapeError(f"direction: expected LEFT or RIGHT, got {direction!r}", where=f"node {d.label}")
     op: BinaryOp = "shl" if direction == "LEFT" else "shr"
 
+    signed = a.dtype.kind != "u"
+
     def body(x: Expr, y: Expr) -> Expr:
         # Processors shift by the amount modulo the width, or not at all: the result would depend on the machine.
-        inside = y < a.dtype.bits if a.dtype.kind == "u" else both(y >= 0, y < a.dtype.bits)
+        inside = both(y >= 0, y < a.dtype.bits) if signed else y < a.dtype.bits
+        if signed and op == "shr":
+            return binary(op, x, select(inside, y, a.dtype.bits - 1))
         return select(inside, binary(op, x, select(inside, y, 0)), 0)
 
     return elementwise(d, body, a, b)

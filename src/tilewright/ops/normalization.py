@@ -30,11 +30,12 @@ def _widest(*dtypes: DType) -> DType:
     return float64 if float64 in dtypes else float32
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", ignores=("momentum",))
 def batch_normalization(d: Definition) -> Operand:
     """Y = X * factor[c] + shift[c], factor = scale / sqrt(var + epsilon), shift = B - mean * factor
 
-    Factor and shift are stages of their own: they are computed once where the statistics are constant.
+    Factor and shift are stages of their own: they are computed once where the statistics are constant. The momentum
+    is of the running statistics, which only training changes.
     """
     x = d.input(0)
     channels = _channels(d, x)

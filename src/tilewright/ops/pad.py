@@ -52,11 +52,11 @@ def pad(d: Definition) -> Operand:
                 what = f"dimension {k}: expected a reflected border below {x.shape[k]}, got {width}"
                 d.require(width < x.shape[k], what)
     sizes = tuple(borders[k].before + n + borders[k].after if k in borders else n for k, n in enumerate(x.shape))
+    value = _value(d, x)
     if not borders:
         return d.view(x, x.shape)
     for k in borders:
         d.require(sizes[k] >= 0, f"dimension {k}: expected a size of at least 0, the borders leave {sizes[k]}")
-    value = _value(d, x)
     if mode != "constant":
         _require_elements(d, x, borders, mode)
 

@@ -1,6 +1,7 @@
 """What element-wise operators share: broadcasting, agreement of types, and the precision of the arithmetic inside."""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import overload
 
 from tilewright.errors import ShapeError
@@ -9,6 +10,10 @@ from tilewright.expr.nodes import Expr, as_expr, cast
 from tilewright.ops.axes import printed
 from tilewright.ops.contraction import accumulator
 from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one
+from tilewright.ops.legacy import aligned
+
+_FOLDED = 32
+"""Operands that one expression combines."""
 
 
 @overload
@@ -29,6 +34,35 @@ def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand)
     """
     shape = broadcast_shape(d, *(x.shape for x in operands))
     return d.compute(shape, lambda *i: body(*(at(x, i) for x in operands)))
+
+
+def folded(
+    d: Definition,
+    step: Callable[[Expr, Expr], Expr],
+    operands: Sequence[Operand],
+    first: Callable[[Expr], Expr] = lambda value: value,
+    last: Callable[[Expr], Expr] = lambda value: value,
+) -> Operand:
+    """`last(step(step(first(a), first(b)), first(c)) ...)` of the elements of any number of operands, broadcast.
+
+    Expressions are walked by functions that call themselves, so many operands are folded part by part, in their order.
+
+    Raises:
+        ShapeError: the shapes can't be broadcast.
+    """
+    total: Operand | None = None
+    for start in range(0, len(operands), _FOLDED):
+        part = operands[start : start + _FOLDED]
+        begun, ends = total is not None, start + _FOLDED >= len(operands)
+
+        def body(*values: Expr, begun: bool = begun, ends: bool = ends) -> Expr:
+            head = values[0] if begun else first(values[0])
+            result = reduce(step, map(first, values[1:]), head)
+            return last(result) if ends else result
+
+        total = elementwise(d, body, *part) if total is None else elementwise(d, body, total, *part)
+    assert total is not None
+    return total
 
 
 def float_function(d: Definition, function: Callable[[Expr], Expr]) -> Operand:
@@ -60,13 +94,13 @@ def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -
 
 
 def two_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Operand]:
-    """Inputs `first` and `first + 1`, which must exist and have one element type.
+    """Inputs `first` and `first + 1`, which must exist and have one element type; aligned as the operator set says.
 
     Raises:
         ShapeError: one is missing, or the types differ.
     """
     a, b = inputs_of_one_type(d, first, first + 2)
-    return a, b
+    return a, aligned(d, a, b)
 
 
 def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:

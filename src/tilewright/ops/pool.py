@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Const, Expr, binary, cast, ceildiv, const, maximum, minimum, unary
+from tilewright.expr.nodes import Const, Expr, binary, both, cast, ceildiv, const, maximum, minimum, select, unary
 from tilewright.expr.prover import prove
+from tilewright.ops.axes import product
 from tilewright.ops.contraction import accumulator, reduce_over
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.window import Window, padded, spatial_ints, window_of
@@ -30,14 +31,64 @@ def _pooled(d: Definition, x: Operand, window: Window, value: Callable[[Expr], E
 
 
 @operator("MaxPool")
-def max_pool(d: Definition) -> Operand:
-    """The maximum of every window"""
-    x = d.input(0)
-    if d.wanted > 1:
-        raise d.unsupported("output Indices is not expressed")
+def max_pool(d: Definition) -> Operand | tuple[Operand, ...]:
+    """The maximum of every window and, on demand, where in the input it lies"""
+    x, columns_first = d.input(0), d.attr_int("storage_order", 0)
+    if columns_first not in (0, 1):
+        raise ShapeError(f"storage_order: expected 0 or 1, got {columns_first}", where=f"node {d.label}")
     window = _pool_window(d, x)
-    lowest = Reducer.MAX.identity(x.dtype)
-    return _pooled(d, padded(d, x, window, lowest), window, lambda v: v, Reducer.MAX)
+    source = padded(d, x, window, Reducer.MAX.identity(x.dtype))
+    best = _pooled(d, source, window, lambda v: v, Reducer.MAX)
+    return best if d.wanted == 1 else (best, _indices(d, x, window, best, bool(columns_first), source is x))
+
+
+def _indices(
+    d: Definition, x: Operand, window: Window, best: Operand, columns_first: bool, always_inside: bool
+) -> Operand:
+    """The number, in the whole input, of the element that each window's maximum is; -1 for a window of padding alone.
+
+    Of several equal ones it is the first in the order of rows, as in ONNX Runtime, whatever the order of the numbers.
+    A NaN counts as the maximum. The elements of a plane are numbered by rows or (`columns_first`) by columns.
+    """
+    sizes = window.sizes
+    plane = product(sizes)
+
+    def place(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        position = [p - b for p, b in zip(window.at(i[2:], r), window.before, strict=True)]
+        value = x[(*i[:2], *position)]
+        hit = value.equals(best[i])
+        if x.dtype.is_float:
+            hit = binary("or", hit, unary("isnan", value))
+        inside = [] if always_inside else [both(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)]
+        return select(both(*inside), select(hit, _numbered(position, sizes), plane), plane)
+
+    first = reduce_over(d, best.shape, window.kernel, place, Reducer.MIN)
+
+    def number(*i: Expr) -> Expr:
+        row_major = first[i]
+        within = _numbered(_unnumbered(row_major, sizes)[::-1], sizes[::-1]) if columns_first else row_major
+        found = (i[0] * x.shape[1] + i[1]) * plane + within
+        return found if always_inside else select(row_major < plane, found, -1)
+
+    return d.compute(best.shape, number)
+
+
+def _numbered(position: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
+    """The number of a position in a box of the given sizes, the last dimension counted first."""
+    number: Expr = const(0)
+    for p, n in zip(position, sizes, strict=True):
+        number = number * n + p
+    return number
+
+
+def _unnumbered(number: Expr, sizes: Sequence[Expr]) -> list[Expr]:
+    """The position that has a number; the opposite of `_numbered`."""
+    position: list[Expr] = []
+    # A size of 0 has windows of padding alone, and must not divide.
+    for n in (n if prove(n >= 1) else maximum(n, 1) for n in sizes[:0:-1]):
+        position.append(number % n)
+        number = number // n
+    return [number, *position[::-1]]
 
 
 @operator("AveragePool")

@@ -53,9 +53,13 @@ def _parameter(d: Definition, x: Operand, p: Operand, what: str) -> Callable[[tu
     return lambda i: p[tuple(n // block if k == axis else n for k, n in enumerate(i))]
 
 
-@operator("QuantizeLinear")
+@operator("QuantizeLinear", ignores=("axis", "block_size", "saturate"))
 def quantize_linear(d: Definition) -> Operand:
-    """Y = saturate(round(X / y_scale) + y_zero_point), halves to even"""
+    """Y = saturate(round(X / y_scale) + y_zero_point), halves to even
+
+    The quotient has the type that `precision` names, by default that of the scale. The axis counts where scales have
+    one; `saturate` is about 8-bit floats, which tensors here can't have.
+    """
     x, scale, zero = d.input(0), d.input(1), d.optional(2)
     stated = d.attr_int("output_dtype", 0)
     if stated and stated not in _ONNX_INTEGERS:
@@ -65,19 +69,27 @@ def quantize_linear(d: Definition) -> Operand:
         raise d.unsupported(f"output type {dtype} is not an 8- or 16-bit integer")
     if stated:
         expect_size(d, const(dtype.bits), const(DTYPES[_ONNX_INTEGERS[stated]].bits), "bits of y_zero_point")
-    wide = accumulator(scale.dtype)
+    precision = _quotient_type(d, scale.dtype)
+    wide = accumulator(precision)
     read_scale = _parameter(d, x, scale, "y_scale")
     read_zero = None if zero is None else _parameter(d, x, zero, "y_zero_point")
 
     def body(*i: Expr) -> Expr:
-        value = unary("round", cast(scale.dtype, cast(wide, cast(wide, x[i]) / cast(wide, read_scale(i)))))
-        value = cast(wide, value)
+        quotient = cast(wide, cast(precision, x[i])) / cast(wide, cast(precision, read_scale(i)))
+        value = cast(wide, unary("round", cast(precision, quotient)))
         return saturated(value if read_zero is None else value + cast(wide, read_zero(i)), dtype)
 
     return d.compute(x.shape, body)
 
 
-@operator("DequantizeLinear")
+def _quotient_type(d: Definition, default: DType) -> DType:
+    stated = d.attr_int("precision", 0)
+    if stated and stated not in _ONNX_FLOATS:
+        raise d.unsupported(f"precision {stated} is not a floating-point type")
+    return DTYPES[_ONNX_FLOATS[stated]] if stated else default
+
+
+@operator("DequantizeLinear", ignores=("axis", "block_size"))
 def dequantize_linear(d: Definition) -> Operand:
     """Y = (X - x_zero_point) * x_scale"""
     x, scale, zero = d.input(0), d.input(1), d.optional(2)

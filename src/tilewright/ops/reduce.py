@@ -126,10 +126,10 @@ def reduce_log_sum_exp(d: Definition) -> Operand:
 
 def reduced_axes(d: Definition, x: Operand) -> tuple[int, ...]:
     """The dimensions that a node reduces: those it names, else all, else (`noop_with_empty_axes`) none."""
-    axes = axes_of(d, x.rank)
+    axes, noop = axes_of(d, x.rank), d.attr_int("noop_with_empty_axes", 0)
     if axes is not None:
         return axes
-    return () if d.attr_int("noop_with_empty_axes", 0) else tuple(range(x.rank))
+    return () if noop else tuple(range(x.rank))
 
 
 def _inner_type(dtype: DType, fractional: bool) -> DType:

@@ -79,6 +79,7 @@ def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes:
     """
     axes = [d.axis(a, x.rank) for a in d.attr_ints("axes") or range(x.rank)]
     regions = _regions(d, roi, axes)
+    policy = d.attr_str("keep_aspect_ratio_policy", "stretch")
     by_scale = _present(d, scales)
     by_size = sizes is not None and _present(d, sizes)
     if by_scale == by_size:
@@ -92,7 +93,6 @@ def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes:
                 raise d.unsupported("scales are not constant")
             result[axis] = _from_scale(d, x.shape[axis], float(value.value), regions.get(axis))
         return result
-    policy = d.attr_str("keep_aspect_ratio_policy", "stretch")
     common: Fraction | None = None
     if policy != "stretch":
         given, common = _kept_aspect(d, [x.shape[a] for a in axes], given, policy)

@@ -24,10 +24,9 @@ def rotary_embedding(d: Definition) -> Operand:
         ShapeError: the input has neither 3 nor 4 dimensions, or 3 without `num_heads`; tables do not fit.
         UnsupportedError: the size of the heads is symbolic.
     """
-    x = d.input(0)
+    x, heads = d.input(0), d.attr_int("num_heads", 0)
     if x.rank == 4:
         return _rotated(d, x, heads_axis=1)
-    heads = d.attr_int("num_heads", 0)
     if x.rank != 3 or heads < 1:
         raise ShapeError(
             f"input 0: expected 4 dimensions, or 3 with num_heads, got {x.rank} with num_heads={heads}",

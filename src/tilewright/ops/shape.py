@@ -44,7 +44,7 @@ def identity(d: Definition) -> Operand:
     return d.view(x, x.shape)
 
 
-@operator("Dropout")
+@operator("Dropout", ignores=("ratio", "seed"))
 def dropout(d: Definition) -> tuple[Operand, ...]:
     """The input itself and, on demand, a mask of True; training is left to the reference evaluator."""
     x = d.input(0)

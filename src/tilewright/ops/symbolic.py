@@ -1,11 +1,11 @@
 """Shape arithmetic: the elements of small tensors as expressions over the symbols, derived from their computations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, binary, const, loads, select
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, binary, const, free_vars, loads, reads, select
 
 LIMIT = 64
 """Tensors of more elements are not followed."""
@@ -34,10 +34,7 @@ def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) 
         return None
     axes = [a.var for a in c.axes]
     try:
-        return tuple(
-            _reduced(c, dict(zip(axes, map(const, point), strict=True)), known)
-            for point in product(*(range(int(n.value)) for n in shape if isinstance(n, Const)))
-        )
+        return tuple(_reduced(c, dict(zip(axes, map(const, point), strict=True)), known) for point in _points(shape))
     except _UnknownError:
         return None
 
@@ -47,18 +44,25 @@ def _reduced(c: Computation, point: Mapping[Var, Expr], known: Mapping[Buffer, t
         return _value(c.body, point, known)
     result: Expr = c.reducer.identity(c.output.dtype)
     inner = [a.var for a in c.reduce_axes]
-    for step in product(*(range(int(a.extent.value)) for a in c.reduce_axes if isinstance(a.extent, Const))):
+    for step in _points([a.extent for a in c.reduce_axes]):
         env = {**point, **dict(zip(inner, map(const, step), strict=True))}
         result = binary(c.reducer.op, result, _value(c.body, env, known))
     return result
 
 
+def _points(extents: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
+    """All points of literal extents. `product` makes lists of all of them, which is no matter but where one is 0."""
+    sizes = [int(n.value) for n in extents if isinstance(n, Const)]
+    return product(*map(range, sizes)) if all(sizes) else iter(())
+
+
 def _value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    if isinstance(e, Var):
+        return env.get(e, e)
+    # A formula of sizes, which can be long, stays as it is rather than being built again term by term.
+    if not reads(e) and env.keys().isdisjoint(free_vars(e)):
+        return e
     match e:
-        case Const():
-            return e
-        case Var():
-            return env.get(e, e)
         case Load(buffer, indices):
             return _element(buffer, [_value(i, env, known) for i in indices], known)
         case Select(cond, a, b):

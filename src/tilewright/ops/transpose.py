@@ -45,15 +45,20 @@ def _image(d: Definition) -> tuple[Operand, int]:
     return x, block
 
 
+def _mode(d: Definition) -> str:
+    mode = d.attr_str("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise ShapeError(f"mode: expected DCR or CRD, got {mode}", where=f"node {d.label}")
+    return mode
+
+
 @operator("DepthToSpace")
 def depth_to_space(d: Definition) -> Operand:
     """Channels moved into blocks of pixels, in DCR (depth first) or CRD order."""
     x, b = _image(d)
     n, c, h, w = x.shape
     d.require((c % (b * b)).equals(0), f"channels: expected a multiple of {b * b}, got {c}")
-    depth, mode = c // (b * b), d.attr_str("mode", "DCR")
-    if mode not in ("DCR", "CRD"):
-        raise ShapeError(f"mode: expected DCR or CRD, got {mode}", where=f"node {d.label}")
+    depth, mode = c // (b * b), _mode(d)
     blocks = d.view(x, (n, b, b, depth, h, w) if mode == "DCR" else (n, depth, b, b, h, w))
     moved = permuted(d, blocks, (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3))
     return d.view(moved, (n, depth, h * b, w * b))
@@ -61,10 +66,12 @@ def depth_to_space(d: Definition) -> Operand:
 
 @operator("SpaceToDepth")
 def space_to_depth(d: Definition) -> Operand:
-    """Blocks of pixels moved into channels."""
+    """Blocks of pixels moved into channels, in DCR or, since version 28, CRD order: the inverse of DepthToSpace."""
     x, b = _image(d)
     n, c, h, w = x.shape
+    mode = _mode(d)
     for what, size in (("height", h), ("width", w)):
         d.require((size % b).equals(0), f"{what}: expected a multiple of {b}, got {size}")
     blocks = d.view(x, (n, c, h // b, b, w // b, b))
-    return d.view(permuted(d, blocks, (0, 3, 5, 1, 2, 4)), (n, c * (b * b), h // b, w // b))
+    moved = permuted(d, blocks, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
+    return d.view(moved, (n, c * (b * b), h // b, w // b))

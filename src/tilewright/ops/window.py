@@ -119,7 +119,8 @@ def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, c
                 front, behind = const(pads[k]), const(pads[rank + k])
             room = size + front + behind
             fits = f"dimension {k}: a window of {span} does not fit the padded size {room}"
-            d.require(span <= room, fits)
+            # A window that is not full may be the only one.
+            d.require(span < room + stride if ceil else span <= room, fits)
             count = (room - span) // stride + 1
             if ceil:
                 count = minimum(ceildiv(room - span, stride) + 1, ceildiv(size + front, stride))

@@ -73,14 +73,25 @@ def chunk_of(node: Block, limits: ChunkLimits, lanes: int = 1, exact: bool = Fal
     axis = max(range(len(extents)), key=lambda k: extents[k])
     rest = total // extents[axis]
     wanted = lanes * max(limits.least, min(limits.most, limits.roots * isqrt(total // lanes)))
-    fits = [d for d in range(2, extents[axis]) if extents[axis] % d == 0
-            and d * rest // lanes <= longest_chain(total)
+    near = _divisors(extents[axis], max(2, -(-wanted // (limits.slack * rest))),
+                     min(extents[axis] - 1, limits.slack * wanted // rest))  # fmt: skip
+    fits = [d for d in near if d * rest // lanes <= longest_chain(total)
             and wanted <= limits.slack * d * rest <= limits.slack**2 * wanted]  # fmt: skip
     if fits:
         return axis, min(fits, key=lambda d: abs(d * rest - wanted))
     if lanes > 1 or total <= longest_chain(total) or wanted < 2 * rest:
         return None
     return axis, even_chunk(extents[axis], wanted // rest)
+
+
+def _divisors(n: int, low: int, high: int) -> list[int]:
+    """The divisors of n from `low` to `high`, rising; by what they leave of n where that is the shorter list."""
+    if low > high:
+        return []
+    others = range(-(-n // high), n // low + 1)
+    if len(others) < high - low:
+        return [n // q for q in reversed(others) if n % q == 0]
+    return [d for d in range(low, high + 1) if n % d == 0]
 
 
 def steps_along(node: Block, axis: int) -> int:

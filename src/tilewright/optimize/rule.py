@@ -4,12 +4,16 @@ Nothing is searched and nothing measured; the rule looks at strides and extents 
 last resort of every pipeline.
 """
 
+from dataclasses import replace
+from math import prod
+
 from tilewright.expr.buffer import Scope
 from tilewright.expr.nodes import Const, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
+from tilewright.loops.stack import MAX_STACK_BYTES
 from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
 from tilewright.optimize.cases import case_axes
-from tilewright.optimize.chunk import chunk_of, steps_along
+from tilewright.optimize.chunk import ChunkLimits, chunk_of, steps_along
 from tilewright.optimize.contraction import contract
 from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction
 from tilewright.optimize.interface import Task
@@ -223,7 +227,8 @@ def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
     names = Names.of(s, block)
     if names.reduce and not names.spatial:
         beside = REDUCING_VECTORS * task.target.lanes(32)
-        chunk = chunk_of(find_block(s.func, block)[0], CHUNKS, beside, exact=True)
+        node = find_block(s.func, block)[0]
+        chunk = chunk_of(node, _on_stack(node, beside), beside, exact=True)
         partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
         s.do("decompose_reduction", block, names.reduce[0] if partial is None else Names.of(s, block).reduce[0])
         if partial is not None:
@@ -238,6 +243,13 @@ def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
         if any(is_literal(step, 1) for step in steps):
             _, inner = split_for_lanes(s, names.reduce[-1], 4 * task.target.lanes(32))
             s.do("vectorize", inner)
+
+
+def _on_stack(node: Block, beside: int) -> ChunkLimits:
+    """Limits of chunks that are so long that a stack holds the sums of all of them."""
+    total = prod(int(i.extent.value) for i in node.iters if isinstance(i.extent, Const))
+    shortest = -(-total * node.body.buffer.dtype.bytes // MAX_STACK_BYTES)
+    return replace(CHUNKS, least=max(CHUNKS.least, -(-shortest * CHUNKS.slack // beside)))
 
 
 def _unroll_window(s: Schedule, reduce_loops: tuple[str, ...]) -> None:

@@ -13,20 +13,20 @@ damage, not malice: whoever can write the file can run code in the process that 
 import hashlib
 import mmap
 import os
-import secrets
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tilewright.errors import ArtifactError
+from tilewright.errors import ArtifactError, OptionError
 from tilewright.runtime import schema
 from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
 from tilewright.runtime.manifest import Manifest
+from tilewright.runtime.replacing import write_file
 from tilewright.runtime.schema import DAMAGED, Json
 from tilewright.runtime.weights import ALIGNMENT, WeightSection, layout_weights, read_weights
 
@@ -51,57 +51,62 @@ def is_artifact(data: bytes) -> bool:
 
 
 def place_of(source: str | os.PathLike[str] | bytes) -> str:
-    """How errors name an artifact."""
-    return "artifact in memory" if isinstance(source, bytes) else f"file '{os.fspath(source)}'"
+    """How errors name an artifact.
+
+    Raises:
+        OptionError: it is neither bytes nor a path.
+    """
+    return "artifact in memory" if isinstance(source, bytes) else f"file '{checked_path(source)}'"
 
 
-def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
-    """Write an artifact; a file that stands there already is replaced at once and completely, or not at all.
+def checked_path(path: object) -> str:
+    """A path as text.
+
+    Raises:
+        OptionError: it is no path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError(f"expected a path, got {type(path).__name__}", where="argument 'path'")
+    return os.fsdecode(path)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> int:
+    """Write an artifact; a file that stands there already is replaced at once and completely, or not at all. A pipe or
+    device is written to.
+
+    Returns:
+        How many bytes were written.
 
     Raises:
         ArtifactError: the manifest is not consistent, a weight can't be stored, or the file can't be written.
+        OptionError: the path is none.
     """
-    target = Path(os.path.realpath(path))
-    where = f"file '{path}'"
+    where = f"file '{checked_path(path)}'"
     artifact.manifest.check(where)
     missing = sorted(artifact.manifest.weight_names() - artifact.weights.keys())
     if missing:
         raise ArtifactError(f"weight '{missing[0]}' is missing", where=where)
     section = layout_weights(artifact.weights, where)
     try:
-        _write_atomically(target, artifact, section)
-    except OSError as error:
-        reason = error.strerror or str(error)
+        return write_file(Path(os.path.realpath(path)), _pieces(artifact, section))
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
         raise ArtifactError(f"can't be written: {reason}", where=where, hint="choose another output path") from error
 
 
-def _write_atomically(target: Path, artifact: Artifact, section: WeightSection) -> None:
-    if target.is_dir():
-        raise IsADirectoryError(None, "is a folder")
+def _pieces(artifact: Artifact, section: WeightSection) -> Iterator[bytes | memoryview]:
+    """The file, piece by piece."""
     manifest = _manifest_bytes(artifact, section)
     data_start = _align(_HEADER.size + len(manifest))
     weights_start = data_start + _align(len(artifact.code))
     length = weights_start + section.length
     digest = hashlib.sha256(manifest).digest()
-    header = _HEADER.pack(MAGIC, FORMAT_VERSION, 0, len(manifest), length, digest)
-    # in the same folder, because a rename is atomic only within one file system
-    name = target.parent / f".{target.name}.{secrets.token_hex(8)}"
-    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(header)
-            file.write(manifest)
-            file.write(bytes(data_start - _HEADER.size - len(manifest)))
-            file.write(artifact.code)
-            file.write(bytes(weights_start - data_start - len(artifact.code)))
-            for chunk in section.chunks():
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
+    yield _HEADER.pack(MAGIC, FORMAT_VERSION, 0, len(manifest), length, digest)
+    yield manifest
+    yield bytes(data_start - _HEADER.size - len(manifest))
+    yield artifact.code
+    yield bytes(weights_start - data_start - len(artifact.code))
+    yield from section.chunks()
 
 
 def _manifest_bytes(artifact: Artifact, section: WeightSection) -> bytes:
@@ -169,8 +174,9 @@ def _map(path: str | os.PathLike[str], where: str) -> memoryview:
                 raise ArtifactError("is not a regular file", where=where)
             _check_size(status.st_size, where)  # an empty file can't be mapped
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise ArtifactError(f"can't be read: {error.strerror or error}", where=where) from error
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ArtifactError(f"can't be read: {reason}", where=where) from error
 
 
 def _check_size(size: int, where: str) -> None:

@@ -20,6 +20,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from tilewright.runtime.linking import linking
+
 REFUSED = -1
 """The answer of an entry to arrays that are not what is expected; no kernel answers so."""
 
@@ -221,6 +223,11 @@ def _linked() -> _Code | None:
     """The code of all entries, compiled for this process; None where there are none."""
     if not _fields_stand():
         return None
+    with linking():
+        return _compiled()
+
+
+def _compiled() -> _Code | None:
     import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
 
     llvm.initialize_native_target()

@@ -5,21 +5,21 @@ steps pass named values from step to step instead.
 """
 
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tilewright.errors import FeedError, Problem
-from tilewright.machine import thread_count
+from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
-from tilewright.runtime.entry import FITS
+from tilewright.runtime.entry import FITS, has_entries
 from tilewright.runtime.fallback import FallbackCall
-from tilewright.runtime.feeds import Signature, collect, raise_problems
+from tilewright.runtime.feeds import Signature, collect, contiguous, expect_mapping, raise_problems
 from tilewright.runtime.frame import Plan
+from tilewright.runtime.linking import linking
 from tilewright.runtime.loader import Library, link
 from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, TensorSpec
 from tilewright.runtime.native import NativeCall, remember
@@ -69,7 +69,8 @@ class Executable:
         self._fallback = fallback
         self._where = where or f"model '{manifest.meta.graph_name}'"
         manifest.check(self._where)
-        self._team = thread_count(threads)
+        self._threads = thread_count(threads)
+        self._team = team_size(self._threads)
         self._artifact = Artifact(manifest, artifact.code, {k: aligned(v) for k, v in artifact.weights.items()})
         self._signature = Signature(manifest.inputs, manifest.symbols)
         self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
@@ -77,7 +78,6 @@ class Executable:
         self._in_order = _picking(self._names)
         self._output_names = [spec.name for spec in manifest.outputs]
         self._pool = WorkspacePool()
-        self._lock = threading.Lock()
         self._library: Library | None = None
         self._calls: tuple[NativeCall | FallbackCall, ...] = ()
         self._only: NativeCall | None = None
@@ -108,7 +108,10 @@ class Executable:
 
     @property
     def threads(self) -> int:
-        """How many threads a call uses."""
+        """How many threads a call may use; no more than there are logical CPUs work at a time."""
+        return 1 if _Process.forked else self._threads
+
+    def _workers(self) -> int:
         return 1 if _Process.forked else self._team
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -120,14 +123,15 @@ class Executable:
         save_artifact(self._artifact, path)
 
     def prepare(self) -> "Executable":
-        """Link the code now rather than at the first call; returns itself.
+        """Do now rather than at the first call what costs once: link the code, start threads, map memory. Returns
+        itself.
 
         Raises:
             TargetError: the code is for another machine.
             ArtifactError: the code can't be linked.
         """
         if self._library is None:
-            with self._lock:
+            with linking():
                 if self._library is None:
                     self._link()
         return self
@@ -148,7 +152,14 @@ class Executable:
         if isinstance(only, NativeCall) and _is_whole(only.step, manifest):
             self._only = only
         if not library.omp.parallel:
-            self._team = 1
+            self._team = self._threads = 1
+        for call in self._calls:
+            if isinstance(call, NativeCall):
+                call.warm(self._pool)
+        if native:
+            has_entries()
+        if native and not _Process.forked:
+            library.omp.start(self._team)
         self._library = library
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
@@ -185,8 +196,10 @@ class Executable:
             self._check_names(outputs)
         try:
             arrays = self._in_order(feeds) if len(feeds) == len(self._names) else None
-        except KeyError:
+        except (KeyError, TypeError, IndexError):  # no such name, or no mapping at all
             arrays = None
+        if arrays is None:
+            expect_mapping(feeds)
         results = self._run(feeds) if arrays is None else self._run_fast(arrays)
         if len(results) == 1 and outputs is None:
             return {self._output_names[0]: results[0]}
@@ -195,6 +208,10 @@ class Executable:
 
     def _check_names(self, outputs: Sequence[str]) -> None:
         """Raises FeedError where an output does not exist."""
+        if not isinstance(outputs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
+            raise FeedError(
+                f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'"
+            )
         known = ", ".join(f"'{name}'" for name in self._output_names)
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(
@@ -209,7 +226,7 @@ class Executable:
         call = self._only
         if call is None:
             return self._run(dict(zip(self._names, arrays, strict=True)))
-        threads = 1 if _Process.forked else self._team
+        threads = self._workers()
         outputs = call.again(arrays, self._pool, threads)
         if outputs is not None:
             return outputs
@@ -234,21 +251,22 @@ class Executable:
         arrays = collect(self.inputs, feeds, problems)
         sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
         raise_problems(problems)
+        arrays = {name: contiguous(name, value) for name, value in arrays.items()}
         if self._only is None:
             return self._run_steps(arrays, sizes)
         inputs = list(arrays.values())
         plan = self._only.plan(sizes)
         remember(self._plans, tuple(array.shape for array in inputs), plan)
-        return self._only.run(inputs, plan, self._pool, self.threads)
+        return self._only.run(inputs, plan, self._pool, self._workers())
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
-        shared = set(values)
+        shared, team = set(values), self._workers()
         for call, unused in zip(self._calls, self._unused, strict=True):
             inputs = [values[spec.name] for spec in call.step.inputs]
             names = [spec.name for spec in call.step.outputs]
             if isinstance(call, NativeCall):
                 sizes = self._rebind(call.step.inputs, values, sizes)
-                values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, self.threads), strict=True))
+                values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, team), strict=True))
             else:
                 shared.update(names)
                 values.update(zip(names, call.run(inputs), strict=True))
@@ -258,7 +276,7 @@ class Executable:
                 values.pop(name, None)
         # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
-        return [value.copy() if name in shared and isinstance(value, np.ndarray) else value for name, value in outputs]
+        return [_copied(value) if name in shared else value for name, value in outputs]
 
     def _rebind(self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
         """Sizes of the symbols after some values in the middle of the model became known."""
@@ -275,7 +293,8 @@ class Executable:
             signature = Signature((spec,), self.manifest.symbols, "tensor")
             bound = signature.bind(_shapes((spec,), values), sizes, problems)
             if problems:
-                raise call.contradiction(spec, values[spec.name].shape, sizes)
+                symbols = {symbol.name: symbol for symbol in self.manifest.symbols}
+                raise call.contradiction(spec, values[spec.name].shape, sizes, symbols)
             sizes = bound
         return sizes
 
@@ -296,6 +315,13 @@ class Executable:
 
 def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
+
+
+def _copied(value: Any) -> Any:
+    """An array or a sequence of arrays that shares no memory with the given one."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return [_copied(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _picking(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:

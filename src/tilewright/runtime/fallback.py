@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import ArtifactError, FeedError, UnsupportedError
-from tilewright.runtime.manifest import FallbackStep, TensorSpec, format_dims
+from tilewright.errors import ArtifactError, FeedError, ShapeError, TilewrightError, UnsupportedError
+from tilewright.runtime.manifest import FallbackStep, Symbol, TensorSpec, format_dims
 from tilewright.runtime.weights import numpy_dtype
 
 
@@ -24,7 +24,8 @@ class FallbackCall:
             UnsupportedError: the reference evaluator does not know an operator.
         """
         import onnx  # here because only artifacts with such a step need it
-        from onnx.reference import ReferenceEvaluator
+
+        from tilewright.runtime.evaluator import reference_evaluator
 
         self.step = step
         self._nodes = ", ".join(step.nodes) or f"step '{step.model}'"
@@ -34,7 +35,7 @@ class FallbackCall:
         except Exception as error:
             raise ArtifactError(f"'{step.model}' is not an ONNX model", where=where) from error
         try:
-            self._evaluator: Any = ReferenceEvaluator(proto)
+            self._evaluator: Any = reference_evaluator(proto)
         except Exception as error:
             reason = _first_line(error)
             raise UnsupportedError(f"can't run the model's operator ({reason})", where=self._where) from error
@@ -47,14 +48,27 @@ class FallbackCall:
         """
         feeds = dict(zip((spec.name for spec in self.step.inputs), inputs, strict=True))
         try:
-            results = cast(list[Any], self._evaluator.run([spec.name for spec in self.step.outputs], feeds))
+            # What is infinite or no number by the model's arithmetic is a result like others.
+            with np.errstate(all="ignore"):
+                results = cast(list[Any], self._evaluator.run([spec.name for spec in self.step.outputs], feeds))
         except Exception as error:
             what = f"the data do not suit {self._nodes}: the reference evaluator says {_first_line(error)}"
             raise FeedError(what, where="call") from error
-        return [_typed(spec, value) for spec, value in zip(self.step.outputs, results, strict=True)]
+        with np.errstate(all="ignore"):
+            return [_typed(spec, value) for spec, value in zip(self.step.outputs, results, strict=True)]
 
-    def contradiction(self, spec: TensorSpec, shape: Sequence[int], sizes: Mapping[str, int]) -> FeedError:
-        """The error for a result of another shape than the model says, given the sizes known before."""
+    def contradiction(
+        self, spec: TensorSpec, shape: Sequence[int], sizes: Mapping[str, int], symbols: Mapping[str, Symbol]
+    ) -> TilewrightError:
+        """The error for a result of another shape than the model says, given the sizes known before and the ranges of
+        all symbols: for a new size out of range the data are to blame, for everything else the model."""
+        for axis, (dim, size) in enumerate(zip(spec.dims, shape, strict=False)):
+            known = symbols.get(dim) if isinstance(dim, str) and dim not in sizes else None
+            if known is not None and (size < known.lo or (known.hi is not None and size > known.hi)):
+                least = f"at least {known.lo}" if size < known.lo else f"at most {known.hi}"
+                what = f"has size {size} along axis {axis}, later nodes need {least}"
+                where = f"result '{spec.name}' of {self._nodes}"
+                return ShapeError(what, where=where, hint="these data do not suit the model")
         given = ", ".join(f"{dim}={sizes[dim]}" for dim in spec.dims if isinstance(dim, str) and dim in sizes)
         said = f"{format_dims(spec.dims)}{' with ' if given else ''}{given}"
         what = (

@@ -29,7 +29,8 @@ def raise_problems(problems: Sequence[Problem]) -> None:
 
 
 def collect(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Problem]) -> dict[str, Any]:
-    """Arrays by name, in the order of the specs, of the specs' types, contiguous and aligned; "any" passes untouched.
+    """Arrays by name, in the order of the specs, of the specs' types; "any" passes untouched. What is not contiguous is
+    not copied yet (`contiguous`): a view of a few bytes can have any size, which is to be checked first.
 
     Missing, unknown and mistyped inputs are appended to `problems` and left out of the result, so that the caller can
     go on looking for more.
@@ -55,7 +56,7 @@ def collect(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: 
 
 
 def as_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.ndarray | None:
-    """One input as a contiguous array of the spec's type, or None and a problem.
+    """One input as an array of the spec's type, in whatever order its elements lie, or None and a problem.
 
     Accepts NumPy arrays, objects with `__dlpack__` or `__array__`, and Python numbers and lists of them.
     """
@@ -75,9 +76,29 @@ def as_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.nda
         hint = f"convert it with .astype('{spec.dtype}')"
         problems.append(Problem("feed", where, f"expected {spec}, got {got} {format_dims(array.shape)}", hint))
         return None
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        array = np.array(array, dtype=dtype, order="C")
     return array
+
+
+def contiguous(name: str, array: Any) -> Any:
+    """An input, whose shape was checked, with its elements in row-major order; other values than arrays pass untouched.
+
+    Raises:
+        ShapeError: there is no memory for the copy that this takes.
+    """
+    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
+        return array
+    try:
+        return np.array(array, order="C")
+    except MemoryError as error:
+        what = f"there is no memory for a contiguous copy of {array.nbytes} bytes"
+        raise ShapeError(what, where=f"input '{name}'", hint="pass a contiguous array") from error
+
+
+def expect_mapping(feeds: object) -> None:
+    """Raises FeedError where feeds are no mapping of names to arrays."""
+    if not isinstance(feeds, Mapping):
+        what = f"expected a mapping of input names to arrays, got {type(feeds).__name__}"
+        raise FeedError(what, where="call", hint="pass for example {'x': array}")
 
 
 def _to_numpy(value: object, dtype: np.dtype) -> np.ndarray:

@@ -17,6 +17,7 @@ from sys import getrefcount
 import numpy as np
 
 from tilewright.runtime.entry import CONTEXT, entry, expected_words, has_entries
+from tilewright.runtime.pages import populate
 
 ALIGNMENT = 64
 
@@ -97,6 +98,7 @@ class Memory:
         skipped = -start % ALIGNMENT
         self.address = start + skipped
         self.array = np.ndarray(shape, dtype, self.owner, skipped)
+        populate(self.address, self.array.nbytes)
         self.unused = getrefcount(self.owner)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ArtifactError
+from tilewright.runtime.linking import linking
 from tilewright.runtime.openmp import STAND_INS, OpenMP, openmp
 
 CHECK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -63,6 +64,11 @@ def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:
     Raises:
         ArtifactError: the code is no object file for this machine, or needs or lacks a function.
     """
+    with linking():
+        return _linked(code, names, where)
+
+
+def _linked(code: bytes, names: Sequence[str], where: str) -> Library:
     import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
 
     omp = openmp()

@@ -19,8 +19,12 @@ DTYPES = frozenset([
 ])  # fmt: skip
 """Element types that native code reads and writes, by their NumPy names."""
 
-LOOSE_DTYPES = frozenset(["string", "any"])
-"""Types that only fallback steps and the model's own inputs and outputs may have; "any" is not checked at all."""
+LOOSE_DTYPES = frozenset([
+    "string", "any", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+])  # fmt: skip
+"""Types that only fallback steps and the model's own inputs and outputs may have; "any" (a sequence, an optional value,
+a tensor of any rank) is not checked at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class TensorSpec:
 
     Attributes:
         name: the value's name in the user's model.
-        dtype: NumPy name of the element type, or "string", or "any".
+        dtype: NumPy name of the element type (one of `ml_dtypes` where NumPy has none), or "string", or "any".
         dims: a size, the name of a symbolic dimension, or None (not checked). Outputs may have printed expressions.
     """
 

@@ -18,6 +18,7 @@ from tilewright.runtime.entry import REFUSED
 from tilewright.runtime.frame import KEPT, KEPT_BYTES, Frame, Plan, address_of
 from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, Library, entry_names
 from tilewright.runtime.manifest import NativeStep
+from tilewright.runtime.pages import populate_read
 from tilewright.runtime.weights import numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
@@ -94,6 +95,30 @@ class NativeCall:
             raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
         taken = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         return Plan(sizes, tuple(outputs), workspace, taken)
+
+    def warm(self, pool: WorkspacePool) -> None:
+        """Does ahead what the first call would do: maps the weights, and where sizes are fixed the workspace and the
+        memory of the outputs, too, unless they are very large.
+
+        Args:
+            pool: where the workspace of the calls comes from.
+        """
+        for array in self._arrays:
+            populate_read(address_of(array), array.nbytes)
+        if self.step.symbols:
+            return
+        plan = self.plan({})
+        if plan.workspace + plan.bytes > KEPT_BYTES:
+            return
+        try:
+            if plan.workspace:
+                pool.give(pool.take(plan.workspace))
+            if self._keep:
+                frame = self._new_frame()
+                frame.prepare(plan)
+                self._frames.append(frame)
+        except (MemoryError, ValueError):
+            return  # the call says so
 
     def again(self, inputs: Sequence[object], pool: WorkspacePool, threads: int) -> list[np.ndarray] | None:
         """Computes the outputs if the inputs are arrays of the types and shapes of an earlier call of `run`; None, with

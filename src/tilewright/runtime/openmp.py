@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +39,12 @@ define i32 @omp_get_num_threads() {
 }
 """
 
+SPINS = 2500
+"""How often idle threads of libgomp look for work before they sleep: 40 to 120 us, as a look takes 40 to 140 cycles."""
+
+_CHOICES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+"""Variables by which users choose how long threads spin."""
+
 _SYSTEM_NAMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
 _LIBRARY = re.compile(r"/lib(gomp|omp|iomp5)[-.0-9a-z]*\.so[.0-9]*$")
 _log = logging.getLogger("tilewright.runtime")
@@ -54,6 +61,12 @@ class OpenMP:
     def parallel(self) -> bool:
         """Whether it starts threads at all."""
         return bool(self.addresses)
+
+    def start(self, threads: int) -> None:
+        """Starts the threads that the calling thread's regions of this size are going to use."""
+        if self.parallel and threads > 1:
+            start, nothing = (self.addresses[name] for name in ("GOMP_parallel", "omp_get_thread_num"))
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint] * 2)(start)(nothing, None, threads, 0)
 
 
 @lru_cache(maxsize=1)
@@ -85,13 +98,29 @@ def openmp() -> OpenMP:
 
 
 def load(path: str) -> OpenMP | None:
-    """Open a library and look its functions up; None when it can't be opened or lacks one."""
+    """Open a library and look its functions up; None when it can't be opened or lacks one.
+
+    Idle threads of libgomp spin for milliseconds, as does who waits for the end of a region, on cores that others need
+    by then: threads of NumPy, or the thread that is waited for. A library that nobody has loaded before is told to spin
+    for less; the user's own choice stays.
+    """
     try:
-        library = ctypes.CDLL(path)
+        with nullcontext() if any(name in os.environ for name in _CHOICES) else _spinning_less():
+            library = ctypes.CDLL(path)
         addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in SYMBOLS}
     except (OSError, AttributeError):
         return None
     return OpenMP(path, addresses)
+
+
+@contextmanager
+def _spinning_less() -> Generator[None]:
+    """A library that is loaded inside reads how long to spin from the environment."""
+    os.environ[_CHOICES[0]] = str(SPINS)
+    try:
+        yield
+    finally:
+        del os.environ[_CHOICES[0]]
 
 
 def loaded_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:

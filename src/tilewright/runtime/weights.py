@@ -30,9 +30,9 @@ _NAMES = {code: name for name, code in _CODES.items()}
 
 def numpy_dtype(name: str) -> np.dtype:
     """NumPy dtype of an element type's name; "string" is an object array."""
-    if name == "bfloat16":
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(object if name in ("string", "any") else name)
+    if name in ("string", "any"):
+        return np.dtype(object)
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 @dataclass(frozen=True, slots=True)

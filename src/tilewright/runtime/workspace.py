@@ -6,20 +6,24 @@ a single large input does not hold its memory for ever.
 
 import numpy as np
 
+from tilewright.runtime.pages import HUGE, populate
+
 ALIGNMENT = 64
 PATIENCE = 256
 
 
 class Workspace:
-    """A 64-byte aligned block of memory."""
+    """A 64-byte aligned block of memory, mapped; a large one begins with a large page."""
 
     __slots__ = ("_memory", "address", "idle", "size")
 
     def __init__(self, size: int) -> None:
         """Args: bytes."""
-        self._memory = np.empty(size + ALIGNMENT, np.uint8)
+        apart = HUGE if size >= HUGE else ALIGNMENT
+        self._memory = np.empty(size + apart, np.uint8)
         start = int(self._memory.__array_interface__["data"][0])
-        self.address = start + (-start % ALIGNMENT)
+        self.address = start + (-start % apart)
+        populate(self.address, size)
         self.size = size
         self.idle = 0
 

@@ -12,7 +12,7 @@ from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.tensors import TensorDefectError, is_supported, sparse_to_array, to_array
 from tilewright.graph.ir import Array, Attribute, Node, TensorType
 from tilewright.graph.onnx_nodes import captured_names
-from tilewright.graph.onnx_types import ELEMENT_TYPES
+from tilewright.graph.onnx_types import ALL_TYPES
 
 
 def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Node:
@@ -73,18 +73,33 @@ def _text(value: bytes) -> str | bytes:
         return value
 
 
+_CONSTANT_TYPES = {
+    "value": AttributeProto.TENSOR, "sparse_value": AttributeProto.SPARSE_TENSOR,
+    "value_float": AttributeProto.FLOAT, "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT, "value_ints": AttributeProto.INTS,
+    "value_string": AttributeProto.STRING, "value_strings": AttributeProto.STRINGS,
+}  # fmt: skip
+"""Attributes that hold a Constant's value; embedded.py has made sparse ones dense."""
+
+
 def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | None:
     """The array of a Constant node, None where its type stays with the reference evaluator.
 
     Raises:
-        TensorDefectError: the tensor is defect.
+        TensorDefectError: the tensor is defect, or the node has no value, or several.
     """
-    for a in node.attribute:
+    where = f"constant '{node.output[0]}'"
+    values = [a for a in node.attribute if a.name in _CONSTANT_TYPES]
+    if len(values) != 1 or values[0].type not in (_CONSTANT_TYPES[values[0].name], AttributeProto.UNDEFINED):
+        got = ", ".join(f"{a.name} of type {AttributeProto.AttributeType.Name(a.type)}" for a in values) or "none"
+        what = f"expected one attribute with the value of a Constant, of the type that its name says, got {got}"
+        raise TensorDefectError(Problem("attribute", where, what))
+    for a in values:
         match a.name:
             case "value" if is_supported(a.t):
-                return to_array(a.t, folders, f"constant '{node.output[0]}'")
-            case "sparse_value" if is_supported(a.sparse_tensor.values):
-                return sparse_to_array(a.sparse_tensor)
+                return to_array(a.t, folders, where)
+            case "value" if a.t.data_type == onnx.TensorProto.UNDEFINED:
+                raise TensorDefectError(Problem("attribute", where, "attribute 'value' of the Constant has no tensor"))
             case "value_float":
                 return np.asarray(a.f, np.float32)
             case "value_floats":
@@ -121,10 +136,10 @@ def initializer_values(
 
 
 def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
-    """A declared type, None where it is no tensor of a supported type or has no rank."""
+    """A declared type, None where it is no tensor or has no rank."""
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return None
-    dtype = ELEMENT_TYPES.get(proto.tensor_type.elem_type)
+    dtype = ALL_TYPES.get(proto.tensor_type.elem_type)
     if dtype is None:
         return None
     dims = proto.tensor_type.shape.dim

@@ -26,11 +26,20 @@ _WHERE = "argument shapes"
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """An input as the model declares it: a dimension is a size, a name, or None; `dims` is None for unknown rank."""
+    """An input as the model declares it.
+
+    Attributes:
+        name: of the input.
+        dtype: element type.
+        dims: a dimension is a size, a name, or None; None for unknown rank.
+        may_be_empty: whether dynamic dimensions without a declared range have sizes from 0 rather than 1, which no
+            native code gains from.
+    """
 
     name: str
     dtype: DType
     dims: tuple[int | str | None, ...] | None
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +110,9 @@ class _Dimensions:
         self.keys: dict[tuple[str, int], str] = {}
         for spec in specs:
             for axis, dim in enumerate(spec.dims or ()):
-                self._add(spec.name, axis, dim)
+                self._add(spec.name, axis, dim, spec.may_be_empty)
 
-    def _add(self, name: str, axis: int, dim: int | str | None) -> None:
+    def _add(self, name: str, axis: int, dim: int | str | None, may_be_empty: bool) -> None:
         if isinstance(dim, int) and dim > 0:
             return
         if isinstance(dim, str) and not _PLACEHOLDER.fullmatch(dim):
@@ -115,7 +124,8 @@ class _Dimensions:
         self.keys[name, axis] = key
         self.shown[key] = shown
         # Some exporters write 0 for "unknown"; an empty tensor stays possible then.
-        self.wishes[key] = _Wish(0 if dim == 0 else 1, MAX_SIZE)
+        least = 0 if dim == 0 or may_be_empty else 1
+        self.wishes[key] = _Wish(max(least, self.wishes[key].lo or 0) if key in self.wishes else least, MAX_SIZE)
 
     def with_options(self, shapes: Mapping[str, ShapeOption]) -> "_Dimensions":
         """The same dimensions after all of the user's options."""
@@ -175,9 +185,9 @@ class _Dimensions:
     def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], given: dict[str, _Wish]) -> None:
         if spec.dims is None:
             dims = (None,) * len(entries)
-            self.specs[self.specs.index(spec)] = spec = InputSpec(spec.name, spec.dtype, dims)
+            self.specs[self.specs.index(spec)] = spec = InputSpec(spec.name, spec.dtype, dims, spec.may_be_empty)
             for axis in range(len(dims)):
-                self._add(spec.name, axis, None)
+                self._add(spec.name, axis, None, spec.may_be_empty)
         dims = spec.dims or ()
         if len(entries) != len(dims):
             raise OptionError(f"expected {_count(spec)} for input '{spec.name}', got {len(entries)}", where=_WHERE)

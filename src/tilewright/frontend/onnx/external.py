@@ -20,7 +20,7 @@ class ExternalDataError(Exception):
     """Why external data can't be read; becomes a `Problem` of the tensor."""
 
 
-def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> bytes:
+def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> bytearray:
     """The bytes of a tensor that is stored outside of the model's file.
 
     Args:
@@ -50,15 +50,16 @@ def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: 
                 f"file '{location}' is too short: expected {length} bytes at offset {offset}, "
                 f"the file has {status.st_size}"
             )
+        _check_memory(length, location)
         return _read(descriptor, offset, length, location)
     finally:
         os.close(descriptor)
 
 
-def problem(name: str, error: ExternalDataError) -> Problem:
-    """The defect of initializer `name`."""
+def problem(where: str, error: ExternalDataError) -> Problem:
+    """The defect of the tensor that errors call `where`."""
     hint = "pass folder=" if "no folder" in str(error) else _HINT
-    return Problem("external-data", f"initializer '{name}'", str(error), hint)
+    return Problem("external-data", where, str(error), hint)
 
 
 def _count(text: str, what: str) -> int:
@@ -108,12 +109,32 @@ def _descend(descriptor: int, part: str, flags: int) -> int:
         os.close(descriptor)
 
 
-def _read(descriptor: int, offset: int, length: int, location: str) -> bytes:
-    data = bytearray(length)
+def _check_memory(length: int, location: str) -> None:
+    # A sparse file of any length costs its author nothing.
+    if length > machine_memory():
+        raise ExternalDataError(
+            f"{length} bytes of data in file '{location}' are more than this machine's memory of {machine_memory()}"
+        )
+
+
+def machine_memory() -> int:
+    """Bytes of this machine's memory; where the system does not tell, as many as an address can count."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 1 << 47
+
+
+def _read(descriptor: int, offset: int, length: int, location: str) -> bytearray:
+    try:
+        data = bytearray(length)
+    except MemoryError as error:
+        raise ExternalDataError(f"there is no memory for {length} bytes of data in file '{location}'") from error
     view, done = memoryview(data), 0
     while done < length:
         count = os.preadv(descriptor, [view[done : done + (1 << 30)]], offset + done)
         if not count:
             raise ExternalDataError(f"file '{location}' shrank while it was read")
         done += count
-    return bytes(data)
+    view.release()
+    return data

@@ -15,30 +15,66 @@ from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.graph.onnx_nodes import renamed
 from tilewright.ops.library import OPERATORS
 
+_MOST_ROUNDS = 64
+"""ONNX's functions use functions, a few levels deep."""
+
 
 def inlined(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict[str, int]]:
     """The nodes of the model with functions inlined, and the operator sets that they use.
 
+    A function by which ONNX defines an operator and that its inliner can't take stays an operator.
+
     Raises:
-        ModelError: the functions can't be inlined (they call each other in a circle, or versions do not fit).
+        ModelError: functions of the model can't be inlined (they call each other in a circle, or versions do not fit).
     """
     nodes, opsets = list(model.graph.node), opset_versions(model)
-    selected = _expandable(nodes, opsets)
-    if not model.functions and not selected:
+    if not model.functions and not _expandable(nodes, opsets):
         return nodes, opsets
     skeleton = _skeleton(model)
-    try:
-        if model.functions:
+    if model.functions:
+        try:
             skeleton = onnx.inliner.inline_local_functions(skeleton, True)
-            selected = _expandable(list(skeleton.graph.node), opset_versions(skeleton))
-        if selected:
+        except Exception as error:  # the inliner raises whatever its C++ code raises
+            text = str(error).strip().splitlines()
+            raise ModelError(
+                [Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
+            ) from error
+    left: set[tuple[str, str]] = set()
+    for _ in range(_MOST_ROUNDS):
+        selected = [f for f in _expandable(list(skeleton.graph.node), opset_versions(skeleton)) if f not in left]
+        if not selected:
+            break
+        _state_defaults(skeleton, selected)
+        try:
             skeleton = onnx.inliner.inline_selected_functions(skeleton, selected, False, True)
-    except Exception as error:  # the inliner raises whatever its C++ code raises
-        text = str(error).strip().splitlines()
-        raise ModelError(
-            [Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
-        ) from error
+        except Exception:  # as above; what can't be inlined is found by trying one after the other
+            skeleton = _inlined_singly(skeleton, selected, left)
     return list(skeleton.graph.node), opset_versions(skeleton)
+
+
+def _inlined_singly(
+    model: onnx.ModelProto, selected: Sequence[tuple[str, str]], left: set[tuple[str, str]]
+) -> onnx.ModelProto:
+    """The model with the functions inlined that can be; the others are added to `left`."""
+    for function in selected:
+        try:
+            model = onnx.inliner.inline_selected_functions(model, [function], False, True)
+        except Exception:  # the inliner asserts on omitted inputs, among others
+            left.add(function)
+    return model
+
+
+def _state_defaults(model: onnx.ModelProto, selected: Sequence[tuple[str, str]]) -> None:
+    """Writes defaults of attributes into the nodes that are to be inlined: the inliner leaves out what is not there."""
+    opsets = opset_versions(model)
+    for node in model.graph.node:
+        domain = standard_domain(node.domain)
+        if (domain, node.op_type) not in selected:
+            continue
+        given = {a.name for a in node.attribute}
+        for name, formal in onnx.defs.get_schema(node.op_type, opsets[domain], domain).attributes.items():
+            if name not in given and formal.default_value.name:
+                node.attribute.append(formal.default_value)
 
 
 def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list[tuple[str, str]]:

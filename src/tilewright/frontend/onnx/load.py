@@ -2,23 +2,27 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-import numpy as np
 import onnx
 
 from tilewright.errors import ModelError, Problem
-from tilewright.expr.dtype import dtype_of
+from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
 from tilewright.frontend.onnx.dimensions import Inputs, InputSpec, ShapeOption, make_inputs
+from tilewright.frontend.onnx.embedded import with_own_data
 from tilewright.frontend.onnx.functions import inlined, without_constant_branches
-from tilewright.frontend.onnx.opsets import check_opsets, opset_versions
+from tilewright.frontend.onnx.legacy import modern
+from tilewright.frontend.onnx.limits import check_limits
+from tilewright.frontend.onnx.opsets import check_opsets, opset_versions, standard_domain
 from tilewright.frontend.onnx.source import Source, read
 from tilewright.frontend.onnx.structure import check_structure, node_names
 from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
 from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.onnx_nodes import initializer_names
-from tilewright.graph.onnx_types import ELEMENT_NUMBERS, ELEMENT_TYPES
+from tilewright.graph.onnx_types import ALL_TYPES, ELEMENT_NUMBERS
+from tilewright.ops.library import OPERATORS
 
 
 def load(
@@ -26,21 +30,25 @@ def load(
 ) -> Graph:
     """See `tilewright.frontend.onnx.load_onnx`."""
     source = read(model, folder)
-    problems = list(check_opsets(opset_versions(source.model)))
+    problems = [*check_opsets(opset_versions(source.model)), *check_limits(source.model)]
     if problems:
         raise ModelError(problems, where=source.where)
+    source = with_own_data(source)
     try:
         nodes, opsets = inlined(source.model)
     except ModelError as error:
         raise ModelError(error.problems, where=source.where) from error
     graph = source.model.graph
     constants, exotic = _constants(source, problems)
-    named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, source, problems)]
+    defective: set[str] = set()
+    named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, defective, source, problems)]
     named = list(without_constant_branches(named, lambda name: _truth(constants.get(name))))
-    named = [n for n in named if not _take_constant(n, constants, source, problems)]
-    # An initializer with a defect exists, so that its users are not reported too.
-    given = constants.keys() | initializer_names(graph)
-    order = check_structure(graph, named, given, problems)
+    named = [n for n in named if not _take_constant(n, constants, defective, source, problems)]
+    # An initializer or constant with a defect exists, so that its users are not reported too; one of an exotic type is
+    # a node.
+    made = {o for n in exotic for o in n.output}
+    given = (constants.keys() | initializer_names(graph) | defective) - made
+    order = check_structure([v for v in graph.input if v.name not in made], graph.output, named, given, problems)
     names = node_names(named)
     specs = list(_input_specs(graph, constants, shapes, problems))
     types = {name: f"tensor({type_name(ELEMENT_NUMBERS[dtype_of(a.dtype)])})" for name, a in constants.items()}
@@ -48,9 +56,11 @@ def load(
     types |= {v.name: text for v in graph.input if v.name not in types and (text := type_text(v.type))}
     declared = {v.name: text for v in (*graph.value_info, *graph.output) if (text := type_text(v.type))}
     check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
-    converted = list(_converted(order, named, names, opsets, problems))
+    converted = list(_converted(order, named, names, opsets, constants, problems))
     if problems:
-        raise ModelError(problems, where=source.where)
+        raise ModelError(list(dict.fromkeys(problems)), where=source.where)
+    native = {v for n in converted if (n.domain, n.op_type) in OPERATORS for v in n.inputs}
+    specs = [replace(s, may_be_empty=s.name not in native) for s in specs]
     return _graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
 
 
@@ -70,16 +80,17 @@ def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array
     return constants, exotic
 
 
-def _take_constant(node: onnx.NodeProto, constants: dict[str, Array], source: Source, problems: list[Problem]) -> bool:
-    """Moves the value of a Constant node into `constants`; whether the node is done with."""
+def _take_constant(
+    node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Problem]
+) -> bool:
+    """Moves the value of a Constant node into `constants`, or its name into `defective`; whether it is done with."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return False
     try:
         value = constant_value(node, source.folders)
     except TensorDefectError as error:
         problems.append(error.problem)
-        # The value exists, so that its users are not reported too.
-        constants[node.output[0]] = np.zeros((), ELEMENT_TYPES[node.attribute[0].t.data_type].numpy)
+        defective.add(node.output[0])
         return True
     if value is None or node.output[0] in constants:
         return False
@@ -101,10 +112,12 @@ def _input_specs(
             continue
         where = f"input '{value.name}'"
         tensor = value.type.tensor_type
-        dtype = ELEMENT_TYPES.get(tensor.elem_type) if value.type.WhichOneof("value") == "tensor_type" else None
-        if dtype is None:
-            text = type_text(value.type) or "no type"
-            problems.append(Problem("type", where, f"expected a tensor of numbers, got {text}"))
+        if value.type.WhichOneof("value") is None or (value.type.HasField("tensor_type") and not tensor.elem_type):
+            problems.append(Problem("type", where, "the model declares no type"))
+            continue
+        dtype = ALL_TYPES.get(tensor.elem_type) if value.type.WhichOneof("value") == "tensor_type" else None
+        if dtype is None or not (tensor.HasField("shape") or dtype.is_native):
+            yield InputSpec(value.name, opaque, ())
             continue
         if not tensor.HasField("shape"):
             if value.name not in shapes:
@@ -122,11 +135,20 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def _converted(
-    order: list[int], nodes: list[onnx.NodeProto], names: list[str], opsets: dict[str, int], problems: list[Problem]
+    order: list[int],
+    nodes: list[onnx.NodeProto],
+    names: list[str],
+    opsets: dict[str, int],
+    constants: dict[str, Array],
+    problems: list[Problem],
 ) -> Iterator[Node]:
+    taken = {v for n in nodes for v in (*n.input, *n.output)}
     for index in order:
+        node = nodes[index]
+        if not standard_domain(node.domain):
+            node = modern(node, opsets[""], constants, taken)
         try:
-            yield convert_node(nodes[index], names[index], opsets)
+            yield convert_node(node, names[index], opsets)
         except TensorDefectError as error:
             problems.append(error.problem)
 
@@ -139,6 +161,7 @@ def _graph(
         found = tensor_type(value.type)
         if found is not None:
             declared[value.name] = found
+    loose = {v.name for v in inputs.values if v.type.dtype is opaque}
     return Graph(
         name=model.graph.name,
         inputs=inputs.values,
@@ -150,6 +173,7 @@ def _graph(
         metadata=_metadata(model),
         opsets=opsets,
         symbol_names=inputs.symbol_names,
+        types={v.name: v.type.SerializeToString(deterministic=True) for v in model.graph.input if v.name in loose},
     )
 
 

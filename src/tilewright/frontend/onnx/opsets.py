@@ -7,7 +7,7 @@ import onnx.defs
 
 from tilewright.errors import Problem
 
-OLDEST, NEWEST = 7, 28
+OLDEST, NEWEST = 1, 28
 """Versions of the standard operator set that are read."""
 
 

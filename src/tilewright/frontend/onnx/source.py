@@ -1,6 +1,7 @@
 """Reading a model: from a path, bytes or a ModelProto to a parsed ModelProto and the folder of its external data."""
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,11 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from tilewright.errors import ModelFileError, OptionError
+from tilewright.errors import ModelError, ModelFileError, OptionError, Problem
+
+MAX_NESTING = 24
+"""Sub-graphs are inside of each other at fewer levels. Protobuf reads about 30, and steps of the reference evaluator
+must be read again."""
 
 _LFS = b"version https://git-lfs"
 
@@ -18,14 +23,16 @@ class Source:
     """A parsed model.
 
     Attributes:
-        model: not to be changed.
+        model: not to be changed where it is not `owned`.
         where: what errors call it ("file 'a.onnx'").
         folders: external data must lie in one of them; empty for a model that has no place.
+        owned: whether the model was parsed here, rather than being the caller's.
     """
 
     model: onnx.ModelProto
     where: str
     folders: tuple[str, ...]
+    owned: bool
 
 
 def read(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str | None) -> Source:
@@ -37,9 +44,9 @@ def read(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str 
     """
     folders = () if folder is None else (os.path.realpath(folder),)
     if isinstance(model, onnx.ModelProto):
-        return Source(_checked(model, "model", 0), "model", folders)
+        return Source(_checked(model, "model", 0), "model", folders, owned=False)
     if isinstance(model, bytes | bytearray | memoryview):
-        return Source(_parsed(bytes(model), "model"), "model", folders)
+        return Source(_parsed(bytes(model), "model"), "model", folders, owned=True)
     if not isinstance(model, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
         raise OptionError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument model")
     path = Path(model)
@@ -47,7 +54,7 @@ def read(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str 
     content = _content(path, where)
     # The file may be a link into a store that holds its external data too, as caches of downloads are laid out.
     beside = dict.fromkeys((os.path.realpath(path.parent), os.path.dirname(os.path.realpath(path))))
-    return Source(_parsed(content, where), where, folders or tuple(beside))
+    return Source(_parsed(content, where), where, folders or tuple(beside), owned=True)
 
 
 def _content(path: Path, where: str) -> bytes:
@@ -71,15 +78,36 @@ def _parsed(content: bytes, where: str) -> onnx.ModelProto:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
+        if "depth" in str(error).lower():
+            what = "nests deeper than protobuf reads (100 messages, about 30 sub-graphs inside each other)"
+            raise ModelFileError(what, where=where) from error
         raise _broken(where, len(content)) from error
     return _checked(model, where, len(content))
 
 
 def _checked(model: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
+    _check_nesting(model, where)
     # A file cut between two fields still parses; what an ONNX model must have is missing then.
     if not model.HasField("graph") or not model.opset_import or not _is_text(model):
         raise _broken(where, size)
     return model
+
+
+def _check_nesting(model: onnx.ModelProto, where: str) -> None:
+    """Raises ModelError where sub-graphs nest too deep; what walks over them afterwards calls itself at every level."""
+    level: list[tuple[str, onnx.GraphProto]] = []
+    nodes: Iterable[onnx.NodeProto] = (*model.graph.node, *(n for f in model.functions for n in f.node))
+    for _ in range(MAX_NESTING):
+        level = [(n.name or n.op_type, g) for n in nodes for a in n.attribute for g in _graphs(a)]
+        if not level:
+            return
+        nodes = [n for _, g in level for n in g.node]
+    what = f"expected sub-graphs in at most {MAX_NESTING - 1} levels, got more"
+    raise ModelError([Problem("nested", f"node {level[0][0]}", what)], where=where)
+
+
+def _graphs(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
+    return (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def _is_text(message: Message) -> bool:

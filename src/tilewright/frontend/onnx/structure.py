@@ -6,6 +6,10 @@ import onnx
 
 from tilewright.errors import Problem
 from tilewright.graph.onnx_nodes import captured_names
+from tilewright.graph.order import stable_order
+
+_SHOWN = 8
+"""Nodes at either end of a cycle that a problem names."""
 
 
 def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
@@ -27,12 +31,17 @@ def place(name: str, node: onnx.NodeProto) -> str:
 
 
 def check_structure(
-    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants: Iterable[str], problems: list[Problem]
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    nodes: Sequence[onnx.NodeProto],
+    constants: Iterable[str],
+    problems: list[Problem],
 ) -> list[int]:
     """Checks names and order; appends what is wrong.
 
     Args:
-        graph: its inputs and outputs are read.
+        inputs: of the graph.
+        outputs: of the graph.
         nodes: the graph's nodes after inlining.
         constants: names of initializers.
         problems: appended to.
@@ -42,7 +51,7 @@ def check_structure(
         missing.
     """
     names = node_names(nodes)
-    producers = _producers(graph, nodes, names, set(constants), problems)
+    producers = _producers(inputs, nodes, names, set(constants), problems)
     for name, node in zip(names, nodes, strict=True):
         for position, value in enumerate(node.input):
             if value and value not in producers:
@@ -53,12 +62,12 @@ def check_structure(
             for value in captured_names(node)
             if value not in producers
         )
-    _check_outputs(graph, producers, problems)
+    _check_outputs(outputs, producers, problems)
     return _sorted(nodes, names, producers, problems)
 
 
 def _producers(
-    graph: onnx.GraphProto,
+    given: Sequence[onnx.ValueInfoProto],
     nodes: Sequence[onnx.NodeProto],
     names: list[str],
     constants: set[str],
@@ -67,7 +76,7 @@ def _producers(
     """The position of the node that produces each value, -1 for inputs and initializers."""
     producers: dict[str, int] = dict.fromkeys(constants, -1)
     inputs: set[str] = set()
-    for value in graph.input:
+    for value in given:
         if value.name in inputs:
             problems.append(Problem("duplicate", f"input '{value.name}'", "the model has two inputs of this name"))
         inputs.add(value.name)
@@ -84,9 +93,9 @@ def _producers(
     return producers
 
 
-def _check_outputs(graph: onnx.GraphProto, producers: dict[str, int], problems: list[Problem]) -> None:
+def _check_outputs(outputs: Sequence[onnx.ValueInfoProto], producers: dict[str, int], problems: list[Problem]) -> None:
     seen: set[str] = set()
-    for value in graph.output:
+    for value in outputs:
         where = f"output '{value.name}'"
         if value.name in seen:
             problems.append(Problem("duplicate", where, "the model has two outputs of this name"))
@@ -101,21 +110,9 @@ def _sorted(
     nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Problem]
 ) -> list[int]:
     needs = [{p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes]
-    order: list[int] = []
-    done = [False] * len(nodes)
-    waiting = list(range(len(nodes)))
-    while waiting:
-        blocked: list[int] = []
-        for index in waiting:
-            if all(done[p] for p in needs[index]):
-                done[index] = True
-                order.append(index)
-            else:
-                blocked.append(index)
-        if len(blocked) == len(waiting):
-            _report_cycles(blocked, needs, nodes, names, problems)
-            break
-        waiting = blocked
+    order = stable_order(needs)
+    if len(order) < len(nodes):
+        _report_cycles(sorted({*range(len(nodes))}.difference(order)), needs, nodes, names, problems)
     return order
 
 
@@ -128,14 +125,16 @@ def _report_cycles(
 ) -> None:
     """One problem for every cycle met when following unfinished inputs backwards."""
     state = set(blocked)
-    while state:
-        path: list[int] = []
-        current: int | None = min(state)
+    for start in blocked:
+        path: dict[int, int] = {}
+        current: int | None = start if start in state else None
         while current is not None and current not in path:
-            path.append(current)
+            path[current] = len(path)
             current = min((p for p in needs[current] if p in state), default=None)
         if current is not None:
-            cycle = path[path.index(current) :][::-1]
-            chain = " -> ".join(f"{names[i]} ({nodes[i].op_type})" for i in (*cycle, cycle[0]))
-            problems.append(Problem("cycle", "model", f"nodes feed each other: {chain}"))
-        state -= set(path)
+            cycle = list(path)[path[current] :][::-1]
+            labels = [f"{names[i]} ({nodes[i].op_type})" for i in (*cycle, cycle[0])]
+            if len(labels) > 2 * _SHOWN:
+                labels = [*labels[:_SHOWN], f"{len(labels) - 2 * _SHOWN} more", *labels[-_SHOWN:]]
+            problems.append(Problem("cycle", "model", f"nodes feed each other: {' -> '.join(labels)}"))
+        state -= path.keys()

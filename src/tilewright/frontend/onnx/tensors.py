@@ -1,6 +1,7 @@
 """Initializers and tensor attributes as NumPy arrays, checked against their declared type and shape."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,22 @@ from tilewright.frontend.onnx.external import ExternalDataError, problem, read_e
 from tilewright.graph.ir import Array
 from tilewright.graph.onnx_types import ELEMENT_TYPES
 
+MAX_RANK = 64
+"""Tensors have at most this many dimensions, as NumPy's arrays do."""
+
 _DENSE_LIMIT = 1 << 30
 """A sparse initializer that is larger than this (bytes) when dense is refused."""
+
+_WIDTHS = {
+    "string": 8, "complex64": 64, "complex128": 128, "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8,
+    "float8e5m2fnuz": 8, "float8e8m0": 8, "float6e2m3": 6, "float6e3m2": 6, "float4e2m1": 4, "uint4": 4, "int4": 4,
+    "uint2": 2, "int2": 2,
+}  # fmt: skip
+"""Bits of the element types that only the reference evaluator knows; they are packed without gaps. By name, because
+older versions of `onnx` lack some."""
+
+_MAX_BYTES = (1 << 63) - 1
+"""Bytes that a shape may span even where one of its sizes is 0: strides are computed from the others."""
 
 
 class TensorDefectError(Exception):
@@ -47,52 +62,149 @@ def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array
         TensorDefectError: dimensions are negative, or there are more or fewer elements than they say, or external
             data can't be read.
     """
+    if not is_supported(tensor):
+        raise TensorDefectError(Problem("initializer", where, f"type {type_name(tensor.data_type)} can't be read here"))
     dtype = ELEMENT_TYPES[tensor.data_type]
-    shape = tuple(tensor.dims)
-    if any(n < 0 for n in shape):
-        raise TensorDefectError(Problem("initializer", where, f"has the negative dimension {min(shape)}"))
-    count = math.prod(shape)
     if tensor.data_location == TensorProto.EXTERNAL:
+        shape = check_dims(tensor.dims, where)
         try:
-            raw = read_external(tensor, folders, count * dtype.bytes)
+            raw = read_external(tensor, folders, math.prod(shape) * dtype.bytes)
         except ExternalDataError as error:
-            raise TensorDefectError(problem(tensor.name, error)) from error
+            raise TensorDefectError(problem(where, error)) from error
+        _check_span(shape, dtype.bytes * 8, where)
         return _frozen(np.frombuffer(raw, dtype.numpy).reshape(shape))
+    shape = check_data(tensor, where)
     if tensor.HasField("raw_data"):
-        raw = tensor.raw_data
-        if len(raw) != count * dtype.bytes:
-            raise _size_defect(where, tensor, f"{count * dtype.bytes} bytes", f"{len(raw)} bytes")
-        return _frozen(np.frombuffer(raw, dtype.numpy).reshape(shape))
-    found = len(_typed_data(tensor))
-    if found != count:
-        raise _size_defect(where, tensor, f"{count} elements", str(found))
+        return _frozen(np.frombuffer(tensor.raw_data, dtype.numpy).reshape(shape))
     return _frozen(np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(shape))
 
 
-def sparse_to_array(tensor: onnx.SparseTensorProto) -> Array:
-    """A sparse initializer as a dense array.
+def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
+    """The shape of a tensor of any element type whose data lie in the model, after a check that they fit it.
 
     Raises:
-        TensorDefectError: indices or sizes do not fit.
+        TensorDefectError: they do not.
     """
-    where = f"initializer '{tensor.values.name}'"
-    shape = tuple(tensor.dims)
+    bits = bits_of(tensor, where)
+    shape = check_dims(tensor.dims, where)
+    if tensor.HasField("segment"):
+        raise TensorDefectError(Problem("initializer", where, "is one of several segments, which can't be read"))
+    count = math.prod(shape)
+    if not is_supported(tensor):
+        try:
+            numpy_helper.to_array(tensor)
+        except Exception as error:  # whatever NumPy raises for data of another length, or for strings in no encoding
+            what = f"data do not fit {_form(tensor)}: {error}"
+            raise TensorDefectError(Problem("initializer", where, what)) from error
+    elif tensor.HasField("raw_data"):
+        if len(tensor.raw_data) != count * bits // 8:
+            raise _size_defect(where, tensor, f"{count * bits // 8} bytes", f"{len(tensor.raw_data)} bytes")
+    elif len(_typed_data(tensor)) != count:
+        raise _size_defect(where, tensor, f"{count} elements", str(len(_typed_data(tensor))))
+    else:
+        _check_range(tensor, where)
+    _check_span(shape, bits, where)
+    return shape
+
+
+def _check_range(tensor: TensorProto, where: str) -> None:
+    """Raises TensorDefectError where integers that are stored in 32 bits do not fit their type."""
+    dtype = ELEMENT_TYPES[tensor.data_type]
+    if dtype.kind not in "iu" or dtype.bits >= 32 or not tensor.int32_data:
+        return
+    limits, found = np.iinfo(dtype.numpy), np.array(tensor.int32_data, np.int64)
+    if found.min() < limits.min or found.max() > limits.max:
+        what = f"expected {limits.min} to {limits.max} for {_form(tensor)}, got {found.min()} to {found.max()}"
+        raise TensorDefectError(Problem("initializer", where, what))
+
+
+def bits_of(tensor: TensorProto, where: str) -> int:
+    """The width of an element as it is stored; 8 for strings, which have none.
+
+    Raises:
+        TensorDefectError: the element type is none that ONNX has.
+    """
+    if is_supported(tensor):
+        return 8 * ELEMENT_TYPES[tensor.data_type].bytes
+    width = _WIDTHS.get(type_name(tensor.data_type))
+    if width is None:
+        raise TensorDefectError(Problem("initializer", where, f"has no element type ({type_name(tensor.data_type)})"))
+    return width
+
+
+def check_dims(dims: Sequence[int], where: str) -> tuple[int, ...]:
+    """The sizes of a tensor, which a NumPy array can have.
+
+    Args:
+        dims: sizes as the model states them.
+        where: what errors call the tensor.
+
+    Raises:
+        TensorDefectError: one is negative, or they are too many.
+    """
+    shape = tuple(dims)
+    if any(n < 0 for n in shape):
+        raise TensorDefectError(Problem("initializer", where, f"has the negative dimension {min(shape)}"))
+    if len(shape) > MAX_RANK:
+        what = f"expected at most {MAX_RANK} dimensions, got {len(shape)}"
+        raise TensorDefectError(Problem("initializer", where, what))
+    return shape
+
+
+def _check_span(shape: Sequence[int], bits: int, where: str) -> None:
+    if math.prod(max(1, n) for n in shape) * bits // 8 > _MAX_BYTES:
+        raise TensorDefectError(Problem("initializer", where, f"dimensions {list(shape)} span more than 2^63 bytes"))
+
+
+def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
+    """A sparse tensor as a dense array.
+
+    Args:
+        tensor: values [n], and indices [n] into the flattened shape or [n, rank], int64 and each once.
+        where: what errors call the tensor; an initializer by default.
+
+    Raises:
+        TensorDefectError: indices, values or sizes do not fit.
+    """
+    where = where or f"initializer '{tensor.values.name}'"
     values = to_array(tensor.values, (), where)
-    indices = to_array(tensor.indices, (), where)
-    if any(n < 0 for n in shape) or math.prod(shape) * values.itemsize > _DENSE_LIMIT:
+    indices = to_array(tensor.indices, (), f"{where}, sparse indices")
+    shape = check_dims(tensor.dims, where)
+    _check_span(shape, values.itemsize * 8, where)
+    if math.prod(shape) * values.itemsize > _DENSE_LIMIT:
         raise TensorDefectError(Problem("initializer", where, f"sparse of shape {list(shape)} is too large"))
+    if indices.dtype != np.int64:
+        raise _sparse_defect(where, f"expected type int64, got {indices.dtype.name}")
+    if values.ndim != 1 or indices.shape not in (values.shape, (*values.shape, len(shape))):
+        raise _sparse_defect(where, f"got shape {list(indices.shape)} for values of shape {list(values.shape)}")
+    columns = [indices] if indices.ndim == 1 else list(indices.T)
+    sizes = [math.prod(shape)] if indices.ndim == 1 else list(shape)
+    if any(((c < 0) | (c >= n)).any() for c, n in zip(columns, sizes, strict=True)):
+        raise _sparse_defect(where, f"some lie outside of shape {list(shape)}")
+    flat = indices if indices.ndim == 1 else sum((c * s for c, s in zip(columns, _strides(shape), strict=True)), 0)
+    if np.unique(flat).size != values.size:
+        raise _sparse_defect(where, "some occur more than once")
     dense = np.zeros(shape, values.dtype)
-    try:
-        flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), shape)
-        dense.reshape(-1)[flat] = values
-    except (IndexError, ValueError) as error:
-        raise TensorDefectError(Problem("initializer", where, f"sparse indices do not fit: {error}")) from error
+    dense.reshape(-1)[flat] = values
     return _frozen(dense)
 
 
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Elements from one index of each dimension to the next."""
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+def _sparse_defect(where: str, what: str) -> TensorDefectError:
+    return TensorDefectError(Problem("initializer", where, f"sparse indices do not fit: {what}"))
+
+
 def _size_defect(where: str, tensor: TensorProto, expected: str, found: str) -> TensorDefectError:
-    form = f"{type_name(tensor.data_type)}{list(tensor.dims)}"
-    return TensorDefectError(Problem("initializer", where, f"expected {expected} of data for {form}, got {found}"))
+    what = f"expected {expected} of data for {_form(tensor)}, got {found}"
+    return TensorDefectError(Problem("initializer", where, what))
+
+
+def _form(tensor: TensorProto) -> str:
+    return f"{type_name(tensor.data_type)}{list(tensor.dims)}"
 
 
 def _typed_data(tensor: TensorProto) -> Any:

@@ -13,12 +13,11 @@ from tilewright.errors import Problem
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.structure import place
 from tilewright.frontend.onnx.tensors import type_name
+from tilewright.frontend.onnx.unknown import unknown_operator
 from tilewright.ops.library import OPERATORS
 
 Types = dict[str, str]
 """ONNX's text of a value's type by name: "tensor(float)", "seq(tensor(int64))"."""
-
-_UNKNOWN_DOMAINS_HINT = "remove the node, or replace it by standard operators"
 
 
 def type_text(proto: onnx.TypeProto) -> str | None:
@@ -88,8 +87,7 @@ def _schema(
     if not onnx.defs.has(node.op_type, version, domain):
         # A definition here may be of an operator that ONNX knows in no version at all.
         if onnx.defs.has(node.op_type, domain) or (domain, node.op_type) not in OPERATORS:
-            what = f"operator '{node.op_type}' does not exist in version {version} of '{domain or 'ai.onnx'}'"
-            problems.append(Problem("operator", where, what, _UNKNOWN_DOMAINS_HINT))
+            problems.append(Problem("operator", where, *unknown_operator(node.op_type, domain, version)))
         return None
     schema = onnx.defs.get_schema(node.op_type, version, domain)
     if schema.deprecated:

@@ -10,11 +10,13 @@ from tilewright.graph.passes.common import merge_common
 from tilewright.graph.passes.constants import fold_constants
 from tilewright.graph.passes.dead import drop_dead
 from tilewright.graph.passes.identity import drop_identities
+from tilewright.graph.passes.outputs import drop_unused_outputs
 
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("drop dead", drop_dead),
+    ("drop unused outputs", drop_unused_outputs),
     ("drop identities", drop_identities),
     ("fold constants", fold_constants),
     ("merge chains", merge_chains),
@@ -22,6 +24,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold bias", fold_bias),
     ("fold batch normalization", fold_batch_normalization),
     ("drop dead", drop_dead),
+    ("drop unused outputs", drop_unused_outputs),
 )
 """Names and passes, in order."""
 

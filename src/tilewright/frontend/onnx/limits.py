@@ -1,0 +1,75 @@
+"""Limits of a model that are checked before anything works on it: what is small in a file can be large in use.
+
+Functions that call functions twice double at every level, and the inliner works in C++, where nothing interrupts it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from tilewright.errors import Problem
+from tilewright.frontend.onnx.tensors import MAX_RANK
+from tilewright.graph.onnx_nodes import subgraphs
+
+MAX_NODES = 1 << 20
+"""Nodes of a model after its functions have been put in place of their calls, those in sub-graphs counted too."""
+
+MAX_OUTPUTS = 1 << 12
+"""Outputs of one node: each is a kernel of its own."""
+
+MAX_VERSION = (1 << 31) - 1
+"""ONNX's own functions take versions of operator sets as 32-bit numbers."""
+
+_Key = tuple[str, str, str]
+
+
+def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
+    """Problems with what the model is made of, not with what it computes."""
+    for where, part in (("model", model), *((f"function {f.name}", f) for f in model.functions)):
+        for entry in part.opset_import:
+            if not 0 <= entry.version <= MAX_VERSION:
+                what = f"expected a version of operator set '{entry.domain}' below 2^31, got {entry.version}"
+                yield Problem("opset", where, what)
+    for value in model.graph.input:
+        rank = len(value.type.tensor_type.shape.dim)
+        if rank > MAX_RANK:
+            what = f"expected at most {MAX_RANK} dimensions, got {rank}"
+            yield Problem("shape", f"input '{value.name}'", what)
+    for node in (*model.graph.node, *(n for f in model.functions for n in f.node)):
+        if len(node.output) > MAX_OUTPUTS:
+            what = f"expected at most {MAX_OUTPUTS} outputs, got {len(node.output)}"
+            yield Problem("arity", f"node {node.name or node.output[0]} ({node.op_type})", what)
+    count = _expanded(model)
+    if count > MAX_NODES:
+        what = f"expected at most {MAX_NODES} nodes once functions are put in place of their calls, got {count}"
+        yield Problem("function", "model", what, "functions that call functions several times multiply")
+
+
+def _expanded(model: onnx.ModelProto) -> int:
+    """Nodes of the main graph after inlining; functions that call each other in a circle count once."""
+    bodies = {(f.domain, f.name, f.overload): list(_all_nodes(f.node)) for f in model.functions}
+    sizes: dict[_Key, int] = {}
+    for key in bodies:
+        stack = [key]
+        while stack:
+            current = stack[-1]
+            calls = [c for n in bodies[current] if (c := _called(n)) in bodies]
+            open_calls = [c for c in dict.fromkeys(calls) if c not in sizes and c not in stack]
+            if open_calls:
+                stack.append(open_calls[0])
+                continue
+            sizes[current] = len(bodies[current]) + sum(sizes.get(c, 1) for c in calls)
+            stack.pop()
+    return sum(1 + sizes.get(_called(n), 0) for n in _all_nodes(model.graph.node))
+
+
+def _called(node: onnx.NodeProto) -> _Key:
+    return node.domain, node.op_type, node.overload
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes with those of their sub-graphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _all_nodes(graph.node)

@@ -1,0 +1,140 @@
+"""Shapes of results whose sizes only the data tell, which ONNX's shape inference leaves open or loses.
+
+A size that nobody knows yet is `Unknown`. Outputs of one node that have such a size in common name the same one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+
+from tilewright.expr.bounds import interval
+from tilewright.expr.dtype import DType, int64, opaque
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.graph.ir import Node
+from tilewright.ops.definition import Operand
+
+MAX_UNKNOWN = 2**31 - 1
+"""Upper end of a size of which nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A size that is known when the node has run; equal keys within a node mean equal sizes.
+
+    Attributes:
+        key: tells the unknown sizes of one node apart.
+        most: the largest value that it can have.
+    """
+
+    key: str
+    most: int = MAX_UNKNOWN
+
+
+Size = Expr | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class DataShape:
+    """Element type and shape of a result."""
+
+    dtype: DType
+    shape: tuple[Size, ...]
+
+
+def data_shapes(node: Node, operands: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
+    """Types of a node's outputs, in the order of its operator's definition; None where there is no rule for it.
+
+    Args:
+        node: of any operator.
+        operands: its arguments; None where one is left out or is no tensor.
+    """
+    rule = _RULES.get(node.op_type) if not node.domain else None
+    if rule is None or not operands or operands[0] is None or operands[0].dtype is opaque:
+        return None
+    return rule(node, operands[0], operands)
+
+
+def _top_k(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
+    axis = _axis(node, x, -1)
+    if axis is None:
+        return None
+    kept = _given(node, operands)
+    if kept is None:
+        kept = Unknown("k", _most(x.shape[axis]))
+    shape = (*x.shape[:axis], kept, *x.shape[axis + 1 :])
+    return DataShape(x.dtype, shape), DataShape(int64, shape)
+
+
+def _given(node: Node, operands: Sequence[Operand | None]) -> Expr | None:
+    """TopK's k: an attribute before version 10, an input since."""
+    stated = node.attributes.get("k")
+    k = operands[1] if len(operands) > 1 else None
+    if isinstance(stated, int):
+        size: Expr = const(stated)
+    elif k is not None and k.known is not None and len(k.known) == 1:
+        size = k.known[0]
+    else:
+        return None
+    return size if (interval(size)[0] or 0) >= 0 else None
+
+
+def _non_zero(_: Node, x: Operand, __: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
+    if not x.rank:
+        return None
+    return (DataShape(int64, (const(x.rank), Unknown("count", _most(*x.shape)))),)
+
+
+def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
+    condition = operands[1] if len(operands) > 1 else None
+    listed = () if condition is None else condition.shape
+    if "axis" not in node.attributes:
+        return (DataShape(x.dtype, (Unknown("count", min(_most(*x.shape), _most(*listed))),)),)
+    axis = _axis(node, x, 0)
+    if axis is None:
+        return None
+    count = Unknown("count", min(_most(x.shape[axis]), _most(*listed)))
+    return (DataShape(x.dtype, (*x.shape[:axis], count, *x.shape[axis + 1 :])),)
+
+
+def _unique(node: Node, x: Operand, _: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
+    if "axis" not in node.attributes:
+        whole = reduce(mul, x.shape, const(1))
+        count, values = Unknown("count", _most(*x.shape)), ()
+    else:
+        axis = _axis(node, x, 0)
+        if axis is None:
+            return None
+        whole = x.shape[axis]
+        count, values = Unknown("count", _most(whole)), (x.shape[:axis], x.shape[axis + 1 :])
+    shape = (count,) if not values else (*values[0], count, *values[1])
+    places = DataShape(int64, (count,))
+    return DataShape(x.dtype, shape), places, DataShape(int64, (whole,)), places
+
+
+def _non_max_suppression(_: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
+    scores = operands[1] if len(operands) > 1 else None
+    most = MAX_UNKNOWN if scores is None else _most(*scores.shape)
+    return (DataShape(int64, (Unknown("count", most), const(3))),)
+
+
+_RULES: Mapping[str, Callable[[Node, Operand, Sequence[Operand | None]], tuple[DataShape, ...] | None]] = {
+    "TopK": _top_k,
+    "NonZero": _non_zero,
+    "Compress": _compress,
+    "Unique": _unique,
+    "NonMaxSuppression": _non_max_suppression,
+}
+
+
+def _axis(node: Node, x: Operand, default: int) -> int | None:
+    """The node's axis counted from the front, None where the operand has no such axis."""
+    axis = node.attributes.get("axis", default)
+    return axis % x.rank if isinstance(axis, int) and -x.rank <= axis < x.rank else None
+
+
+def _most(*sizes: Expr) -> int:
+    """The largest product of some sizes, as far as it is known."""
+    ends = [int(n.value) if isinstance(n, Const) else interval(n)[1] for n in sizes]
+    product = reduce(mul, (MAX_UNKNOWN if n is None else max(n, 0) for n in ends), 1)
+    return min(product, MAX_UNKNOWN)

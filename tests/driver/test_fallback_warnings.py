@@ -1,0 +1,33 @@
+"""NumPy's warnings about infinities and NaN do not reach users: they are results like others."""
+
+import numpy as np
+import pytest
+from tests.frontend.onnx_models import add_initializer, model
+
+import tilewright
+from tilewright.errors import FallbackWarning
+
+BODY = """r = If (c) <then_branch = t () => (float[N] a) { b = Exp(x)  d = Div(b, z)  a = Sub(d, d) },
+                    else_branch = e () => (float[N] a) { b = Log(x)  a = Div(b, z) }>
+          k = Cast <to = 6> (r)  y = Add(k, k)"""
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_arithmetic_of_a_fallback(truth: bool) -> None:
+    """Overflow, division by zero, invalid values and casts of them; warnings are errors in these tests."""
+    proto = model(BODY, inputs="bool c, float[N] x, float[1] z", outputs="float[N] r, int32[N] y")
+    with pytest.warns(FallbackWarning):
+        exe = tilewright.compile(proto, optimizer="rule", threads=1)
+    x = np.array([1000, -1000, 1, 0], np.float32)
+    found = exe.run({"c": np.array(truth), "x": x, "z": np.zeros(1, np.float32)})["r"]
+    with np.errstate(all="ignore"):
+        wide = np.exp(x) / np.float32(0)
+        want = wide - wide if truth else np.log(x) / np.float32(0)
+    np.testing.assert_array_equal(found, want)
+
+
+def test_folding_of_constants() -> None:
+    proto = model("a = Det(w)  y = Add(x, a)", inputs="float[2] x", outputs="float[2] y")
+    add_initializer(proto, "w", np.full((2, 2), 3e38, np.float32) * np.float32([[1, -1], [1, 1]]))
+    exe = tilewright.compile(proto, optimizer="rule", threads=1)
+    assert np.isinf(exe(np.ones(2, np.float32))).all()

@@ -1,0 +1,47 @@
+"""Runs all hostile cases, in processes with limits: each ends as it should, in time, and opens no file of others."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hostile.cases import CASES
+
+import tilewright
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 20
+"""Time for one case on a busy machine; they take less than 5 s on a quiet one."""
+
+MODULES = sorted({c.run.__module__ for c in CASES.values()})
+
+
+def ended(tmp_path: Path, names: list[str], seconds: float = SECONDS) -> dict[str, dict]:
+    """What came of cases that one process ran."""
+    paths = [str(Path(tilewright.__file__).parents[1]), str(ROOT)]
+    command = [sys.executable, "-m", "tests.hostile.worker", str(tmp_path), str(seconds), *names]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {r["case"]: r for r in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_cases(module, tmp_path):
+    names = [n for n, c in CASES.items() if c.run.__module__ == module]
+    results = ended(tmp_path, names)
+    assert list(results) == names
+    wrong = {
+        n: r
+        for n, r in results.items()
+        if r["outcome"] != CASES[n].outcome or CASES[n].message not in r["text"] or r["opened"]
+    }
+    assert not wrong
+
+
+def test_the_watch_sees_other_files(tmp_path):
+    results = ended(tmp_path, ["reads_beside_the_model", "takes_for_ever"], 1)
+    assert [Path(p).name for p in results["reads_beside_the_model"]["opened"]] == ["secret.bin"]
+    assert results["takes_for_ever"]["outcome"] == "TooSlow"

@@ -1,0 +1,45 @@
+"""`python -m tests.onnx_backend [-k TEXT] [--jobs N] [--json FILE]`: all cases, a table by cause, what did not pass."""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.onnx_backend.cases import KINDS, Outcome, load_cases
+from tests.onnx_backend.workers import Key, run_all
+
+
+def table(outcomes: dict[Key, Outcome]) -> str:
+    """Counts by category and kind."""
+    counts = Counter((category, o.kind) for (category, _), o in outcomes.items())
+    rows = [("", *KINDS, "passed", "all")]
+    categories = list(dict.fromkeys(category for category, _ in outcomes))
+    for category in (*categories, "all"):
+        chosen = categories if category == "all" else [category]
+        cells = [sum(counts[c, kind] for c in chosen) for kind in KINDS]
+        rows.append((category, *map(str, cells), str(cells[0] + cells[1]), str(sum(cells))))
+    return "\n".join(f"{row[0]:20}" + "".join(f"{cell:>10}" for cell in row[1:]) for row in rows)
+
+
+def main() -> int:
+    """The exit status is 1 where a case is wrong, fails with an exception of another kind, or crashes."""
+    parser = argparse.ArgumentParser(prog="python -m tests.onnx_backend")
+    parser.add_argument("-k", default="", help="only cases whose name contains this")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="also write every case's outcome there")
+    options = parser.parse_args()
+    cases = {key: case for key, case in load_cases().items() if options.k in key[1]}
+    outcomes = dict(run_all(cases, options.jobs))
+    for (category, name), outcome in sorted(outcomes.items(), key=lambda item: (item[1].kind, item[1].detail)):
+        if outcome.kind not in ("native", "fallback"):
+            print(f"{outcome.kind:8} {category} {name}: {outcome.detail}")
+    print(table(outcomes))
+    if options.json is not None:
+        listed = [{"category": c, "name": n, "kind": o.kind, "detail": o.detail} for (c, n), o in outcomes.items()]
+        options.json.write_text(json.dumps(listed, indent=1))
+    return int(any(o.kind in ("wrong", "failed", "crashed") for o in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The backend interface, a sample of ONNX's cases that has each kind, and the guard around them."""
+
+import os
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from tests.onnx_backend.__main__ import table
+from tests.onnx_backend.cases import Outcome, load_cases, run_case
+from tests.onnx_backend.workers import run_all
+
+import tilewright
+from tilewright.errors import FeedError, OptionError
+
+EXPECTED = {
+    ("Node", "test_abs"): "native",
+    ("Node", "test_add_bcast"): "native",
+    ("Node", "test_conv_with_autopad_same"): "native",
+    ("Node", "test_gemm_all_attributes"): "native",
+    ("Node", "test_softmax_axis_1"): "native",
+    ("Node", "test_reduce_sum_keepdims_example"): "fallback",
+    ("Node", "test_layer_normalization_2d_axis1"): "native",
+    ("Node", "test_mod_float_edge_cases_fmod_0_float16"): "native",
+    ("Node", "test_mod_float_edge_cases_fmod_0_float32"): "native",
+    ("Node", "test_mod_float_edge_cases_fmod_0_float64"): "native",
+    ("Node", "test_mod_float32_mixed_sign_fmod_0"): "native",
+    # functions of functions
+    ("Node", "test_sce_mean"): "native",
+    ("Node", "test_sce_NCd1d2d3d4d5_mean_weight"): "native",
+    # defaults of a function's attributes
+    ("Node", "test_hannwindow"): "fallback",
+    ("Node", "test_hammingwindow_symmetric"): "fallback",
+    ("Node", "test_blackmanwindow"): "fallback",
+    # functions that the inliner can't take
+    ("Node", "test_linear_attention_delta"): "fallback",
+    ("Node", "test_causal_conv_with_state_with_past_state"): "fallback",
+    # exotic types, sequences, optional values, control flow
+    ("Node", "test_cast_FLOAT8E4M3FN_to_FLOAT"): "fallback",
+    ("Node", "test_cast_FLOAT_to_INT4"): "fallback",
+    ("Node", "test_cast_UINT2_to_FLOAT"): "fallback",
+    ("Node", "test_cast_FLOAT_to_FLOAT4E2M1"): "fallback",
+    ("Node", "test_string_concat"): "fallback",
+    ("Node", "test_strnormalizer_export_monday_casesensintive_lower"): "fallback",
+    ("Node", "test_sequence_insert_at_front"): "fallback",
+    ("Node", "test_optional_has_element_empty_optional_input"): "fallback",
+    ("Node", "test_optional_get_element_sequence"): "fallback",
+    ("Node", "test_if_opt"): "fallback",
+    ("Node", "test_loop16_seq_none"): "fallback",
+    ("Node", "test_range_float_type_positive_delta_expanded"): "fallback",
+    ("Node", "test_scatter_with_axis"): "fallback",
+    ("Node", "test_image_decoder_decode_png_rgb"): "fallback",
+    # models without the standard operators
+    ("Node", "test_ai_onnx_ml_binarizer"): "fallback",
+    ("Node", "test_adam"): "fallback",
+    ("Node", "test_bernoulli"): "drawn",
+    ("Simple", "test_sequence_model1"): "fallback",
+    ("Simple", "test_gradient_of_add"): "refused",
+    # early operator sets
+    ("PyTorchConverted", "test_PReLU_2d_multiparam"): "native",
+    ("PyTorchConverted", "test_Conv2d_padding"): "native",
+    ("PyTorchOperator", "test_operator_addmm"): "native",
+    ("PyTorchOperator", "test_operator_add_broadcast"): "native",
+    ("PyTorchOperator", "test_operator_pad"): "native",
+}
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return load_cases()
+
+
+def test_all_categories_are_there(cases):
+    assert len(cases) >= 1900
+    assert {category for category, _ in cases} == {"Node", "Real", "Simple", "PyTorchConverted", "PyTorchOperator"}
+
+
+@pytest.mark.parametrize("key", EXPECTED, ids=lambda key: key[1])
+def test_case(cases, key):
+    if key not in cases:
+        pytest.fail(f"this version of onnx ({onnx.__version__}) has no case {key}")
+    outcome = run_case(cases[key])
+    assert outcome.kind == EXPECTED[key], outcome.detail
+
+
+def _passes(_):
+    raise AssertionError("the case prepares nothing")
+
+
+def _dies(_):
+    os.abort()
+
+
+def _hangs(_):
+    time.sleep(60)
+
+
+def test_processes_that_end_or_hang_cost_one_case():
+    found = dict(run_all({("A", "a"): _passes, ("A", "b"): _dies, ("A", "c"): _passes, ("B", "d"): _hangs,
+                          ("B", "e"): _passes}, jobs=1, timeout=1.0))  # fmt: skip
+    assert {name: o.kind for (_, name), o in found.items()} == {
+        "a": "failed", "b": "crashed", "c": "failed", "d": "crashed", "e": "failed"
+    }  # fmt: skip
+    assert found["A", "b"].detail == "the process ended with -6"
+    assert found["B", "d"].detail == "no answer in time"
+
+
+def test_table():
+    text = table({("A", "a"): Outcome("native"), ("A", "b"): Outcome("wrong"), ("B", "c"): Outcome("fallback")})
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0][-2:] == ["passed", "all"]
+    assert rows[1:] == [
+        ["A", "1", "0", "0", "0", "1", "0", "0", "1", "2"],
+        ["B", "0", "1", "0", "0", "0", "0", "0", "1", "1"],
+        ["all", "1", "1", "0", "0", "1", "0", "0", "2", "3"],
+    ]
+
+
+def affine() -> onnx.ModelProto:
+    nodes = [helper.make_node("Mul", ["x", "a"], ["t"]), helper.make_node("Add", ["t", "b"], ["y"])]
+    values = [helper.make_tensor_value_info(n, 1, ["N", 3]) for n in "xab"]
+    outputs = [helper.make_tensor_value_info(n, 1, ["N", 3]) for n in "yt"]
+    graph = helper.make_graph(nodes, "g", values, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+
+
+def test_backend_interface():
+    x, a, b = np.random.default_rng(5).normal(size=(3, 2, 3)).astype(np.float32)
+    prepared = tilewright.OnnxBackend.prepare(affine(), "CPU", optimizer="rule")
+    for inputs in ([x, a, b], (x, a, b), {"b": b, "a": a, "x": x}):
+        y, t = prepared.run(inputs)
+        np.testing.assert_allclose(y, x * a + b, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(t, x * a)
+    with pytest.raises(FeedError, match="expected 3 inputs, got 2"):
+        prepared.run([x, a])
+    y, _ = tilewright.OnnxBackend.run_model(affine(), [x, a, b], optimizer="rule")
+    np.testing.assert_allclose(y, x * a + b, rtol=1e-6, atol=1e-6)
+
+
+def test_single_input_without_a_list():
+    x = np.random.default_rng(6).normal(size=(2, 3)).astype(np.float32)
+    (y,) = tilewright.OnnxBackend.run_node(helper.make_node("Relu", ["x"], ["y"]), [x])
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    given, made = helper.make_tensor_value_info("x", 1, [2, 3]), onnx.ValueInfoProto(name="y")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [given], [made])
+    (y,) = tilewright.OnnxBackend.prepare(helper.make_model(graph)).run(x)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_devices():
+    assert tilewright.OnnxBackend.supports_device("CPU")
+    assert tilewright.OnnxBackend.supports_device("CPU:0")
+    assert not tilewright.OnnxBackend.supports_device("CUDA")
+    assert not tilewright.OnnxBackend.supports_device("abacus")
+    with pytest.raises(OptionError, match="expected 'CPU', got 'CUDA'"):
+        tilewright.OnnxBackend.prepare(affine(), "CUDA")
+
+
+def test_nodes_of_a_version_and_of_sequences():
+    node = helper.make_node("ReduceSum", ["x"], ["y"], axes=[1], keepdims=0)
+    x = np.random.default_rng(7).normal(size=(2, 3)).astype(np.float32)
+    (y,) = tilewright.OnnxBackend.run_node(node, [x], opset_version=11, optimizer="rule")
+    np.testing.assert_allclose(y, x.sum(1), rtol=1e-5)
+    node = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
+    with pytest.warns(tilewright.FallbackWarning):
+        (y,) = tilewright.OnnxBackend.run_node(node, [[x, 2 * x]], outputs_info=[(np.dtype(np.float32), (4, 3))])
+    np.testing.assert_array_equal(y, np.concatenate([x, 2 * x]))
+    with pytest.raises(FeedError, match="expected 1 inputs, got 2"):
+        tilewright.OnnxBackend.run_node(node, [x, x])

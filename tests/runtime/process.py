@@ -1,0 +1,14 @@
+"""Runs Python code of a test in a process of its own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+
+def python(script: str, without: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
+    """The finished process; warnings are errors. `without` are variables that it does not inherit."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    inherited = {name: value for name, value in os.environ.items() if name not in without}
+    return subprocess.run(command, env={**inherited, **env}, cwd=folder, capture_output=True, text=True, timeout=120)
