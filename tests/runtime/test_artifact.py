@@ -23,7 +23,7 @@ from tilewright.runtime.artifact import FORMAT_VERSION, MAGIC
 from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
 from tilewright.runtime.manifest import Manifest, NativeStep, Symbol, TensorSpec
 from tilewright.runtime.schema import Json
-from tilewright.runtime.weights import layout_weights, read_weights
+from tilewright.runtime.weights import GUARD_BYTES, layout_weights, read_weights
 
 HEADER = struct.Struct("<8sIIQQ32s")
 FEED = np.random.default_rng(11).uniform(0.5, 2.0, (5, 3)).astype(np.float32)
@@ -203,9 +203,19 @@ def test_every_byte_counts(file: Path) -> None:
 
 def test_weights_are_not_compared_when_not_asked_for(file: Path) -> None:
     data = bytearray(file.read_bytes())
-    data[-1] ^= 0x01
+    data[-1 - GUARD_BYTES] ^= 0x01
     file.write_bytes(data)
     assert load_artifact(file, verify=False).weights["w"][2] != WEIGHT[2]
+
+
+def test_a_vector_may_reach_over_the_last_weight() -> None:
+    """As many bytes as a vector register has stand behind it; readers take them for padding."""
+    arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}
+    section = b"".join(layout_weights(arrays, "here").chunks())
+    assert section.endswith(arrays["b"].tobytes() + bytes(GUARD_BYTES))
+    found = read_weights(memoryview(section), "here")
+    assert list(found) == ["a", "b"]
+    np.testing.assert_array_equal(found["b"], arrays["b"])
 
 
 def test_not_an_artifact(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import tilewright
 from tilewright.runtime import executable, frame
 from tilewright.runtime.frame import address_of
 from tilewright.runtime.pages import HUGE, populate, populate_read
-from tilewright.runtime.workspace import Workspace
+from tilewright.runtime.workspace import GUARD_BYTES, Workspace
 
 
 def faults() -> int:
@@ -98,3 +98,11 @@ def test_a_workspace_is_mapped() -> None:
         before = faults()
         ctypes.memset(room.address, 1, size)
         assert faults() - before < 8
+
+
+def test_a_vector_may_reach_over_the_end_of_a_workspace() -> None:
+    """The bytes of a vector register behind it are mapped, so that masked loads there find a page."""
+    room = Workspace(2 * HUGE)
+    before = faults()
+    ctypes.string_at(room.address + room.size, GUARD_BYTES)
+    assert faults() == before

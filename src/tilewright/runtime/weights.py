@@ -2,7 +2,8 @@
 
 The format (huggingface.co/docs/safetensors) is an 8-byte little-endian header length, a JSON header with dtype, shape
 and byte range of every tensor, and the data without holes. Its alignment rules stop at the element size; generated
-code wants whole cache lines, so small padding tensors named `__pad__...` stand between the weights.
+code wants whole cache lines, so small padding tensors named `__pad__...` stand between the weights, and one behind the
+last: what code loads under a mask may reach over a weight's end, which is slow where no page is.
 """
 
 import json
@@ -17,6 +18,9 @@ from tilewright.errors import ArtifactError
 from tilewright.runtime.schema import DAMAGED, as_array, as_integer, as_object, as_text, field, parse_object
 
 ALIGNMENT = 64
+GUARD_BYTES = 64
+"""Behind the last weight, as many as a vector register has."""
+
 _PAD = "__pad__"
 _METADATA = "__metadata__"
 
@@ -37,7 +41,9 @@ def numpy_dtype(name: str) -> np.dtype:
 
 @dataclass(frozen=True, slots=True)
 class WeightSection:
-    """A section ready to be written: its header and, in order, the arrays with the padding before each."""
+    """A section ready to be written: its header and, in order, the arrays with the padding before each; the last one,
+    which is empty, ends it.
+    """
 
     header: bytes
     arrays: tuple[tuple[int, np.ndarray], ...]
@@ -75,6 +81,10 @@ def layout_weights(weights: Mapping[str, np.ndarray], where: str) -> WeightSecti
         header[name] = _entry(code, data.shape, offset + padding, data.nbytes)
         arrays.append((padding, data))
         offset += padding + data.nbytes
+    if arrays:
+        header[f"{_PAD}{len(arrays)}"] = _entry("U8", (GUARD_BYTES,), offset, GUARD_BYTES)
+        arrays.append((GUARD_BYTES, np.empty(0, np.uint8)))
+        offset += GUARD_BYTES
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode("ascii")
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     head = len(text).to_bytes(8, "little") + text

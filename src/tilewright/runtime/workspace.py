@@ -9,6 +9,9 @@ import numpy as np
 from tilewright.runtime.pages import HUGE, populate
 
 ALIGNMENT = 64
+GUARD_BYTES = 64
+"""Mapped behind a block: what code loads under a mask may reach over its end, which is slow where no page is."""
+
 PATIENCE = 256
 
 
@@ -20,10 +23,10 @@ class Workspace:
     def __init__(self, size: int) -> None:
         """Args: bytes."""
         apart = HUGE if size >= HUGE else ALIGNMENT
-        self._memory = np.empty(size + apart, np.uint8)
+        self._memory = np.empty(size + apart + GUARD_BYTES, np.uint8)
         start = int(self._memory.__array_interface__["data"][0])
         self.address = start + (-start % apart)
-        populate(self.address, size)
+        populate(self.address, size + GUARD_BYTES)
         self.size = size
         self.idle = 0
 
