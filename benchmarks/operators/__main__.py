@@ -2,9 +2,10 @@
 
     python -m benchmarks.operators [--groups gemm_large,depthwise] [--cases NAME,...] [--threads 2] [--optimizer NAME]
                                    [--seconds 2] [--no-kernels] [--log FILE] [--json FILE] [--write]
-                                   [--section NAME]
+                                   [--section NAME] [--seed 1]
 
 Every case runs in a process of its own: all engines on the same model and feeds, in alternating blocks with pauses.
+The classes gemm_random and gemm_awkward are drawn by the seed, so that a table need not have sizes that somebody chose.
 The summary has the geometric mean over each class of Tilewright's speed over the best peer's. `--write` puts the tables
 into benchmarks/README.md and the complete results into benchmarks/results. With `--log` a run that was stopped goes on
 where it was.
@@ -19,7 +20,7 @@ from pathlib import Path
 from benchmarks.common import environment, plots, report
 from benchmarks.common.isolation import Event, event_writer, run_isolated
 from benchmarks.common.statistics import geometric_mean
-from benchmarks.operators.cases import Case, all_cases
+from benchmarks.operators.cases import Case, all_cases, drawn_cases
 from benchmarks.operators.measure import OURS, Limit, measure_case
 from benchmarks.operators.peers import PEERS
 
@@ -33,7 +34,7 @@ CACHED_BYTES = 32 << 20
 def main() -> int:
     """Measure and report; returns the process's exit status."""
     options = _parser().parse_args()
-    cases = all_cases()
+    cases = (*all_cases(), *drawn_cases(options.seed))
     if options.cases:
         wanted = options.cases.split(",")
         cases = tuple(c for c in cases if c.name in wanted)
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", help="only these, separated by commas")
     parser.add_argument("--threads", type=int, default=2, help="threads of all engines (default: 2)")
     parser.add_argument("--optimizer", help="of Tilewright")
+    parser.add_argument("--seed", type=int, default=1, help="of the classes that are drawn (default: 1)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of a case, after which no round begins")
     parser.add_argument("--no-kernels", dest="kernels", action="store_false", help="leave out kernels alone")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
@@ -68,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
-    arguments = ["--threads", str(options.threads)]
+    arguments = ["--threads", str(options.threads), "--seed", str(options.seed)]
     arguments += ["--optimizer", options.optimizer] if options.optimizer else []
     arguments += ["--seconds", str(options.seconds)] + ([] if options.kernels else ["--no-kernels"])
     log: Path | None = options.log

@@ -6,7 +6,7 @@ Every engine gets the same model and the same feeds in the same layout, so conve
 
 import csv
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -184,6 +184,33 @@ def all_cases() -> tuple[Case, ...]:
     resnet = [conv("conv_resnet50", 1, c, h, h, o, k, s) for h, c, k, o, s in _RESNET]
     depthwise = [conv("depthwise", 1, c, h, h, c, 3, s, groups=c) for h, c, s in _DEPTHWISE]
     return (*large, *small, *resnet, *depthwise, *_memory(), *_table("gensor"), *_table("roller"))
+
+
+RANDOM_PRODUCTS, AWKWARD_PRODUCTS = 60, 40
+"""Cases of the classes that are drawn."""
+
+_MOST_FLOPS = 8e9
+
+
+def drawn_cases(seed: int) -> tuple[Case, ...]:
+    """Products of sizes that nobody chose, half of them by constants: `gemm_random` with every size from 128 to 2500,
+    and `gemm_awkward` with one size from 1 to 64 and the others from 64 to 4000."""
+    rng = np.random.default_rng(seed)
+
+    def sizes(low: int, high: int) -> list[int]:
+        return [int(x) for x in np.exp(rng.uniform(np.log(low), np.log(high), 3))]
+
+    def drawn(group: str, low: int, high: int, count: int, short: bool) -> Iterator[Case]:
+        while count:
+            found = sizes(low, high)
+            if short:
+                found[int(rng.integers(3))] = int(rng.integers(1, 65))
+            if 2.0 * np.prod(found) <= _MOST_FLOPS:
+                count -= 1
+                yield gemm(group, *found, constant=bool(count % 2))
+
+    return (*drawn("gemm_random", 128, 2500, RANDOM_PRODUCTS, False),
+            *drawn("gemm_awkward", 64, 4000, AWKWARD_PRODUCTS, True))  # fmt: skip
 
 
 def _layer_norm(shape: tuple[int, ...], label: str) -> Case:
