@@ -255,3 +255,24 @@ func squares(X: float32[N], Y: float32[N]; N: 1..99):
                 Y[b] = {body}
 """
     assert emit_llvm([parse(text)], [], Target.parse("x86-64-v3")).count("fmul <8 x float>") < 400
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("levels", [2, 3, 5])
+def test_loops_that_share_a_condition_are_peeled_one_inside_the_other(levels: int, target: str, kind: str) -> None:
+    """A copy per level, of the end of the level outside, and one for all that is before an end."""
+    size = 16 * 2**levels - 5
+    at = " + ".join([*(f"o{k} * {16 * 2 ** (levels - 1 - k)}" for k in range(levels)), "l"])
+    loops = "".join(f"{'    ' * (k + 1)}for o{k} in {kind}(2):\n" for k in range(levels))
+    inside = "    " * (levels + 1)
+    func = parse(f"""
+func levels(X: float32[{size}], Y: float32[{size}]):
+{loops}{inside}for l in vectorized(16):
+{inside}    block Y(v: {size} = {at}) where {at} < {size}:
+{inside}        Y[v] = X[v] * 2.0
+""")
+    if target == "x86-64-v4":
+        assert emit_llvm([func], [], Target.parse(target)).count("fmul") == levels + 1
+    x = np.random.default_rng(levels).standard_normal(size).astype(np.float32)
+    check(func, {"X": x, "Y": np.full(size, 9, np.float32)}, target=target)

@@ -90,3 +90,22 @@ def test_tiles_that_are_read_across_are_computed_in_vectors(rows: int) -> None:
     text = emit_llvm([parse(ACROSS.replace("ROWS", str(rows)))], [], Target.parse("x86-64-v4"))
     assert "store float " not in text
     assert "masked.store" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("dtype", "first", "other", "change"),
+    [("uint8", "0", "1", "- uint8(1)"), ("int8", "100", "0", "+ int8(100)"), ("uint16", "0", "1", "- uint16(1)"),
+     ("int16", "32767", "0", "+ int16(1)"), ("uint32", "0", "1", "- uint32(1)"),
+     ("int32", "2147483647", "0", "+ int32(1)")],
+)  # fmt: skip
+def test_literals_of_lanes_wrap_around(target: str, dtype: str, first: str, other: str, change: str) -> None:
+    """Conditions are folded lane by lane, but only those whose arithmetic has no limits."""
+    func = parse(f"""
+func wraps(X: float32[16], Y: float32[16]):
+    for l in vectorized(16):
+        block Y(v: 16 = l):
+            Y[v] = select(select(v < 4, {dtype}({first}), {dtype}({other})) {change} > {dtype}(5), X[v], 0.0)
+""")
+    x = np.random.default_rng(2).standard_normal(16).astype(np.float32)
+    check(func, {"X": x, "Y": np.full(16, 9, np.float32)}, target=target)

@@ -145,9 +145,8 @@ def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
     team.delays = [0.0, 2e-3]
     started = [bool(team.once(100, 2)) for _ in range(12)]
     assert started == [True, False, True, False, False, False, True, *[False] * 5]
-    team.delays = []
-    busy = Team([None] * 4, SLOW)
-    assert all(busy.once(1000, 2) for _ in range(3))
+    # however dear regions are, one is tried again after at most so many calls
+    assert any(team.once(100, 2) for _ in range(MOST_ALONE + 1))
 
 
 def test_nothing_is_started_for_kernels_without_parallel_loops() -> None:

@@ -144,6 +144,24 @@ def test_scan_outputs_of_a_loop_are_stacked(shape):
     np.testing.assert_array_equal(r, 8 * x)
 
 
+@pytest.mark.parametrize("trips", [0, 3])
+def test_a_loop_without_a_condition_runs_as_often_as_it_says(trips):
+    """Of no iteration there are no scan outputs, in the type and shape that the body declares."""
+    proto = model("""r, y = Loop (n, , x) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w, int32[2] s)
+                     { d = Identity(c)  w = Add(v, v)  s = Cast<to = 6>(w) }>""",
+                  inputs="int64 n, float[2] x", outputs="float[2] r, int32[M, 2] y")  # fmt: skip
+    proto.graph.input[0].type.tensor_type.shape.SetInParent()  # the text form has no scalars
+    for value in proto.graph.node[0].attribute[0].g.input[:2]:
+        value.type.tensor_type.shape.SetInParent()
+    proto.graph.node[0].attribute[0].g.output[0].type.tensor_type.shape.SetInParent()
+    x = RNG.normal(size=2).astype(np.float32) * 10
+    r, y = compiled(proto)(np.array(trips), x)
+    np.testing.assert_array_equal(r, x * 2**trips)
+    doubled = np.array([x * 2 ** (k + 1) for k in range(trips)]).reshape(trips, 2)
+    np.testing.assert_array_equal(y, doubled.astype(np.int32))
+    assert y.dtype == np.int32
+
+
 def test_empty_inputs_of_the_evaluator():
     proto = model("s = SplitToSequence(x, k)  n = SequenceLength(s)", inputs="float[N] x, int64[K] k",
                   outputs="int64 n")  # fmt: skip

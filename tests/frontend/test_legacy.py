@@ -155,3 +155,9 @@ def test_scatter_is_scatter_elements(version):
     expected = x.copy()
     np.put_along_axis(expected, index, updates, axis=0)
     np.testing.assert_array_equal(model(x, index, updates), expected)
+
+
+def test_an_axis_without_broadcasting_says_nothing():
+    x, y = np.abs(normal(2, 3)) + 1, normal(2, 3)
+    node = helper.make_node("Pow", ["x", "y"], ["z"], axis=0, broadcast=0)
+    np.testing.assert_allclose(run(node, 6, x, y), x**y, rtol=1e-5)

@@ -40,7 +40,7 @@ def test_fork_while_another_thread_links(monkeypatch, place, name):
             time.sleep(0.3)
             return linked(*args)
 
-    model = made()
+    model = tilewright.Executable(made().artifact)  # compiled, but not yet linked
     entry._linked.cache_clear()
     monkeypatch.setattr(place, name, slow)
     thread = threading.Thread(target=lambda: model(X))

@@ -63,7 +63,8 @@ def labels(**options):
 
 
 def test_every_residual_block_is_fused_as_without_layouts():
-    plain, changed = labels()
+    # fast convolutions, which only plain layouts have, are kernels of their own
+    plain, changed = labels(exact=True)
     fused = [[label for label in found if "block" in label] for found in (plain, changed)]
     assert fused[0] == fused[1] != []
     assert list(dict.fromkeys(plain)) == list(dict.fromkeys(changed))

@@ -98,6 +98,9 @@ OLD: dict[tuple[str, int], Sample] = {
 }
 """Versions of operators with other inputs."""
 
+ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Greater", "Less")
+LOGIC = ("And", "Or", "Xor")
+
 WITH: dict[tuple[str, str], Sample] = {
     ("Attention", "q_num_heads"): (FLAT, {"q_num_heads": 4, "kv_num_heads": 4}, 1),
     ("Attention", "kv_num_heads"): (FLAT, {"q_num_heads": 4, "kv_num_heads": 4}, 1),
@@ -122,9 +125,10 @@ WITH: dict[tuple[str, str], Sample] = {
                                                   {"rotary_embedding_dim": 4}, 1),
     ("Split", "split"): ([IMAGE], {"axis": 1}, 2),
     ("Split", "num_outputs"): ([IMAGE], {"axis": 2, "num_outputs": 2}, 2),
-    **{(op, "broadcast"): ([normal(2, 6, 6), normal(6)], {"axis": 1}, 1)
-       for op in ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Greater", "Less")},
-    **{(op, "broadcast"): ([normal(2, 6, 6) > 0, normal(6) > 0], {"axis": 1}, 1) for op in ("And", "Or", "Xor")},
+    **{(op, name): ([normal(2, 6, 6), normal(6)], given, 1)
+       for op in ARITHMETIC for name, given in (("broadcast", {"axis": 1}), ("axis", {"broadcast": 1}))},
+    **{(op, name): ([normal(2, 6, 6) > 0, normal(6) > 0], given, 1)
+       for op in LOGIC for name, given in (("broadcast", {"axis": 1}), ("axis", {"broadcast": 1}))},
 }  # fmt: skip
 """Nodes on which an attribute has an influence, where the operator's sample has none."""
 
@@ -146,6 +150,7 @@ OTHER: dict[str, Any] = {
 
 OTHER_OF: dict[tuple[str, str], Any] = {
     **{(op, "axes"): [1, 2] for op in ("MeanVarianceNormalization", "Slice")},
+    **{(op, "axis"): 1 for op in (*ARITHMETIC, *LOGIC)},
     ("ConstantOfShape", "value"): helper.make_tensor("v", 1, [1], [7.0]),
     ("LpNormalization", "p"): 1,
     ("Resize", "axes"): [1, 2],

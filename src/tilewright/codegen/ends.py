@@ -24,7 +24,8 @@ def before_the_end(loop: For, inside: Iterable[Inner], scope: Scope) -> tuple[Ex
         inside: the blocks in it.
         scope: what is bound outside the loop.
     """
-    ended = [c for inner in inside for c in inner.block.conditions
+    pairs = [(c, inner) for inner in inside for c in inner.block.conditions if c not in scope.decided]
+    ended = [c for c, inner in pairs
              if _decides(loop, c, scope) and simplify(c, _but_the_last(loop, inner)) is TRUE]  # fmt: skip
     return tuple(dict.fromkeys(ended))
 

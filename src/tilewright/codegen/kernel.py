@@ -138,19 +138,19 @@ class Writer:
             for var in once:
                 fixed.enter_context(self.scope.fixing(var, 0))
             if len(moving) == 1:
-                self.control.ranged(moving[0].var, begin, end, lambda: self._shared(moving, inside), certain=False)
+                self.control.ranged(moving[0].var, begin, end, lambda: self._peeled(moving, inside), certain=False)
             else:
                 loops = [(loop.var, self.values.value(loop.extent)) for loop in moving]
-                self.control.nested(loops, begin, end, lambda: self._shared(moving, inside))
+                self.control.nested(loops, begin, end, lambda: self._peeled(moving, inside))
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
 
-    def _shared(self, moving: list[For], inside: For) -> None:
-        """One iteration of a nest of parallel loops; a branch chooses a copy where one of them is at its end and lanes
-        have no work there, as its variable is a constant in that copy.
+    def _peeled(self, moving: list[For], inside: For) -> None:
+        """One iteration of a nest of parallel loops. The last iteration of a loop is peeled where only there lanes have
+        no work: a branch chooses a copy of the body in which the loop's variable is a constant.
 
         Args:
-            moving: the loops whose variables are not yet known to be at their end or before it.
+            moving: the loops of the nest that are not peeled yet.
             inside: the innermost loop of the nest.
         """
         if not moving:
@@ -159,20 +159,20 @@ class Writer:
         loop, *others = moving
         size = constant_value(polynomial(loop.extent))
         full = () if size is None else self._before_the_end(loop, inside.body)
-        if not full or size is None:
-            self._shared(others, inside)
+        if size is None or not full:
+            self._peeled(others, inside)
             return
         index, after = self.scope.values[loop.var], self.builder.append_basic_block("either")
         at_end, before = self.control.fork(self.builder.icmp_signed("==", index, I64(size - 1)))
         self.builder.position_at_end(before)
         with self.scope.frame(True), self.scope.deciding(full, True):
-            self._shared(others, inside)
+            self._peeled(others, inside)
         self.control.keep_apart()
         self.builder.branch(after)
         self.builder.position_at_end(at_end)
         del self.scope.values[loop.var]
         with self.scope.frame(True), self.scope.fixing(loop.var, size - 1), self.scope.deciding(full, None):
-            self._shared(others, inside)
+            self._peeled(others, inside)
         self.scope.values[loop.var] = index
         self.builder.branch(after)
         self.builder.position_at_end(after)
@@ -272,15 +272,17 @@ class Writer:
 
     def _vectors(self, loop: For, size: int) -> None:
         """A vectorized loop; vectors at its end that are known to have no work are left out."""
-        shorter: Stmt = loop
         with self.scope.vectorizing(loop.var, size):
             used = self.blocks.lanes_with_work(loop.body)
-            if isinstance(loop.body, Block) and 0 < used < size:
-                shorter = first_lanes(loop, loop.body, used, self.kernel.target)
-            if used and shorter is loop:
-                self.statement(loop.body)
-        if shorter is not loop:
-            self.statement(shorter)
+        if used == 0:
+            return
+        if isinstance(loop.body, Block) and used < size:
+            shorter = first_lanes(loop, loop.body, used, self.kernel.target)
+            if shorter is not loop:
+                self.statement(shorter)
+                return
+        with self.scope.vectorizing(loop.var, size):
+            self.statement(loop.body)
 
     def _vectorizable(self, loop: For) -> bool:
         """Whether no loop inside runs differently often in different lanes."""

@@ -236,7 +236,8 @@ class Scope:
     def _folded(self, e: Expr, lane: int | None) -> int | None:
         match e:
             case Const(value):
-                return int(value) if not isinstance(value, float) else None
+                # arithmetic of narrower types wraps around
+                return int(value) if e.dtype.name in ("int64", "bool") else None
             case Var():
                 return self.fixed.get(e, lane)
             case Unary("not", a) if a.dtype.kind == "b":

@@ -13,9 +13,12 @@ def aligned(d: Definition, a: Operand, b: Operand) -> Operand:
     Raises:
         ShapeError: `b` does not lie within `a` there.
     """
-    if d.opset >= 7 or not d.attr_int("broadcast", 0) or "axis" not in d.attributes:
+    if d.opset >= 7:
         return b
-    return _at(d, a, b, d.axis(d.attr_int("axis", 0), a.rank))
+    broadcast, axis = d.attr_int("broadcast", 0), d.attr_int("axis", 0)
+    if not broadcast or "axis" not in d.attributes:
+        return b
+    return _at(d, a, b, d.axis(axis, a.rank))
 
 
 def per_channel(d: Definition, x: Operand, slope: Operand) -> Operand:

@@ -2,13 +2,15 @@
 
 An optional value is its element, or None where it has none; the evaluator's own Optional makes a list of it, which no
 other operator takes for one, and its results may not be None. Scan outputs of a Loop are stacked along a new dimension;
-the evaluator joins matrices and makes columns of scalars.
+the evaluator joins matrices, makes columns of scalars, and nothing of no iteration. A Loop without a condition has one
+that always holds; the evaluator takes it for one that never does.
 """
 
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _Loop
@@ -67,8 +69,26 @@ class Loop(_Absent, _Loop):
         self._scalars = [np.ndim(x) == 0 for x in outputs[first:]]
         return [x if k < first or np.ndim(x) < 2 else x[np.newaxis] for k, x in enumerate(outputs)]
 
-    def _run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def _run(self, M: Any, cond: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Scalars come joined as a column, which is a vector."""
-        results = super()._run(*args, **kwargs)
+        cond = np.array(True) if cond is None else cond
+        if not cond or (M is not None and M <= 0):
+            return self._of_no_iteration(args)
+        results = super()._run(M, cond, *args, **kwargs)
         first = len(results) - self.K
         return tuple(x.reshape(-1) if k >= first and self._scalars[k - first] else x for k, x in enumerate(results))
+
+    def _of_no_iteration(self, initial: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The initial values, and scan outputs without elements, of the types that the body's graph declares."""
+        outputs = self.onnx_node.attribute[0].g.output[1 + self.N :]
+        scans = [np.empty((0, *_dims(x.type.tensor_type)), _dtype(x.type.tensor_type)) for x in outputs]
+        return self._check_and_fix_outputs((*initial, *scans))
+
+
+def _dims(kind: onnx.TypeProto.Tensor) -> tuple[int, ...]:
+    """Declared sizes; 0 for those that only an iteration tells, of which there was none."""
+    return tuple(d.dim_value for d in kind.shape.dim)
+
+
+def _dtype(kind: onnx.TypeProto.Tensor) -> np.dtype[Any]:
+    return helper.tensor_dtype_to_np_dtype(kind.elem_type or onnx.TensorProto.FLOAT)
