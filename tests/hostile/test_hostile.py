@@ -33,12 +33,9 @@ def test_cases(module, tmp_path):
     names = [n for n, c in CASES.items() if c.run.__module__ == module]
     results = ended(tmp_path, names)
     assert list(results) == names
-    wrong = {
-        n: r
-        for n, r in results.items()
-        if r["outcome"] != CASES[n].outcome or CASES[n].message not in r["text"] or r["opened"]
-    }
-    assert not wrong
+    assert {n: r["opened"] for n, r in results.items() if r["opened"]} == {}
+    assert {n: r["outcome"] for n, r in results.items()} == {n: CASES[n].outcome for n in names}
+    assert {n: r["text"] for n, r in results.items() if CASES[n].message not in r["text"]} == {}
 
 
 def test_the_watch_sees_other_files(tmp_path):
