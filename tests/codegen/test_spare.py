@@ -99,3 +99,50 @@ def test_a_spare_tile_computes_what_it_says(target: str, n: int) -> None:
     rng = np.random.default_rng(n)
     x, w = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((8, n), (4, 8)))
     check(tile(), {"X": x, "W": w, "Y": np.full((4, n), 99, np.float32)}, {"N": n}, target)
+
+
+LIVES = """
+func lives(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
+    alloc T: float32[32] in register
+    for o in serial((N + 31) // 32):
+        for q in serial(1):
+            for b in vectorized(32):
+                block first(w: N = o * 32 + b) where o * 32 + b < N:
+                    T[w - o * 32] = X[0, w]
+            for f in vectorized(32):
+                block Y(w1: N = o * 32 + f) where o * 32 + f < N:
+                    Y[0, w1] = T[w1 - o * 32]
+        for q2 in serial(1):
+            for b2 in vectorized(32):
+                block again(w2: N = o * 32 + b2) where o * 32 + b2 < N - 1:
+                    T[w2 - o * 32] = X[1, w2]
+            for f2 in vectorized(32):
+                block Z(w3: N = o * 32 + f2) where o * 32 + f2 < N - 1:
+                    Y[1, w3] = T[w3 - o * 32]
+"""
+
+
+def test_each_life_of_a_buffer_has_its_mask() -> None:
+    assert spare_lanes(parse(LIVES)) == {"T"}
+
+
+MIXED = """
+func mixed(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
+    alloc T: float32[32] in register
+    for o in serial((N + 31) // 32):
+        for b in vectorized(32):
+            block first(w: N = o * 32 + b) where o * 32 + b < N:
+                T[w - o * 32] = X[0, w]
+        for q in serial(2):
+            for f in vectorized(32):
+                block Y(w1: N = o * 32 + f, i: 2 = q) where o * 32 + f < N:
+                    Y[i, w1] = T[w1 - o * 32]
+            for b2 in vectorized(32):
+                block again(w2: N = o * 32 + b2) where o * 32 + b2 < N - 1:
+                    T[w2 - o * 32] = X[1, w2]
+"""
+
+
+def test_a_loop_that_mixes_lives_keeps_lanes() -> None:
+    """The second iteration reads, under the first mask, what was written under the second."""
+    assert spare_lanes(parse(MIXED)) == frozenset()

@@ -105,6 +105,21 @@ class Control:
         nothing = ir.InlineAsm(ir.FunctionType(VOID, []), "", "", side_effect=True)
         self.builder.call(nothing, [], attrs=("nounwind", "readnone"))
 
+    def order_memory(self) -> None:
+        """A barrier for the compiler, and no instruction: LLVM moves no access to memory across it."""
+        barrier = ir.InlineAsm(ir.FunctionType(VOID, []), "", "~{memory}", side_effect=True)
+        self.builder.call(barrier, [], attrs=("nounwind",))
+
+    def keep_in_memory(self, place: ir.Value, builder: ir.IRBuilder) -> None:
+        """Lets memory of the frame escape, so that LLVM does not turn it into registers.
+
+        Args:
+            place: its address.
+            builder: where it was allocated.
+        """
+        escape = ir.InlineAsm(ir.FunctionType(VOID, [place.type]), "", "r,~{memory}", side_effect=True)
+        builder.call(escape, [place], attrs=("nounwind",))
+
     @contextmanager
     def when(self, condition: ir.Value | None) -> Generator[None]:
         """A region that runs only where the condition holds (None: always)."""

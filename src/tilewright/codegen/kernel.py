@@ -16,6 +16,7 @@ from tilewright.codegen.block import BlockWriter
 from tilewright.codegen.control import Control
 from tilewright.codegen.ends import before_the_end, is_around_lanes
 from tilewright.codegen.memory import PRIVATE_PADDING
+from tilewright.codegen.pressure import accumulates_alone, fills_registers, spilled_tiles
 from tilewright.codegen.reduction import row_reduction
 from tilewright.codegen.scope import FactsOf, Scope
 from tilewright.codegen.spare import spare_lanes
@@ -23,7 +24,7 @@ from tilewright.codegen.team import Team
 from tilewright.codegen.types import I64, PTR, VOID, memory_type, opaque
 from tilewright.codegen.values import Values
 from tilewright.codegen.versions import Decision, Inner, decision, edge_decision, worthwhile
-from tilewright.codegen.widths import first_lanes
+from tilewright.codegen.widths import first_lanes, legal_widths
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import Bounds, interval
@@ -46,6 +47,7 @@ class Kernel:
     teams: Team
     facts: FactsOf
     spare: frozenset[str]
+    spilled: frozenset[str]
 
 
 def emit_kernel(teams: Team, func: Func, target: Target, name: str, stamped: bool = False) -> ir.Function:
@@ -84,7 +86,10 @@ def emit_kernel(teams: Team, func: Func, target: Target, name: str, stamped: boo
         scope.bind(symbol, argument)
     team, *record = function.args[len(func.params) + len(func.symbols) :]
     team.name = "team"
-    kernel = Kernel(module, func, target, teams, facts, spare_lanes(func))
+    # a mask is the same all over a vectorized loop, of its vectors it is not
+    spare = spare_lanes(func)
+    func = legal_widths(func, target)
+    kernel = Kernel(module, func, target, teams, facts, spare, spilled_tiles(func, target))
     writer = Writer(kernel, function, scope, pointers, team=team, record=record[0] if stamped else None)
     writer.write(func.body)
     return function
@@ -184,6 +189,8 @@ class Writer:
             if buffer.scope is buffers.Scope.MEMORY:
                 raise InternalError(f"buffer {buffer.name!r} has no memory", where=f"func {self.kernel.func.name!r}")
             found = self.pointers[buffer.name] = self.room(_array(buffer))
+            if buffer.name in self.kernel.spilled:
+                self.control.keep_in_memory(found, ir.IRBuilder(self.entry))
         return found
 
     def room(self, kind: ir.Type) -> ir.Value:
@@ -260,15 +267,23 @@ class Writer:
                 with self.scope.fixing(loop.var, 0):
                     self._iteration(loop)
             elif loop.kind is LoopKind.UNROLLED and size is not None:
-                for i in range(size):
-                    with self.scope.fixing(loop.var, i):
-                        self._iteration(loop)
+                self._unrolled(loop, size)
             elif loop.kind is LoopKind.VECTORIZED and size is not None and self._vectorizable(loop):
                 self._vectors(loop, size)
             elif loop.kind is LoopKind.PARALLEL and (team := self.team) is not None and self.scope.lane is None:
                 parallel.emit(self, loop, team)
             else:
                 self._serial(loop)
+
+    def _unrolled(self, loop: For, size: int) -> None:
+        """An unrolled loop."""
+        inside = self._inside(loop.body, self.scope.bounds, {}) if self.scope.lane is None else ()
+        apart = fills_registers(loop, inside, self.scope, self.kernel.target)
+        for i in range(size):
+            if apart and i:
+                self.control.order_memory()
+            with self.scope.fixing(loop.var, i):
+                self._iteration(loop)
 
     def _vectors(self, loop: For, size: int) -> None:
         """A vectorized loop; vectors at its end that are known to have no work are left out."""
@@ -300,6 +315,8 @@ class Writer:
 
     def counted(self, loop: For) -> None:
         """`for var in range(extent): body`."""
+        if accumulates_alone(loop, self.kernel.spilled, self.kernel.target):
+            self.control.order_memory()
         low = interval(loop.extent, self.scope.bounds)[0] or 0
         stop = self.values.value(loop.extent)
         full = self._before_the_end(loop, loop.body)

@@ -16,7 +16,6 @@ from tilewright.codegen.kinds import cpu_kinds
 from tilewright.codegen.plan import Segment
 from tilewright.codegen.team import Team
 from tilewright.codegen.types import I64, PTR, VOID
-from tilewright.codegen.widths import legal_widths
 from tilewright.errors import InternalError
 from tilewright.loops.empty import with_empty_reductions
 from tilewright.loops.ir import For, Func, LoopKind, walk
@@ -44,7 +43,7 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
-        prepared = legal_widths(cpu_kinds(with_empty_reductions(kernel), target), target)
+        prepared = cpu_kinds(with_empty_reductions(kernel), target)
         name = kernel.name if segments else f"{kernel.name}.kernel"
         functions[kernel.name] = emit_kernel(teams, prepared, target, name, stamped)
         if not segments:

@@ -43,12 +43,39 @@ def spare_lanes(func: Func) -> frozenset[str]:
 
     Legality: all blocks that use the buffer have one mask, which is fixed while the loops around all of them stand
     still; a lane is the position in the buffer's last dimension in all of them; and the first of them writes every
-    element under that mask, so that nothing is left over from other iterations of those loops.
+    element under that mask, so that nothing is left over from other iterations of those loops. The same holds for each
+    life of a buffer that is written anew.
     """
     uses: dict[str, list[_Use]] = {}
     for use in _uses(func):
         uses.setdefault(use.buffer.name, []).append(use)
-    return frozenset(name for name, own in uses.items() if check_spare(own))
+    return frozenset(name for name, own in uses.items() if check_spare(own) or _spare_in_turns(own))
+
+
+def _spare_in_turns(uses: list[_Use]) -> bool:
+    """Legality where a buffer is written anew for other uses, as by the peeled last block of a reduction: it holds for
+    the uses of every life, and no loop mixes lives. Whatever loop is around uses of two lives is around all of both."""
+    lives: list[list[_Use]] = []
+    for use in uses:
+        if _begins(use) or not lives:
+            lives.append([])
+        lives[-1].append(use)
+    around = [[{x.var for x in use.loops} for use in life] for life in lives]
+    return (
+        len(lives) > 1
+        and all(check_spare(life) for life in lives)
+        and all(
+            set().union(*mine) & set().union(*theirs) <= set.intersection(*mine)
+            for k, mine in enumerate(around)
+            for theirs in (*around[:k], *around[k + 1 :])
+        )
+    )
+
+
+def _begins(use: _Use) -> bool:
+    """Whether a block stores what does not depend on the buffer."""
+    r = use.block
+    return r.target.buffer.name == use.buffer.name and r.op is None and r.init is None and not r.reads_target
 
 
 def check_spare(uses: list[_Use]) -> bool:
@@ -94,7 +121,7 @@ def _lanes_last(use: _Use) -> bool:
 def _writes_all(use: _Use, common: set[Var]) -> bool:
     """Whether a block stores to every element under its mask, by a loop of its own per dimension, and reads none."""
     r = use.block
-    if r.target.buffer.name != use.buffer.name or r.op is not None or r.init is not None or r.reads_target:
+    if not _begins(use):
         return False
     extents = {x.var: x.extent for x in use.loops if x.var not in common}
     driven = [i for i in r.target.indices if isinstance(i, Var)]
