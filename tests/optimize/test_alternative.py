@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.driver.models import array
 from tests.graph.running import program_of
@@ -84,3 +85,14 @@ def test_symbolic_sizes_have_an_estimate(batch):
     times = stage_times(Target.parse("x86-64-v4"), MACHINE)
     program = program_of(convolution((batch, 16, 28, 28), array(1, 16, 16, 3, 3), pads=[1, 1, 1, 1]))
     assert all((times(s, frozenset(program.constants)) or 0) > 0 for s in program.steps)
+
+
+def test_what_the_shared_cache_does_not_hold_comes_from_memory():
+    copies = []
+    for size in (28, 280):
+        program = program_of(convolution((1, 64, size, size), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1]))
+        with_winograd(program, (2,), lambda direct, ways: copies.append(direct[0]))
+    small, large = (moving(c, MACHINE) - MACHINE.sync_us * 1e3 for c in copies)
+    elements = [float(np.prod([int(n.value) for n in c.output.shape])) for c in copies]
+    cache, memory = (MACHINE.level(x).gbs(MACHINE.cores) for x in ("L3", "memory"))
+    assert large / elements[1] == pytest.approx(small / elements[0] * cache / memory, rel=0.1)

@@ -1,7 +1,8 @@
 """Which of several ways to compute the same is worth it: the cost model's time of each, stage by stage.
 
 A sum of products takes what the best tile program takes that grows greedily (`roller`), whichever optimizer will make
-its loops. Everything else moves memory: what it reads and writes comes from and goes to the cache that threads share.
+its loops. Everything else moves memory: what it reads and writes comes from and goes to the cache that threads share,
+or memory where it is more than that holds.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,10 +103,13 @@ def stage_times(target: Target, machine: Machine) -> StageTime:
 def moving(stage: Computation, machine: Machine) -> float:
     """Nanoseconds of a stage that moves memory, on all cores.
 
-    A line that is written is read first; a store that jumps from lane to lane takes its elements one by one.
+    A line that is written is read first; a store that jumps from lane to lane takes its elements one by one. What the
+    stage before left is still in the shared cache where all of it and the results fit together.
     """
-    far = machine.levels[min(SHARED_LEVEL, len(machine.levels) - 1)]
-    moved = sum(_bytes(b) for b in stage.inputs) + 2 * _bytes(stage.output)
+    read, written = sum(_bytes(b) for b in stage.inputs), _bytes(stage.output)
+    fitting = (x for x in machine.levels[SHARED_LEVEL:-1] if x.bytes >= read + written)
+    far = next(fitting, machine.levels[-1])
+    moved = read + 2 * written
     total = moved / far.gbs(machine.cores) + machine.sync_us * 1e3
     if _turns(stage):
         total += _elements(stage.output) * SPREAD_CYCLES / (machine.ghz * machine.cores)
