@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from onnx import helper
 from tests.driver.models import array, model, value
@@ -124,6 +125,47 @@ def test_native_code_of_the_default_passes_the_bar_of_the_zoo(batch):
     (reference,) = evaluate_program(made.lowered, {"x": x}).values()
     fast, direct = (relative_error(tilewright.Executable(m.artifact())(x), reference) for m in (made, exact))
     assert fast <= max(2.5 * direct, 1e-6)
+
+
+def video(channels, sizes, taps=(3, 3, 3)):
+    """A convolution of a video with bias and activation, padded so that sizes stay."""
+    pads = [t // 2 for t in taps] * 2
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv", pads=pads),
+        helper.make_node("Relu", ["t"], ["y"], name="relu"),
+    ]
+    weights = array(1, channels, channels, *taps, scale=(int(np.prod(taps)) * channels) ** -0.5)
+    shape = [1, channels, *sizes]
+    return model(nodes, [value("x", shape)], [value("y", shape)], {"w": weights, "b": array(2, channels)})
+
+
+@pytest.mark.parametrize(("sizes", "taps"), [((4, 28, 28), (3, 3, 3)), ((8, 28, 28), (1, 3, 3))])
+def test_videos_are_cut_in_their_pictures_by_default(sizes, taps):
+    """Time is an axis of the product; cutting it too would amplify errors beyond what the default allows."""
+    made = compilation(video(128, sizes, taps))
+    (product,) = (s for s in made.program.steps if isinstance(s, Computation) and s.is_reduction)
+    assert product.output.rank == 7
+    assert [int(n.value) for n in product.output.shape[:2]] == [4, 4]
+    assert len(product.reduce_axes) == (2 if taps[0] > 1 else 1)
+    left = compilation(video(8, (4, 8, 8), taps))
+    (direct,) = (s for s in left.program.steps if isinstance(s, Computation) and s.is_reduction)
+    assert direct.output.rank == 5  # the transforms cost more than the sum
+
+
+def test_native_code_of_videos_on_every_size(monkeypatch):
+    def always(program, *_):
+        return with_winograd(program, (2,), lambda direct, ways: next(w for w in ways if w.outputs == (0, 2, 2)))
+
+    monkeypatch.setattr(pipeline, "with_fast_convolutions", always)
+    source = video(19, ("t", "h", 9))
+    made = make_compilation(source, {"t": "1..9", "h": "1..20"}, optimizer="gensor")
+    assert [s.output.rank for s in made.program.steps if isinstance(s, Computation) and s.is_reduction] == [7]
+    exact = make_compilation(source, {"t": "1..9", "h": "1..20"}, optimizer="gensor", exact=True)
+    executable = tilewright.Executable(made.artifact(), 2)
+    for t, h in ((1, 1), (2, 7), (6, 16)):
+        x = array(h, 1, 19, t, h, 9)
+        (wanted,) = evaluate_program(exact.lowered, {"x": x}).values()
+        assert relative_error(executable(x), wanted) < 1e-6
 
 
 def test_probes_and_the_reference_know_the_results():

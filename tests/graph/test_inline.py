@@ -126,6 +126,34 @@ def test_guarded_reads_stay_guarded() -> None:
     check(program(steps, [padded]), "padded")
 
 
+def test_what_padding_or_a_slice_alone_reads_is_computed_there() -> None:
+    padded, part = buffer("padded", N + 2, 9), buffer("part", 3, N)
+    inside = both(a >= 1, a < N + 1, b >= 1, b < 8)
+    value = unary("exp", x[a, b]) + w[a, b]
+    edge = select(b < 9, select(inside, s[a - 1, b - 1], 0.0), 0.0)
+    check(program([pointwise(s, "ab", value), pointwise(padded, "ab", edge)], [padded]), "padded")
+    check(program([pointwise(s, "ab", value), pointwise(part, "ab", s[b, 5 - 2 * a])], [part]), "part")
+
+
+def test_what_several_points_read_is_not_repeated() -> None:
+    spread, diagonal = buffer("spread", N, 7, 2), buffer("diagonal", 3, 4)
+    value = unary("exp", x[a, b]) + w[a, b]
+    steps = [pointwise(s, "ab", value), pointwise(spread, "abi", s[a, b] + 1.0)]
+    check(program(steps, [spread]), "s", "spread")
+    steps = [pointwise(s, "ab", value), pointwise(diagonal, "ab", s[0, a + b] + 1.0)]
+    check(program(steps, [diagonal]), "s", "diagonal")
+
+
+def test_padding_leaves_a_reduction_what_it_computes_at_its_end() -> None:
+    m, bias, padded = buffer("m", 7, 7), buffer("bias", 7), buffer("padded", N, 9)
+    steps = [
+        reduced(s, "ab", axes("i", (7,)), x[a, i] * m[i, b]),
+        pointwise(t, "ab", maximum(s[a, b] + bias[b], 0.0)),
+        pointwise(padded, "ab", select(both(b >= 1, b < 8), t[a, b - 1], 0.0)),
+    ]
+    check(program(steps, [padded]), "s", "t", "padded")
+
+
 def test_indices_are_inlined_too() -> None:
     index, rows = buffer("index", N, dtype=int64), buffer("rows", N, 7)
     steps = [

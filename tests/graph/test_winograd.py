@@ -186,22 +186,67 @@ def test_a_decision_against_it_changes_nothing():
 @pytest.mark.parametrize(
     ("taps", "limit", "wanted"),
     [
-        ((3, 3), 8.0, [2]), ((3, 3), 100.0, [2, 4]), ((3,), 8.0, [2]), ((3, 3, 3), 8.0, []), ((3, 3, 3), 100.0, [2]),
-        ((5, 5), 8.0, []), ((3, 1), 8.0, [2]), ((2, 2), 8.0, [2]), ((9, 9), float("inf"), [2]),
-        ((12, 12), float("inf"), []),
+        ((3, 3), 8.0, [(2, 2)]), ((3, 3), 100.0, [(2, 2), (4, 4)]), ((3,), 8.0, [(2,)]),
+        ((3, 3, 3), 8.0, [(0, 2, 2)]), ((3, 3, 3), 100.0, [(2, 2, 2), (0, 2, 2), (0, 4, 4)]),
+        ((1, 3, 3), 8.0, [(2, 2)]), ((3, 1, 1), 8.0, [(2,)]), ((3, 1, 3), 8.0, [(2, 2)]),
+        ((5, 5), 8.0, []), ((3, 1), 8.0, [(2,)]), ((2, 2), 8.0, [(2, 2)]), ((9, 9), float("inf"), [(2, 2)]),
+        ((12, 12), float("inf"), []), ((12, 9, 9), float("inf"), [(0, 2, 2)]),
     ],
 )  # fmt: skip
 def test_only_ways_within_the_limit_are_offered(taps, limit, wanted):
-    """A filter too long for the points is never offered, even without a limit."""
+    """A filter too long for the points is never offered, even without a limit; of three dimensions one may stay."""
     shape = (1, 4, *(14 for _ in taps))
     program = program_of(convolution(shape, array(1, 3, 4, *taps)))
     offered = []
 
     def never(direct, ways):
-        offered.extend(w.filters[0].outputs for w in ways)
+        offered.extend(w.outputs for w in ways)
 
     assert with_winograd(program, (2, 4), never, limit) is program
     assert offered == wanted
+
+
+def in_the_last_two(direct, ways):
+    return next(w for w in ways if w.outputs[0] == 0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tile=st.sampled_from((2, 4)),
+    batch=st.integers(1, 2),
+    channels=st.integers(2, 4),
+    outputs=st.integers(1, 4),
+    size=st.tuples(st.integers(3, 6), st.integers(3, 8), st.integers(3, 8)),
+    pads=st.lists(st.integers(0, 2), min_size=6, max_size=6),
+    taps=st.tuples(st.integers(2, 3), st.integers(2, 3), st.integers(2, 3)),
+    seed=st.integers(0, 99),
+)
+def test_volumes_are_cut_in_their_planes(tile, batch, channels, outputs, size, pads, taps, seed):
+    """The bound is that of two dimensions: taps of the first add up as channels do."""
+    w = array(seed, outputs, channels, *taps)
+    x = array(seed + 1, batch, channels, *size)
+    direct = program_of(convolution(x.shape, w, pads=pads))
+    made = with_winograd(direct, (tile,), in_the_last_two)
+    assert made is not direct
+    (exact,) = evaluate_program(direct, {"x": x}).values()
+    (found,) = run_program(made, {"x": x})
+    assert found.shape == exact.shape
+    worst = toom_cook(tile, taps[1]).amplification * toom_cook(tile, taps[2]).amplification
+    terms = channels * taps[0] * taps[1] * taps[2]
+    scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(found).max())
+    assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
+
+
+def test_the_other_dimension_of_a_volume_may_be_symbolic():
+    w = array(1, 5, 3, 3, 3, 3, scale=0.3)
+    source = convolution(("n", 3, "t", "h", 7), w, pads=[1, 1, 1, 1, 1, 1])
+    direct = program_of(source, {"n": "1..4", "t": "1..9", "h": "1..9"})
+    made = with_winograd(direct, (2,), in_the_last_two)
+    for n, t, h in ((1, 1, 1), (2, 3, 5), (1, 6, 8)):
+        x = array(n + h, n, 3, t, h, 7)
+        (found,) = run_program(made, {"x": x})
+        (exact,) = evaluate_program(direct, {"x": x}).values()
+        assert relative_error(found, exact) < 4e-7
 
 
 def residual(shape):

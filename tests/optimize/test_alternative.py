@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.driver.models import array
 from tests.graph.running import program_of
 from tests.graph.test_winograd import convolution
 
+from tilewright.expr.computation import Computation
 from tilewright.graph.winograd.rewrite import with_winograd
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.alternative import GAIN, cheaper, moving, stage_times
+from tilewright.optimize.alternative import FAR, GAIN, cheaper, moving, stage_times
 
 MACHINE = replace(machine_named("x86-64-v4"), cores=2)
 
@@ -84,3 +86,25 @@ def test_symbolic_sizes_have_an_estimate(batch):
     times = stage_times(Target.parse("x86-64-v4"), MACHINE)
     program = program_of(convolution((batch, 16, 28, 28), array(1, 16, 16, 3, 3), pads=[1, 1, 1, 1]))
     assert all((times(s, frozenset(program.constants)) or 0) > 0 for s in program.steps)
+
+
+def test_what_the_shared_cache_does_not_hold_comes_from_memory():
+    copies = []
+    for size in (28, 280):
+        program = program_of(convolution((1, 64, size, size), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1]))
+        with_winograd(program, (2,), lambda direct, ways: copies.append(direct[0]))
+    small, large = (moving(c, MACHINE) - MACHINE.sync_us * 1e3 for c in copies)
+    elements = [float(np.prod([int(n.value) for n in c.output.shape])) for c in copies]
+    cache, memory = (MACHINE.level(x).gbs(MACHINE.cores) for x in ("L3", "memory"))
+    assert large / elements[1] == pytest.approx(small / elements[0] * cache / memory, rel=0.1)
+
+
+def test_sums_of_many_axes_are_not_taken_for_slow():
+    """Greedy growth ends at a program for them that takes thrice as long as the best one."""
+    w = array(1, 64, 64, 1, 3, 3)
+    program = program_of(convolution((1, 64, 16, 56, 56), w, pads=[0, 1, 1, 0, 1, 1]))
+    (direct,) = (s for s in program.steps if isinstance(s, Computation) and s.is_reduction)
+    operations = 2 * 64 * 64 * 9 * 16 * 56 * 56
+    time = stage_times(Target.parse("x86-64-v4"), MACHINE)(direct, frozenset(program.constants))
+    assert time is not None
+    assert time < FAR * operations / MACHINE.gflops(2)

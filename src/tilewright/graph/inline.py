@@ -1,7 +1,7 @@
 """Inlining of element-wise computations into their consumers, on the level of tensor expressions.
 
 A producer disappears where computing its elements anew costs no more than storing and loading them: it has one
-consumer that reads every element once, or its body is so cheap that repeating it does not matter.
+consumer that reads every element once at most, or its body is so cheap that repeating it does not matter.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import islice
 
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.computation import Computation, points
+from tilewright.expr.computation import Axis, Computation, points
 from tilewright.expr.dtype import DTYPES
-from tilewright.expr.nodes import Binary, Cast, Expr, Load, Unary, Var, const, loads, walk
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const, free_vars, loads, walk
+from tilewright.expr.polynomial import polynomial
 from tilewright.expr.rewrite import replace_loads
 from tilewright.expr.simplify import substitute
 from tilewright.graph.program import Program, Step
@@ -72,7 +73,7 @@ def _inlined_once(program: Program) -> Program:
             for t in targets
         ):
             continue
-        if all(isinstance(t, Computation) and is_copy(t) for t in targets) and _ends_reduction(k, steps, readers):
+        if all(isinstance(t, Computation) and _moves(t) for t in targets) and _ends_reduction(k, steps, readers):
             continue
         for j, target in zip(users, targets, strict=True):
             if isinstance(target, Computation):
@@ -86,6 +87,14 @@ def _inlined_once(program: Program) -> Program:
 def is_copy(c: Computation) -> bool:
     """Whether a computation only puts elements elsewhere."""
     return isinstance(c.body, Load) and not c.is_reduction
+
+
+def _moves(c: Computation) -> bool:
+    """Whether a computation only puts elements elsewhere, with constants around them or without."""
+    body = c.body
+    while isinstance(body, Select) and isinstance(body.b, Const):
+        body = body.a
+    return isinstance(body, Load) and not c.is_reduction
 
 
 def _ends_reduction(k: int, steps: Sequence[Step | None], readers: Mapping[Buffer, Sequence[int]]) -> bool:
@@ -124,10 +133,28 @@ def _may_inline(producer: Computation, consumer: Computation, users: int) -> boo
         return False
     if _weight_with(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
         return False
-    once = len(reads) == 1 and points(producer.axes) is points((*consumer.axes, *consumer.reduce_axes))
+    axes = (*consumer.axes, *consumer.reduce_axes)
+    once = len(reads) == 1 and (points(producer.axes) is points(axes) or _reads_apart(reads[0], axes))
     if consumer.is_reduction:
         return once and users == 1 and not is_product(consumer.body)
     return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
+
+
+def _reads_apart(x: Load, axes: Sequence[Axis]) -> bool:
+    """Whether no two points of the axes are seen to read the same element, as in padding: every axis moves the load
+    along a dimension that no other axis moves it along. Places that data chooses may be the same."""
+    wanted = {a.var for a in axes if not is_one(a.extent)}
+    moving: set[Var] = set()
+    for i in x.indices:
+        own = wanted & free_vars(i)
+        if (
+            loads(i)
+            or len(own) > 1
+            or any(m != tuple(own) for m in polynomial(i) if any(own & free_vars(e) for e in m))
+        ):
+            return False
+        moving |= own
+    return moving == wanted
 
 
 def _weight_with(body: Expr, others: Mapping[Load, int]) -> int:

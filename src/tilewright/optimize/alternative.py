@@ -1,7 +1,9 @@
 """Which of several ways to compute the same is worth it: the cost model's time of each, stage by stage.
 
 A sum of products takes what the best tile program takes that grows greedily (`roller`), whichever optimizer will make
-its loops. Everything else moves memory: what it reads and writes comes from and goes to the cache that threads share.
+its loops; where that is long and far from what the arithmetic needs, walks look for a better one. Everything else moves
+memory: what it reads and writes comes from and goes to the cache that threads share, or memory where it is more than
+that holds.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +11,7 @@ from collections.abc import Callable, Sequence
 from tilewright.cost.instructions import SPREAD_CYCLES
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Var, free_vars, loads
+from tilewright.expr.nodes import Expr, Var, free_vars, loads
 from tilewright.graph.collapse import make_kernel
 from tilewright.graph.winograd.rewrite import Decide
 from tilewright.graph.winograd.stages import Fast
@@ -18,7 +20,7 @@ from tilewright.loops.lower import lower
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.optimizer import Roller
+from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.interface import Task
 from tilewright.tile.problem import representative, value_of
 
@@ -28,6 +30,13 @@ GAIN = 0.9
 SHARED_LEVEL = 2
 """Where what one stage leaves for the next is found: several megabytes outlive no core's own caches. Weights lie in
 memory: between two uses the rest of a network passes through every cache."""
+
+FAR = 2.0
+"""Times the arithmetic at the machine's peak beyond which a greedily grown program may be a bad one: with many axes, as
+in volumes, growth ends far from the best."""
+
+LONG = 1e6
+"""Nanoseconds of such a program from which on looking for a better one is worth half a second of compilation."""
 
 StageTime = Callable[[Computation, frozenset[str]], float | None]
 """Nanoseconds of a stage, given the names of the constants; None where nobody knows."""
@@ -91,7 +100,14 @@ def stage_times(target: Target, machine: Machine) -> StageTime:
         fixed = frozenset(p.name for p, b in pairs if b.name in constants)
         key = (show(func), fixed)
         if key not in known:
-            made = Roller(machine).construct(Task(func, fixed, target))
+            task = Task(func, fixed, target)
+            made = Roller(machine).construct(task)
+            if (
+                made is not None
+                and made.programs
+                and made.nanoseconds[0] > max(LONG, FAR * _arithmetic(stage, machine))
+            ):
+                made = Gensor(machine).construct(task)
             read = sum(_bytes(b) for b in stage.inputs if b.name in constants) / machine.levels[-1].gbs(machine.cores)
             known[key] = made.nanoseconds[0] + read if made is not None and made.programs else None
         return known[key]
@@ -102,14 +118,23 @@ def stage_times(target: Target, machine: Machine) -> StageTime:
 def moving(stage: Computation, machine: Machine) -> float:
     """Nanoseconds of a stage that moves memory, on all cores.
 
-    A line that is written is read first; a store that jumps from lane to lane takes its elements one by one.
+    A line that is written is read first; a store that jumps from lane to lane takes its elements one by one. What the
+    stage before left is still in the shared cache where all of it and the results fill no more than half: it read, too.
     """
-    far = machine.levels[min(SHARED_LEVEL, len(machine.levels) - 1)]
-    moved = sum(_bytes(b) for b in stage.inputs) + 2 * _bytes(stage.output)
+    read, written = sum(_bytes(b) for b in stage.inputs), _bytes(stage.output)
+    fitting = (x for x in machine.levels[SHARED_LEVEL:-1] if x.bytes >= 2 * (read + written))
+    far = next(fitting, machine.levels[-1])
+    moved = read + 2 * written
     total = moved / far.gbs(machine.cores) + machine.sync_us * 1e3
     if _turns(stage):
         total += _elements(stage.output) * SPREAD_CYCLES / (machine.ghz * machine.cores)
     return total
+
+
+def _arithmetic(stage: Computation, machine: Machine) -> float:
+    """Nanoseconds of a sum of products on all cores at their peak."""
+    terms = _count([a.extent for a in (*stage.axes, *stage.reduce_axes)])
+    return 2 * terms / machine.gflops(machine.cores)
 
 
 def _turns(stage: Computation) -> bool:
@@ -123,8 +148,12 @@ def _bytes(b: Buffer) -> float:
 
 
 def _elements(b: Buffer) -> float:
-    symbols: dict[Var, int] = {v: representative(v) for n in b.shape for v in free_vars(n)}
+    return _count(b.shape)
+
+
+def _count(extents: Sequence[Expr]) -> float:
+    symbols: dict[Var, int] = {v: representative(v) for n in extents for v in free_vars(n)}
     total = 1.0
-    for n in b.shape:
+    for n in extents:
         total *= value_of(n, symbols)
     return total

@@ -24,15 +24,16 @@ def with_winograd(program: Program, outputs: Sequence[int], decide: Decide, limi
 
     Args:
         program: as the graph was lowered.
-        outputs: sizes of tiles, m of F(m, r), that may be used.
+        outputs: sizes of tiles, m of F(m, r), that may be used: in all dimensions along which a filter slides, and,
+            where these are more than two, in the last two alone.
         decide: chooses among them, per convolution.
         limit: rounding errors grow by less than this (`stages.amplification`).
     """
     taken = set(program.names)
     alone = _used_once(program)
 
-    def ways(found: Sliding) -> list[int]:
-        return [m for m in outputs if amplification(found, m) < limit]
+    def ways(found: Sliding) -> list[tuple[int, ...]]:
+        return [w for w in _tilings(len(found.slides), outputs) if amplification(found, w) < limit]
 
     constants = dict(program.constants)
     steps: list[Step] = []
@@ -45,7 +46,7 @@ def with_winograd(program: Program, outputs: Sequence[int], decide: Decide, limi
             continue
         taken |= {s.output.name for s in chosen.stages} | {chosen.weights.name}
         weights = program.constants[found.weights.buffer.name]
-        constants[chosen.weights.name] = transformed_weights(found, chosen.filters, weights)
+        constants[chosen.weights.name] = transformed_weights(found, chosen.outputs, weights)
         steps += chosen.stages
         if found.data.buffer not in chosen.source.inputs:
             absorbed.add(found.data.buffer)
@@ -56,6 +57,15 @@ def with_winograd(program: Program, outputs: Sequence[int], decide: Decide, limi
     kept = read | {b.name for s in left for b in written(s)} | {b.name for b in program.inputs}
     values = {name: b for name, b in program.values.items() if b.name in kept}
     return replace(program, steps=left, constants={n: constants[n] for n in constants if n in read}, values=values)
+
+
+def _tilings(dimensions: int, outputs: Sequence[int]) -> list[tuple[int, ...]]:
+    """Sizes of tiles per dimension, 0 where there are none: all dimensions are cut, or the last two of more.
+
+    A third dimension that is cut multiplies errors and the memory between the stages once more.
+    """
+    kept = {0, max(dimensions - 2, 0)}
+    return [(0,) * k + (m,) * (dimensions - k) for m in outputs for k in sorted(kept)]
 
 
 def _used_once(program: Program) -> Mapping[Buffer, Computation]:
@@ -77,14 +87,14 @@ def _used_once(program: Program) -> Mapping[Buffer, Computation]:
 
 
 def _chosen(
-    found: Sliding, outputs: Sequence[int], decide: Decide, copy: Computation | None, taken: set[str]
+    found: Sliding, tilings: Sequence[tuple[int, ...]], decide: Decide, copy: Computation | None, taken: set[str]
 ) -> Fast | None:
     """What is decided for one filter; `copy` is what writes its input for it alone and goes into the source."""
 
     def name(what: str) -> str:
         return free_name(f"{found.stage.output.name}_{what}", taken)
 
-    made = [fast(found, m, name) for m in outputs]
+    made = [fast(found, w, name) for w in tilings]
     if not made:
         return None
     if copy is None:
