@@ -16,6 +16,7 @@ from tilewright.codegen.arith import Arith
 from tilewright.codegen.indices import Indices, Split, flattened
 from tilewright.codegen.memory import PRIVATE_PADDING, Active, Address, Memory
 from tilewright.codegen.scope import Scope
+from tilewright.codegen.strided import NO_ROOM, Room, stride_of
 from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, matched, register_type, splat
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
@@ -166,7 +167,10 @@ class Values:
         first, *others = [self._address(buffer, parts) for parts in self.indices.runs(position)]
         if others:
             return replace(first, offsets=None, runs=(first, *others))
-        return first if first.offsets is None else replace(first, inside=self._inside(buffer, position))
+        if first.offsets is None:
+            return first
+        room = self._room(buffer, indices, position) if stride_of(first.offsets) else NO_ROOM
+        return replace(first, inside=self._inside(buffer, position), room=room)
 
     def _address(self, buffer: Buffer, parts: Split) -> Address:
         base = self.pointer(buffer)
@@ -192,6 +196,19 @@ class Values:
             found = known is not None and known[0] >= 0 and known[1] < PRIVATE_PADDING
             self._insides[buffer.name, position] = found
         return found
+
+    def _room(self, buffer: Buffer, indices: tuple[Expr, ...], position: Expr) -> Room:
+        """What may be read around the lanes of an access, wherever the loops are that are not unrolled."""
+        size = constant_value(polynomial(buffer.size))
+        low, high = self.indices.interval(position)
+        *outer, row = indices
+        along = row if not any(self.scope.by_lane(i) for i in outer) else position
+        behind = PRIVATE_PADDING if buffer.scope is not buffers.Scope.MEMORY else 0
+        return Room(
+            self.indices.constant(along),
+            max(0, low) if low is not None else 0,
+            max(0, size + behind - 1 - high) if size is not None and high is not None else 0,
+        )
 
     def prefetch(self, hint: Load) -> None:
         """Asks for the cache line of an element, which will be read soon."""
