@@ -133,3 +133,26 @@ class Shuffles:
 )
 def test_the_stride_of_lanes(offsets: tuple[int, ...], stride: int) -> None:
     assert stride_of(offsets) == stride
+
+
+PADDED = """
+func padded(X: float32[4, 14, 14], Y: float32[4, 16, 16]):
+    for c in serial(4):
+        for y in serial(16):
+            for l in vectorized(16):
+                block Y(a: 4 = c, b: 16 = y, d: 16 = l):
+                    Y[a, b, d] = select(1 <= b and b < 15 and 1 <= d and d < 15, X[a, b - 1, d - 1], 0.0)
+"""
+"""A border of zeros: rows are there or not, and the lanes that are not there are always the same."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_that_are_not_there_are_read_from_zeros(target: str) -> None:
+    x = np.random.default_rng(3).standard_normal((4, 14, 14)).astype(np.float32)
+    check(parse(PADDED), {"X": x, "Y": np.zeros((4, 16, 16), np.float32)}, target=target, threads=(1,))
+
+
+def test_masks_that_are_known_stay_constants_beside_other_conditions() -> None:
+    text = assembly(emit_llvm([parse(PADDED)], [], Target.parse("x86-64-v4")), Target.parse("x86-64-v4"))
+    assert "kortest" not in text
+    assert "kand" not in text

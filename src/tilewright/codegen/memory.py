@@ -214,6 +214,9 @@ class Memory:
             active = replace(active, guard=None, mask=self._lane_mask(active, lanes))
         contiguous = offsets == list(range(lanes))
         if active.mask is not None:
+            if contiguous and isinstance(active.mask, ir.Constant) and not isinstance(active.guard, ir.Constant):
+                # a pointer is chosen faster than a mask is made of both
+                return self._masked_load(dtype, self._safe(base, active.guard), active.mask, active.some)
             if contiguous:
                 some = active.some and active.guard is None
                 return self._masked_load(dtype, base, self._lane_mask(active, lanes), some)

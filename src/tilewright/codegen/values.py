@@ -23,7 +23,20 @@ from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
+from tilewright.expr.nodes import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    both,
+    conjuncts,
+    walk,
+)
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.machine import Target
 
@@ -255,6 +268,11 @@ class Values:
             (known,) = lanes
         if known is not None:
             return self.value(e.a if known else e.b)
+        if isinstance(e.a, Load) and _is_zero(e.b) and (apart := self._known_lanes(condition)) is not None:
+            with self._under(guard=self.value(apart[0]), mask=apart[1]):
+                a, zeroed = self._fresh_load(e.a)
+            if zeroed:
+                return a
         test = self.value(condition)
         if isinstance(test, ir.Constant) and not count(test):
             return self.value(e.a if test.constant else e.b)
@@ -263,6 +281,16 @@ class Values:
         if _is_cheap(e.a) and _is_cheap(e.b):
             return self._select_both(e, test)
         return self._branch(e, test)
+
+    def _known_lanes(self, condition: Expr) -> tuple[Expr, ir.Value] | None:
+        """A condition as one that all lanes share and a mask that is known now; None where it is not both."""
+        parts = conjuncts(condition)
+        shared = both(*(c for c in parts if not self.scope.by_lane(c)))
+        lanes = both(*(c for c in parts if self.scope.by_lane(c)))
+        known = self.scope.fold_lanes(lanes)
+        if known is None or self.scope.fold(shared) is not None:
+            return None
+        return shared, constant(ir.VectorType(I1, len(known)), list(known))
 
     def _reads(self, e: Expr) -> bool:
         return self.scope.facts(e).loads
