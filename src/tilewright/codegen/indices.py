@@ -14,6 +14,7 @@ from tilewright.codegen.runs import run_length
 from tilewright.codegen.scope import Scope
 from tilewright.codegen.types import I64, constant, matched, splat
 from tilewright.expr.buffer import Buffer
+from tilewright.expr.intervals import Interval, polynomial_interval
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.polynomial import Monomial, Polynomial, polynomial, sort_key
 from tilewright.expr.simplify import simplify
@@ -49,10 +50,26 @@ class Indices:
 
     def __init__(self, builder: ir.IRBuilder, scope: Scope, atom: Callable[[Expr], ir.Value]) -> None:
         self.builder, self.scope, self.atom = builder, scope, atom
+        self._intervals: dict[frozenset[tuple[Monomial, int]], Interval] = {}
 
     def split(self, e: Expr) -> Split:
         """The parts of an expression."""
         return self._split(*self._sorted(polynomial(e)))
+
+    def constant(self, e: Expr) -> int:
+        """The constant part of an expression."""
+        return self._sorted(polynomial(e))[0]
+
+    def interval(self, e: Expr) -> Interval:
+        """Integers that bound an expression from below and above, wherever the loops are that are not unrolled: their
+        names are their own in a function (`loops/verify.py`), so that each has one range. None where unbounded."""
+        offset, uniform, lanes = self._sorted(polynomial(e))
+        terms = uniform | lanes
+        key = frozenset(terms.items())
+        if key not in self._intervals:
+            self._intervals[key] = polynomial_interval(terms, self.scope.bounds.without_facts())
+        low, high = self._intervals[key]
+        return None if low is None else low + offset, None if high is None else high + offset
 
     def _split(self, offset: int, uniform: Terms, lanes: Terms) -> Split:
         return Split(offset, self._sum(uniform) if uniform else None, self._per_lane(lanes) if lanes else None)

@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.runs import joined, run_length, share
+from tilewright.codegen.strided import NO_ROOM, Room, Stream, start_before, stride_of
 from tilewright.codegen.types import (
     I1,
     I8,
@@ -59,6 +60,7 @@ class Address:
         runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first,
             and neither `offsets` nor `vector` is there.
         inside: whether all lanes are known to be elements of the buffer, or of the room behind it, masked or not.
+        room: what may be read around lanes at a small stride.
     """
 
     base: ir.Value
@@ -66,6 +68,7 @@ class Address:
     vector: ir.Value | None = None
     runs: tuple["Address", ...] = ()
     inside: bool = False
+    room: Room = NO_ROOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ class Memory:
             return self._gather(dtype, address, self._lane_mask(active, count(address.vector)))
         if address.offsets is None:
             return self._element(dtype, self._safe(address.base, self.scalar_guard(active)))
-        return self._lanes(dtype, address.base, address.offsets, active)
+        return self._lanes(dtype, address.base, address.offsets, active, address.room)
 
     def _runs(self, address: Address, window: int) -> tuple[Address, ...]:
         """The accesses of an address: one per run where they are farther apart than `window` times the lanes. What lies
@@ -182,6 +185,8 @@ class Memory:
         if offsets is None or max(offsets) - min(offsets) < window * len(offsets):
             return address.runs or (address,)
         length = run_length([((), offset) for offset in offsets])
+        if length == len(offsets):
+            return (address,)
         return tuple(Address(address.base, offsets[i : i + length]) for i in range(0, len(offsets), length))
 
     def _in_run(self, active: Active, i: int, runs: int) -> Active:
@@ -195,7 +200,9 @@ class Memory:
         kind = memory_type(dtype)
         return self.builder.load(pointer, align=dtype.bytes, typ=ir.VectorType(kind, lanes) if lanes else kind)
 
-    def _lanes(self, dtype: DType, base: ir.Value, offsets: Sequence[int], active: Active) -> ir.Value:
+    def _lanes(
+        self, dtype: DType, base: ir.Value, offsets: Sequence[int], active: Active, room: Room = NO_ROOM
+    ) -> ir.Value:
         lanes, low = len(offsets), min(offsets)
         base = self.moved(dtype, base, low)
         offsets = [o - low for o in offsets]
@@ -207,6 +214,9 @@ class Memory:
             active = replace(active, guard=None, mask=self._lane_mask(active, lanes))
         contiguous = offsets == list(range(lanes))
         if active.mask is not None:
+            if contiguous and isinstance(active.mask, ir.Constant) and not isinstance(active.guard, ir.Constant):
+                # a pointer is chosen faster than a mask is made of both
+                return self._masked_load(dtype, self._safe(base, active.guard), active.mask, active.some)
             if contiguous:
                 some = active.some and active.guard is None
                 return self._masked_load(dtype, base, self._lane_mask(active, lanes), some)
@@ -214,12 +224,33 @@ class Memory:
                 return self._masked_window(dtype, base, offsets, self._lane_mask(active, lanes))
             spread = constant(ir.VectorType(I64, lanes), offsets)
             return self._gather(dtype, Address(base, vector=spread), self._lane_mask(active, lanes))
+        stride = stride_of(offsets)
+        if stride and not lanes & (lanes - 1):
+            return self._strided(dtype, base, stride, lanes, room if active.guard is None else NO_ROOM, active.guard)
         base = self._safe(base, active.guard)
         if contiguous:
             return self._element(dtype, base, lanes)
         if span <= 2 * lanes:
             return self._window(dtype, base, offsets, span)
         return self._one_by_one(dtype, base, offsets)
+
+    def _strided(
+        self, dtype: DType, base: ir.Value, stride: int, lanes: int, room: Room, guard: ir.Value | None
+    ) -> ir.Value:
+        """Every `stride`-th element, picked out of vectors that other accesses to the same row load, too."""
+        before, each = start_before(stride, lanes, room), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
+        base, last = self._safe(self.moved(dtype, base, -before), guard), before + stride * (lanes - 1)
+        # where nothing behind the last lane may be read, the last vector ends with it
+        starts = [min(start, last + 1 + room.behind - each) for start in range(0, last + 1, each)]
+        loaded = Stream(tuple((s, self._element(dtype, self.moved(dtype, base, s), each)) for s in starts), each)
+        later = before // stride
+        phase = loaded.phase(self.builder, stride, before % stride, later + lanes)
+        found = [v for _, v in phase.every(self.builder, 1, later, lanes).registers]
+        if later and stride == 2:
+            # LLVM makes two shuffles of three loaded vectors where one of two vectors does
+            start = before + stride * (lanes - each)
+            found[-1] = self._window(dtype, self.moved(dtype, base, start), range(0, 2 * each, 2), 2 * each - 1)
+        return joined(self.builder, found)
 
     def _window(self, dtype: DType, base: ir.Value, offsets: Sequence[int], span: int) -> ir.Value:
         """Everything between the first and the last element, then the lanes picked out; nothing lies outside."""

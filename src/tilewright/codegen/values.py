@@ -16,13 +16,27 @@ from tilewright.codegen.arith import Arith
 from tilewright.codegen.indices import Indices, Split, flattened
 from tilewright.codegen.memory import PRIVATE_PADDING, Active, Address, Memory
 from tilewright.codegen.scope import Scope
+from tilewright.codegen.strided import NO_ROOM, Room, stride_of
 from tilewright.codegen.types import I1, I32, I64, constant, count, intrinsic, matched, register_type, splat
 from tilewright.errors import InternalError
 from tilewright.expr import buffer as buffers
 from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Load, Select, Unary, Var, walk
+from tilewright.expr.nodes import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    both,
+    conjuncts,
+    walk,
+)
 from tilewright.expr.polynomial import constant_value, polynomial
 from tilewright.machine import Target
 
@@ -166,7 +180,10 @@ class Values:
         first, *others = [self._address(buffer, parts) for parts in self.indices.runs(position)]
         if others:
             return replace(first, offsets=None, runs=(first, *others))
-        return first if first.offsets is None else replace(first, inside=self._inside(buffer, position))
+        if first.offsets is None:
+            return first
+        room = self._room(buffer, indices, position) if stride_of(first.offsets) else NO_ROOM
+        return replace(first, inside=self._inside(buffer, position), room=room)
 
     def _address(self, buffer: Buffer, parts: Split) -> Address:
         base = self.pointer(buffer)
@@ -192,6 +209,19 @@ class Values:
             found = known is not None and known[0] >= 0 and known[1] < PRIVATE_PADDING
             self._insides[buffer.name, position] = found
         return found
+
+    def _room(self, buffer: Buffer, indices: tuple[Expr, ...], position: Expr) -> Room:
+        """What may be read around the lanes of an access, wherever the loops are that are not unrolled."""
+        size = constant_value(polynomial(buffer.size))
+        low, high = self.indices.interval(position)
+        *outer, row = indices
+        along = row if not any(self.scope.by_lane(i) for i in outer) else position
+        behind = PRIVATE_PADDING if buffer.scope is not buffers.Scope.MEMORY else 0
+        return Room(
+            self.indices.constant(along),
+            max(0, low) if low is not None else 0,
+            max(0, size + behind - 1 - high) if size is not None and high is not None else 0,
+        )
 
     def prefetch(self, hint: Load) -> None:
         """Asks for the cache line of an element, which will be read soon."""
@@ -238,6 +268,11 @@ class Values:
             (known,) = lanes
         if known is not None:
             return self.value(e.a if known else e.b)
+        if isinstance(e.a, Load) and _is_zero(e.b) and (apart := self._known_lanes(condition)) is not None:
+            with self._under(guard=self.value(apart[0]), mask=apart[1]):
+                a, zeroed = self._fresh_load(e.a)
+            if zeroed:
+                return a
         test = self.value(condition)
         if isinstance(test, ir.Constant) and not count(test):
             return self.value(e.a if test.constant else e.b)
@@ -246,6 +281,16 @@ class Values:
         if _is_cheap(e.a) and _is_cheap(e.b):
             return self._select_both(e, test)
         return self._branch(e, test)
+
+    def _known_lanes(self, condition: Expr) -> tuple[Expr, ir.Value] | None:
+        """A condition as one that all lanes share and a mask that is known now; None where it is not both."""
+        parts = conjuncts(condition)
+        shared = both(*(c for c in parts if not self.scope.by_lane(c)))
+        lanes = both(*(c for c in parts if self.scope.by_lane(c)))
+        known = self.scope.fold_lanes(lanes)
+        if known is None or self.scope.fold(shared) is not None:
+            return None
+        return shared, constant(ir.VectorType(I1, len(known)), list(known))
 
     def _reads(self, e: Expr) -> bool:
         return self.scope.facts(e).loads

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.expr.buffer import Scope
-from tilewright.expr.nodes import Const, Expr, Var, loads
+from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.access import is_literal, load_stride, store_stride
 from tilewright.optimize.chunk import ChunkLimits
@@ -161,12 +161,24 @@ def _accumulate(s: Schedule, block: str, written_out: bool) -> None:
     names = Names.of(s, block)
     s.do("reorder", (*names.reduce, *names.spatial))
     init = s.decompose_reduction(block, names.reduce[0])
+    *lines, lanes = names.spatial
+    if written_out and lines and _picked_apart(s, block, lanes):
+        # what a line of the input is picked apart into stays in registers until the next line of results has used it
+        s.do("reorder", (*lines, *names.reduce, lanes))
     for x in names.reduce if written_out else ():
         s.do("unroll", x)
     for own in (names.spatial, Names.of(s, init).spatial):
         for x in own[:-1]:
             s.do("unroll", x)
         s.do("vectorize", own[-1])
+
+
+def _picked_apart(s: Schedule, block: str, lanes: str) -> bool:
+    """Whether lanes read every second element, or fewer, so that vectors are picked out of loaded ones."""
+    node = find_block(s.func, block)[0]
+    var = next(i.var for i in node.iters if Var(lanes) in free_vars(i.binding))
+    steps = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+    return any(isinstance(step, Const) and int(step.value) > 1 for step in steps)
 
 
 def literal(e: Expr) -> int:
