@@ -5,7 +5,8 @@
                                    [--section NAME] [--seed 1]
 
 Every case runs in a process of its own: all engines on the same model and feeds, in alternating blocks with pauses.
-The classes gemm_random and gemm_awkward are drawn by the seed, so that a table need not have sizes that somebody chose.
+The classes gemm_random, gemm_awkward, gemm_skinny, conv_strided and chain_random (two products in a row, attention) are
+drawn by the seed, so that a table need not have sizes that somebody chose.
 The summary has the geometric mean over each class of Tilewright's speed over the best peer's. `--write` puts the tables
 into benchmarks/README.md and the complete results into benchmarks/results. With `--log` a run that was stopped goes on
 where it was.

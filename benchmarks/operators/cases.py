@@ -133,6 +133,34 @@ def conv(
     return Case(name, group, build, {"x": (n, c, h, w)}, flops, moved)
 
 
+def chain(group: str, heads: int, m: int, k: int, n: int, h: int, softmax: bool) -> Case:
+    """(A[heads, m, k] * B[heads, n, k]^T) * C[heads, n, h] of inputs; with a softmax of the scaled first product's rows
+    between them, which is attention."""
+    shapes = {"a": (heads, m, k), "b": (heads, n, k), "c": (heads, n, h)}
+
+    def build() -> ModelProto:
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in shapes.items()]
+        nodes = [
+            helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1]),
+            helper.make_node("MatMul", ["a", "t"], ["s"]),
+        ]
+        if softmax:
+            nodes += [
+                helper.make_node("Mul", ["s", "scale"], ["u"]),
+                helper.make_node("Softmax", ["u"], ["p"], axis=-1),
+            ]
+        nodes.append(helper.make_node("MatMul", ["p" if softmax else "s", "c"], ["y"]))
+        constants = [numpy_helper.from_array(np.array(k**-0.5, np.float32), "scale")] if softmax else []
+        result = helper.make_tensor_value_info("y", TensorProto.FLOAT, (heads, m, h))
+        graph = helper.make_graph(nodes, "chain", inputs, [result], constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+
+    points = float(heads * m * n)
+    moved = 4.0 * (sum(float(np.prod(s)) for s in shapes.values()) + heads * m * h)
+    name = f"{'attention' if softmax else 'products'}_{heads}x{m}x{k}x{n}x{h}"
+    return Case(name, group, build, shapes, 2 * points * (k + h) + 4 * points * softmax, moved)
+
+
 def simple(
     op: str, shape: tuple[int, ...], output: tuple[int, ...], label: str, group: str = "memory",
     constants: Callable[[], Sequence[TensorProto]] = tuple, ops: float = 1.0, **attributes: object,
@@ -183,10 +211,20 @@ def all_cases() -> tuple[Case, ...]:
              (4096, 4096, 1))]  # fmt: skip
     resnet = [conv("conv_resnet50", 1, c, h, h, o, k, s) for h, c, k, o, s in _RESNET]
     depthwise = [conv("depthwise", 1, c, h, h, c, 3, s, groups=c) for h, c, s in _DEPTHWISE]
-    return (*large, *small, *resnet, *depthwise, *_memory(), *_table("gensor"), *_table("roller"))
+    return (*large, *small, *resnet, *depthwise, *_edges(), *_memory(), *_table("gensor"), *_table("roller"))
 
 
-RANDOM_PRODUCTS, AWKWARD_PRODUCTS = 60, 40
+def _edges() -> list[Case]:
+    """Sizes that are no multiples of anything: a product with a short sum, a convolution that skips elements, and
+    products whose result the next product reads."""
+    return [
+        gemm("edges", 14209, 25, 428), conv("edges", 1, 297, 56, 56, 384, 1, 2),
+        chain("edges", 1, 824, 64, 306, 128, True), chain("edges", 8, 754, 48, 873, 32, True),
+        chain("edges", 8, 165, 64, 864, 80, False),
+    ]  # fmt: skip
+
+
+RANDOM_PRODUCTS, AWKWARD_PRODUCTS, EDGES = 60, 40, 12
 """Cases of the classes that are drawn."""
 
 _MOST_FLOPS = 8e9
@@ -210,7 +248,25 @@ def drawn_cases(seed: int) -> tuple[Case, ...]:
                 yield gemm(group, *found, constant=bool(count % 2))
 
     return (*drawn("gemm_random", 128, 2500, RANDOM_PRODUCTS, False),
-            *drawn("gemm_awkward", 64, 4000, AWKWARD_PRODUCTS, True))  # fmt: skip
+            *drawn("gemm_awkward", 64, 4000, AWKWARD_PRODUCTS, True), *_drawn_edges(seed))  # fmt: skip
+
+
+def _drawn_edges(seed: int) -> Iterator[Case]:
+    """Operators of the class `edges` at sizes that nobody chose: `gemm_skinny` with sums of 1 to 32 products,
+    `conv_strided` with one tap and a step of 2, `chain_random` of two products, half of them attention."""
+    rng = np.random.default_rng((seed, 1))
+
+    def size(low: int, high: int) -> int:
+        return int(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
+
+    for _ in range(EDGES):
+        yield gemm("gemm_skinny", size(1000, 30000), size(2, 32), size(32, 600), constant=bool(rng.integers(2)))
+    for _ in range(EDGES):
+        side = size(12, 80)
+        yield conv("conv_strided", 1, size(32, 600), side, side, size(32, 600), 1, 2)
+    for k in range(EDGES):
+        sizes = (size(1, 12), size(32, 1000), size(16, 128), size(32, 1000), size(16, 128))
+        yield chain("chain_random", *sizes, bool(k % 2))
 
 
 def _layer_norm(shape: tuple[int, ...], label: str) -> Case:

@@ -118,6 +118,8 @@ def numpy(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
 
 def torch(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
     """PyTorch; convolutions and products through oneDNN with weights in its own layout."""
+    if len(model.graph.node) > 1:
+        return None
     package: Any = import_module("torch")
     package.set_num_threads(threads)
     call = _torch_call(package, model, feeds)

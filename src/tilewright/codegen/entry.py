@@ -243,10 +243,11 @@ def _pointer(f: _Sizes, location: Location) -> ir.Value:
     match location:
         case Workspace(offset):
             return f.builder.gep(workspace, [f.value(offset)], source_etype=I8)
-        case Input(k):
+        case Input(k, apart):
             array = inputs
-        case Output(k):
+        case Output(k, apart):
             array = outputs
         case Weight(k):
-            array = weights
-    return f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)
+            array, apart = weights, 0
+    start = f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)
+    return f.builder.gep(start, [I64(apart)], source_etype=I8) if apart else start

@@ -18,16 +18,18 @@ MAX_NUMBER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The data of input `index` of the call."""
+    """The data of input `index` of the call, from `offset` bytes after its start."""
 
     index: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The data of output `index` of the call."""
+    """The data of output `index` of the call, from `offset` bytes after its start."""
 
     index: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

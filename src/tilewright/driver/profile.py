@@ -12,6 +12,7 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import Progress, make_compilation
 from tilewright.driver.instrumented import instrumented
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.segments import called
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import substitute
@@ -227,7 +228,7 @@ class _Work:
 
 def _kernels(made: Compilation, values: Sequence[Values], machine: Machine, cores: int) -> list[tuple[_Described, ...]]:
     """Per segment its calls, with their limits."""
-    bound = iter([u for u in made.units if isinstance(u, BoundKernel)])
+    bound = iter([u for u, _ in called(made.units)])
     listed: list[list[_Work]] = []
     for k, (planned, given) in enumerate(zip(made.segments, values, strict=True)):
         works: list[_Work] = []

@@ -1,10 +1,11 @@
 """From bound kernels to native entries: runs of kernels between fallbacks, their memory plans, and the artifact's
 steps."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
+from math import prod
 from operator import mul
 from typing import Any
 
@@ -174,7 +175,8 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
     """
     scratch = [_scratch(k, u) for k, u in enumerate(run.units)]
     raw = _raw_constants(run, program)
-    steps = [_access(u, s, raw) for u, s in zip(run.units, scratch, strict=True)]
+    groups = [list(g) for _, g in groupby(zip(run.units, scratch, strict=True), key=lambda pair: _group(pair[0]))]
+    steps = [s for g in groups for s in _accesses(g)]
     plan = plan_memory(steps, [b for _, b in run.inputs], [b for _, b in run.outputs], list(raw.values()))
     weights = _Weights(pool)
 
@@ -189,13 +191,14 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
             case InWorkspace(_, offset):
                 return Workspace(offset)
 
+    owned = {id(u): _packed(u, program, weights) | {n: place(b) for n, b in own.items()}
+             for u, own in zip(run.units, scratch, strict=True) if isinstance(u, BoundKernel)}  # fmt: skip
     calls: list[Call | Copy] = []
-    for unit, own in zip(run.units, scratch, strict=True):
-        if isinstance(unit, BoundKernel):
-            where = _packed(unit, program, weights) | {n: place(b) for n, b in own.items()}
-            given = unit.arguments
-            args = tuple(where[p.name] if p.name in where else place(given[p.name]) for p in unit.compiled.func.params)
-            calls.append(Call(unit.compiled.name, args, unit.symbols, unit.grains))
+    for unit, k in called(run.units):
+        where, given = owned[id(unit)], unit.arguments
+        args = tuple(where[p.name] if p.name in where else _part(place(given[p.name]), unit, p, k)
+                     for p in unit.compiled.func.params)  # fmt: skip
+        calls.append(Call(unit.compiled.name, args, unit.symbols, unit.grains))
     for copy in plan.copies:
         calls.append(Copy(Output(copy.index), place(copy.source), copy.source.size * copy.source.dtype.bytes))
     shapes = tuple(b.shape for _, b in run.outputs)
@@ -204,6 +207,36 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
     symbols = _ordered_symbols(program, run, calls, [plan.total, *conditions, *sizes, *(n for s in shapes for n in s)])
     segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes, _numbers(run))
     return PlannedSegment(segment, plan, _native_step(segment, run, names, tuple(weights.names)))
+
+
+def called(units: Iterable[BoundUnit]) -> Iterator[tuple[BoundKernel, int]]:
+    """The kernels in the order of their calls, each with the slice that the call computes."""
+    for _, group in groupby(units, key=_group):
+        kernels = [u for u in group if isinstance(u, BoundKernel)]
+        slices = kernels[0].kernel.slices if kernels else None
+        for k in range(1 if slices is None else slices.count):
+            yield from ((u, k) for u in kernels)
+
+
+def _group(unit: BoundUnit) -> object:
+    """What the units of a group that runs slice by slice have in common, and no others."""
+    slices = unit.kernel.slices if isinstance(unit, BoundKernel) else None
+    return id(unit) if slices is None else slices
+
+
+def _part(location: Location, unit: BoundKernel, parameter: Buffer, k: int) -> Location:
+    """Where slice `k` of an argument begins."""
+    slices = unit.kernel.slices
+    if slices is None or parameter.name not in unit.kernel.cut or unit.arguments[parameter.name].name in slices.private:
+        return location
+    apart = k * prod(_literal(parameter)) * parameter.dtype.bytes
+    match location:
+        case Workspace(offset):
+            return Workspace(offset + apart)
+        case Input() | Output():
+            return replace(location, offset=apart)
+        case Weight():
+            raise InternalError(f"a constant is cut into slices: {parameter}", where="memory plan")
 
 
 def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, ...]) -> m.NativeStep:
@@ -245,7 +278,22 @@ def _scratch(index: int, unit: NativeUnit) -> dict[str, Buffer]:
     return {b.name: b.renamed(f"{b.name}@{index}") for b in unit.scratch}
 
 
-def _access(unit: NativeUnit, scratch: Mapping[str, Buffer], raw: Mapping[str, Buffer]) -> Access | View:
+def _accesses(group: Sequence[tuple[NativeUnit, Mapping[str, Buffer]]]) -> list[Access | View]:
+    """What the planner has to know of units with their scratch: of those that run slice by slice, that all of them go
+    on from the first slice to the last, with room for one slice of what they hand on."""
+    first = group[0][0]
+    found = [_access(u, s) for u, s in group]
+    slices = first.kernel.slices if isinstance(first, BoundKernel) else None
+    single = [a for a in found if isinstance(a, Access)]
+    if slices is None or not single:
+        return found
+    handed = [b for a in single for b in a.writes if b.name in slices.private]
+    rooms = [replace(b, shape=(b.size // slices.count,)) for b in handed]
+    reads = dict.fromkeys(b for a in single for b in a.reads if b.name not in slices.private)
+    return [Access(tuple(reads), single[-1].writes, (*rooms, *(b for a in single for b in a.scratch)))]
+
+
+def _access(unit: NativeUnit, scratch: Mapping[str, Buffer]) -> Access | View:
     """What the planner has to know of a unit."""
     if isinstance(unit, View):
         return unit
