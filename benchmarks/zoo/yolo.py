@@ -7,6 +7,7 @@ Weights are random, scaled so that activations stay of order one through the who
 
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +39,10 @@ class _Graph:
         self.initializers[name] = numpy_helper.from_array(array, name)
         return name
 
-    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
         return self.split(op, 1, *inputs, **attributes)[0]
 
-    def split(self, op: str, outputs: int, *inputs: str, **attributes: object) -> list[str]:
+    def split(self, op: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
         name = f"{op.lower()}_{len(self.nodes)}"
         names = [name] if outputs == 1 else [f"{name}_{k}" for k in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, name, **attributes))
