@@ -11,7 +11,8 @@ from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import DType, float16, float32, int64, uint8
 from tilewright.expr.nodes import Expr, Var, cast, const, select
 from tilewright.loops.lower import lower
-from tilewright.tile.problem import Problem, problem_of, representative
+from tilewright.tile.problem import Problem, problem_of
+from tilewright.tile.samples import representative
 
 a, b, i = Var("a"), Var("b"), Var("i")
 

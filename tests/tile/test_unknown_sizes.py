@@ -21,8 +21,9 @@ from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.family import Family
 from tilewright.tile.lower import lower
-from tilewright.tile.problem import TOGETHER, Problem, problem_of, representative, samples
+from tilewright.tile.problem import Problem, problem_of
 from tilewright.tile.program import Form, TileProgram, legal, remainder_tiles, rungs
+from tilewright.tile.samples import TOGETHER, representative, samples
 
 R = Var("R", 1, 64)
 C = Var("C", 1, 64)

@@ -15,6 +15,7 @@ from tilewright.driver.kernels import compile_kernels
 from tilewright.driver.limits import check_inputs, check_sizes
 from tilewright.driver.naming import Names, dims, make_names
 from tilewright.driver.segments import PlannedSegment, Run, make_runs, plan_segment
+from tilewright.driver.sizes import implied_ranges
 from tilewright.driver.weights import WeightPool
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
@@ -144,6 +145,7 @@ def make_compilation(
         build.described(made_for),
         build.optimizer,
         lambda done, total: tell("kernels", done, total),
+        implied_ranges(program),
     )
     names, pool = make_names(program), WeightPool()
     runs = make_runs(program, units, names)

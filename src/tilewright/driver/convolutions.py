@@ -2,6 +2,7 @@
 from a copy of their operand without gaps."""
 
 from tilewright.driver.build import Build
+from tilewright.driver.sizes import implied_ranges
 from tilewright.errors import OptionError
 from tilewright.graph.compact import with_compact_operands
 from tilewright.graph.program import Program
@@ -55,7 +56,7 @@ def with_fast_convolutions(program: Program, build: Build, target: Target) -> Pr
     """
     if build.machine is None or build.convolutions == DIRECT:
         return program
-    times = stage_times(target, build.machine.for_target(target))
+    times = stage_times(target, build.machine.for_target(target), implied_ranges(program))
     return with_winograd(program, TILES, cheaper(frozenset(program.constants), times), LIMITS[build.convolutions])
 
 
@@ -70,5 +71,5 @@ def with_copied_operands(program: Program, build: Build, target: Target) -> Prog
     """
     if build.machine is None:
         return program
-    times = stage_times(target, build.machine.for_target(target))
+    times = stage_times(target, build.machine.for_target(target), implied_ranges(program))
     return with_compact_operands(program, quicker(frozenset(program.constants), times))

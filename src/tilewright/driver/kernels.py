@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tilewright.cost.threads import grains
 from tilewright.driver.offline import split_offline, with_own_symbols
@@ -23,6 +24,7 @@ from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.interface import FALLBACK, Optimizer, Task, optimizer_named
 from tilewright.schedule.trace import Trace
+from tilewright.tile.samples import Ranges, Samples, used_by
 
 _KEY = "kernel"
 """Name under which functions are compared."""
@@ -43,6 +45,7 @@ class CompiledKernel:
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
         grains: how much work it is over its symbols, as `codegen.plan.Call` takes it; None where no loop is parallel.
+        samples: sizes of its symbols for which it was chosen.
     """
 
     name: str
@@ -55,6 +58,7 @@ class CompiledKernel:
     scratch: tuple[Buffer, ...]
     constants: frozenset[str]
     grains: Expr | None
+    samples: Samples | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +102,10 @@ def compile_kernels(
     machine: Machine,
     optimizer: Optimizer,
     progress: Callable[[int, int], None] | None = None,
+    ranges: Ranges | None = None,
 ) -> tuple[BoundUnit, ...]:
-    """Binds every kernel to a function; equal ones (same loops, same parameters constant) to the same.
+    """Binds every kernel to a function; equal ones (same loops, same parameters constant) to the same, which is chosen
+    for the sizes of the largest one.
 
     Args:
         units: the partition's, in order of execution.
@@ -109,34 +115,69 @@ def compile_kernels(
         machine: a description of what runs it, for what it costs to start threads.
         optimizer: the preferred one; where it does not apply the rule answers.
         progress: told (done, total) before every kernel.
+        ranges: of symbols whose own range does not tell how large they are.
 
     Raises:
         InternalError: an optimizer made a program that is not legal.
     """
     optimizers = [optimizer] if optimizer.name == FALLBACK else [optimizer, optimizer_named(FALLBACK)]
-    done: dict[tuple[str, frozenset[str]], CompiledKernel] = {}
+    found = {k: _found(u, symbols, constants, ranges) for k, u in enumerate(units) if isinstance(u, Kernel)}
+    largest: dict[_Key, _Found] = {}
+    for f in found.values():
+        if f.key not in largest or _points(f) > _points(largest[f.key]):
+            largest[f.key] = f
+    done: dict[_Key, CompiledKernel] = {}
     bound: list[BoundUnit] = []
-    total = sum(isinstance(u, Kernel) for u in units)
-    count = 0
-    for unit in units:
+    for k, unit in enumerate(units):
         if not isinstance(unit, Kernel):
             bound.append(unit)
             continue
         if progress is not None:
-            progress(count, total)
-        count += 1
-        try:
-            origin, sizes = _lowered(unit, symbols)
-        except RecursionError as error:
-            what = "its expressions are nested too deep to be worked on"
-            raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
-        fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
-        key = (show(origin), fixed)
+            progress(sum(isinstance(u, BoundKernel) for u in bound), len(found))
+        key = found[k].key
         if key not in done:
             name = _function_name(len(done), unit.label)
-            done[key] = _compiled(replace(origin, name=name), fixed, target, machine, optimizers, unit.label)
-        bound.append(BoundKernel(unit, done[key], sizes))
+            task = Task(replace(found[k].origin, name=name), key[1], target, largest[key].samples)
+            done[key] = _compiled(task, machine, optimizers, unit.label)
+        bound.append(BoundKernel(unit, done[key], found[k].sizes))
     return tuple(bound)
+
+
+_Key = tuple[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The loops of a kernel before anything is chosen.
+
+    Attributes:
+        origin: the untransformed loops.
+        sizes: the values of symbols of its own over the program's.
+        samples: sizes of its symbols.
+        key: the same for kernels that may share a function: the loops as text, and which parameters are constant.
+    """
+
+    origin: Func
+    sizes: Mapping[Var, Expr]
+    samples: Samples
+    key: _Key
+
+
+def _found(unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None) -> _Found:
+    try:
+        origin, sizes = _lowered(unit, symbols)
+    except RecursionError as error:
+        what = "its expressions are nested too deep to be worked on"
+        raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
+    fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
+    values = {v: sizes.get(v, v) for v in origin.symbols}
+    samples = Samples.of(used_by(symbols, values.values()), ranges).of_sizes(values)
+    return _Found(origin, sizes, samples, (show(origin), fixed))
+
+
+def _points(f: _Found) -> int:
+    """How large a kernel is, among those of the same loops."""
+    return prod(f.samples.usual.values())
 
 
 def distinct(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
@@ -162,15 +203,8 @@ def _is_legal(func: Func) -> bool:
     return True
 
 
-def _compiled(
-    origin: Func,
-    constants: frozenset[str],
-    target: Target,
-    machine: Machine,
-    optimizers: Sequence[Optimizer],
-    label: str,
-) -> CompiledKernel:
-    task = Task(origin, constants, target)
+def _compiled(task: Task, machine: Machine, optimizers: Sequence[Optimizer], label: str) -> CompiledKernel:
+    origin, constants = task.func, task.constants
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
     for optimizer in optimizers:
         try:
@@ -196,6 +230,7 @@ def _compiled(
             split.scratch,
             constants,
             _grains(origin, split.func, machine),
+            task.samples,
         )
     raise InternalError("no optimizer applies", where=where)
 

@@ -12,6 +12,8 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const, free_vars, walk
+from tilewright.graph.program import Program, written
+from tilewright.tile.samples import Ranges, implied
 
 _POLYNOMIAL = ("add", "sub", "mul")
 
@@ -57,6 +59,12 @@ def with_own_sizes(stages: Sequence[Computation], params: Sequence[Buffer], symb
     new_params = tuple(change.buffer(p) for p in params)
     new_stages = tuple(change.stage(s) for s in stages)
     return Sized(new_stages, new_params, sizes, _related(new_stages, new_params, sizes))
+
+
+def implied_ranges(program: Program) -> Ranges:
+    """Ranges of undeclared symbols that the sizes of a program's tensors tell (`tile.samples.implied`)."""
+    written_ones = [b for step in program.steps for b in written(step)]
+    return implied(program.symbols, dict.fromkeys(n for b in (*program.inputs, *written_ones) for n in b.shape))
 
 
 def _expressions(stages: Sequence[Computation], params: Sequence[Buffer]) -> list[Expr]:

@@ -22,7 +22,7 @@ from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.interface import Task
-from tilewright.tile.problem import representative, value_of
+from tilewright.tile.samples import Ranges, Samples, representative, value_of
 
 GAIN = 0.9
 """A way other than the direct one must be this much faster: estimates err, and the direct one rounds less."""
@@ -83,29 +83,35 @@ def quicker(constants: frozenset[str], time_of: StageTime) -> Callable[[Computat
     return decide
 
 
-def stage_times(target: Target, machine: Machine) -> StageTime:
+def stage_times(target: Target, machine: Machine, ranges: Ranges | None = None) -> StageTime:
     """Estimates of single stages on a machine; what was estimated once is remembered.
 
-    Symbolic sizes count as the middle of their ranges (`tile.problem.representative`).
+    Symbolic sizes count as the middle of their ranges (`tile.samples.representative`).
+
+    Args:
+        target: what code is generated for.
+        machine: what runs it.
+        ranges: of symbols whose own range does not tell.
     """
     known: dict[tuple[str, frozenset[str]], float | None] = {}
 
     def estimate(stage: Computation, constants: frozenset[str]) -> float | None:
         if not stage.is_reduction:
-            return moving(stage, machine)
+            return moving(stage, machine, ranges)
         kernel = make_kernel([stage])
         used = {v for b in kernel.params for n in b.shape for v in free_vars(n)}
-        func: Func = lower("stage", kernel.stages, kernel.params, tuple(sorted(used, key=lambda v: v.name)))
+        symbols = tuple(sorted(used, key=lambda v: v.name))
+        func: Func = lower("stage", kernel.stages, kernel.params, symbols)
         pairs = zip(kernel.params, kernel.arguments, strict=True)
         fixed = frozenset(p.name for p, b in pairs if b.name in constants)
         key = (show(func), fixed)
         if key not in known:
-            task = Task(func, fixed, target)
+            task = Task(func, fixed, target, Samples.of(symbols, ranges))
             made = Roller(machine).construct(task)
             if (
                 made is not None
                 and made.programs
-                and made.nanoseconds[0] > max(LONG, FAR * _arithmetic(stage, machine))
+                and made.nanoseconds[0] > max(LONG, FAR * _arithmetic(stage, machine, ranges))
             ):
                 made = Gensor(machine).construct(task)
             read = sum(_bytes(b) for b in stage.inputs if b.name in constants) / machine.levels[-1].gbs(machine.cores)
@@ -115,25 +121,25 @@ def stage_times(target: Target, machine: Machine) -> StageTime:
     return estimate
 
 
-def moving(stage: Computation, machine: Machine) -> float:
+def moving(stage: Computation, machine: Machine, ranges: Ranges | None = None) -> float:
     """Nanoseconds of a stage that moves memory, on all cores.
 
     A line that is written is read first; a store that jumps from lane to lane takes its elements one by one. What the
     stage before left is still in the shared cache where all of it and the results fill no more than half: it read, too.
     """
-    read, written = sum(_bytes(b) for b in stage.inputs), _bytes(stage.output)
+    read, written = sum(_bytes(b, ranges) for b in stage.inputs), _bytes(stage.output, ranges)
     fitting = (x for x in machine.levels[SHARED_LEVEL:-1] if x.bytes >= 2 * (read + written))
     far = next(fitting, machine.levels[-1])
     moved = read + 2 * written
     total = moved / far.gbs(machine.cores) + machine.sync_us * 1e3
     if _turns(stage):
-        total += _elements(stage.output) * SPREAD_CYCLES / (machine.ghz * machine.cores)
+        total += _elements(stage.output, ranges) * SPREAD_CYCLES / (machine.ghz * machine.cores)
     return total
 
 
-def _arithmetic(stage: Computation, machine: Machine) -> float:
+def _arithmetic(stage: Computation, machine: Machine, ranges: Ranges | None) -> float:
     """Nanoseconds of a sum of products on all cores at their peak."""
-    terms = _count([a.extent for a in (*stage.axes, *stage.reduce_axes)])
+    terms = _count([a.extent for a in (*stage.axes, *stage.reduce_axes)], ranges)
     return 2 * terms / machine.gflops(machine.cores)
 
 
@@ -143,16 +149,16 @@ def _turns(stage: Computation) -> bool:
     return last is not None and any(x.indices and last not in free_vars(x.indices[-1]) for x in loads(stage.body))
 
 
-def _bytes(b: Buffer) -> float:
-    return _elements(b) * b.dtype.bytes
+def _bytes(b: Buffer, ranges: Ranges | None = None) -> float:
+    return _elements(b, ranges) * b.dtype.bytes
 
 
-def _elements(b: Buffer) -> float:
-    return _count(b.shape)
+def _elements(b: Buffer, ranges: Ranges | None) -> float:
+    return _count(b.shape, ranges)
 
 
-def _count(extents: Sequence[Expr]) -> float:
-    symbols: dict[Var, int] = {v: representative(v) for n in extents for v in free_vars(n)}
+def _count(extents: Sequence[Expr], ranges: Ranges | None) -> float:
+    symbols: dict[Var, int] = {v: representative(v, ranges) for n in extents for v in free_vars(n)}
     total = 1.0
     for n in extents:
         total *= value_of(n, symbols)

@@ -10,6 +10,7 @@ from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.schedule.trace import Schedule
+from tilewright.tile.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,13 @@ class Task:
         func: the untransformed loops.
         constants: names of parameters whose data is known at compile time, so that their layout is free.
         target: the machine.
+        samples: sizes of the function's symbols that count; by default those of their ranges.
     """
 
     func: Func
     constants: frozenset[str]
     target: Target
+    samples: Samples | None = None
 
 
 class Optimizer(Protocol):

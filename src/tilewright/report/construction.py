@@ -16,6 +16,7 @@ from tilewright.cost.chain import chain_time
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.errors import OptionError
+from tilewright.expr.nodes import Var
 from tilewright.graph.ir import Graph
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.lowering import Program, lowering
@@ -26,8 +27,9 @@ from tilewright.optimize.interface import Task
 from tilewright.report.drawing import draw
 from tilewright.report.states import of_path, of_walk
 from tilewright.tile.chain import ChainProgram
-from tilewright.tile.problem import UNDECLARED, UNKNOWN, Problem
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import LEVELS, Form
+from tilewright.tile.samples import UNKNOWN, Samples
 
 MOST_NAMES = 5
 """Names of nodes that an error lists."""
@@ -68,7 +70,7 @@ class Construction:
         found: what construction found; None where the optimizer leaves the kernel to the rule.
         programs: the best ones, best first.
         recorded: how many different states the walks recorded; for greedy growth one per form.
-        undeclared: symbols of whose sizes nobody has said how large they get.
+        undeclared: symbols of whose sizes nobody has said how large they get, with the sizes that were assumed.
     """
 
     kernel: str
@@ -160,7 +162,7 @@ def node_names(label: str) -> tuple[str, ...]:
 def _construction(
     k: CompiledKernel, nodes: tuple[str, ...], optimizer: Gensor | Roller, machine: Machine, made: Compilation
 ) -> Construction:
-    task = Task(k.origin, k.constants, made.target)
+    task = Task(k.origin, k.constants, made.target, k.samples)
     found = optimizer.construct(task)
     if found is None:
         return Construction(k.name, nodes, optimizer.name, machine, None, (), 0)
@@ -170,8 +172,15 @@ def _construction(
         for place, p in enumerate(found.programs)
     )
     recorded = sum(len(h.found()) for h in found.histories) or len(found.paths)
-    undeclared = tuple(v.name for v in k.origin.symbols if v.hi is None or v.hi >= UNKNOWN)
+    undeclared = tuple(_assumed(v, k.samples) for v in k.origin.symbols if v.hi is None or v.hi >= UNKNOWN)
     return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded, undeclared)
+
+
+def _assumed(symbol: Var, samples: Samples | None) -> str:
+    if samples is None:
+        return symbol.name
+    sizes = sorted({s[symbol] for s in (samples.usual, *samples.others)})
+    return f"{symbol.name} = {' '.join(map(str, sizes))}"
 
 
 def _scored(program: Program, machine: Machine, chosen: bool) -> Scored:
@@ -200,8 +209,7 @@ def _text(c: Construction) -> str:
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
     lines += [f"form      {form_text(*form)}" for form in c.forms]
     if c.undeclared:
-        sizes = f"{', '.join(c.undeclared)} up to {UNDECLARED}"
-        lines.append(f"assumed   {sizes}, as no range is declared; --shape NAME:LO..HI declares one")
+        lines.append(f"assumed   {', '.join(c.undeclared)}, as no range is declared; --shape NAME:LO..HI declares one")
     if c.walk is not None:
         lines.append(f"states    {c.recorded} recorded")
     lines.append("programs")

@@ -8,33 +8,19 @@ gather or a division, have no problem; other optimizers take them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isqrt, log, prod
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import InternalError
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import boolean, int64
 from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, free_vars, loads, walk
 from tilewright.expr.polynomial import polynomial
-from tilewright.expr.simplify import substitute
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
+from tilewright.tile.samples import Samples, value_of
 from tilewright.tile.work import work_of
-
-UNDECLARED = 256
-"""Stands for the largest value of a size of which only the least one is known: nobody has declared another."""
-
-UNKNOWN = MAX_SIZE >> 8
-"""Ranges that end here or beyond were not declared: they are those of sizes that nobody declared, or parts of these."""
-
-QUANTILES = (0.05, 0.45, 0.95)
-"""Where in a symbol's range, on a logarithmic scale, the sizes lie at which programs are compared."""
-
-TOGETHER = 1 << 20
-"""What the sizes of all symbols make together at most, unless their least ones make more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +166,19 @@ class Problem:
         return prod(a.extent for a in self.axes)
 
 
-def problem_of(func: Func, constants: frozenset[str]) -> Problem | None:
+def problem_of(func: Func, constants: frozenset[str], samples: Samples | None = None) -> Problem | None:
     """The problem of a kernel at representative sizes, with samples of others; None where it has none.
 
     Args:
         func: untransformed loops: a reduction with at most one block behind it, or a block of element-wise work.
         constants: names of parameters whose data is known at compile time.
+        samples: sizes of its symbols; by default those of their ranges.
     """
-    made = _problem_at(func, constants, _bounded({v: representative(v) for v in func.symbols}))
+    sizes = samples or Samples.of(func.symbols)
+    made = _problem_at(func, constants, sizes.usual)
     if made is None or all(a.literal for a in made.axes):
         return made
-    others = [_problem_at(func, constants, sizes) for sizes in samples(func.symbols)]
+    others = [_problem_at(func, constants, s) for s in sizes.others]
     return replace(made, samples=tuple(p for p in others if p is not None))
 
 
@@ -217,65 +205,6 @@ def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int])
         return None
     bits = main.body.buffer.dtype.bits if reduction is not None else widest(main)
     return Problem(main.name, final.name, axes, operands, results, operations(main), bits, added=_is_added(main))
-
-
-def representative(symbol: Var) -> int:
-    """The size of a symbol for which programs are chosen: in the middle of its range, on a logarithmic scale."""
-    low, high = _range(symbol)
-    return isqrt(low * high)
-
-
-def samples(symbols: Sequence[Var]) -> tuple[Mapping[Var, int], ...]:
-    """Sizes of symbols at which programs are compared, each once: all small, all of middle size, all large, the first
-    one small and the others large, as a single large picture, and the first one large and the others of middle size, as
-    many pictures: what they make together varies as each of them does.
-
-    Large ones are round, as those of pictures are: rows then lie whole pages apart, and crowd in the sets of caches.
-    """
-    low, middle, high = QUANTILES
-    places = [*((q, q) for q in QUANTILES), (low, high), (high, middle)]
-    found: dict[tuple[tuple[Var, int], ...], None] = {}
-    for first, others in places[: None if len(symbols) > 1 else len(QUANTILES)]:
-        where = {v: others if k else first for k, v in enumerate(symbols)}
-        sizes = _bounded({v: _at(v, q) for v, q in where.items()})
-        found[tuple((v, max(_range(v)[0], _rounded(n)) if where[v] == high else n) for v, n in sizes.items())] = None
-    return tuple(dict(s) for s in found)
-
-
-def _rounded(n: int) -> int:
-    """A size as a power of two or one and a half of it, at most as large."""
-    shift = max(0, n.bit_length() - 2)
-    return n >> shift << shift
-
-
-def _at(symbol: Var, quantile: float) -> int:
-    low, high = _range(symbol)
-    return max(low, min(high, round(low * (high / low) ** quantile)))
-
-
-def _range(symbol: Var) -> tuple[int, int]:
-    """The least and the largest value that count; a range that was assumed ends where sizes usually do."""
-    low = 1 if symbol.lo is None else max(1, symbol.lo)
-    return low, max(low, UNDECLARED) if symbol.hi is None or symbol.hi >= UNKNOWN else max(low, symbol.hi)
-
-
-def _bounded(sizes: Mapping[Var, int]) -> Mapping[Var, int]:
-    """Sizes that make `TOGETHER` at most: all nearer to their least ones, by the same part on a logarithmic scale."""
-    least = {v: _range(v)[0] for v in sizes}
-    grown = sum(log(n / least[v]) for v, n in sizes.items())
-    room = max(0.0, log(TOGETHER) - sum(map(log, least.values())))
-    if grown <= room:
-        return sizes
-    return {v: int(low * (sizes[v] / low) ** (room / grown)) for v, low in least.items()}
-
-
-def value_of(size: Expr, sizes: Mapping[Var, int]) -> int:
-    """A size in numbers."""
-    known: dict[Var, Expr] = {v: Const(n, v.dtype) for v, n in sizes.items()}
-    value = substitute(size, known)
-    if not isinstance(value, Const):
-        raise InternalError(f"size {size} is made of unknown symbols", where="tile problem")
-    return int(value.value)
 
 
 def operations(block: Block) -> int:

@@ -102,7 +102,8 @@ def chain_problem(task: Task) -> ChainProblem | None:
         names = {b.name} | ({after} if after else set())
         taken |= names
         nests = [x for x in _nests(func.body) if blocks(x)[0].name in names]
-        problem = problem_of(replace(func, body=nests[0] if len(nests) == 1 else Seq(tuple(nests))), task.constants)
+        alone = replace(func, body=nests[0] if len(nests) == 1 else Seq(tuple(nests)))
+        problem = problem_of(alone, task.constants, task.samples)
         if problem is None:
             return None
         steps.append(b)

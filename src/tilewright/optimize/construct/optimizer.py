@@ -248,7 +248,7 @@ class Gensor:
 def problem_for(task: Task) -> Problem | None:
     """The problem that tile programs are for; cases of element-wise work that are decided while code is generated are
     left to the rule."""
-    problem = problem_of(task.func, task.constants)
+    problem = problem_of(task.func, task.constants, task.samples)
     if problem is None or not problem.spatial:
         return None
     return problem if problem.reduce or not case_axes(blocks(task.func.body)[-1]) else None
