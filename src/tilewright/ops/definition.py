@@ -303,7 +303,7 @@ def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Call
         ignores: attributes that have no influence on what the definition computes, or only in cases in which it asks
             for them.
     """
-    harmless = frozenset((*ignores, *_MEANINGLESS))
+    harmless = frozenset(ignores)
 
     def register(define: Define) -> Define:
         def guarded(d: Definition) -> "Operand | tuple[Operand, ...]":
@@ -317,10 +317,6 @@ def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Call
         return define
 
     return register
-
-
-_MEANINGLESS = ("consumed_inputs",)
-"""Attributes that never mean anything: a hint of the first versions that an operator may overwrite its input."""
 
 
 def _refuse_unread(d: Definition, domain: str, harmless: frozenset[str]) -> None:
