@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tilewright.errors import (
         ArtifactError,
         DefinitionError,
+        EvaluatorError,
         FallbackWarning,
         FeedError,
         InternalError,
@@ -81,9 +82,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ERRORS = (
-    "ArtifactError", "DefinitionError", "FallbackWarning", "FeedError", "InternalError", "LayoutError", "MismatchError",
-    "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError", "ShapeWarning", "TargetError",
-    "TilewrightError", "TraceError", "UnsupportedError", "VerifyError",
+    "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",
+    "LayoutError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError",
+    "ShapeWarning", "TargetError", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -121,11 +122,11 @@ _PLACES: dict[str, tuple[str, str]] = {
 starts one is called `create_schedule`."""
 
 __all__ = [
-    "Artifact", "ArtifactError", "DefinitionError", "Executable", "FallbackWarning", "FeedError", "InferenceSession",
-    "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError", "NativeKernel",
-    "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError",
-    "ShapeWarning", "Target", "TargetError", "Tensor", "TilewrightError", "TraceError", "UnsupportedError",
-    "VerifyError", "Workbench",
+    "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
+    "InferenceSession", "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError",
+    "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
+    "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "Tensor", "TilewrightError", "TraceError",
+    "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
     "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
     "rsqrt",

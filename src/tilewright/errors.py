@@ -80,6 +80,12 @@ class FeedError(TilewrightError):
     code = "feed"
 
 
+class EvaluatorError(TilewrightError):
+    """A node failed on ONNX's reference evaluator, which runs it: malformed, unknown there, or on unsuitable data."""
+
+    code = "evaluator"
+
+
 class OptionError(TilewrightError):
     """An argument, option or environment variable has a value that can't be used."""
 

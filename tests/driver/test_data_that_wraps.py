@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.expr.wrapping import STEPS, Step, followed, leaves, values
+from tests.frontend.onnx_models import add_initializer, model
 
 import tilewright as tw
 from tilewright.errors import ShapeError, VerifyError
@@ -45,6 +46,43 @@ def test_native_code_and_interpreter_wrap_as_numpy_does(programs: list[list[Step
     for t, mine, w in zip(outputs, native, wanted, strict=True):
         np.testing.assert_array_equal(mine, w, err_msg=str(s))
         np.testing.assert_array_equal(found[t.name], w, err_msg=str(s))
+
+
+@settings(max_examples=6, deadline=None)
+@given(STEPS, st.sampled_from(((tw.sum, np.sum), (tw.prod, np.prod))))
+def test_sums_and_products_of_any_formula(
+    steps: list[Step], over: tuple[Callable[..., Expr], Callable[..., int]]
+) -> None:
+    """A sum of `A[k] + 1` is one: what is stored stays an addition to the element, in whatever order its terms are."""
+    mine, numpy = over
+    wanted: list[np.ndarray] = []
+
+    def body(p: Expr) -> Expr:
+        k = tw.reduce_axis(COUNT, "k")
+        pair = followed(steps, leaves(I[k], J[k], K[k], k % 3))[-1]
+        with np.errstate(all="ignore"):
+            wanted.append(numpy(pair.value(VALUES)))
+        return mine(pair.e, k)
+
+    s = tw.create_schedule(tw.compute((1,), body, "out"), inputs=[I, J, K])
+    native = s.build()(**{name: VALUES[name] for name in ("I", "J", "K")})
+    np.testing.assert_array_equal(native, wanted)
+
+
+@pytest.mark.parametrize("optimizer", ["rule", "gensor"])
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceProd"])
+@pytest.mark.parametrize("body", ["Add(x, one)", "Mul(x, two)", "Sub(one, x)", "Add(x, x)", "Where(b, big, one)"])
+def test_reductions_of_what_is_computed_inside(operator: str, body: str, optimizer: str) -> None:
+    proto = model(f"b = Greater(x, one)  c = {body}  d = Add(c, one)  y = {operator} <axes = [1], keepdims = 0> (d)",
+                  inputs="int64[3, 40] x", outputs="int64[3] y", opset=11)  # fmt: skip
+    for name, value in (("one", 1), ("two", 2), ("big", 2**63 - 1)):
+        add_initializer(proto, name, np.array([value]))
+    x = np.random.default_rng(3).integers(-9, 9, (3, 40))
+    with np.errstate(all="ignore"):
+        c = {"Add(x, one)": x + 1, "Mul(x, two)": x * 2, "Sub(one, x)": 1 - x, "Add(x, x)": x + x,
+             "Where(b, big, one)": np.where(x > 1, 2**63 - 1, 1)}[body]  # fmt: skip
+        wanted = (np.sum if operator == "ReduceSum" else np.prod)(c + 1, axis=1)
+    np.testing.assert_array_equal(tw.compile(proto, optimizer=optimizer, threads=1)(x), wanted)
 
 
 A = tw.placeholder((10,), "uint8", "A")

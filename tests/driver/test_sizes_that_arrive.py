@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.frontend.onnx_models import add_initializer, model
 
 import tilewright
-from tilewright.errors import FallbackWarning, ShapeError
+from tilewright.errors import EvaluatorError, FallbackWarning, ShapeError
 from tilewright.runtime import Executable
 
 RNG = np.random.default_rng(41)
@@ -86,11 +86,76 @@ def test_sizes_meet(body: str, inputs: str, feeds: Mapping[str, np.ndarray]) -> 
     assert_right(made(body, inputs), feeds)
 
 
+ONE = np.array([0, 0, 1, 0, 0, 0], bool)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "feeds"),
+    [
+        (COMPRESS, "float[n] x, bool[n] c, float[m] w", {"x": normal(6), "c": ONE, "w": normal(4)}),
+        (COMPRESS, "float[n] x, bool[n] c, float[m] w", {"x": normal(6), "c": KEPT, "w": normal(1)}),
+        (COMPRESS, "float[6] x, bool[6] c, float[4] w", {"x": normal(6), "c": ONE, "w": normal(4)}),
+        (COMPRESS, "float[6] x, bool[6] c, float[0] w", {"x": normal(6), "c": ONE, "w": normal(0)}),
+        (f"{COMPRESS.replace('y', 's')}  t = Mul(s, w)  y = Sub(t, d)", "float[n] x, bool[n] c, float[m] w",
+         {"x": normal(6), "c": ONE, "w": normal(4)}),
+        ("d = Compress <axis = 0> (x, c)  e = Compress <axis = 0> (x, b)  y = Where(p, d, e)",
+         "float[n] x, bool[n] c, bool[n] b, bool[m] p", {"x": normal(6), "c": ONE, "b": KEPT, "p": KEPT[:3]}),
+        ("d = Compress <axis = 0> (x, c)  y = MatMul(d, w)", "float[n, 2, 3] x, bool[n] c, float[m, 3, 4] w",
+         {"x": normal(6, 2, 3), "c": ONE, "w": normal(5, 3, 4)}),
+        ("d = Compress <axis = 0> (x, c)  y = Gemm(a, b, d)", "float[n, 5] x, bool[n] c, float[4, 3] a, float[3, 5] b",
+         {"x": normal(6, 5), "c": ONE, "a": normal(4, 3), "b": normal(3, 5)}),
+        ("d = Compress <axis = 0> (x, c)  s = Shape(w)  y = Expand(d, s)", "float[n] x, bool[n] c, float[m] w",
+         {"x": normal(6), "c": ONE, "w": normal(4)}),
+        ("d = Compress <axis = 0> (x, c)  y = LayerNormalization(w, d)", "float[n] x, bool[n] c, float[m, 4] w",
+         {"x": normal(6), "c": ONE, "w": normal(3, 4)}),
+    ],
+)  # fmt: skip
+def test_sizes_that_turn_out_1_are_broadcast(body: str, inputs: str, feeds: Mapping[str, np.ndarray]) -> None:
+    assert_right(made(body, inputs), feeds)
+
+
+def on_evaluator(exe: Executable) -> list[str]:
+    return [label for step in exe.manifest.steps if not hasattr(step, "prefix") for label in step.nodes]
+
+
+def test_sizes_that_are_told_by_the_same_data_are_equal() -> None:
+    """What meets a size of its own source, or can't be 1, stays native."""
+    body = "d = Compress <axis = 0> (x, c)  e = Compress <axis = 1> (w, c)  y = Add(d, e)"
+    exe = assert_right(made(body, "float[n] x, bool[n] c, float[3, n] w"), *(
+        {"x": normal(6), "c": c, "w": normal(3, 6)} for c in (KEPT, ONE, ONE & False)
+    ))  # fmt: skip
+    assert on_evaluator(exe) == ["n0 (Compress)", "n1 (Compress)"]
+    body = "d = Compress(x, c)  e = Concat <axis = 0> (d, k)  y = Add(e, w)"
+    exe = assert_right(made(body, "float[n] x, bool[n] c, float[5] w", k=normal(2)),
+                       {"x": normal(6), "c": KEPT, "w": normal(5)})  # fmt: skip
+    assert on_evaluator(exe) == ["n0 (Compress)"]
+
+
 def test_sizes_that_do_not_fit_are_refused_when_they_arrive() -> None:
     exe = compiled(made(COMPRESS, "float[n] x, bool[n] c, float[m] w"))
     for count in (2, 4):
-        with pytest.raises(ShapeError, match=r"node n1 \(Add\): broadcast along dimension 0: sizes d_n0 and m differ"):
+        with pytest.raises(EvaluatorError, match=r"n1 \(Add\): failed on ONNX's reference evaluator"):
             exe.run({"x": normal(6), "c": KEPT, "w": normal(count)})
+    exe = compiled(made("d = Compress <axis = 1> (x, c)  y = MatMul(d, w)", "float[2, n] x, bool[n] c, float[m, 3] w"))
+    for count in (2, 4):
+        with pytest.raises(ShapeError, match=r"node n1 \(MatMul\): rows of B: expected d_n1, got m"):
+            exe.run({"x": normal(2, 6), "c": KEPT, "w": normal(count, 3)})
+
+
+def test_a_one_hot_depth_that_is_a_vector() -> None:
+    assert_right(made("e = Squeeze(d)  y = OneHot(i, e, v)", "int64[n] i, int64[1] d, float[2] v"),
+                 {"i": np.array([1, -1, 4]), "d": THREE, "v": normal(2)})  # fmt: skip
+    feeds = {"i": np.array([1, -1, 4]), "d": THREE, "v": np.float32([0, 2])}
+    exe = compiled(made("y = OneHot(i, d, v)", "int64[n] i, int64[1] d, float[2] v"))
+    np.testing.assert_array_equal(exe.run(feeds)["y"], [[0, 2, 0], [0, 0, 2], [0, 0, 0]])
+    exe = compiled(made("y = OneHot(i, d, v)", "int64[n] i, int64[k] d, float[2] v"))
+    with pytest.raises(EvaluatorError) as caught:
+        exe.run(feeds | {"d": np.array([3, 3])})
+    assert str(caught.value) == (
+        "[evaluator] n0 (OneHot): failed on ONNX's reference evaluator, which runs it: ValueError: cannot reshape "
+        "array of size 2 into shape (); given int64 [3], int64 [2], float32 [2]: either these do not suit the node, or "
+        "the evaluator can't run it"
+    )
 
 
 def test_sizes_that_are_multiples_are_compared() -> None:

@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from tilewright.errors import ModelError
 
 RNG = np.random.default_rng(61)
 
@@ -92,6 +93,16 @@ def test_pad_by_paddings():
     x = normal(2, 3)
     node = helper.make_node("Pad", ["x"], ["y"], paddings=[0, 1, 2, 0], value=1.5)
     np.testing.assert_array_equal(run(node, 1, x), np.pad(x, ((0, 2), (1, 0)), constant_values=1.5))
+
+
+def test_pad_without_paddings():
+    """Of a scalar there are none; a model that leaves them out, or names them as later versions do, is refused."""
+    node = helper.make_node("Pad", ["x"], ["y"])
+    with pytest.raises(ModelError, match=r"node Pad#0 \(Pad\): attribute 'paddings' is required"):
+        run(node, 1, normal(2, 3))
+    node.attribute.append(helper.make_attribute("paddings", [], attr_type=onnx.AttributeProto.INTS))
+    x = normal()
+    np.testing.assert_array_equal(run(node, 1, x), x)
 
 
 def test_split_by_an_input():

@@ -11,13 +11,13 @@ from tests.fuzz.__main__ import again
 from tests.fuzz.campaign import Outcome, smallest
 from tests.fuzz.case import Case, Tally
 from tests.fuzz.check import WrongError
+from tests.fuzz.serving import result_of
 from tests.fuzz_construct import check as checking
 from tests.fuzz_construct.__main__ import OPERATORS
 from tests.fuzz_construct.builder import Sizes
 from tests.fuzz_construct.check import check, made_of, random_case, understood
 from tests.fuzz_construct.operators import KINDS
 from tests.fuzz_construct.sample import is_fast
-from tests.fuzz_construct.worker import work
 
 from tilewright.driver.offline import Split, split_offline
 from tilewright.errors import ScheduleError
@@ -76,7 +76,7 @@ def test_a_wrong_kernel_is_noticed_and_the_case_shrunk(monkeypatch: pytest.Monke
 
     def ask(job: dict[str, Any]) -> Outcome:
         sent: list[dict[str, Any]] = []
-        found = work(job, sent.append)["failure"]
+        found = result_of(job, sent.append, random_case, understood, check)["failure"]
         return Outcome(sent[-1]["case"], tuple(found) if found else None)
 
     small, failure = smallest(Case("gemm", PLAIN).to_json(), ("kernel x86-64", ""), ask)

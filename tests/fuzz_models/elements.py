@@ -181,6 +181,8 @@ def normalization(b: Builder, n: str) -> None:
             raise UnfitError
         mean, variance = b.weights(c), b.constant(np.linspace(0.5, 2, c).astype(np.float32))
         b.emit(op, [x.name, scale, shift, mean, variance], [x.dims])
+    elif op == "InstanceNormalization" and np.prod(x.array.shape[2:]) < 2:
+        raise UnfitError  # all that is left is the rounding of 0
     elif op == "InstanceNormalization" or b.opset >= 17:
         b.emit(op, [x.name, scale, shift], [x.dims])
     else:

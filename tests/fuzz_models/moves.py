@@ -132,7 +132,7 @@ def pad(b: Builder, n: str) -> None:
         value = [b.constant(np.float32(2))] if mode == "constant" and b.flag(f"{n} value") else []
         b.emit("Pad", [x.name, _ints(b, *pads), *value], [dims], x.exact, mode=mode)
     else:
-        b.emit("Pad", [x.name], [dims], x.exact, mode=mode, pads=pads)
+        b.emit("Pad", [x.name], [dims], x.exact, mode=mode, **{"pads" if b.opset >= 2 else "paddings": pads})
 
 
 def expand(b: Builder, n: str) -> None:

@@ -33,10 +33,22 @@ def _dims(x: Value, channels: str, attrs: dict[str, object], shape: tuple[int, .
 def _emit(
     b: Builder, op: str, inputs: list[str], x: Value, channels: str, attrs: dict[str, object], exact: bool
 ) -> None:
-    """A node whose literal sizes are known when it has run."""
+    """A node whose literal sizes are known when it has run.
+
+    A window that does not fit is an error, unless sizes are rounded up. ONNX Runtime rounds (1 - 2) / 2 up in any case.
+    """
+    if "auto_pad" not in attrs and not attrs.get("ceil_mode"):
+        space = x.rank - 2
+        pads, dilations = attrs.get("pads", [0] * 2 * space), attrs.get("dilations", [1] * space)
+        sizes, kernel = x.array.shape[2:], attrs["kernel_shape"]
+        assert isinstance(pads, list)
+        assert isinstance(dilations, list)
+        assert isinstance(kernel, list)
+        if any((kernel[k] - 1) * dilations[k] >= sizes[k] + pads[k] + pads[space + k] for k in range(space)):
+            raise UnfitError
     unknown = [x.dims[0], channels, *("?" * (x.rank - 2))]
     (y,) = b.emit(op, inputs, [unknown], exact, **attrs)
-    if not y.array.size:  # a window that does not fit is an error
+    if not y.array.size:
         raise UnfitError
     b.values[-1] = Value(y.name, y.array, tuple(_dims(x, channels, attrs, y.array.shape)), y.exact)
 

@@ -2,6 +2,7 @@
 reused."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def programs(draw: st.DrawFn):
     return steps, inputs, outputs, constants
 
 
-def owners(steps, plan: MemoryPlan, reads_of, n: int, m: int):
+def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int, m: int):
     """Runs the program on names instead of data: checks that every read finds what was written there last."""
     memory: dict[object, tuple[int, int, str]] = {}
     roots: dict[str, str] = {}
@@ -112,7 +113,18 @@ def owners(steps, plan: MemoryPlan, reads_of, n: int, m: int):
 def test_live_buffers_never_overlap(program, n, m):
     steps, inputs, outputs, constants = program
     plan = plan_memory(steps, inputs, outputs, constants)
-    owners(steps, plan, {"given": [*inputs, *constants], "outputs": outputs}, n, m)
+    assert_nothing_live_is_overwritten(steps, plan, {"given": [*inputs, *constants], "outputs": outputs}, n, m)
+
+
+def test_an_overlap_would_be_noticed():
+    buffers, steps = chain(4, N)
+    plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
+    given = {"given": buffers[:1], "outputs": buffers[-1:]}
+    assert_nothing_live_is_overwritten(steps, plan, given, 5, 1)
+    assert plan.places["b1"] != plan.places["b2"]
+    both = replace(plan, places={**plan.places, "b2": plan.places["b1"]})
+    with pytest.raises(AssertionError, match=r"\('b2', 'b1'\)"):
+        assert_nothing_live_is_overwritten(steps, both, given, 5, 1)
 
 
 def chain(length: int, size: Expr | int):

@@ -10,6 +10,8 @@ import pytest
 from tests.hostile.cases import CASES
 
 import tilewright
+from tilewright.machine.stored import machine_for, store
+from tilewright.machine.target import Target
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 20
@@ -19,10 +21,14 @@ MODULES = sorted({c.run.__module__ for c in CASES.values()})
 
 
 def ended(tmp_path: Path, names: list[str], seconds: float = SECONDS) -> dict[str, dict]:
-    """What came of cases that one process ran."""
+    """What came of cases that one process ran.
+
+    It finds no calibration of this machine, which the compiler reads where somebody made one.
+    """
     paths = [str(Path(tilewright.__file__).parents[1]), str(ROOT)]
     command = [sys.executable, "-m", "tests.hostile.worker", str(tmp_path), str(seconds), *names]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    cache = {"TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, **cache, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     return {r["case"]: r for r in map(json.loads, done.stdout.splitlines())}
@@ -36,6 +42,13 @@ def test_cases(module, tmp_path):
     assert {n: r["opened"] for n, r in results.items() if r["opened"]} == {}
     assert {n: r["outcome"] for n, r in results.items()} == {n: CASES[n].outcome for n in names}
     assert {n: r["text"] for n, r in results.items() if CASES[n].message not in r["text"]} == {}
+
+
+def test_a_calibration_of_this_machine_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "own"))
+    store(machine_for(Target.host()))
+    results = ended(tmp_path, ["squares"])
+    assert (results["squares"]["outcome"], results["squares"]["opened"]) == ("works", [])
 
 
 def test_the_watch_sees_other_files(tmp_path):

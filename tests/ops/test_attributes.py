@@ -229,7 +229,7 @@ def test_a_definition_that_asks_for_nothing_refuses_what_is_not_the_default(monk
     monkeypatch.setitem(IGNORED, ("", "LRN"), IGNORED["", "LRN"])
     operator("LRN", ignores=("size",))(lambda d: d.view(d.input(0), d.input(0).shape))
     default = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
-    for harmless in ({}, {"size": 7}, default, {"__note": 3}, {"consumed_inputs": [1]}):
+    for harmless in ({}, {"size": 7}, default, {"__note": 3}):
         define("LRN", [IMAGE], harmless)
     for name in default:
         with pytest.raises(UnsupportedError, match=rf"^\[unsupported\] node node \(LRN\): attribute {name}=0.5 "):

@@ -68,8 +68,18 @@ def test_batch_normalization_refuses(lengths, message):
 def test_batch_normalization_in_training_goes_to_the_reference():
     with pytest.raises(UnsupportedError, match="training mode is not expressed"):
         define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3)
-    with pytest.raises(UnsupportedError, match="statistics per element"):
-        define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"spatial": 0}, opset=7)
+
+
+def test_batch_normalization_by_the_statistics_of_every_element():
+    """`spatial=0`, which neither ONNX Runtime nor ONNX's reference computes."""
+    x, shape = normal(2, 3, 4, 5), (3, 4, 5)
+    scale, bias, mean, var = normal(*shape), normal(*shape), normal(*shape), positive(*shape)
+    inputs = [x, scale, bias, mean, var]
+    wanted = scale * (x - mean) / np.sqrt(var + 1e-5) + bias
+    check("BatchNormalization", inputs, {"spatial": 0}, opset=7, known=(), reference=lambda *_: wanted, rtol=1e-4,
+          atol=1e-5)  # fmt: skip
+    with pytest.raises(ShapeError, match="scale: expected 3 dimensions, got 1"):
+        define("BatchNormalization", [x, *statistics(3)], {"spatial": 0}, opset=7, known=())
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5), (2, 3, 2, 3, 4)])

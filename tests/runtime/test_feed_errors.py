@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.runtime.models import X, compile_ir, compress_artifact, scale_artifact
 
-from tilewright.errors import FeedError, ShapeError, TilewrightError
+from tilewright.errors import EvaluatorError, FeedError, ShapeError, TilewrightError
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
 from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, Symbol, TargetSpec, TensorSpec
@@ -265,10 +265,12 @@ def test_constraint_in_a_later_step() -> None:
 
 def test_evaluator_fails_on_the_values() -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", ("m", 3)), data=np.array([7], np.int64))
-    with pytest.raises(FeedError) as caught:
+    with pytest.raises(EvaluatorError) as caught:
         exe(np.ones((4, 3), np.float32))
-    assert str(caught.value).startswith(
-        "[feed] call: the data do not suit node 'pick' (Gather): the reference evaluator says IndexError: "
+    assert str(caught.value) == (
+        "[evaluator] node 'pick' (Gather): failed on ONNX's reference evaluator, which runs it: IndexError: index 7 is "
+        "out of bounds for axis 0 with size 4; given float32 [4, 3]: either these do not suit the node, or the "
+        "evaluator can't run it"
     )
 
 

@@ -139,8 +139,8 @@ class Memory:
             mask = spread if mask is None else self.builder.and_(mask, spread)
         return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
 
-    def _settled(self, mask: ir.Value, bits: int) -> ir.Value:
-        """A mask of which LLVM does not know lanes.
+    def _gather_mask(self, mask: ir.Value, bits: int) -> ir.Value:
+        """A gather's mask, of which LLVM does not know lanes.
 
         For x86 with masks in vector registers LLVM 22 turns a masked access of several registers into an access of all
         lanes where it knows a part of a mask that is no constant, as of `condition and lane < 4`. What an empty piece
@@ -350,7 +350,7 @@ class Memory:
         lanes = count(mask)
         kind = ir.VectorType(memory_type(dtype), lanes)
         name = f"masked.gather.{suffix(kind)}.{suffix(ir.VectorType(PTR, lanes))}"
-        mask = self._settled(mask, 8 * dtype.bytes)
+        mask = self._gather_mask(mask, 8 * dtype.bytes)
         pointers = self._pointers(dtype, address, lanes)
         return intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 

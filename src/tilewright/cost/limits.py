@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Unary, Var, const, loads
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const, loads
 from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Level, Machine
-from tilewright.tile.work import work_of
+from tilewright.tile.work import computed_nodes, work_of
 
 Values = Mapping[Var, Expr]
 """Literals of symbols."""
@@ -80,7 +80,7 @@ def operations(func: Func, values: Values) -> Operations:
     flops, instructions = 0.0, dict[int, float]()
     for block in blocks(func.body):
         points, dtype = number(_points(block), values), block.body.buffer.dtype
-        nodes = _nodes(block.body.value)
+        nodes = computed_nodes(block.body.value, conditions=False)
         if _is_product(block, nodes):
             per_point, slots = 2.0, 1.0
         else:
@@ -169,21 +169,6 @@ def limit(work: Operations, operands: Sequence[tuple[Touch, int]], machine: Mach
 
 def _points(block: Block) -> Expr:
     return reduce(mul, (i.extent for i in block.iters), const(1))
-
-
-def _nodes(e: Expr) -> list[Expr]:
-    """Every distinct node of a value, without those of indices and of conditions."""
-    found: dict[Expr, None] = {}
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found[node] = None
-            if isinstance(node, Select):
-                stack += [node.a, node.b]
-            elif not isinstance(node, Load):
-                stack.extend(node.children())
-    return list(found)
 
 
 def _fused(nodes: Sequence[Expr]) -> int:

@@ -15,7 +15,7 @@ from operator import add, mul
 from tilewright.expr.nodes import Binary, Expr, Load, const, maximum
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Machine
-from tilewright.tile.work import work_of
+from tilewright.tile.work import computed_nodes, work_of
 
 MARGIN = 2.0
 """How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the loop
@@ -59,7 +59,7 @@ def _instructions(block: Block, lanes: int) -> int:
 
     What a sum of products reads stays in registers for several of its terms, and products are part of the additions.
     """
-    target, nodes = block.body.buffer, _nodes(block.body.value)
+    target, nodes = block.body.buffer, computed_nodes(block.body.value, conditions=True)
     reduces = any(i.kind is IterKind.REDUCE for i in block.iters)
     total = {e for e in nodes if reduces and isinstance(e, Load) and e.buffer == target}
     product = reduces and sum(isinstance(e, Load) for e in nodes) - len(total) > 1
@@ -70,16 +70,3 @@ def _instructions(block: Block, lanes: int) -> int:
 def _cost(e: Expr, product: bool) -> int:
     free = isinstance(e, Load) or (isinstance(e, Binary) and e.op == "mul")
     return 0 if product and free else work_of(e).alone
-
-
-def _nodes(e: Expr) -> list[Expr]:
-    """Every distinct node of a value, without those of the indices of what it loads."""
-    found: dict[Expr, None] = {}
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found[node] = None
-            if not isinstance(node, Load):
-                stack.extend(node.children())
-    return list(found)

@@ -1,9 +1,10 @@
 """Shapes of results whose sizes only the data tell, which ONNX's shape inference leaves open or loses.
 
-A size that nobody knows yet is `Unknown`. Outputs of one node that have such a size in common name the same one.
+A size that nobody knows yet is `Unknown`. Outputs of one node that have such a size in common name the same one, and
+nodes whose sizes are told by the same data name their source.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
@@ -25,10 +26,12 @@ class Unknown:
     Attributes:
         key: tells the unknown sizes of one node apart.
         most: the largest value that it can have.
+        source: what it is a function of, where nodes may share that: sizes with equal sources are equal.
     """
 
     key: str
     most: int = MAX_UNKNOWN
+    source: Hashable = None
 
 
 Size = Expr | Unknown
@@ -87,13 +90,17 @@ def _non_zero(_: Node, x: Operand, __: Sequence[Operand | None]) -> tuple[DataSh
 
 def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[DataShape, ...] | None:
     condition = operands[1] if len(operands) > 1 else None
-    listed = () if condition is None else condition.shape
-    if "axis" not in node.attributes:
-        return (DataShape(x.dtype, (Unknown("count", min(_most(*x.shape), _most(*listed))),)),)
-    axis = _axis(node, x, 0)
-    if axis is None:
+    if condition is None:
         return None
-    count = Unknown("count", min(_most(x.shape[axis]), _most(*listed)))
+    flat = "axis" not in node.attributes
+    axis = _axis(node, x, 0)
+    if axis is None and not flat:
+        return None
+    length = reduce(mul, x.shape, const(1)) if axis is None or flat else x.shape[axis]
+    # Data along the axis and condition may differ in length: entries count that both have.
+    count = Unknown("count", min(_most(length), _most(*condition.shape)), ("Compress", condition.buffer, length))
+    if axis is None or flat:
+        return (DataShape(x.dtype, (count,)),)
     return (DataShape(x.dtype, (*x.shape[:axis], count, *x.shape[axis + 1 :])),)
 
 

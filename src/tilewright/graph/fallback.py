@@ -4,7 +4,7 @@ Values that are no tensors of known rank (sequences, optional values) have buffe
 tensors of types that native code does not touch (strings, float8) flow between these steps as Python objects.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.errors import Problem
@@ -30,6 +30,7 @@ class Outside:
         settled: what is known of sizes that only the evaluator tells, by the symbol's name.
         loose: Constant nodes whose values are no arrays of native types, and which they need.
         types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
+        told: symbols of sizes that nodes before told, by what they are functions of; grows.
     """
 
     feeds: Mapping[str, Buffer]
@@ -39,6 +40,7 @@ class Outside:
     settled: Mapping[str, Settled]
     loose: Sequence[Node] = ()
     types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    told: MutableMapping[Hashable, tuple[Var, Expr]] = field(default_factory=dict[Hashable, tuple[Var, Expr]])
 
 
 @dataclass(slots=True)
@@ -89,9 +91,14 @@ def results_of(node: Node, outside: Outside, wanted: Iterable[str], name: Callab
             if isinstance(size, Const | Var):
                 pairs.append((size, size))
                 continue
+            source = size.source if isinstance(size, Unknown) else None
+            if key not in shared and source in outside.told:
+                shared[key] = outside.told[source]
             if key not in shared:
                 what = f"node {node.label}: dimension {axis} of '{value}'"
                 shared[key] = _arrival(f"{buffer_name}_n{axis}", size, what, outside.settled, result)
+            if source is not None:
+                outside.told[source] = shared[key]
             pairs.append(shared[key])
         result.arriving[value] = tuple(p[0] for p in pairs)
         result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in pairs), known.dtype)

@@ -9,7 +9,7 @@ from tilewright.ops.definition import Operand
 MAX_RANK = 64
 """Dimensions of a value, as NumPy's arrays have them."""
 
-MAX_WEIGHT = 1 << 14
+MAX_FORMULA = 1 << 14
 """Nodes of the formula of one size or known element, shared ones counted at every place."""
 
 MAX_TERMS = 1 << 12
@@ -22,8 +22,8 @@ def beyond_limits(x: Operand) -> str | None:
         return f"with {x.rank} dimensions, expected at most {MAX_RANK}"
     if span(x.buffer) > MAX_SPAN:
         return f"with shape [{', '.join(map(str, x.shape))}], whose bytes no array can count"
-    if any(e.weight > MAX_WEIGHT for e in (*x.shape, *(x.known or ()))):
-        return f"with a size or element whose formula has more than {MAX_WEIGHT} parts"
+    if any(e.weight > MAX_FORMULA for e in (*x.shape, *(x.known or ()))):
+        return f"with a size or element whose formula has more than {MAX_FORMULA} parts"
     if prod(len(polynomial(n)) for n in x.shape) > MAX_TERMS:
         return f"with sizes whose product has more than {MAX_TERMS} terms"
     return None

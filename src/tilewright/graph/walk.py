@@ -1,6 +1,6 @@
 """One walk over the nodes of a graph, from constants and inputs to operands of the outputs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import replace
 
 from tilewright.errors import InternalError, Problem, TilewrightError, UnsupportedError
@@ -58,10 +58,13 @@ class Walk:
         self._used = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
         self._namer = Namer(frozenset(s.name for s in graph.symbols))
         self._known: dict[Buffer, Known] = {}
-        # Constants without an array, by value; types of opaque buffers; values that a failed node lacks.
+        # Constants without an array, by value; types of opaque buffers; values that a failed node lacks; sizes that the
+        # data tell, by what they are functions of; names of the symbols for all of those.
         self._loose: dict[str, Node] = {}
         self._types: dict[str, bytes] = {}
         self._failed: set[str] = set()
+        self._shared: dict[Hashable, tuple[Var, Expr]] = {}
+        self._arriving: set[str] = set()
 
     def run(self) -> "Walk":
         """Walks; returns itself."""
@@ -127,6 +130,7 @@ class Walk:
             attributes=node.attributes,
             prefix=self._namer.name(next((o for o in node.outputs if o), node.name), numbered=True),
             wanted=len(node.outputs),
+            told=self._told(node),
         )
         try:
             result = define(definition)
@@ -156,6 +160,11 @@ class Walk:
         for name, operand in zip(node.outputs, results, strict=False):
             if name:
                 self._finish(node, name, operand)
+
+    def _told(self, node: Node) -> Set[str]:
+        """Symbols that may be 1 where the node broadcasts. Before version 7 operators did so only where asked to, and
+        the evaluator does not know those of other domains."""
+        return frozenset() if node.domain or node.opset < 7 else self._arriving
 
     def _same_sizes(self, definition: Definition) -> dict[Expr, Expr]:
         """Sizes of operands that a definition requires to equal others and that this walk assumes to; notes those that
@@ -247,6 +256,7 @@ class Walk:
         else:
             self.steps.append(step)
             self.fresh += results.fresh
+            self._arriving.update(v.name for v in results.fresh)
             self.constraints += results.constraints
 
     def _outside(self, node: Node) -> Outside:
@@ -266,7 +276,7 @@ class Walk:
                 constants[value] = self.constants[operand.buffer.name]
             else:
                 feeds[value] = operand.buffer
-        return Outside(feeds, constants, operands, self.graph, self._settled, loose, self._types)
+        return Outside(feeds, constants, operands, self.graph, self._settled, loose, self._types, self._shared)
 
 
 def _with_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:

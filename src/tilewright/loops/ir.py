@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tilewright.expr import polynomial as poly
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Expr, Load, Var
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Expr, Load, Var, loads
 
 
 class LoopKind(StrEnum):
@@ -67,11 +69,39 @@ class IterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[indices] = value"""
+    """buffer[indices] = value
+
+    What adds to the element that it stores, or multiplies it, is one operation on that element and the rest. Int64
+    expressions are sums of products in one fixed order, in which `C[v] + (A[v] + 1)` becomes `A[v] + C[v] + 1`.
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
+
+    def __post_init__(self) -> None:
+        if self.value.dtype is int64 and isinstance(self.value, Binary) and self.value.op in ("add", "sub", "mul"):
+            object.__setattr__(self, "value", _accumulation(Load(self.buffer, self.indices), self.value))
+
+
+def _accumulation(target: Load, value: Binary) -> Expr:
+    """target + rest, or target * rest, where an int64 value is one of the two and rest does not read the buffer."""
+    if value.a is target or not any(load is target for load in loads(value)):
+        return value
+    terms = poly.polynomial(value)
+    by_target = {m: c for m, c in terms.items() if target in m}
+    if by_target == {(target,): 1}:
+        op: BinaryOp = "add"
+        rest = {m: c for m, c in terms.items() if m not in by_target}
+    elif len(by_target) == len(terms):
+        op = "mul"
+        rest = {poly.without_one(m, target): c for m, c in terms.items()}
+    else:
+        return value
+    other = poly.expression(rest)
+    if any(load.buffer.name == target.buffer.name for load in loads(other)):
+        return value
+    return Binary(op, target, other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,13 @@ def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what:
 
     Raises:
         ShapeError: it never does.
+        UnsupportedError: a size of `x` is told by data and may be 1.
     """
     if x.rank > len(shape):
         raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
     for have, want in zip(reversed(x.shape), reversed(shape), strict=False):
         if not is_one(have):
+            d.refuse_unit(have, want, what)
             expect_size(d, have, want, what)
 
 

@@ -10,17 +10,18 @@ on small integer tensors) are derived from the same expressions, so no operator 
         return d.compute(x.shape, lambda *i: maximum(x[i], 0))
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.expr.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr
+from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr, free_vars
 from tilewright.expr.prover import prove
 from tilewright.ops.attributes import Attributes, is_default
 from tilewright.ops.symbolic import symbolic_elements
@@ -74,6 +75,8 @@ class Definition:
         prefix: names of emitted buffers start with it.
         wanted: number of outputs that the node names; optional ones that nobody uses do not count
             (`graph/passes/outputs.py`).
+        told: names of symbols for sizes that only the data tell, where the reference evaluator knows how this node
+            broadcasts one that turns out to be 1.
         asked: the attributes again, with what the definition has asked for so far.
     """
 
@@ -84,6 +87,7 @@ class Definition:
     attributes: Mapping[str, Any]
     prefix: str
     wanted: int = 1
+    told: Set[str] = frozenset()
     stages: list[Stage] = field(default_factory=list[Stage])
     constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
     derived: dict[Buffer, Known] = field(default_factory=dict[Buffer, Known])
@@ -225,6 +229,20 @@ class Definition:
         self.require(a.equals(b), f"{what}: sizes {a} and {b} differ")
         return simpler(a, b)
 
+    def refuse_unit(self, size: Expr, other: Expr, what: str) -> None:
+        """Sends the node to the reference evaluator where a size that is taken for equal to `other` may be 1.
+
+        Only of sizes that the data tell: a declared dimension is not expected to be 1 where it meets another.
+
+        Raises:
+            UnsupportedError: it may be.
+        """
+        if all(v.name not in self.told for v in free_vars(size)) or prove(size.equals(other)):
+            return
+        low, high = interval(size)
+        if (low is None or low <= 1) and (high is None or high >= 1):
+            raise self.unsupported(f"{what}: the data tell size {size}, which may be 1 where the other is {other}")
+
     def unsupported(self, reason: str) -> UnsupportedError:
         """The error that sends this node to the reference evaluator."""
         return UnsupportedError(reason, where=f"node {self.label}")
@@ -285,7 +303,7 @@ def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Call
         ignores: attributes that have no influence on what the definition computes, or only in cases in which it asks
             for them.
     """
-    harmless = frozenset((*ignores, *_MEANINGLESS))
+    harmless = frozenset(ignores)
 
     def register(define: Define) -> Define:
         def guarded(d: Definition) -> "Operand | tuple[Operand, ...]":
@@ -299,10 +317,6 @@ def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Call
         return define
 
     return register
-
-
-_MEANINGLESS = ("consumed_inputs",)
-"""Attributes that never mean anything: a hint of the first versions that an operator may overwrite its input."""
 
 
 def _refuse_unread(d: Definition, domain: str, harmless: frozenset[str]) -> None:
@@ -329,6 +343,7 @@ def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:
 
     Raises:
         ShapeError: two sizes can't be broadcast.
+        UnsupportedError: one is told by data and may be 1.
     """
     rank = max(len(s) for s in shapes)
     result: list[Expr] = []
@@ -341,7 +356,10 @@ def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:
             if is_one(size):
                 size = shape[k]
             else:
-                size = d.require_equal(size, shape[k], f"broadcast along dimension {position}")
+                what = f"broadcast along dimension {position}"
+                d.refuse_unit(size, shape[k], what)
+                d.refuse_unit(shape[k], size, what)
+                size = d.require_equal(size, shape[k], what)
         result.append(size)
     return tuple(result)
 

@@ -7,8 +7,8 @@ from tilewright.expr.dtype import DType, float32, float64
 from tilewright.expr.nodes import Expr, cast, const, unary
 from tilewright.ops.axes import product
 from tilewright.ops.cast import converted
-from tilewright.ops.contraction import accumulator
-from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, operator
+from tilewright.ops.contraction import accumulator, expect_broadcastable
+from tilewright.ops.definition import Definition, Operand, at, operator
 from tilewright.ops.pointwise import expect_type
 from tilewright.ops.reduce import kept_dimensions, mean_over, reduced, spread
 
@@ -58,7 +58,7 @@ def normalised(
     for what, operand in (("input 1 (scale)", scale), ("input 2 (bias)", bias)):
         if operand is not None:
             expect_type(d, operand, x.dtype, what)
-            broadcast_shape(d, x.shape, operand.shape)
+            expect_broadcastable(d, operand, x.shape, what)
 
     def body(*i: Expr) -> Expr:
         value = cast(wide, x[i])

@@ -20,9 +20,14 @@ def _channels(d: Definition, x: Operand) -> Expr:
 
 
 def _per_channel(d: Definition, position: int, size: Expr, what: str) -> Operand:
+    return _statistic(d, position, (size,), what)
+
+
+def _statistic(d: Definition, position: int, shape: Sequence[Expr], what: str) -> Operand:
     operand = d.input(position)
-    expect_rank(d, operand, 1, what)
-    expect_size(d, operand.shape[0], size, what)
+    expect_rank(d, operand, len(shape), what)
+    for actual, expected in zip(operand.shape, shape, strict=True):
+        expect_size(d, actual, expected, what)
     return operand
 
 
@@ -34,6 +39,7 @@ def _widest(*dtypes: DType) -> DType:
 def batch_normalization(d: Definition) -> Operand:
     """Y = X * factor[c] + shift[c], factor = scale / sqrt(var + epsilon), shift = B - mean * factor
 
+    Before version 9, `spatial=0` asks for statistics of every element of an image instead of every channel.
     Factor and shift are stages of their own: they are computed once where the statistics are constant. The momentum
     is of the running statistics, which only training changes.
     """
@@ -41,19 +47,20 @@ def batch_normalization(d: Definition) -> Operand:
     channels = _channels(d, x)
     if d.wanted > 1 or d.attr_int("training_mode", 0):
         raise d.unsupported("training mode is not expressed")
-    if d.attr_int("spatial", 1) != 1:
-        raise d.unsupported("statistics per element (spatial=0) are not expressed")
+    size = (channels,) if d.attr_int("spatial", 1) else x.shape[1:]
     scale, bias, mean, var = (
-        _per_channel(d, k + 1, channels, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
+        _statistic(d, k + 1, size, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
     )
     wide = _widest(x.dtype, scale.dtype, mean.dtype)
     epsilon = d.attr_float("epsilon", 1e-5)
     # Statistics are few, so they are worked out in double precision: nothing is lost before the main loop.
-    size = (channels,)
     exact = d.compute(size, lambda *c: cast(float64, scale[c]) / unary("sqrt", cast(float64, var[c]) + epsilon))
     shift = d.compute(size, lambda *c: cast(wide, cast(float64, bias[c]) - cast(float64, mean[c]) * exact[c]))
     factor = d.compute(size, lambda *c: cast(wide, exact[c]))
-    return d.compute(x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1]] + shift[i[1]]), x.dtype)
+    last = 1 + len(size)
+    return d.compute(
+        x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1:last]] + shift[i[1:last]]), x.dtype
+    )
 
 
 def _standardized(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:

@@ -3,7 +3,7 @@
 An optional value is its element, or None where it has none; the evaluator's own Optional makes a list of it, which no
 other operator takes for one, and its results may not be None. Scan outputs of a Loop are stacked along a new dimension;
 the evaluator joins matrices, makes columns of scalars, and nothing of no iteration. A Loop without a condition has one
-that always holds; the evaluator takes it for one that never does.
+that always holds; the evaluator takes it for one that never does. OneHot's depth may be a vector of one element.
 """
 
 from typing import Any
@@ -14,6 +14,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _Loop
+from onnx.reference.ops.op_one_hot import OneHot as _OneHot
 
 
 def reference_evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
@@ -22,7 +23,7 @@ def reference_evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     Raises:
         Exception: of several types, where the evaluator does not know an operator.
     """
-    return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop])
+    return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop, OneHot])
 
 
 class _Absent:
@@ -48,6 +49,15 @@ class Identity(_Absent, OpRun):
 
     def _run(self, x: Any) -> tuple[Any]:
         return (x,)
+
+
+class OneHot(_OneHot):
+    """A row of `off` with one `on` for every index, whose length is a scalar or a vector of one element."""
+
+    op_domain = ""
+
+    def _run(self, indices: Any, depth: Any, values: Any, axis: int | None = None) -> tuple[Any, ...]:
+        return super()._run(indices, np.asarray(depth).reshape(()), values, axis=axis)
 
 
 class Loop(_Absent, _Loop):

@@ -169,8 +169,8 @@ class Executable:
             The output, or a tuple of the outputs.
 
         Raises:
-            FeedError: an input is missing, unknown, given twice, or of the wrong type or shape, or its data do not
-                suit a node that the reference evaluator runs.
+            FeedError: an input is missing, unknown, given twice, or of the wrong type or shape.
+            EvaluatorError: a node that the reference evaluator runs fails there.
             ShapeError: a size is outside its declared range, does not fit the other inputs, or needs too much memory.
         """
         if named or len(arrays) != len(self._names):
@@ -190,7 +190,7 @@ class Executable:
             Arrays by output name, in the order asked for.
 
         Raises:
-            FeedError, ShapeError: as for a call; also when an output does not exist.
+            FeedError, EvaluatorError, ShapeError: as for a call; the first also when an output does not exist.
         """
         if outputs is not None:
             self._check_names(outputs)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import ArtifactError, FeedError, ShapeError, TilewrightError, UnsupportedError
+from tilewright.errors import ArtifactError, EvaluatorError, FeedError, ShapeError, TilewrightError, UnsupportedError
 from tilewright.runtime.manifest import FallbackStep, Symbol, TensorSpec, format_dims
 from tilewright.runtime.weights import numpy_dtype
 
@@ -44,7 +44,7 @@ class FallbackCall:
         """Compute the outputs from the inputs, both in the step's order.
 
         Raises:
-            FeedError: the evaluator fails on these values.
+            EvaluatorError: the evaluator fails on these values.
         """
         feeds = dict(zip((spec.name for spec in self.step.inputs), inputs, strict=True))
         try:
@@ -52,8 +52,10 @@ class FallbackCall:
             with np.errstate(all="ignore"):
                 results = cast(list[Any], self._evaluator.run([spec.name for spec in self.step.outputs], feeds))
         except Exception as error:
-            what = f"the data do not suit {self._nodes}: the reference evaluator says {_first_line(error)}"
-            raise FeedError(what, where="call") from error
+            what = f"failed on ONNX's reference evaluator, which runs it: {_first_line(_first_cause(error))}"
+            given = ", ".join(_described(value) for value in inputs)
+            hint = f"given {given or 'no arrays'}: either these do not suit the node, or the evaluator can't run it"
+            raise EvaluatorError(what, where=self._nodes, hint=hint) from error
         with np.errstate(all="ignore"):
             return [_typed(spec, value) for spec, value in zip(self.step.outputs, results, strict=True)]
 
@@ -87,6 +89,19 @@ def _typed(spec: TensorSpec, value: Any) -> Any:
     return np.asarray(value).astype(dtype, order="C", copy=False)
 
 
-def _first_line(error: Exception) -> str:
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {format_dims(value.shape)}"
+    return type(value).__name__
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What the evaluator failed on: it says "Issues with types" of many of its errors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

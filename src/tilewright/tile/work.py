@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Binary, Const, Expr, Unary, Var
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Unary, Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +40,25 @@ def work_of(e: Expr) -> Work:
             return POWER
         case _:
             return SIMPLE
+
+
+def computed_nodes(e: Expr, *, conditions: bool) -> list[Expr]:
+    """Every distinct node of a value, without those of the indices of what it loads.
+
+    Args:
+        e: the value.
+        conditions: whether those of conditions count. They take time where they are computed for every element; no
+            machine needs them where loops are cut at the borders, so that the least time of a kernel is without them.
+    """
+    found: dict[Expr, None] = {}
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found[node] = None
+        if isinstance(node, Select) and not conditions:
+            stack += [node.a, node.b]
+        elif not isinstance(node, Load):
+            stack.extend(node.children())
+    return list(found)

@@ -53,10 +53,12 @@ def _unchanged(node: onnx.NodeProto, constants: Mapping[str, Array]) -> Array | 
 
 
 def _set(node: onnx.NodeProto, *, without: Container[str] = (), **values: object) -> None:
-    """Sets attributes, and drops some."""
+    """Sets attributes, and drops some; empty lists are of integers."""
     kept = [a for a in node.attribute if a.name not in values and a.name not in without]
+    types = {name: onnx.AttributeProto.INTS for name, value in values.items() if value in ((), [])}
+    made = [helper.make_attribute(name, value, attr_type=types.get(name)) for name, value in values.items()]
     del node.attribute[:]
-    node.attribute.extend((*kept, *(helper.make_attribute(name, value) for name, value in values.items())))
+    node.attribute.extend((*kept, *made))
 
 
 def _given(node: onnx.NodeProto, name: str, default: object = None) -> object:

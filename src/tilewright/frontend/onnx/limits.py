@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from tilewright.errors import Problem
-from tilewright.frontend.onnx.tensors import MAX_RANK
+from tilewright.graph.limits import MAX_RANK
 from tilewright.graph.onnx_nodes import subgraphs
 
 MAX_NODES = 1 << 20

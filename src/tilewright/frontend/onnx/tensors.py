@@ -11,10 +11,8 @@ from onnx import TensorProto, numpy_helper
 from tilewright.errors import Problem
 from tilewright.frontend.onnx.external import ExternalDataError, problem, read_external
 from tilewright.graph.ir import Array
+from tilewright.graph.limits import MAX_RANK
 from tilewright.graph.onnx_types import ELEMENT_TYPES
-
-MAX_RANK = 64
-"""Tensors have at most this many dimensions, as NumPy's arrays do."""
 
 _DENSE_LIMIT = 1 << 30
 """A sparse initializer that is larger than this (bytes) when dense is refused."""
