@@ -48,6 +48,12 @@ def images(rng: np.random.Generator, sizes: Sizes) -> Feeds:
     return {"pixel_values": photograph(rng, *shape)}
 
 
+def picture(rng: np.random.Generator, sizes: Sizes) -> Feeds:
+    """`images` float32 [1, 3, height, width] from 0 to 1."""
+    pixels = 0.5 + 0.2 * photograph(rng, 1, 3, sizes["height"], sizes["width"])
+    return {"images": np.clip(pixels, 0, 1, dtype=np.float32)}
+
+
 def video(rng: np.random.Generator, sizes: Sizes) -> Feeds:
     """`video` float32 [batch, 3, frames, height, width]."""
     shape = (sizes["batch"], 3, sizes["frames"], sizes["height"], sizes["width"])

@@ -11,9 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import ModelProto
 
 from benchmarks.zoo import inputs
 from benchmarks.zoo.inputs import Feeds, Sizes
+from benchmarks.zoo.yolo import yolov8
 
 CACHE = Path(__file__).resolve().parents[2] / "build" / "zoo"
 
@@ -47,6 +50,13 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A graph that a function of this package writes node by node."""
+
+    build: Callable[[], ModelProto]
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """One entry of the zoo: `feeds(rng, sizes)` generates inputs, `shapes` are the size sets that are checked.
 
@@ -54,7 +64,7 @@ class Model:
     """
 
     name: str
-    source: Packaged | Exported
+    source: Packaged | Exported | Written
     feeds: Callable[[np.random.Generator, Sizes], Feeds]
     shapes: tuple[Mapping[str, int], ...]
     ranges: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -84,6 +94,8 @@ def build_model(model: Model, *, rebuild: bool = False) -> bool:
     partial.mkdir(parents=True)
     if isinstance(model.source, Packaged):
         shutil.copyfile(model.source.locate(), partial / "model.onnx")
+    elif isinstance(model.source, Written):
+        onnx.save(model.source.build(), partial / "model.onnx")
     else:
         from benchmarks.zoo.export import export
 
@@ -104,6 +116,7 @@ def _sizes(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
 
 _batches = _sizes("batch")
 _pictures = _sizes("batch", "height", "width")
+_views = _sizes("height", "width")
 _lines = _sizes("batch", "width")
 _clips = _sizes("batch", "frames", "height", "width")
 _texts = _sizes("batch", "sequence")
@@ -197,6 +210,12 @@ def _any_picture() -> Model:
     return Model("resnet18_dyn", source, inputs.images, shapes, ranges)
 
 
+def _detector() -> Model:
+    """YOLOv8n for a picture of any size, whose range nobody tells."""
+    shapes = _views((320, 320), (480, 640), (640, 640))
+    return Model("yolov8n", Written(yolov8), inputs.picture, shapes)
+
+
 _HIDDEN = ("last_hidden_state", "pooler_output")
 
 MODELS: dict[str, Model] = {
@@ -209,6 +228,7 @@ MODELS: dict[str, Model] = {
         *_classifier("resnet50", "resnet50"),
         *_classifier("mobilenetv2", "mobilenetv2"),
         *_videos(),
+        _detector(),
         *_classifier("mlp_mixer", "mlp_mixer"),
         *_language("bert_tiny", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES),
         *_language("bert_base", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES),
