@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from tests.codegen.native import check
+from tests.codegen.native import TARGETS, check
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.loops.ir import Func
@@ -99,7 +99,7 @@ def test_accumulators_stay_in_registers(text: str) -> None:
     assert [idle(body) for body in loops] == [[]] * len(loops)
 
 
-@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", ["48", "43"])
 def test_sums_in_blocks(target: str, columns: str) -> None:
     rng = np.random.default_rng(int(columns))

@@ -101,8 +101,8 @@ def test_a_spare_tile_computes_what_it_says(target: str, n: int) -> None:
     check(tile(), {"X": x, "W": w, "Y": np.full((4, n), 99, np.float32)}, {"N": n}, target)
 
 
-LIVES = """
-func lives(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
+RANGES = """
+func ranges(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
     alloc T: float32[32] in register
     for o in serial((N + 31) // 32):
         for q in serial(1):
@@ -122,8 +122,8 @@ func lives(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
 """
 
 
-def test_each_life_of_a_buffer_has_its_mask() -> None:
-    assert spare_lanes(parse(LIVES)) == {"T"}
+def test_each_live_range_has_its_mask() -> None:
+    assert spare_lanes(parse(RANGES)) == {"T"}
 
 
 MIXED = """
@@ -143,6 +143,72 @@ func mixed(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
 """
 
 
-def test_a_loop_that_mixes_lives_keeps_lanes() -> None:
+def test_a_loop_that_mixes_live_ranges_keeps_lanes() -> None:
     """The second iteration reads, under the first mask, what was written under the second."""
     assert spare_lanes(parse(MIXED)) == frozenset()
+
+
+TWO = """
+func two(X: int64[3, 16], M: int64[16], Y: int64[3, 16]; K: 0..3, P: 1..16, Q: 1..16):
+    alloc T: int64[16] in register
+    for a in vectorized(16):
+        block A(w: 16 = a) where a < P:
+            T[w] = X[0, w]
+    for b in vectorized(16):
+        block RA(w1: 16 = b) where b < P:
+            Y[0, w1] = T[w1]
+    for c in vectorized(16):
+        block B(w2: 16 = c) where c < Q:
+            T[w2] = X[1, w2]
+    for d in vectorized(16):
+        block RB(w3: 16 = d) where d < Q:
+            Y[1, w3] = T[w3]
+"""
+
+THIRD = {
+    "begins in a loop that may not run": """
+    for z in serial(K):
+        for e in vectorized(16):
+            block C(w4: 16 = e, zz: K = z) where e < P:
+                T[w4] = X[2, w4]
+    for f in vectorized(16):
+        block RC(w5: 16 = f) where f < P:
+            Y[2, w5] = T[w5]
+""",
+    "read in a predicate": """
+    for e in vectorized(16):
+        block RC(w5: 16 = e) where 0 < T[e]:
+            Y[2, w5] = int64(7)
+""",
+    "read in an index": """
+    for e in serial(16):
+        block RC(w5: 16 = e):
+            Y[2, T[w5] % 16] = int64(7)
+""",
+    "mask that a store changes": """
+    for c4 in vectorized(16):
+        block C(w4: 16 = c4) where 0 < M[c4]:
+            T[w4] = X[2, w4]
+    for d4 in vectorized(16):
+        block S(w5: 16 = d4):
+            M[w5] = int64(1)
+    for e in vectorized(16):
+        block RC(w6: 16 = e) where 0 < M[e]:
+            Y[2, w6] = T[w6]
+""",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("third", THIRD)
+def test_lanes_of_an_earlier_range_are_kept(third: str, target: str) -> None:
+    """What the first range left is read under a mask wider than the second's."""
+    func = parse(TWO + THIRD[third].lstrip("\n"))
+    assert spare_lanes(func) == frozenset()
+    rng = np.random.default_rng(len(third))
+    arrays = {"X": rng.integers(1, 99, (3, 16)), "M": rng.integers(0, 2, 16), "Y": np.zeros((3, 16), np.int64)}
+    check(func, arrays, {"K": 0, "P": 16, "Q": 5}, target)
+
+
+def test_two_ranges_are_spare() -> None:
+    assert spare_lanes(parse(TWO)) == {"T"}

@@ -5,6 +5,7 @@ that keeps the old vector alive beside the new one, from one tile to the next, a
 registers no longer does. Where nobody looks at the lanes that the mask leaves out, no selection is needed.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,34 +42,31 @@ class _Use:
 def spare_lanes(func: Func) -> frozenset[str]:
     """Names of the register buffers whose elements outside of the masks are never read.
 
-    Legality: all blocks that use the buffer have one mask, which is fixed while the loops around all of them stand
-    still; a lane is the position in the buffer's last dimension in all of them; and the first of them writes every
-    element under that mask, so that nothing is left over from other iterations of those loops. The same holds for each
-    life of a buffer that is written anew.
+    Legality: all blocks that use the buffer have one mask, which reads no memory and is fixed while the loops around
+    all of them stand still; a lane is the position in the buffer's last dimension in all of them; and the first of them
+    writes every element under that mask, so that nothing is left over from other iterations of those loops. The same
+    holds for each live range of a buffer that is written anew.
     """
     uses: dict[str, list[_Use]] = {}
     for use in _uses(func):
         uses.setdefault(use.buffer.name, []).append(use)
-    return frozenset(name for name, own in uses.items() if check_spare(own) or _spare_in_turns(own))
+    return frozenset(name for name, own in uses.items() if check_spare(own) or _spare_by_ranges(own))
 
 
-def _spare_in_turns(uses: list[_Use]) -> bool:
-    """Legality where a buffer is written anew for other uses, as by the peeled last block of a reduction: it holds for
-    the uses of every life, and no loop mixes lives. Whatever loop is around uses of two lives is around all of both."""
-    lives: list[list[_Use]] = []
+def _spare_by_ranges(uses: list[_Use]) -> bool:
+    """Legality of `spare_lanes` for a buffer of several live ranges, as where a reduction's last block is peeled: it
+    holds for each of them, and a loop around uses of two ranges is around all uses of both."""
+    ranges: list[list[_Use]] = []
     for use in uses:
-        if _begins(use) or not lives:
-            lives.append([])
-        lives[-1].append(use)
-    around = [[{x.var for x in use.loops} for use in life] for life in lives]
-    return (
-        len(lives) > 1
-        and all(check_spare(life) for life in lives)
-        and all(
-            set().union(*mine) & set().union(*theirs) <= set.intersection(*mine)
-            for k, mine in enumerate(around)
-            for theirs in (*around[:k], *around[k + 1 :])
-        )
+        if _begins(use) or not ranges:
+            ranges.append([])
+        ranges[-1].append(use)
+    if len(ranges) < 2 or not all(check_spare(own) for own in ranges):
+        return False
+    around = [{x.var for use in own for x in use.loops} for own in ranges]
+    shared = {v for v, count in Counter(v for own in around for v in own).items() if count > 1}
+    return all(
+        shared & mine <= {x.var for x in use.loops} for mine, own in zip(around, ranges, strict=True) for use in own
     )
 
 
@@ -85,6 +83,7 @@ def check_spare(uses: list[_Use]) -> bool:
     own = {x.var for use in uses for x in use.loops} - common
     return (
         bool(first.mask)
+        and not any(loads(c) for c in first.mask)
         and all(use.mask == first.mask and _lanes_last(use) for use in uses)
         and not any(free_vars(c) & own for c in first.mask)
         and _writes_all(first, common)
@@ -99,8 +98,9 @@ def _uses(func: Func) -> Iterator[_Use]:
         lane = next((x for x in reversed(loops) if x.kind is LoopKind.VECTORIZED), None)
         found: dict[str, tuple[Buffer, list[tuple[Expr, ...]]]] = {}
         stores = [x for x in (block.target, block.init) if x is not None]
+        read = (*block.conditions, *(e for x in stores for e in (x.value, *x.indices)))
         accesses = [(x.buffer, x.indices) for x in stores]
-        accesses += [(n.buffer, n.indices) for x in stores for n in loads(x.value)]
+        accesses += [(n.buffer, n.indices) for e in read for n in loads(e)]
         for buffer, indices in accesses:
             if buffer.scope is Scope.REGISTER:
                 found.setdefault(buffer.name, (buffer, []))[1].append(indices)
@@ -124,6 +124,8 @@ def _writes_all(use: _Use, common: set[Var]) -> bool:
     if not _begins(use):
         return False
     extents = {x.var: x.extent for x in use.loops if x.var not in common}
+    if not all(isinstance(n, Const) and n.value > 0 for n in extents.values()):
+        return False
     driven = [i for i in r.target.indices if isinstance(i, Var)]
     whole = all(
         extents.get(i) is n if isinstance(i, Var) else i is _ZERO and n is _ONE
