@@ -197,3 +197,17 @@ def test_single_lines_are_written_more_slowly_than_whole_rows() -> None:
 
 def test_tiles_of_very_many_pages_look_them_up_again() -> None:
     assert transposed((2, 128), (16, 128)) > 1.1 * transposed((4, 64), (16, 128))
+
+
+def test_chunks_of_a_tile_by_itself_come_back_after_all_pages() -> None:
+    """A chunk of 60 rows of b, each on a page of its own, is read again for the next tile of an L1 tile; a tile by
+    itself reads all 2400 rows before."""
+    few, many = replace(MACHINE, tlb_entries=96), replace(MACHINE, tlb_entries=1 << 20)
+    plain = replace(FORM, packed=())
+
+    def looked_up(rows: int) -> float:
+        program = TileProgram(matrix_product(504, 2400, 2400), plain, ((8, 48, 1), (rows, 48, 60), (rows, 48, 2400)))
+        return nanoseconds(program, few) - nanoseconds(program, many)
+
+    assert looked_up(56) == 0
+    assert looked_up(8) > 0

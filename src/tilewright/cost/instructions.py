@@ -159,13 +159,16 @@ def looped_cycles(
     # chunks of a tile by itself follow each other in what is read
     first = np.where(_alone(problem, columns), first / chunks(form, columns), first)
     loops = entries * LOOP_CYCLES + first
-    return found.steps * step + loops + ends + last + _looked_up(found, machine, TRANSLATION_CYCLES) + TILE_CYCLES
+    # the next tile reads the pages of a chunk again; where it reads all chunks first, those of all
+    again = np.where(_alone(problem, columns), found.all_pages, found.pages)
+    looked_up = _looked_up(found, again, machine, TRANSLATION_CYCLES)
+    return found.steps * step + loops + ends + last + looked_up + TILE_CYCLES
 
 
-def _looked_up(found: Features, machine: Machine, each: float) -> Numbers:
-    """Of the addresses of pages that a register tile reads: each is looked up again where there are more of them than
-    translations kept at hand."""
-    return np.where(found.pages > machine.tlb_entries, found.pages * each, 0.0)
+def _looked_up(found: Features, again: Numbers, machine: Machine, each: float) -> Numbers:
+    """Of the addresses of pages that a register tile reads: each is looked up again where more pages are read before it
+    is read again than translations are kept at hand."""
+    return np.where(again > machine.tlb_entries, found.pages * each, 0.0)
 
 
 def _cut_cycles(form: Form, columns: Columns, found: Features, machine: Machine) -> Numbers:
@@ -237,7 +240,7 @@ def flat_cycles(problem: Problem, form: Form, columns: Columns, found: Features,
     # LLVM writes out several short tiles
     around = FLAT_CYCLES / np.clip(COMPILER_UNROLLS / 2.0 / instructions, 1.0, MOST_UNROLLED)
     cut = _cut_cycles(form, columns, found, machine)
-    around = around + _looked_up(found, machine, OVERLAPPED_CYCLES)
+    around = around + _looked_up(found, found.pages, machine, OVERLAPPED_CYCLES)
     return longest + steps * _masked_cycles(problem, form, columns, found) + around + cut
 
 

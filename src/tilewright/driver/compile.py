@@ -9,7 +9,12 @@ from tilewright.cost.time import caches
 from tilewright.driver.build import Build, MachineOption, make_build
 from tilewright.driver.collector import seldom_collected
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.convolutions import convolutions_of, with_copied_operands, with_fast_convolutions
+from tilewright.driver.convolutions import (
+    convolutions_of,
+    times_of_stages,
+    with_copied_operands,
+    with_fast_convolutions,
+)
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.kernels import compile_kernels
 from tilewright.driver.limits import check_inputs, check_sizes
@@ -166,7 +171,8 @@ def make_compilation(
 
 def _rewritten(program: Program, build: Build, target: Target) -> Program:
     """The program with other ways to compute its sums, where they are estimated to be faster."""
-    return with_copied_operands(with_fast_convolutions(program, build, target), build, target)
+    times = times_of_stages(program, build, target)
+    return with_copied_operands(with_fast_convolutions(program, build, times), times)
 
 
 def _in_slices(parts: Partition, program: Program, build: Build, target: Target) -> tuple[Unit, ...]:

@@ -8,7 +8,7 @@ from tilewright.graph.compact import with_compact_operands
 from tilewright.graph.program import Program
 from tilewright.graph.winograd.rewrite import with_winograd
 from tilewright.machine import Target
-from tilewright.optimize.alternative import cheaper, quicker, stage_times
+from tilewright.optimize.alternative import StageTime, cheaper, quicker, stage_times
 
 TILES = (2, 4)
 """Sizes of tiles, m of F(m, r), that are considered."""
@@ -46,30 +46,34 @@ def convolutions_of(exact: bool, winograd: str | None, build: Build, placed: boo
     return DIRECT if exact or placed or build.machine is None else winograd or DEFAULT
 
 
-def with_fast_convolutions(program: Program, build: Build, target: Target) -> Program:
+def times_of_stages(program: Program, build: Build, target: Target) -> StageTime | None:
+    """Estimates for a program's stages, which all decisions about it share; None without a machine to estimate by."""
+    if build.machine is None:
+        return None
+    return stage_times(target, build.machine.for_target(target), implied_ranges(program))
+
+
+def with_fast_convolutions(program: Program, build: Build, times: StageTime | None) -> Program:
     """The program with minimal filtering where it is estimated to be faster than the direct sum.
 
     Args:
         program: as the graph was lowered.
-        build: gives the machine that is compiled for, and what is allowed.
-        target: what code is generated for.
+        build: tells what is allowed.
+        times: estimates of its stages; None leaves the program as it is.
     """
-    if build.machine is None or build.convolutions == DIRECT:
+    if times is None or build.convolutions == DIRECT:
         return program
-    times = stage_times(target, build.machine.for_target(target), implied_ranges(program))
     return with_winograd(program, TILES, cheaper(frozenset(program.constants), times), LIMITS[build.convolutions])
 
 
-def with_copied_operands(program: Program, build: Build, target: Target) -> Program:
+def with_copied_operands(program: Program, times: StageTime | None) -> Program:
     """The program where sums that skip elements of an operand read a copy without gaps if that is estimated to be
     faster.
 
     Args:
         program: as the graph was lowered.
-        build: gives the machine that is compiled for.
-        target: what code is generated for.
+        times: estimates of its stages; None leaves the program as it is.
     """
-    if build.machine is None:
+    if times is None:
         return program
-    times = stage_times(target, build.machine.for_target(target), implied_ranges(program))
     return with_compact_operands(program, quicker(frozenset(program.constants), times))

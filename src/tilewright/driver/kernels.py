@@ -91,6 +91,26 @@ class BoundKernel:
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
+_Key = tuple[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _LoweredKernel:
+    """The loops of a kernel before anything is chosen.
+
+    Attributes:
+        origin: the untransformed loops; kernels of one key share them.
+        sizes: the values of symbols of its own over the program's.
+        samples: sizes of its symbols.
+        key: the same for kernels that may share a function: the loops as text, and which parameters are constant.
+    """
+
+    origin: Func
+    sizes: Mapping[Var, Expr]
+    samples: Samples
+    key: _Key
+
+
 BoundUnit = BoundKernel | View | Fallback
 
 
@@ -121,49 +141,47 @@ def compile_kernels(
         InternalError: an optimizer made a program that is not legal.
     """
     optimizers = [optimizer] if optimizer.name == FALLBACK else [optimizer, optimizer_named(FALLBACK)]
-    found = {k: _found(u, symbols, constants, ranges) for k, u in enumerate(units) if isinstance(u, Kernel)}
-    largest: dict[_Key, _Found] = {}
-    for f in found.values():
-        if f.key not in largest or _points(f) > _points(largest[f.key]):
-            largest[f.key] = f
+    lowered = _lowered_kernels(units, symbols, constants, ranges)
+    largest: dict[_Key, Samples] = {}
+    for kernel in lowered.values():
+        if kernel.key not in largest or _points(kernel.samples) > _points(largest[kernel.key]):
+            largest[kernel.key] = kernel.samples
     done: dict[_Key, CompiledKernel] = {}
+    count = 0
     bound: list[BoundUnit] = []
     for k, unit in enumerate(units):
         if not isinstance(unit, Kernel):
             bound.append(unit)
             continue
         if progress is not None:
-            progress(sum(isinstance(u, BoundKernel) for u in bound), len(found))
-        key = found[k].key
+            progress(count, len(lowered))
+        count += 1
+        key = lowered[k].key
         if key not in done:
             name = _function_name(len(done), unit.label)
-            task = Task(replace(found[k].origin, name=name), key[1], target, largest[key].samples)
+            task = Task(replace(lowered[k].origin, name=name), key[1], target, largest[key])
             done[key] = _compiled(task, machine, optimizers, unit.label)
-        bound.append(BoundKernel(unit, done[key], found[k].sizes))
+        bound.append(BoundKernel(unit, done[key], lowered[k].sizes))
     return tuple(bound)
 
 
-_Key = tuple[str, frozenset[str]]
+def _lowered_kernels(
+    units: Sequence[Unit], symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
+) -> dict[int, _LoweredKernel]:
+    """The kernels among the units by position."""
+    found: dict[int, _LoweredKernel] = {}
+    first: dict[_Key, _LoweredKernel] = {}
+    for k, unit in enumerate(units):
+        if isinstance(unit, Kernel):
+            kernel = _lowered_kernel(unit, symbols, constants, ranges)
+            known = first.setdefault(kernel.key, kernel)
+            found[k] = replace(kernel, origin=known.origin, key=known.key)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The loops of a kernel before anything is chosen.
-
-    Attributes:
-        origin: the untransformed loops.
-        sizes: the values of symbols of its own over the program's.
-        samples: sizes of its symbols.
-        key: the same for kernels that may share a function: the loops as text, and which parameters are constant.
-    """
-
-    origin: Func
-    sizes: Mapping[Var, Expr]
-    samples: Samples
-    key: _Key
-
-
-def _found(unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None) -> _Found:
+def _lowered_kernel(
+    unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
+) -> _LoweredKernel:
     try:
         origin, sizes = _lowered(unit, symbols)
     except RecursionError as error:
@@ -172,12 +190,12 @@ def _found(unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], rang
     fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
     values = {v: sizes.get(v, v) for v in origin.symbols}
     samples = Samples.of(used_by(symbols, values.values()), ranges).of_sizes(values)
-    return _Found(origin, sizes, samples, (show(origin), fixed))
+    return _LoweredKernel(origin, sizes, samples, (show(origin), fixed))
 
 
-def _points(f: _Found) -> int:
+def _points(samples: Samples) -> int:
     """How large a kernel is, among those of the same loops."""
-    return prod(f.samples.usual.values())
+    return prod(samples.usual.values())
 
 
 def distinct(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:

@@ -27,8 +27,8 @@ LEAST_POINTS = 1 << 20
 """Iterations of a group that one slice is worth: less is not much beside starting threads for each kernel."""
 
 DOMINATES = 2
-"""How many times as large as all else that a group touches the smallest buffer is that it hands on. Where operands are
-as large, slices save little, and what all slices read, as weights, would be fetched for each."""
+"""Every buffer handed on is at least so many times as large as all operands and results of the group together. Where
+operands are as large, slices save little, and what all slices read, as weights, would be fetched for each."""
 
 
 def with_slices(units: Sequence[Unit], program: Program, near: int) -> tuple[Unit, ...]:
@@ -45,7 +45,8 @@ def with_slices(units: Sequence[Unit], program: Program, near: int) -> tuple[Uni
     k = 0
     while k < len(result):
         group: list[Kernel] = []
-        for u in result[k:]:
+        for position in range(k, len(result)):
+            u = result[position]
             if not isinstance(u, Kernel) or (group and not _hands_on(group, u, readers, pinned, program)):
                 break
             group.append(u)

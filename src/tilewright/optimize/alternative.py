@@ -107,18 +107,20 @@ def stage_times(target: Target, machine: Machine, ranges: Ranges | None = None) 
         key = (show(func), fixed)
         if key not in known:
             task = Task(func, fixed, target, Samples.of(symbols, ranges))
-            made = Roller(machine).construct(task)
-            if (
-                made is not None
-                and made.programs
-                and made.nanoseconds[0] > max(LONG, FAR * _arithmetic(stage, machine, ranges))
-            ):
-                made = Gensor(machine).construct(task)
+            best = _estimated(Roller(machine), task)
+            if best is not None and best > max(LONG, FAR * _arithmetic(stage, machine, ranges)):
+                best = min(best, _estimated(Gensor(machine), task) or best)
             read = sum(_bytes(b) for b in stage.inputs if b.name in constants) / machine.levels[-1].gbs(machine.cores)
-            known[key] = made.nanoseconds[0] + read if made is not None and made.programs else None
+            known[key] = None if best is None else best + read
         return known[key]
 
     return estimate
+
+
+def _estimated(optimizer: Roller | Gensor, task: Task) -> float | None:
+    """Nanoseconds of the best program that an optimizer constructs; None where it constructs none."""
+    made = optimizer.construct(task)
+    return made.nanoseconds[0] if made is not None and made.programs else None
 
 
 def moving(stage: Computation, machine: Machine, ranges: Ranges | None = None) -> float:

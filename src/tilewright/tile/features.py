@@ -32,6 +32,7 @@ class Features:
         multiply_adds: vector operations per step.
         streams: places far apart in memory that a register tile reads; nothing waits for what is only written.
         pages: pages that a register tile reads over one chunk of the reduction.
+        all_pages: pages that it reads over all chunks.
         starts: places far apart at which a register tile begins to read, per chunk of the reduction.
         crossings: of the vector loads per step, those that touch two cache lines.
         stores: vectors that element-wise work stores per step.
@@ -54,6 +55,7 @@ class Features:
     multiply_adds: Numbers
     streams: Numbers
     pages: Numbers
+    all_pages: Numbers
     starts: Numbers
     crossings: Numbers
     stores: Numbers
@@ -140,11 +142,15 @@ def features(problem: Problem, form: Form, columns: Columns) -> Features:
     places = [rows(o, swept, _BETWEEN, is_packed(form, k)) for k, o in enumerate(columns.family.accesses)]
     streams = none + sum_of(p[0] for p, o in zip(places, columns.family.accesses, strict=True) if not o.written)
     starts, pages = np.zeros((2, 1)) + sum_of(places[: len(problem.operands)])
+    swept = [np.stack((columns.sizes[REGISTER, a], columns.whole[a])) if x.reduce else own
+             for a, (x, own) in enumerate(zip(problem.axes, swept, strict=True))]  # fmt: skip
+    read = columns.family.accesses[: len(problem.operands)]
+    all_pages = none + sum_of(rows(o, swept, _BETWEEN, is_packed(form, k))[1] for k, o in enumerate(read))
     return Features(
         tasks=tasks, micro_tiles=micro, accumulators=accumulators, registers=registers, steps=steps,
         vector_loads=vectors, element_loads=broadcast, gathers=gathers, multiply_adds=done, streams=streams,
-        pages=pages, starts=starts, crossings=crossings, stores=stores, apart=apart, spread=spread, hoisted=hoisted,
-        fixed=fixed, again=again,
+        pages=pages, all_pages=all_pages, starts=starts, crossings=crossings, stores=stores, apart=apart, spread=spread,
+        hoisted=hoisted, fixed=fixed, again=again,
     )  # fmt: skip
 
 
