@@ -4,16 +4,17 @@ stood in for by functions of this test, which start threads of their own."""
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from llvmlite import ir
 from tests.codegen.native import Native
 
 from tilewright.codegen import Call, Input, Output, Segment, compile_object, emit_llvm
 from tilewright.codegen.shares import MOST_PIECES
-from tilewright.codegen.team import MOST_ALONE
+from tilewright.codegen.team import MOST_ALONE, paced
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -153,6 +154,46 @@ def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
     assert started == [True, False, True, False, False, False, True, *[False] * 5]
     # however dear regions are, one is tried again after at most so many calls
     assert any(team.once(100, 2) for _ in range(MOST_ALONE + 1))
+
+
+@pytest.fixture
+def pace() -> Iterator[Callable[..., tuple[int, int]]]:
+    """`paced` as a function of numbers: alone, pause, lost, work, slice -> alone, pause."""
+    i64 = ir.IntType(64)
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[i64] * 5, ir.PointerType()]), "pace")
+    b = ir.IRBuilder(function.append_basic_block())
+    left, before, lost, work, limit, out = function.args
+    for k, value in enumerate(paced(b, (left, before), lost, work, limit)):
+        b.store(value, b.gep(out, [ir.Constant(i64, k)], source_etype=i64))
+    b.ret_void()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    jit = llvm.create_lljit_compiler()
+    tracker = llvm.JITLibraryBuilder().add_ir(str(module)).export_symbol("pace").link(jit, "pace")
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5, ctypes.c_void_p)(tracker["pace"])
+
+    def pace(*values: int) -> tuple[int, int]:
+        result = (ctypes.c_int64 * 2)()
+        run(*values, ctypes.addressof(result))
+        return result[0], result[1]
+
+    yield pace
+    del tracker, jit
+
+
+def test_a_region_that_wakes_threads_is_not_judged(pace: Callable[..., tuple[int, int]]) -> None:
+    """After calls that ran alone the others sleep; what waking them takes must not make the next calls run alone."""
+    assert pace(0, 0, 5, 10, 1000) == (0, 0)
+    assert pace(0, 0, 50, 10, 1000) == (1, 1)
+    # the region behind the call alone is as dear, since it wakes the others: the next one is tried, and is cheap
+    assert pace(-1, 1, 50, 10, 1000) == (0, 1)
+    assert pace(0, 1, 5, 10, 1000) == (0, 0)
+    # or it is dear without having to wake anybody
+    assert pace(0, 1, 50, 10, 1000) == (3, 3)
+    # who waited for a core longer than any wakeup takes does not try again at once
+    assert pace(-1, 3, 5000, 10, 1000) == (7, 7)
+    assert pace(0, 63, 50, 10, 1000) == (MOST_ALONE, MOST_ALONE)
 
 
 def test_nothing_is_started_for_kernels_without_parallel_loops() -> None:

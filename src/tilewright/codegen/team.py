@@ -30,7 +30,10 @@ _SPINS_PER_SECOND = 20_000
 
 MOST_ALONE = 63
 """Where the start and the end of a region take longer than what is between them, threads cost more than they can save:
-the next call runs alone, and if the one after it is no better, then two, up to so many."""
+the next call runs alone, and if regions after it are no better, then three, up to so many."""
+
+_SLICE_SPINS = 16
+"""A region that lost more than so many times the ticks of a spin (0.5 to 1 ms) waited for a core."""
 
 _OVER = I64(-1)
 """The number that stands for the end of the region."""
@@ -104,7 +107,9 @@ class Team:
         alone, pause = (self._counter(name) for name in ("team.alone", "team.pause"))
         left = b.load_atomic(alone, "monotonic", 8, typ=I64)
         with b.if_then(b.icmp_signed(">", left, I64(0)), likely=False):
-            store_atomic(b, b.sub(left, I64(1)), alone, "monotonic")
+            # meanwhile the other threads fall asleep: -1 says that the next region has to wake them
+            last = b.icmp_signed("==", left, I64(1))
+            store_atomic(b, b.select(last, I64(-1), b.sub(left, I64(1))), alone, "monotonic")
             b.call(_callable(b.gep(conduct, [I64(0)], source_etype=I8), _CONDUCT), [argument, PTR(None)])
             b.ret_void()
         intrinsic(b, "memset.p0.i64", VOID, [team, I8(0), I64(_HEAD), I1(0)])
@@ -116,12 +121,12 @@ class Team:
         b.call(start, [opaque(self._enter), team, b.trunc(threads, I32), I32(0)])
         over, began, ended = self._clock(b), _read(b, team, "began"), _read(b, team, "ended")
         lost = b.add(b.sub(began, called), b.sub(over, ended))
-        dear = b.icmp_signed(">", lost, b.sub(ended, began))
+        slice_ticks = b.mul(self._limit(b), I64(_SLICE_SPINS))
         before = b.load_atomic(pause, "monotonic", 8, typ=I64)
-        longer = intrinsic(b, "smin.i64", I64, [b.add(b.shl(before, I64(1)), I64(1)), I64(MOST_ALONE)])
-        now = b.select(dear, longer, I64(0))
-        for place in (pause, alone):
-            store_atomic(b, now, place, "monotonic")
+        for value, place in zip(
+            paced(b, (left, before), lost, b.sub(ended, began), slice_ticks), (alone, pause), strict=True
+        ):
+            store_atomic(b, value, place, "monotonic")
         b.ret_void()
         return function
 
@@ -316,6 +321,29 @@ class Team:
         for attribute in ("nounwind", "noinline"):
             function.attributes.add(attribute)
         return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def paced(
+    b: ir.IRBuilder, pace: tuple[ir.Value, ir.Value], lost: ir.Value, work: ir.Value, slice_ticks: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """How many of the next calls run alone, after a region.
+
+    Args:
+        b: where the code goes.
+        pace: two i64: calls left to run alone (0, or -1 after some did), and how many these were the last time.
+        lost: ticks of the start and the end of the region.
+        work: ticks between them.
+        slice_ticks: a region that lost more than this waited for a core, not for sleeping threads to wake.
+
+    Returns:
+        `pace` for the next call.
+    """
+    left, before = pace
+    # the first region after calls alone wakes threads: what that takes says nothing about regions that follow at once
+    wakes = b.and_(b.icmp_signed("<", left, I64(0)), b.icmp_signed("<", lost, slice_ticks))
+    longer = intrinsic(b, "smin.i64", I64, [b.add(b.shl(before, I64(1)), I64(1)), I64(MOST_ALONE)])
+    now = b.select(b.icmp_signed(">", lost, work), longer, I64(0))
+    return b.select(wakes, I64(0), now), b.select(wakes, before, now)
 
 
 def unpacked(b: ir.IRBuilder, context: ir.Value, kind: ir.LiteralStructType) -> list[ir.Value]:
