@@ -29,13 +29,13 @@ from typing import Any
 
 from benchmarks.common import plots, report
 from benchmarks.common.statistics import rank_correlation
-from benchmarks.operators.cases import Case, all_cases, simple, sum_axes
-from benchmarks.paper_gensor.clock import Clock
-from benchmarks.populations import POPULATIONS, func_of
+from benchmarks.operators.cases import Case, all_cases, memory_bound, sum_axes
+from benchmarks.paper_gensor.timer import FunctionTimer
+from benchmarks.populations import POPULATIONS, lowered_func
 from tilewright.driver.compile import make_compilation
 from tilewright.loops.ir import Func, blocks
 from tilewright.machine import Target
-from tilewright.optimize.construct.optimizer import Ranked
+from tilewright.optimize.construct.optimizer import RankedProgram
 from tilewright.optimize.interface import Task
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -57,10 +57,14 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Kernels by kind, named as in `benchmarks.operators.cases` or below."""
 
-MORE_CASES = (
-    simple("ReduceSum", (128, 768), (768,), "reducesum_columns_128x768", constants=sum_axes(0), keepdims=0),
-    simple("ReduceMean", (8, 196, 768), (8, 768), "reducemean_tokens_8x196x768", constants=sum_axes(1), keepdims=0),
-    simple("ReduceSum", (1, 64, 56, 56), (1, 56, 56), "reducesum_channels_64x56x56", constants=sum_axes(1), keepdims=0),
+EXTRA_REDUCTIONS = (
+    memory_bound("ReduceSum", (128, 768), (768,), "reducesum_columns_128x768", constants=sum_axes(0), keepdims=0),
+    memory_bound(
+        "ReduceMean", (8, 196, 768), (8, 768), "reducemean_tokens_8x196x768", constants=sum_axes(1), keepdims=0
+    ),
+    memory_bound(
+        "ReduceSum", (1, 64, 56, 56), (1, 56, 56), "reducesum_channels_64x56x56", constants=sum_axes(1), keepdims=0
+    ),
 )
 """Sums over axes that are not the last: the operators' table has one, and in it alone programs differ."""
 
@@ -72,11 +76,11 @@ HEADER = ("kind", "kernel", "population", "programs", "rank correlation", "measu
 KIND_HEADER = ("kind", "population", "kernels", "over all programs", "mean of kernels", "measured twice", "told apart",
                "mean of these")  # fmt: skip
 
-APART = 1.3
+MIN_SPREAD = 1.3
 """Kernels of which the programs at the ninth decile take at least so many times as long as those at the first one:
 their programs can be told apart by measuring on a shared machine."""
 
-PROGRAMS = 30
+DEFAULT_PROGRAMS = 30
 """Of a kernel and population."""
 
 
@@ -88,21 +92,21 @@ def main() -> None:
     for kind in options.kinds.split(","):
         for name in KINDS[kind]:
             for population in options.populations.split(",") if chosen is None or name in chosen else ():
-                result = compared(task_of(name), options.programs, population)
+                result = compare_times(largest_kernel_task(name), options.programs, population)
                 found.append((kind, name, result))
-                print(" ".join(row(kind, name, result)), flush=True)
+                print(" ".join(table_row(kind, name, result)), flush=True)
                 if options.verbose:
                     each = sorted(zip(result["measured"], result["predicted"], result["names"], strict=True))
                     print("\n".join(f"{m / 1e3:10.1f} us, predicted {p / 1e3:10.1f}: {text}" for m, p, text in each))
-    print(report.markdown_table(HEADER, [row(*x) for x in found]))
+    print(report.markdown_table(HEADER, [table_row(*x) for x in found]))
     print()
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for kind, _, result in found:
         groups.setdefault((kind, result["population"]), []).append(result)
-    print(report.markdown_table(KIND_HEADER, [kind_row(*key, group) for key, group in groups.items()]))
+    print(report.markdown_table(KIND_HEADER, [kind_table_row(*key, group) for key, group in groups.items()]))
     if options.plot is not None:
         kinds = dict.fromkeys(kind for kind, _ in groups)
-        options.plot.write_text(picture({k: [x for kind, _, x in found if kind == k] for k in kinds}))
+        options.plot.write_text(scatter_plot({k: [x for kind, _, x in found if kind == k] for k in kinds}))
 
 
 def _options() -> argparse.Namespace:
@@ -110,34 +114,34 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of operators, by comma")
     parser.add_argument("--cases", help="kernels, by comma, instead of all of the kinds")
     parser.add_argument("--populations", default=",".join(POPULATIONS), help="by comma")
-    parser.add_argument("--programs", type=int, default=PROGRAMS, help="of a kernel and population")
+    parser.add_argument("--programs", type=int, default=DEFAULT_PROGRAMS, help="of a kernel and population")
     parser.add_argument("--verbose", action="store_true", help="print every program")
     parser.add_argument("--plot", type=Path, help="write a picture of all programs into this SVG file")
     return parser.parse_args()
 
 
-def task_of(name: str) -> Task:
+def largest_kernel_task(name: str) -> Task:
     """The kernel of a case that does most; convolutions as they are defined.
 
     Raises:
         ValueError: there is no such case.
     """
-    cases: tuple[Case, ...] = (*all_cases(), *MORE_CASES)
+    cases: tuple[Case, ...] = (*all_cases(), *EXTRA_REDUCTIONS)
     case = next((c for c in cases if c.name == name), None)
     if case is None:
         raise ValueError(f"there is no operator {name!r}")
     kernels = make_compilation(case.model(), exact=True).kernels
-    most = max(kernels, key=lambda k: _points(k.origin))
+    most = max(kernels, key=lambda k: _iteration_count(k.origin))
     # the first parameter is fed, the last one is the result, what lies between are weights
     return Task(most.origin, frozenset(b.name for b in most.origin.params[1:-1]), Target.host())
 
 
-def _points(func: Func) -> int:
+def _iteration_count(func: Func) -> int:
     """Iterations of a kernel's busiest block; its sizes are literal."""
     return max(prod(int(str(i.extent)) for i in b.iters) for b in blocks(func.body))
 
 
-def compared(task: Task, count: int, population: str = "recorded") -> dict[str, Any]:
+def compare_times(task: Task, count: int, population: str = "recorded") -> dict[str, Any]:
     """Predicted and measured nanoseconds of programs of one kernel.
 
     Args:
@@ -151,10 +155,10 @@ def compared(task: Task, count: int, population: str = "recorded") -> dict[str, 
         correlation of ranks of every other round with that of the others, "chosen": what the model likes best over the
         fastest.
     """
-    drawn: list[Ranked] = POPULATIONS[population](task, count)
-    funcs = {f"p{k}": func_of(p, task) for k, (_, p) in enumerate(drawn)}
-    clock = Clock(funcs)
-    rounds = [clock.fastest(1, ROUND_SECONDS) for _ in range(ROUNDS)]
+    drawn: list[RankedProgram] = POPULATIONS[population](task, count)
+    funcs = {f"p{k}": lowered_func(p, task) for k, (_, p) in enumerate(drawn)}
+    clock = FunctionTimer(funcs)
+    rounds = [clock.fastest_calls(1, ROUND_SECONDS) for _ in range(ROUNDS)]
     once, again = ([min(r[n] for r in half) for n in funcs] for half in (rounds[::2], rounds[1::2]))
     measured, predicted = [min(pair) for pair in zip(once, again, strict=True)], [t for t, _ in drawn]
     deciles = quantiles(measured, n=10, method="inclusive") if len(measured) > 1 else [1.0, 1.0]
@@ -168,24 +172,24 @@ def compared(task: Task, count: int, population: str = "recorded") -> dict[str, 
     }  # fmt: skip
 
 
-def row(kind: str, name: str, found: Mapping[str, Any]) -> list[str]:
+def table_row(kind: str, name: str, result: Mapping[str, Any]) -> list[str]:
     """One line of the table."""
-    return [kind, name, found.get("population", "recorded"), str(len(found["measured"])),
-            f"{found['correlation']:.2f}", f"{found['agreement']:.2f}", f"{found['ratio']:.2f}",
-            f"{found['spread']:.1f}", f"{found['chosen']:.2f}"]  # fmt: skip
+    return [kind, name, result.get("population", "recorded"), str(len(result["measured"])),
+            f"{result['correlation']:.2f}", f"{result['agreement']:.2f}", f"{result['ratio']:.2f}",
+            f"{result['spread']:.1f}", f"{result['chosen']:.2f}"]  # fmt: skip
 
 
-def kind_row(kind: str, population: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def kind_table_row(kind: str, population: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line of the table of kinds: the correlation over all their programs, and the mean ones of all kernels, of two
     measurements of theirs, and of those whose programs differ."""
-    apart = [x["correlation"] for x in found if x["spread"] >= APART]
-    every, twice = (fmean(x[name] for x in found) for name in ("correlation", "agreement"))
-    measured, predicted = [[t for x in found for t in x[name]] for name in ("measured", "predicted")]
-    return [kind, population, str(len(found)), f"{rank_correlation(measured, predicted):.2f}", f"{every:.2f}",
+    apart = [x["correlation"] for x in results if x["spread"] >= MIN_SPREAD]
+    every, twice = (fmean(x[name] for x in results) for name in ("correlation", "agreement"))
+    measured, predicted = [[t for x in results for t in x[name]] for name in ("measured", "predicted")]
+    return [kind, population, str(len(results)), f"{rank_correlation(measured, predicted):.2f}", f"{every:.2f}",
             f"{twice:.2f}", str(len(apart)), f"{fmean(apart):.2f}" if apart else "-"]  # fmt: skip
 
 
-def picture(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def scatter_plot(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Predicted against measured microseconds of all programs, one colour per kind of operator."""
     groups = {
         kind: [(p / 1e3, m / 1e3) for x in found for p, m in zip(x["predicted"], x["measured"], strict=True)]

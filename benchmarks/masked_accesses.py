@@ -13,7 +13,7 @@ _MASK = re.compile(r'<(\d+) x i1> (<[^>]*>|splat \([^)]*\)|%"[^"]*"|zeroinitiali
 _VALUE = re.compile(r'\s*(%"[^"]*") = (.*)$')
 _LABEL = re.compile(r'"?([\w.]+)"?:$')
 _BRANCH = re.compile(r'\s*br i1 (%"[^"]*"), label %"([^"]*)"')
-_SAFE = re.compile(r'select\s+i1 (%"[^"]*"), ptr %"[^"]*", ptr @"tilewright_zeros"')
+_SAFE_POINTER = re.compile(r'select\s+i1 (%"[^"]*"), ptr %"[^"]*", ptr @"tilewright_zeros"')
 _POINTER = re.compile(r'ptr (%"[^"]*")')
 
 
@@ -48,10 +48,10 @@ def masked_accesses(text: str) -> Iterator[Access]:
         if match := _VALUE.match(line):
             values[match[1]] = match[2]
         if not line.startswith("declare") and (match := _ACCESS.search(line)):
-            yield _access(line.strip(), match, values, conditions.get(block, ""))
+            yield _classify_access(line.strip(), match, values, conditions.get(block, ""))
 
 
-def _access(line: str, match: re.Match[str], values: dict[str, str], condition: str) -> Access:
+def _classify_access(line: str, match: re.Match[str], values: dict[str, str], condition: str) -> Access:
     kind, arguments, notes = match.groups()
     found = list(_MASK.finditer(arguments))
     lanes, mask = (found[0] if kind == "load" else found[-1]).groups()
@@ -66,9 +66,9 @@ def _reason(kind: str, mask: str, arguments: str, notes: str, values: dict[str, 
     if "!some_lane" in notes:
         return "marked"
     if kind == "store":
-        return "asked" if _asks(condition, mask, values) else ""
-    chosen = _SAFE.match(values.get(_pointer(arguments), ""))
-    return "asked" if chosen and _asks(chosen[1], mask, values) else ""
+        return "asked" if _is_any_lane_test(condition, mask, values) else ""
+    chosen = _SAFE_POINTER.match(values.get(_pointer(arguments), ""))
+    return "asked" if chosen and _is_any_lane_test(chosen[1], mask, values) else ""
 
 
 def _pointer(arguments: str) -> str:
@@ -76,7 +76,7 @@ def _pointer(arguments: str) -> str:
     return match[1] if match else ""
 
 
-def _asks(condition: str, mask: str, values: dict[str, str]) -> bool:
+def _is_any_lane_test(condition: str, mask: str, values: dict[str, str]) -> bool:
     """Whether a condition is that any lane of a mask is set."""
     compared = re.match(r'icmp ne i\d+ (%"[^"]*"), 0', values.get(condition, ""))
     asked = values.get(compared[1], "") if compared else ""

@@ -23,17 +23,17 @@ import numpy as np
 from benchmarks.common import report
 from tilewright.codegen import compile_object
 from tilewright.machine import Target
-from tilewright.measure.calibrate import aligned
-from tilewright.runtime.loader import link_functions
+from tilewright.measure.calibrate import aligned_array
+from tilewright.runtime.linker import link_functions
 
 REGISTERS, LANES = 32, 16
-CHAIN, CHAIN_CYCLES = 2000, 3
+CLOCK_MULTIPLIES, CYCLES_PER_MULTIPLY = 2000, 3
 """Multiplications behind a loop, and the cycles of each."""
 
-CALL_NANOSECONDS = 60_000
+WARMUP_NANOSECONDS = 60_000
 """About how long a loop runs before its clock is asked for."""
 
-ROUNDS = 5
+TURNS = 5
 STEPS = 128
 """Of a loop over operands that stay in the first-level cache."""
 
@@ -58,17 +58,17 @@ class Kernel:
     steps: int = STEPS
 
 
-def beside(count: int, what: str, load: str) -> Kernel:
+def multiply_adds_with_loads(count: int, label: str, load: str) -> Kernel:
     """24 multiply-adds between registers, and loads that nothing waits for spread among them."""
     body: list[str] = []
     for k in range(24):
         body.append(f"vfmadd231ps zmm{k}, zmm{28 + k % 2}, zmm30")
         body += [load] * ((k + 1) * count // 24 - k * count // 24)
-    name = f"24 multiply-adds, {count} x {what}" if count else "24 multiply-adds"
+    name = f"24 multiply-adds, {count} x {label}" if count else "24 multiply-adds"
     return Kernel(name, "multiply-adds", tuple(body), 24, count)
 
 
-def tile(rows: int, vectors: int, steps: int = STEPS, embedded: bool = False, shift: int = 0) -> Kernel:
+def register_tile(rows: int, vectors: int, steps: int = STEPS, embedded: bool = False, shift: int = 0) -> Kernel:
     """A register tile: `vectors` loads of one operand and `rows` broadcasts of the other per step.
 
     Args:
@@ -99,12 +99,15 @@ def kernels() -> tuple[Kernel, ...]:
     vector, element = "vmovups zmm25, [r9]", "vbroadcastss zmm25, dword ptr [r9]"
     counts = (8, 11, 16)
     return (
-        beside(0, "", ""), *(beside(n, "vectors", vector) for n in counts),
-        *(beside(n, "broadcasts", element) for n in counts), beside(16, "integers", "mov rax, [r9]"),
-        beside(16, "nop", "nop"),
-        tile(14, 2), tile(8, 2), tile(9, 3), tile(8, 3), tile(6, 4), tile(5, 5),
-        tile(14, 2, embedded=True), tile(6, 4, embedded=True), tile(14, 2, shift=16), tile(6, 4, shift=16),
-        tile(14, 2, 1024), tile(6, 4, 1024),
+        multiply_adds_with_loads(0, "", ""), *(multiply_adds_with_loads(n, "vectors", vector) for n in counts),
+        *(multiply_adds_with_loads(n, "broadcasts", element) for n in counts), multiply_adds_with_loads(16,
+        "integers", "mov rax, [r9]"),
+        multiply_adds_with_loads(16, "nop", "nop"),
+        register_tile(14, 2), register_tile(8, 2), register_tile(9, 3), register_tile(8, 3), register_tile(6, 4),
+        register_tile(5, 5),
+        register_tile(14, 2, embedded=True), register_tile(6, 4, embedded=True), register_tile(14, 2, shift=16),
+        register_tile(6, 4, shift=16),
+        register_tile(14, 2, 1024), register_tile(6, 4, 1024),
     )  # fmt: skip
 
 
@@ -114,26 +117,34 @@ def assembly(name: str, kernel: Kernel) -> str:
     lines = ["push rbx", "mov r11, rdx", *(f"vpxord zmm{k}, zmm{k}, zmm{k}" for k in range(REGISTERS))]
     lines += [*ticks, "mov rbx, rax", "1:", "mov r8, rsi", "mov r9, r11", f"mov r10d, {kernel.steps}", ".p2align 6"]
     lines += ["2:", *kernel.body, "dec r10d", "jnz 2b", "dec rdi", "jnz 1b", *ticks, "sub rax, rbx", "mov [rcx], rax"]
-    lines += [*ticks, "mov rbx, rax", f"mov r10d, {CHAIN // 100}", "3:", *["imul r8, r11"] * 100, "dec r10d", "jnz 3b"]
+    lines += [
+        *ticks,
+        "mov rbx, rax",
+        f"mov r10d, {CLOCK_MULTIPLIES // 100}",
+        "3:",
+        *["imul r8, r11"] * 100,
+        "dec r10d",
+        "jnz 3b",
+    ]
     lines += [*ticks, "sub rax, rbx", "mov [rcx + 8], rax", "vzeroupper", "pop rbx", "ret"]
     head = [".intel_syntax noprefix", ".text", f".globl {name}", ".p2align 6", f"{name}:"]
     return "\n".join(f'module asm "{x}"' for x in (*head, *lines, ".att_syntax prefix"))
 
 
-class Bench:
+class MicroBenchmark:
     """All kernels, linked into this process, with operands that fit the largest."""
 
-    def __init__(self, chosen: Sequence[Kernel]) -> None:
+    def __init__(self, selected: Sequence[Kernel]) -> None:
         target = Target.host()
         if target.arch != "x86_64" or target.vector_bits < LANES * 32:
             raise SystemExit(f"these loops are written for x86-64 with AVX-512; this is {target.name}")
         llvm.initialize_native_asmparser()
-        self.kernels = {f"kernel{k}": kernel for k, kernel in enumerate(chosen)}
+        self.kernels = {f"kernel{k}": kernel for k, kernel in enumerate(selected)}
         code = "\n".join(assembly(name, kernel) for name, kernel in self.kernels.items())
         self.library = link_functions(compile_object(code, target), list(self.kernels), "micro-kernels")
         kinds = (ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.calls = {n: ctypes.CFUNCTYPE(None, *kinds)(self.library.addresses[n]) for n in self.kernels}
-        self.a, self.b = aligned((1 << 16,)), aligned((1 << 18,))
+        self.a, self.b = aligned_array((1 << 16,)), aligned_array((1 << 18,))
         rng = np.random.default_rng(0)
         self.a[...], self.b[...] = (rng.uniform(-1, 1, x.size).astype(np.float32) for x in (self.a, self.b))
         self.out = np.zeros(2, np.int64)
@@ -141,29 +152,29 @@ class Bench:
     def call(self, name: str) -> tuple[float, float, float]:
         """Nanoseconds per tick, ticks of the loop per multiply-add, ticks per cycle."""
         kernel = self.kernels[name]
-        times = max(1, CALL_NANOSECONDS // (kernel.steps * kernel.multiply_adds // 6))
+        times = max(1, WARMUP_NANOSECONDS // (kernel.steps * kernel.multiply_adds // 6))
         start = time.perf_counter_ns()
         self.calls[name](times, self.a.ctypes.data, self.b.ctypes.data, self.out.ctypes.data)
         spent = time.perf_counter_ns() - start
         loop, chain = (float(x) for x in self.out)
         done = times * kernel.steps * kernel.multiply_adds
-        return spent / (loop + chain), loop / done, chain / (CHAIN * CHAIN_CYCLES)
+        return spent / (loop + chain), loop / done, chain / (CLOCK_MULTIPLIES * CYCLES_PER_MULTIPLY)
 
     def measure(self, seconds: float) -> Mapping[str, tuple[float, float, float]]:
         """GFLOP/s, GHz and multiply-adds per cycle by kernel: medians of what follows the first third of every turn."""
         found: dict[str, list[tuple[float, float, float]]] = {n: [] for n in self.kernels}
-        for _ in range(ROUNDS):
+        for _ in range(TURNS):
             for name in self.kernels:
                 rows: list[tuple[float, float, float]] = []
-                end = time.perf_counter() + seconds / ROUNDS
+                end = time.perf_counter() + seconds / TURNS
                 while time.perf_counter() < end or len(rows) < 3:
                     tick, each, cycle = self.call(name)
                     rows.append((2.0 * LANES / (each * tick), 1.0 / (cycle * tick), cycle / each))
                 found[name] += rows[len(rows) // 3 :]
-        return {n: _medians(rows) for n, rows in found.items()}
+        return {n: _column_medians(rows) for n, rows in found.items()}
 
 
-def _medians(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+def _column_medians(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]:
     """Column by column."""
     rate, clock, issued = (median(column) for column in zip(*rows, strict=True))
     return rate, clock, issued
@@ -179,7 +190,7 @@ def main() -> int:
     parser.add_argument("--cases", default="multiply-adds,tile", help="groups of loops")
     options = parser.parse_args()
     first, *rest = kernels()
-    bench = Bench([first, *(k for k in rest if k.group in options.cases.split(","))])
+    bench = MicroBenchmark([first, *(k for k in rest if k.group in options.cases.split(","))])
     found = bench.measure(options.seconds)
     peak = found["kernel0"][0]
     rows = [

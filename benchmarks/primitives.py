@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.driver.workbench import create_schedule
 from tilewright.expr.define import Reduction, compute, max, placeholder, reduce_axis, sum, symbol
-from tilewright.expr.functions import exp
+from tilewright.expr.math_functions import exp
 from tilewright.expr.nodes import Expr, maximum, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.loops.verify import verify
 from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, apply
+from tilewright.verify.verifier import verify
 
-STEP_LIMIT, VERIFY_LIMIT = 1.0, 5.0
+MAX_STEP_MS, MAX_VERIFY_MS = 1.0, 5.0
 """Milliseconds."""
 
 
@@ -57,7 +57,7 @@ def softmax(rows: int = 64, columns: int = 256) -> Func:
     return s.func
 
 
-def tiled(func: Func) -> Func:
+def tiled_convolution(func: Func) -> Func:
     """The convolution in tiles of 16 channels and 8 columns, its epilogue at the tiles, vectorized and unrolled."""
     s = Schedule(func)
     for step in (
@@ -70,10 +70,10 @@ def tiled(func: Func) -> Func:
     return s.func
 
 
-def rows() -> Mapping[str, Callable[[], object]]:
+def benchmark_cases() -> Mapping[str, Callable[[], object]]:
     """What is measured."""
     plain, dynamic = convolution(), convolution(symbol("N", 1, 64))
-    before, after = Schedule(plain), tiled(plain)
+    before, after = Schedule(plain), tiled_convolution(plain)
     for step in (
         ("split", "o", 16, ("o_o", "o_i")), ("split", "w", 10, ("w_o", "w_i")), ("split", "i", 8, ("i_o", "i_i")),
         ("reorder", ("n", "o_o", "h", "w_o", "i_o", "kh", "kw", "i_i", "w_i", "o_i")),
@@ -82,7 +82,7 @@ def rows() -> Mapping[str, Callable[[], object]]:
     found: dict[str, Callable[[], object]] = {}
     for name, args in STEPS.items():
         primitive = name.split()[0]
-        func = plain if primitive in ON_PLAIN else after if primitive == "store_at" else before.func
+        func = plain if primitive in ON_UNSCHEDULED else after if primitive == "store_at" else before.func
         step = Step.of(primitive, *args)
         found[name] = lambda func=func, step=step: apply(func, step)
     chunks = softmax()
@@ -96,7 +96,7 @@ def rows() -> Mapping[str, Callable[[], object]]:
 
 BLOCKED = Layout.of((1, 64, 56, 56)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
 
-ON_PLAIN = frozenset(("rfactor", "inline", "reverse_inline", "clone_producer", "transform_layout"))
+ON_UNSCHEDULED = frozenset(("rfactor", "inline", "reverse_inline", "clone_producer", "transform_layout"))
 """Primitives on nests that were not scheduled yet; the others are measured on the split and reordered convolution."""
 
 STEPS: Mapping[str, Sequence[object]] = {
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--profile", metavar="ROW", help="profile the rows whose name begins so")
     given = parser.parse_args()
-    measured = rows()
+    measured = benchmark_cases()
     missing = PRIMITIVES.keys() - {name.split()[0] for name in measured}
     for name, action in measured.items():
         if given.profile is not None and not name.startswith(given.profile):
@@ -136,7 +136,7 @@ def main() -> None:
         except Exception as error:
             print(f"{name:24} refused: {error}")
             continue
-        took, limit = median_ms(action, given.runs), VERIFY_LIMIT if name.startswith("verify") else STEP_LIMIT
+        took, limit = median_ms(action, given.runs), MAX_VERIFY_MS if name.startswith("verify") else MAX_STEP_MS
         print(f"{name:24}{took:8.2f} ms{'' if took <= limit else f'   over {limit} ms'}")
         if given.profile is not None:
             profile = cProfile.Profile()

@@ -32,7 +32,7 @@ def convolution(channels: int, size: int) -> tw.Tensor:
     )
 
 
-def tiled(conv: tw.Tensor, ht: int, wt: int, ot: int) -> dict[str, tw.Layout]:
+def tiled_layouts(conv: tw.Tensor, ht: int, wt: int, ot: int) -> dict[str, tw.Layout]:
     """The layouts of Fig. 2: tiles of ht x wt elements and ot channels; `unfold` makes the overlapping ones."""
     inp, ker = conv.sources
     tiles = tw.Layout.of(conv.shape).split(3, (None, wt)).split(2, (None, ht)).split(1, (None, ot))
@@ -44,7 +44,7 @@ def tiled(conv: tw.Tensor, ht: int, wt: int, ot: int) -> dict[str, tw.Layout]:
     }
 
 
-def scheduled(conv: tw.Tensor, layouts: Mapping[str, tw.Layout]) -> tw.Workbench:
+def tiled_schedule(conv: tw.Tensor, layouts: Mapping[str, tw.Layout]) -> tw.Workbench:
     """Lanes along the channels of a block, a row of accumulators in registers, a task per tile."""
     s = tw.create_schedule(conv, layouts=layouts)
     sums = s.cache_write("Conv")
@@ -63,7 +63,7 @@ def scheduled(conv: tw.Tensor, layouts: Mapping[str, tw.Layout]) -> tw.Workbench
     return s
 
 
-def untiled(conv: tw.Tensor) -> tw.Workbench:
+def untiled_schedule(conv: tw.Tensor) -> tw.Workbench:
     """The same computation stored row by row: lanes along the columns, and the same number of accumulators."""
     s = tw.create_schedule(conv)
     sums = s.cache_write("Conv")
@@ -104,10 +104,10 @@ def reference(x: np.ndarray, k: np.ndarray) -> np.ndarray:
 def main(size: int = 56, channels: int = 64, batch: int = 1, threads: int | None = None) -> float:
     """Shows the layouts and the loops, and compares both kernels with NumPy; answers with the tiled one's error."""
     conv = convolution(channels, size)
-    layouts = tiled(conv, size // 2, size // 4, min(16, channels))
+    layouts = tiled_layouts(conv, size // 2, size // 4, min(16, channels))
     for name, layout in layouts.items():
         print(f"{name}: {layout}")
-    plain, tiles = untiled(conv), scheduled(conv, layouts)
+    plain, tiles = untiled_schedule(conv), tiled_schedule(conv, layouts)
     print(f"\nThe loops of Fig. 3, before they are scheduled:\n\n{tw.create_schedule(conv, layouts=layouts)}")
     print(f"The schedule:\n\n{tiles.to_python()}")
 

@@ -27,7 +27,7 @@ def network(channels: int, size: int) -> tw.Tensor:
     return tw.compute(shape, lambda n, o, h, w: tw.maximum(conv[n, o, h, w], 0.0), "ReLU")
 
 
-def fused(s: tw.Workbench, block_of_rows: str) -> None:
+def fuse_blocks(s: tw.Workbench, block_of_rows: str) -> None:
     """Computes the convolution of one block of rows where the ReLU needs it, and keeps it in registers."""
     s.compute_at("Conv", block_of_rows)
     rows, i, rh, rw = s.loops("Conv")[-4:]
@@ -53,7 +53,7 @@ def main(channels: int = 16, size: int = 16, batch: int = 2, threads: int | None
         print(f"fusing them is refused: {reason}\n")
 
     both = tw.create_schedule(relu, layouts={"Conv": layout, "ReLU": layout})
-    fused(both, both.loops("ReLU")[3])
+    fuse_blocks(both, both.loops("ReLU")[3])
     print(f"Fig. 7: both have it, and there is one nest:\n\n{both}")
 
     rng = np.random.default_rng(0)

@@ -18,19 +18,19 @@ import numpy as np
 import tilewright as tw
 from tilewright.expr.nodes import Expr
 
-KEYS = 32
+KEY_BLOCK = 32
 """Keys of one chunk."""
 
-LONGEST = 1 << 16
+MAX_KEYS = 1 << 16
 """The most queries and the most keys that the kernel takes."""
 
-COLUMNS = 16
+COLUMN_BLOCK = 16
 """Columns of the result that are accumulated at once."""
 
 
 def attention(depth: int) -> tw.Tensor:
     """softmax(Q K^T / sqrt(depth)) V."""
-    n, t = tw.symbol("N", 1, LONGEST), tw.symbol("T", 1, LONGEST)
+    n, t = tw.symbol("N", 1, MAX_KEYS), tw.symbol("T", 1, MAX_KEYS)
     q, k = tw.placeholder((n, depth), name="Q"), tw.placeholder((t, depth), name="K")
     v = tw.placeholder((t, depth), name="V")
     e, c = tw.reduce_axis(depth, "e"), tw.reduce_axis(t, "c")
@@ -41,7 +41,7 @@ def attention(depth: int) -> tw.Tensor:
     return tw.compute((n, depth), lambda i, h: tw.sum(tw.exp(score[i, c] - largest[i]) / total[i] * v[c, h], c), "O")
 
 
-def scheduled(result: tw.Tensor, lanes: int) -> tw.Workbench:
+def flash_schedule(result: tw.Tensor, lanes: int) -> tw.Workbench:
     """One loop over tiles of `lanes` queries, inside it one over chunks of keys."""
     s = tw.create_schedule(result)
     transposed = tw.Layout.of(s.func.params[0].shape).reorder((1, 0))
@@ -49,7 +49,7 @@ def scheduled(result: tw.Tensor, lanes: int) -> tw.Workbench:
     sums = s.cache_write("O")
     i, c = s.loops("m")
     tiles, lane = s.split(i, lanes)
-    chunks, key = s.split(c, KEYS)
+    chunks, key = s.split(c, KEY_BLOCK)
     s.reorder((tiles, chunks, key, lane))
     s.rolling_update("L", chunks)
     s.rolling_update("O", chunks)
@@ -64,8 +64,8 @@ def scheduled(result: tw.Tensor, lanes: int) -> tw.Workbench:
     for buffer in (queries, "S", "m", "L", "m_old", sums):
         s.set_scope(buffer, "stack")
 
-    scores(s)
-    products(s)
+    schedule_scores(s)
+    schedule_products(s)
     for block in ("m_init", "L_init", "O_init", "m_save", "L_rescale", "L", "O_rescale", "O_finish", "O_write"):
         lanes_innermost(s, block)
     s.vectorize(s.loops(f"{queries}_read")[-1])
@@ -74,7 +74,7 @@ def scheduled(result: tw.Tensor, lanes: int) -> tw.Workbench:
     return s
 
 
-def scores(s: tw.Workbench) -> None:
+def schedule_scores(s: tw.Workbench) -> None:
     """A tile of scores: lanes of queries, several keys at once in registers."""
     query, key, e = s.loops("S")[-3:]
     several, one = s.split(key, 8)
@@ -86,10 +86,10 @@ def scores(s: tw.Workbench) -> None:
         s.unroll(one)
 
 
-def products(s: tw.Workbench) -> None:
+def schedule_products(s: tw.Workbench) -> None:
     """The weighted sum: lanes of queries, some columns at once; the weight of a key is computed once for these."""
     query, column, key = s.loops("O")[-3:]
-    several, one = s.split(column, COLUMNS)
+    several, one = s.split(column, COLUMN_BLOCK)
     s.reorder((several, key, query, one))
     s.vectorize(query)
     s.hoist("O", one)
@@ -109,7 +109,7 @@ def shape_of(s: tw.Workbench, buffer: str) -> tuple[Expr, ...]:
     return next(b.shape for b in s.func.allocs if b.name == buffer)
 
 
-def textbook(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Attention in NumPy, in the precision of its operands."""
     score = q @ k.T * q.dtype.type(q.shape[1] ** -0.5)
     weight = np.exp(score - score.max(1, keepdims=True))
@@ -129,7 +129,7 @@ def best_ms(call: Callable[[], object], repeat: int = 5) -> float:
 def main(queries: int = 512, keys: int = 512, depth: int = 64, threads: int | None = None) -> float:
     """Shows the definition's loops and what was made of them, and compares with NumPy; answers with the error."""
     result = attention(depth)
-    s = scheduled(result, tw.Target.host().lanes(32))
+    s = flash_schedule(result, tw.Target.host().lanes(32))
     print(f"The definition:\n\n{tw.create_schedule(result)}")
     print(f"The schedule:\n\n{s.to_python()}")
     print(f"The loops:\n\n{s}")
@@ -140,9 +140,9 @@ def main(queries: int = 512, keys: int = 512, depth: int = 64, threads: int | No
     worst = 0.0
     for n, t in ((queries, keys), (queries // 2 + 1, keys), (1, max(1, keys - 1))):
         q, k, v = (rng.standard_normal((size, depth)).astype(np.float32) for size in (n, t, t))
-        exact = textbook(*(x.astype(np.float64) for x in (q, k, v)))
-        errors = [float(np.abs(found - exact).max()) for found in (kernel(q, k, v), textbook(q, k, v))]
-        times = [best_ms(lambda q=q, k=k, v=v, f=f: f(q, k, v)) for f in (kernel, textbook)]
+        exact = reference(*(x.astype(np.float64) for x in (q, k, v)))
+        errors = [float(np.abs(found - exact).max()) for found in (kernel(q, k, v), reference(q, k, v))]
+        times = [best_ms(lambda q=q, k=k, v=v, f=f: f(q, k, v)) for f in (kernel, reference)]
         print(f"{n:7d} {t:5d} {errors[0]:14.1e} {errors[1]:19.1e} {times[0]:9.2f} {times[1]:10.2f}")
         worst = max(worst, errors[0])
     return worst
@@ -152,10 +152,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--queries", type=int, default=512)
     parser.add_argument("--keys", type=int, default=512)
-    shapes = f"length of a query, a key and a value; multiples of {COLUMNS} run fastest"
+    shapes = f"length of a query, a key and a value; multiples of {COLUMN_BLOCK} run fastest"
     parser.add_argument("--depth", type=int, default=64, help=shapes)
     parser.add_argument("--threads", type=int)
     options = parser.parse_args()
-    if not (1 <= options.queries <= LONGEST and 1 <= options.keys <= LONGEST and options.depth >= 1):
-        parser.error(f"--queries and --keys must lie in 1..{LONGEST}, --depth must be at least 1")
+    if not (1 <= options.queries <= MAX_KEYS and 1 <= options.keys <= MAX_KEYS and options.depth >= 1):
+        parser.error(f"--queries and --keys must lie in 1..{MAX_KEYS}, --depth must be at least 1")
     main(**vars(options))

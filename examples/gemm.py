@@ -17,15 +17,15 @@ import numpy as np
 import tilewright as tw
 from tilewright.driver.workbench import Workbench
 from tilewright.machine import Target
-from tilewright.measure import kernels
-from tilewright.measure.calibrate import aligned
-from tilewright.measure.functions import NativeFunctions
-from tilewright.measure.timing import Repeat, in_turns
+from tilewright.measure import calibration_kernels
+from tilewright.measure.calibrate import aligned_array
+from tilewright.measure.native_functions import NativeFunctions
+from tilewright.measure.timing import RepeatedRun, time_interleaved
 
-AHEAD = 16
+PREFETCH_DISTANCE = 16
 """Steps of the reduction between asking for data and using it."""
 
-SLOWEST = 256
+MAX_UNTILED_SIZE = 256
 """The first steps are shown at this size at most: they would take seconds."""
 
 
@@ -51,7 +51,7 @@ def vectors(n: int) -> Workbench:
 def registers(n: int) -> Workbench:
     """A tile of results stays in registers while the whole reduction runs over it."""
     s = product(n)
-    tile(s)
+    tile_registers(s)
     return s
 
 
@@ -60,7 +60,7 @@ def packed(n: int) -> Workbench:
     s = product(n)
     s.pack("C", "B", 1, columns())
     s.pack("C", "A", 0, rows())
-    tile(s)
+    tile_registers(s)
     pack_in_vectors(s)
     return s
 
@@ -68,7 +68,7 @@ def packed(n: int) -> Workbench:
 def prefetched(n: int) -> Workbench:
     """The copies are asked for some steps before they are read."""
     s = packed(n)
-    ask_ahead(s)
+    prefetch_rows(s)
     return s
 
 
@@ -95,7 +95,7 @@ def rows() -> int:
     return (Target.host().vector_registers - 4) // 2
 
 
-def resident(steps: int, times: int) -> Workbench:
+def resident_tile(steps: int, times: int) -> Workbench:
     """The register tile over and over the same operands: what is left when memory costs nothing."""
     A, B = tw.placeholder((steps, rows()), "float32", "A"), tw.placeholder((steps, columns()), "float32", "B")
     r, k = tw.reduce_axis(times, "r"), tw.reduce_axis(steps, "k")
@@ -117,7 +117,7 @@ def resident(steps: int, times: int) -> Workbench:
     return s
 
 
-def tile(s: Workbench) -> None:
+def tile_registers(s: Workbench) -> None:
     """Cuts C into tiles whose results stay in registers."""
     s.cache_write("C", "R")
     i, j = s.loops("C_write")
@@ -146,33 +146,33 @@ def pack_in_vectors(s: Workbench) -> None:
     s.vectorize(ki)
 
 
-def ask_ahead(s: Workbench) -> None:
+def prefetch_rows(s: Workbench) -> None:
     """Prefetches both operands in the loop over the reduction."""
     k = s.loops("C")[2]
-    s.prefetch(k, "A_packed", AHEAD)
-    s.prefetch(k, "B_packed", AHEAD // 2)
+    s.prefetch(k, "A_packed", PREFETCH_DISTANCE)
+    s.prefetch(k, "B_packed", PREFETCH_DISTANCE // 2)
 
 
-def peak() -> tuple[Repeat, float]:
+def peak_rate() -> tuple[RepeatedRun, float]:
     """A loop of multiply-adds on one core, and the operations of one repetition."""
     target, steps = Target.host(), 20_000
-    native = NativeFunctions([kernels.multiply_add(target)], target)
-    width = kernels.columns(target)
+    native = NativeFunctions([calibration_kernels.multiply_add(target)], target)
+    width = calibration_kernels.tile_columns(target)
     rng = np.random.default_rng()
-    x, y = (rng.uniform(0.4, 0.6, size).astype(np.float32) for size in (width, kernels.ROWS))
-    out = np.zeros((kernels.ROWS, width), np.float32)
+    x, y = (rng.uniform(0.4, 0.6, size).astype(np.float32) for size in (width, calibration_kernels.ROWS))
+    out = np.zeros((calibration_kernels.ROWS, width), np.float32)
 
     def run(times: int) -> None:
         native.call("multiply_add", [x, y, out], [times * steps])
 
-    return run, 2.0 * kernels.ROWS * width * steps
+    return run, 2.0 * calibration_kernels.ROWS * width * steps
 
 
-def tile_alone() -> tuple[Repeat, float]:
+def tile_only_rate() -> tuple[RepeatedRun, float]:
     """The register tile over operands in the first-level cache, and the operations of one repetition."""
     steps, times = 128, 250
-    native = NativeFunctions([resident(steps, times).func], Target.host())
-    A, B, C = aligned((steps, rows())), aligned((steps, columns())), aligned((rows(), columns()))
+    native = NativeFunctions([resident_tile(steps, times).func], Target.host())
+    A, B, C = aligned_array((steps, rows())), aligned_array((steps, columns())), aligned_array((rows(), columns()))
     rng = np.random.default_rng()
     A[...], B[...] = rng.random(A.shape, dtype=np.float32), rng.random(B.shape, dtype=np.float32)
 
@@ -183,7 +183,7 @@ def tile_alone() -> tuple[Repeat, float]:
     return run, 2.0 * C.size * steps * times
 
 
-def prepared(step: Callable[[int], Workbench], n: int, threads: int) -> Repeat:
+def prepare(step: Callable[[int], Workbench], n: int, threads: int) -> RepeatedRun:
     """A step's kernel on random matrices, checked against NumPy in double precision.
 
     Raises:
@@ -223,10 +223,10 @@ def main() -> None:
         for name, step in STEPS.items():
             if threads > 1 and step is not parallel:
                 continue  # the steps before it use one thread
-            n = min(options.size, SLOWEST) if step in (product, vectors) else options.size
-            (most, most_work), (near, near_work) = peak(), tile_alone()
-            runs = {"peak": most, "tile": near, "step": prepared(step, n, threads)}
-            seconds = in_turns(runs, options.seconds, pause=0.05)
+            n = min(options.size, MAX_UNTILED_SIZE) if step in (product, vectors) else options.size
+            (most, most_work), (near, near_work) = peak_rate(), tile_only_rate()
+            runs = {"peak": most, "tile": near, "step": prepare(step, n, threads)}
+            seconds = time_interleaved(runs, options.seconds, pause=0.05)
             speed = 2e-9 * n**3 / seconds["step"]
             limits = [1e-9 * threads * w / seconds[k] for k, w in (("peak", most_work), ("tile", near_work))]
             shares = "".join(f"{speed / x:>9.1%}" for x in limits)

@@ -29,7 +29,7 @@ from rapidocr_onnxruntime.utils import infer_engine
 
 import tilewright
 
-LARGEST_DIFFERENCE = 1e-3
+MAX_DIFFERENCE = 1e-3
 PAUSE_SECONDS = 0.3
 SECONDS_PER_DOT = 4.0
 
@@ -94,7 +94,7 @@ class Recorder:
         return RecordedSession(session, str(path), self.calls)
 
 
-class Dots:
+class ProgressDots:
     """Prints one every few seconds of a compilation, so that one sees that it goes on."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def read_pages(engine: Callable[..., Any], threads: int, repeat: int) -> tuple[f
     return recorder.seconds_to_create, readings
 
 
-def largest_difference(readings: Sequence[Reading], threads: int) -> dict[str, float]:
+def max_difference(readings: Sequence[Reading], threads: int) -> dict[str, float]:
     """Feed the recorded inputs to ONNX Runtime and return the largest absolute difference of outputs per model."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -221,20 +221,20 @@ def main() -> int:
     time.sleep(PAUSE_SECONDS)  # worker threads spin for a while after a call and would disturb the next engine
     print("three models are compiled by Tilewright, which takes two to five minutes, then the pages are read:")
     start_ours, ours = read_pages(
-        partial(tilewright.InferenceSession, progress=Dots()), options.threads, options.repeat
+        partial(tilewright.InferenceSession, progress=ProgressDots()), options.threads, options.repeat
     )
     print(f"three models loaded in {start_theirs:.2f} s by onnxruntime, compiled in {start_ours:.2f} s by tilewright")
     read = [report(*rows) for rows in zip(PAGES, theirs, ours, strict=True)]
-    differences = largest_difference(ours, options.threads)
+    differences = max_difference(ours, options.threads)
     print("largest difference of outputs, same inputs:")
     for name, difference in differences.items():
         print(f"    {name:34s} {difference:.2e}")
-    agree = max(differences.values(), default=np.inf) <= LARGEST_DIFFERENCE
+    agree = max(differences.values(), default=np.inf) <= MAX_DIFFERENCE
     shapes = {tuple(feed.shape) for reading in ours for call in reading.calls for feed in call.feeds.values()}
     print(f"{len(shapes)} different input shapes, one compilation per model")
     print("all text recognised" if all(read) else "SOME TEXT WAS NOT RECOGNISED")
     if not agree:
-        print(f"THE OUTPUTS DIFFER by more than {LARGEST_DIFFERENCE:.0e}")
+        print(f"THE OUTPUTS DIFFER by more than {MAX_DIFFERENCE:.0e}")
     return 0 if all(read) and agree else 1
 
 

@@ -15,7 +15,7 @@ from typing import Any
 Event = dict[str, Any]
 Emit = Callable[[Event], None]
 
-LONGEST_MESSAGE = 240
+MAX_MESSAGE_LENGTH = 240
 
 
 def run_isolated(module: str, arguments: list[str], timeout: float) -> list[Event]:
@@ -40,7 +40,7 @@ def run_isolated(module: str, arguments: list[str], timeout: float) -> list[Even
 def _failure(status: int, stderr: str) -> str:
     lines = [line for line in stderr.splitlines() if line.strip()]
     cause = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-    return shorten(f"{cause}: {lines[-1].strip()}" if lines else cause)
+    return one_line(f"{cause}: {lines[-1].strip()}" if lines else cause)
 
 
 def event_writer(path: Path) -> Emit:
@@ -55,10 +55,10 @@ def event_writer(path: Path) -> Emit:
 
 def error_text(error: BaseException) -> str:
     """Return an exception in one short line."""
-    return shorten(f"{type(error).__name__}: {error}")
+    return one_line(f"{type(error).__name__}: {error}")
 
 
-def shorten(text: str) -> str:
+def one_line(text: str) -> str:
     """Return `text` on one line, cut to what a table cell can hold."""
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST_MESSAGE else line[:LONGEST_MESSAGE] + " ..."
+    return line if len(line) <= MAX_MESSAGE_LENGTH else line[:MAX_MESSAGE_LENGTH] + " ..."

@@ -10,7 +10,7 @@ from benchmarks.common.report import RESULTS
 WIDTH, HEIGHT = 760, 520
 LEFT, RIGHT, TOP, BOTTOM = 80, 180, 40, 60
 COLOURS = ("#1b6ca8", "#c8553d", "#2a9d8f", "#e9a23b", "#6d597a", "#444444", "#8ab17d", "#b5838d")
-BAR = 20
+BAR_HEIGHT = 20
 
 
 def scatter(title: str, x_label: str, y_label: str, groups: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -26,7 +26,7 @@ def scatter(title: str, x_label: str, y_label: str, groups: Mapping[str, Sequenc
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (log10(value) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [_head(title, WIDTH, HEIGHT)]
+    parts = [_svg_head(title, WIDTH, HEIGHT)]
     for e in range(low, high + 1):
         place = 10.0**e
         parts.append(f'<path d="M{x(place):.1f} {TOP}V{HEIGHT - BOTTOM}M{LEFT} {y(place):.1f}H{WIDTH - RIGHT}" '
@@ -53,14 +53,16 @@ def bars(title: str, rows: Sequence[tuple[str, str, float]], line: float = 1.0) 
         raise ValueError("expected rows with values of 0 or more")
     classes = list(dict.fromkeys(c for _, c, _ in rows))
     left, right = 300, 130
-    height = TOP + BAR * len(rows) + 30
+    height = TOP + BAR_HEIGHT * len(rows) + 30
     top = max(line, *(v for _, _, v in rows)) * 1.05
     scale = (WIDTH - left - right) / top
-    parts = [_head(title, WIDTH, height)]
+    parts = [_svg_head(title, WIDTH, height)]
     for k, (label, group, value) in enumerate(rows):
-        y, colour = TOP + BAR * k, COLOURS[classes.index(group) % len(COLOURS)]
+        y, colour = TOP + BAR_HEIGHT * k, COLOURS[classes.index(group) % len(COLOURS)]
         parts.append(f'<text x="{left - 6}" y="{y + 14}" text-anchor="end" font-size="11">{escape(label)}</text>')
-        parts.append(f'<rect x="{left}" y="{y + 3}" width="{value * scale:.1f}" height="{BAR - 6}" fill="{colour}"/>')
+        parts.append(
+            f'<rect x="{left}" y="{y + 3}" width="{value * scale:.1f}" height="{BAR_HEIGHT - 6}" fill="{colour}"/>'
+        )
         parts.append(f'<text x="{left + value * scale + 4:.1f}" y="{y + 14}" font-size="11">{value:.2f}</text>')
     parts += [_legend(c, k, COLOURS[k % len(COLOURS)], WIDTH - right + 30) for k, c in enumerate(classes)]
     at = left + line * scale
@@ -77,7 +79,7 @@ def save(name: str, picture: str, folder: Path = RESULTS) -> Path:
     return path
 
 
-def _head(title: str, width: int, height: int) -> str:
+def _svg_head(title: str, width: int, height: int) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         f'font-size="12"><rect width="100%" height="100%" fill="white"/>\n'

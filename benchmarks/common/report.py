@@ -33,7 +33,7 @@ def write_section(name: str, text: str, readme: Path = README) -> None:
     readme.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
 
 
-def write_json(path: Path, circumstances: Mapping[str, str], models: Mapping[str, Any]) -> None:
+def write_json(path: Path, circumstances: Mapping[str, str], results: Mapping[str, Any]) -> None:
     """Write the complete results of one run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"circumstances": dict(circumstances), "models": dict(models)}, indent=1) + "\n")
+    path.write_text(json.dumps({"circumstances": dict(circumstances), "models": dict(results)}, indent=1) + "\n")

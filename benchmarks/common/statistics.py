@@ -32,7 +32,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def spread(values: Sequence[float]) -> float:
+def quartile_spread(values: Sequence[float]) -> float:
     """The distance between the quartiles over the median; 0 for a single value."""
     if len(values) < 2:
         return 0.0

@@ -21,21 +21,21 @@ from pathlib import Path
 from benchmarks.common import environment, plots, report
 from benchmarks.common.isolation import Event, event_writer, run_isolated
 from benchmarks.common.statistics import geometric_mean
-from benchmarks.operators.cases import Case, all_cases, drawn_cases
-from benchmarks.operators.measure import OURS, Limit, measure_case
+from benchmarks.operators.cases import Case, all_cases, random_cases
+from benchmarks.operators.measure import OURS, MachineLimit, measure_case
 from benchmarks.operators.peers import PEERS
 
 MODULE = "benchmarks.operators"
 TIMEOUT_SECONDS = 600.0
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
-CACHED_BYTES = 32 << 20
+MAX_CACHED_BYTES = 32 << 20
 """Data of a case below which it may stay in the caches from call to call."""
 
 
 def main() -> int:
     """Measure and report; returns the process's exit status."""
     options = _parser().parse_args()
-    cases = (*all_cases(), *drawn_cases(options.seed))
+    cases = (*all_cases(), *random_cases(options.seed))
     if options.cases:
         wanted = options.cases.split(",")
         cases = tuple(c for c in cases if c.name in wanted)
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     arguments += ["--optimizer", options.optimizer] if options.optimizer else []
     arguments += ["--seconds", str(options.seconds)] + ([] if options.kernels else ["--no-kernels"])
     log: Path | None = options.log
-    events = {} if log is None else logged(log)
+    events = {} if log is None else read_log(log)
     for case in cases:
         # some cases are in two classes
         if case.name in events:
@@ -85,10 +85,10 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a") as file:
                 file.write(json.dumps({"case": case.name, "events": events[case.name]}) + "\n")
-        print(f"{case.name}: {' '.join(row(case, events[case.name])[1:])}", file=sys.stderr, flush=True)
+        print(f"{case.name}: {' '.join(table_row(case, events[case.name])[1:])}", file=sys.stderr, flush=True)
     facts = environment.describe(f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip())
-    tables = report.markdown_table(HEADER, [row(c, events[c.name]) for c in cases])
-    summary = report.markdown_table(SUMMARY, summaries(cases, events))
+    tables = report.markdown_table(HEADER, [table_row(c, events[c.name]) for c in cases])
+    summary = report.markdown_table(SUMMARY_HEADER, summary_rows(cases, events))
     text = report.section({**facts, "threads": str(options.threads)}, summary, tables)
     print(text)
     if options.json is not None:
@@ -96,12 +96,14 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     if options.write:
         report.write_section(options.section, text)
         report.write_json(report.RESULTS / f"{options.section}.json", facts, {c.name: events[c.name] for c in cases})
-        rows = [(c.name, c.group, r) for c in cases if (r := ratio(times(events[c.name]))) is not None]
+        rows = [
+            (c.name, c.group, r) for c in cases if (r := speed_over_best_peer(median_times(events[c.name]))) is not None
+        ]
         plots.save(options.section, plots.bars("Speed over that of the best peer", rows))
-    return 0 if all(times(events[c.name]).get(OURS) for c in cases) else 1
+    return 0 if all(median_times(events[c.name]).get(OURS) for c in cases) else 1
 
 
-def logged(path: Path) -> dict[str, list[Event]]:
+def read_log(path: Path) -> dict[str, list[Event]]:
     """Events by case of a log; a line that was not finished is none."""
     found: dict[str, list[Event]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -115,62 +117,63 @@ def logged(path: Path) -> dict[str, list[Event]]:
 
 HEADER = ["case", "tilewright us", "spread", "noise", *(f"{p} us" for p in PEERS), "ratio", "of fastest blocks",
           "of limit", "kernel us", "torch's kernel us", "kernels' ratio", "copies", "others", "notes"]  # fmt: skip
-SUMMARY = ["class", "cases", "ratio to the best peer", "lowest", "ratio of fastest blocks", "lowest of these",
+SUMMARY_HEADER = ["class", "cases", "ratio to the best peer", "lowest", "ratio of fastest blocks", "lowest of these",
            "of the machine's limit"]  # fmt: skip
 
 
-def times(events: Sequence[Event]) -> dict[str, float]:
+def median_times(events: Sequence[Event]) -> dict[str, float]:
     """Median seconds by engine."""
     return {e["engine"]: e["median_s"] for e in events if "median_s" in e}
 
 
-def fastest(events: Sequence[Event]) -> dict[str, float]:
+def fastest_blocks(events: Sequence[Event]) -> dict[str, float]:
     """Seconds of the fastest block by engine, each the median of its calls: what others do to a shared machine for a
     while only ever adds time."""
     return {e["engine"]: min(e["blocks_s"]) for e in events if e.get("blocks_s")}
 
 
-def ratio(found: Mapping[str, float]) -> float | None:
+def speed_over_best_peer(seconds_by_engine: Mapping[str, float]) -> float | None:
     """The best peer's time over Tilewright's, of times by engine: more than 1 where Tilewright is faster."""
-    peers = [found[p] for p in PEERS if p in found]
-    return min(peers) / found[OURS] if OURS in found and peers else None
+    peers = [seconds_by_engine[p] for p in PEERS if p in seconds_by_engine]
+    return min(peers) / seconds_by_engine[OURS] if OURS in seconds_by_engine and peers else None
 
 
 def kernel_times(events: Sequence[Event]) -> tuple[float | None, float | None]:
     """Median seconds of Tilewright's and of torch's kernels without conversions; an engine that has none to leave out
     is taken as it is."""
-    found = times(events)
+    found = median_times(events)
     ours, torch = found.get(f"{OURS} alone", found.get(OURS)), found.get("torch alone")
     return (None, None) if torch is None else (ours, min(torch, found.get("torch", torch)))
 
 
-def noise(events: Sequence[Event]) -> float | None:
+def block_spread(events: Sequence[Event]) -> float | None:
     """How far the slowest block of Tilewright's calls lies above the fastest, as a part of the median."""
     own = next((e for e in events if e.get("engine") == OURS and e.get("blocks_s")), None)
     return None if own is None else (max(own["blocks_s"]) - min(own["blocks_s"])) / own["median_s"]
 
 
-def of_limit(case: Case, events: Sequence[Event]) -> float | None:
+def fraction_of_limit(case: Case, events: Sequence[Event]) -> float | None:
     """The least time that the machine allows over Tilewright's."""
-    limit = next((Limit(e["gflops"], e["gbs"]) for e in events if "gflops" in e), None)
-    ours = times(events).get(OURS)
-    return None if limit is None or ours is None else limit.seconds(case, case.bytes < CACHED_BYTES) / ours
+    limit = next((MachineLimit(e["gflops"], e["gbs"]) for e in events if "gflops" in e), None)
+    ours = median_times(events).get(OURS)
+    return None if limit is None or ours is None else limit.seconds(case, case.bytes < MAX_CACHED_BYTES) / ours
 
 
-def row(case: Case, events: Sequence[Event]) -> list[str]:
+def table_row(case: Case, events: Sequence[Event]) -> list[str]:
     """One line of the table."""
-    found = times(events)
+    found = median_times(events)
     own = next((e for e in events if e.get("engine") == OURS and "median_s" in e), None)
     spread = "" if own is None else f"{(own['high_s'] - own['low_s']) / own['median_s']:.0%}"
     best = min((found[p] for p in PEERS if p in found), default=0.0)
     cells = [_microseconds(found.get(p), bold=found.get(p) == best) for p in PEERS]
-    part = of_limit(case, events)
+    part = fraction_of_limit(case, events)
     others = next((f"{e['others']:.0%}" for e in events if "others" in e), "")
     kernel, rival = kernel_times(events)
-    between, copies = noise(events), max((e.get("copies", 1) for e in events), default=1)
+    between, copies = block_spread(events), max((e.get("copies", 1) for e in events), default=1)
     notes = "; ".join(f"{e.get('engine', 'process')}: {e['error']}" for e in events if "error" in e)
     return [case.name, _microseconds(found.get(OURS)), spread, "" if between is None else f"{between:.0%}", *cells,
-            *("" if speed is None else f"{speed:.2f}" for speed in (ratio(found), ratio(fastest(events)))),
+            *("" if speed is None else f"{speed:.2f}" for speed in (speed_over_best_peer(found),
+            speed_over_best_peer(fastest_blocks(events)))),
             "" if part is None else f"{part:.0%}", _microseconds(kernel),
             _microseconds(rival), "" if kernel is None or rival is None else f"{rival / kernel:.2f}",
             "" if copies == 1 else str(copies), others, notes]  # fmt: skip
@@ -183,19 +186,24 @@ def _microseconds(seconds: float | None, bold: bool = False) -> str:
     return f"**{text}**" if bold else text
 
 
-def summaries(cases: Sequence[Case], events: Mapping[str, Sequence[Event]]) -> list[list[str]]:
+def summary_rows(cases: Sequence[Case], events: Mapping[str, Sequence[Event]]) -> list[list[str]]:
     """One line per class: geometric means."""
     rows: list[list[str]] = []
     for group in dict.fromkeys(c.group for c in cases):
         own = [c for c in cases if c.group == group]
-        every = [[r for c in own if (r := ratio(seconds(events[c.name]))) is not None] for seconds in (times, fastest)]
-        parts = [p for c in own if (p := of_limit(c, events[c.name])) is not None]
-        speeds = [cell for ratios in every for cell in (_mean(ratios), f"{min(ratios):.2f}" if ratios else "")]
-        rows.append([group, f"{len(every[0])} of {len(own)}", *speeds, _mean(parts)])
+        every = [
+            [r for c in own if (r := speed_over_best_peer(seconds(events[c.name]))) is not None]
+            for seconds in (median_times, fastest_blocks)
+        ]
+        parts = [p for c in own if (p := fraction_of_limit(c, events[c.name])) is not None]
+        speeds = [
+            cell for ratios in every for cell in (_geometric_mean_text(ratios), f"{min(ratios):.2f}" if ratios else "")
+        ]
+        rows.append([group, f"{len(every[0])} of {len(own)}", *speeds, _geometric_mean_text(parts)])
     return rows
 
 
-def _mean(values: Sequence[float]) -> str:
+def _geometric_mean_text(values: Sequence[float]) -> str:
     positive = [v for v in values if v > 0]
     return f"{geometric_mean(positive):.2f}" if positive else ""
 

@@ -16,14 +16,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 DATA = Path(__file__).parent / "data"
 OPSET = 20
-LARGEST_BYTES = 8 << 30
-LARGE_BYTES, COLD_BYTES, MOST_COPIES = 8 << 20, 512 << 20, 8
+MAX_CASE_BYTES = 8 << 30
+MIN_ROTATED_BYTES, ROTATION_BYTES, MAX_COPIES = 8 << 20, 512 << 20, 8
 """An operand from which on calls rotate over copies; how much they have in all, but no more than so many copies."""
 
-PERIOD = 4_194_301
+RANDOM_PERIOD = 4_194_301
 """Random numbers of an input; a prime."""
 
-BOUND_BY_MEMORY = 8.0
+MAX_MEMORY_BOUND_INTENSITY = 8.0
 """Operations per byte up to which memory is the limit."""
 
 
@@ -50,24 +50,24 @@ class Case:
     shapes: Mapping[str, tuple[int, ...]]
     flops: float
     bytes: float
-    large: float = 0.0
+    largest_operand_bytes: float = 0.0
 
     @property
     def copies(self) -> int:
         """Over how many copies of the operands calls rotate: where memory is the limit and an operand is large, a model
         would have used much else before it comes to it again."""
-        if self.large < LARGE_BYTES or self.flops > BOUND_BY_MEMORY * self.bytes:
+        if self.largest_operand_bytes < MIN_ROTATED_BYTES or self.flops > MAX_MEMORY_BOUND_INTENSITY * self.bytes:
             return 1
-        return min(MOST_COPIES, 1 + int(COLD_BYTES // self.large))
+        return min(MAX_COPIES, 1 + int(ROTATION_BYTES // self.largest_operand_bytes))
 
     def feeds(self, seed: int) -> dict[str, Array]:
         """Fresh random inputs; large ones repeat themselves after a prime number of elements."""
         rng = np.random.default_rng(seed)
-        return {name: _random(rng, shape) for name, shape in self.shapes.items()}
+        return {name: _random_array(rng, shape) for name, shape in self.shapes.items()}
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    drawn = rng.standard_normal(min(int(np.prod(shape)), PERIOD), dtype=np.float32)
+def _random_array(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    drawn = rng.standard_normal(min(int(np.prod(shape)), RANDOM_PERIOD), dtype=np.float32)
     return drawn.reshape(shape) if drawn.size == np.prod(shape) else np.resize(drawn, shape)
 
 
@@ -133,7 +133,7 @@ def conv(
     return Case(name, group, build, {"x": (n, c, h, w)}, flops, moved)
 
 
-def chain(group: str, heads: int, m: int, k: int, n: int, h: int, softmax: bool) -> Case:
+def product_chain(group: str, heads: int, m: int, k: int, n: int, h: int, softmax: bool) -> Case:
     """(A[heads, m, k] * B[heads, n, k]^T) * C[heads, n, h] of inputs; with a softmax of the scaled first product's rows
     between them, which is attention."""
     shapes = {"a": (heads, m, k), "b": (heads, n, k), "c": (heads, n, h)}
@@ -161,7 +161,7 @@ def chain(group: str, heads: int, m: int, k: int, n: int, h: int, softmax: bool)
     return Case(name, group, build, shapes, 2 * points * (k + h) + 4 * points * softmax, moved)
 
 
-def simple(
+def memory_bound(
     op: str, shape: tuple[int, ...], output: tuple[int, ...], label: str, group: str = "memory",
     constants: Callable[[], Sequence[TensorProto]] = tuple, ops: float = 1.0, **attributes: object,
 ) -> Case:  # fmt: skip
@@ -180,7 +180,7 @@ def pool(
     """A pooling window."""
     oh, ow = (h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1
     label = f"{op.lower()}_{n}x{c}x{h}x{w}_k{kernel}_s{stride}"
-    return simple(op, (n, c, h, w), (n, c, oh, ow), label, group, ops=kernel * kernel / stride / stride,
+    return memory_bound(op, (n, c, h, w), (n, c, oh, ow), label, group, ops=kernel * kernel / stride / stride,
                   kernel_shape=[kernel, kernel], strides=[stride, stride], pads=[pad] * 4)  # fmt: skip
 
 
@@ -211,26 +211,35 @@ def all_cases() -> tuple[Case, ...]:
              (4096, 4096, 1))]  # fmt: skip
     resnet = [conv("conv_resnet50", 1, c, h, h, o, k, s) for h, c, k, o, s in _RESNET]
     depthwise = [conv("depthwise", 1, c, h, h, c, 3, s, groups=c) for h, c, s in _DEPTHWISE]
-    return (*large, *small, *resnet, *depthwise, *_edges(), *_memory(), *_table("gensor"), *_table("roller"))
+    return (
+        *large,
+        *small,
+        *resnet,
+        *depthwise,
+        *_edge_cases(),
+        *_memory_cases(),
+        *_table_cases("gensor"),
+        *_table_cases("roller"),
+    )
 
 
-def _edges() -> list[Case]:
+def _edge_cases() -> list[Case]:
     """Sizes that are no multiples of anything: a product with a short sum, a convolution that skips elements, and
     products whose result the next product reads."""
     return [
         gemm("edges", 14209, 25, 428), conv("edges", 1, 297, 56, 56, 384, 1, 2),
-        chain("edges", 1, 824, 64, 306, 128, True), chain("edges", 8, 754, 48, 873, 32, True),
-        chain("edges", 8, 165, 64, 864, 80, False),
+        product_chain("edges", 1, 824, 64, 306, 128, True), product_chain("edges", 8, 754, 48, 873, 32, True),
+        product_chain("edges", 8, 165, 64, 864, 80, False),
     ]  # fmt: skip
 
 
-RANDOM_PRODUCTS, AWKWARD_PRODUCTS, EDGES = 60, 40, 12
+RANDOM_GEMMS, AWKWARD_GEMMS, EDGE_CASES_PER_CLASS = 60, 40, 12
 """Cases of the classes that are drawn."""
 
-_MOST_FLOPS = 8e9
+_MAX_FLOPS = 8e9
 
 
-def drawn_cases(seed: int) -> tuple[Case, ...]:
+def random_cases(seed: int) -> tuple[Case, ...]:
     """Products of sizes that nobody chose, half of them by constants: `gemm_random` with every size from 128 to 2500,
     and `gemm_awkward` with one size from 1 to 64 and the others from 64 to 4000."""
     rng = np.random.default_rng(seed)
@@ -243,15 +252,15 @@ def drawn_cases(seed: int) -> tuple[Case, ...]:
             found = sizes(low, high)
             if short:
                 found[int(rng.integers(3))] = int(rng.integers(1, 65))
-            if 2.0 * np.prod(found) <= _MOST_FLOPS:
+            if 2.0 * np.prod(found) <= _MAX_FLOPS:
                 count -= 1
                 yield gemm(group, *found, constant=bool(count % 2))
 
-    return (*drawn("gemm_random", 128, 2500, RANDOM_PRODUCTS, False),
-            *drawn("gemm_awkward", 64, 4000, AWKWARD_PRODUCTS, True), *_drawn_edges(seed))  # fmt: skip
+    return (*drawn("gemm_random", 128, 2500, RANDOM_GEMMS, False),
+            *drawn("gemm_awkward", 64, 4000, AWKWARD_GEMMS, True), *_random_edge_cases(seed))  # fmt: skip
 
 
-def _drawn_edges(seed: int) -> Iterator[Case]:
+def _random_edge_cases(seed: int) -> Iterator[Case]:
     """Operators of the class `edges` at sizes that nobody chose: `gemm_skinny` with sums of 1 to 32 products,
     `conv_strided` with one tap and a step of 2, `chain_random` of two products, half of them attention."""
     rng = np.random.default_rng((seed, 1))
@@ -259,14 +268,14 @@ def _drawn_edges(seed: int) -> Iterator[Case]:
     def size(low: int, high: int) -> int:
         return int(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
 
-    for _ in range(EDGES):
+    for _ in range(EDGE_CASES_PER_CLASS):
         yield gemm("gemm_skinny", size(1000, 30000), size(2, 32), size(32, 600), constant=bool(rng.integers(2)))
-    for _ in range(EDGES):
+    for _ in range(EDGE_CASES_PER_CLASS):
         side = size(12, 80)
         yield conv("conv_strided", 1, size(32, 600), side, side, size(32, 600), 1, 2)
-    for k in range(EDGES):
+    for k in range(EDGE_CASES_PER_CLASS):
         sizes = (size(1, 12), size(32, 1000), size(16, 128), size(32, 1000), size(16, 128))
-        yield chain("chain_random", *sizes, bool(k % 2))
+        yield product_chain("chain_random", *sizes, bool(k % 2))
 
 
 def _layer_norm(shape: tuple[int, ...], label: str) -> Case:
@@ -275,42 +284,44 @@ def _layer_norm(shape: tuple[int, ...], label: str) -> Case:
     def scale_and_bias() -> Sequence[TensorProto]:
         return [_weights("scale", shape[-1:], 1), _weights("bias", shape[-1:], 1)]
 
-    return simple("LayerNormalization", shape, shape, label, constants=scale_and_bias, ops=6)
+    return memory_bound("LayerNormalization", shape, shape, label, constants=scale_and_bias, ops=6)
 
 
-def _memory() -> list[Case]:
+def _memory_cases() -> list[Case]:
     """Pooling, softmax, normalisation, transposition, reduction."""
     return [
         pool("MaxPool", 1, 64, 112, 112, 3, 2, pad=1), pool("MaxPool", 1, 256, 56, 56, 2, 2),
         pool("AveragePool", 1, 128, 56, 56, 2, 2), pool("AveragePool", 1, 512, 28, 28, 3, 1, pad=1),
-        simple("GlobalAveragePool", (1, 2048, 7, 7), (1, 2048, 1, 1), "globalaveragepool_2048x7x7"),
-        simple("Softmax", (12, 128, 128), (12, 128, 128), "softmax_12x128x128", ops=4, axis=-1),
-        simple("Softmax", (1, 32000), (1, 32000), "softmax_1x32000", ops=4, axis=-1),
-        simple("Softmax", (64, 1000), (64, 1000), "softmax_64x1000", ops=4, axis=-1),
+        memory_bound("GlobalAveragePool", (1, 2048, 7, 7), (1, 2048, 1, 1), "globalaveragepool_2048x7x7"),
+        memory_bound("Softmax", (12, 128, 128), (12, 128, 128), "softmax_12x128x128", ops=4, axis=-1),
+        memory_bound("Softmax", (1, 32000), (1, 32000), "softmax_1x32000", ops=4, axis=-1),
+        memory_bound("Softmax", (64, 1000), (64, 1000), "softmax_64x1000", ops=4, axis=-1),
         _layer_norm((1, 128, 768), "layernorm_128x768"),
         _layer_norm((4, 197, 768), "layernorm_788x768"),
         _layer_norm((1, 512, 1024), "layernorm_512x1024"),
-        simple("Transpose", (1, 128, 12, 64), (1, 12, 128, 64), "transpose_0213_128x12x64", perm=[0, 2, 1, 3]),
-        simple("Transpose", (1, 256, 56, 56), (1, 56, 56, 256), "transpose_nhwc_256x56x56", perm=[0, 2, 3, 1]),
-        simple("Transpose", (1024, 1024), (1024, 1024), "transpose_1024x1024", perm=[1, 0]),
-        simple("Transpose", (1000, 777), (777, 1000), "transpose_1000x777", perm=[1, 0]),
-        simple("ReduceSum", (1024, 1024), (1024,), "reducesum_rows_1024x1024", constants=sum_axes(1), keepdims=0),
-        simple("ReduceSum", (1024, 1024), (1024,), "reducesum_columns_1024x1024", constants=sum_axes(0), keepdims=0),
-        simple("ReduceMean", (1, 256, 56, 56), (1, 256), "reducemean_256x56x56", constants=sum_axes(2, 3), keepdims=0),
-        simple("ReduceMax", (64, 32000), (64,), "reducemax_64x32000", constants=sum_axes(1), keepdims=0),
-        simple("Gelu", (1, 128, 3072), (1, 128, 3072), "gelu_128x3072", ops=10),
+        memory_bound("Transpose", (1, 128, 12, 64), (1, 12, 128, 64), "transpose_0213_128x12x64", perm=[0, 2, 1, 3]),
+        memory_bound("Transpose", (1, 256, 56, 56), (1, 56, 56, 256), "transpose_nhwc_256x56x56", perm=[0, 2, 3, 1]),
+        memory_bound("Transpose", (1024, 1024), (1024, 1024), "transpose_1024x1024", perm=[1, 0]),
+        memory_bound("Transpose", (1000, 777), (777, 1000), "transpose_1000x777", perm=[1, 0]),
+        memory_bound("ReduceSum", (1024, 1024), (1024,), "reducesum_rows_1024x1024", constants=sum_axes(1), keepdims=0),
+        memory_bound("ReduceSum", (1024, 1024), (1024,), "reducesum_columns_1024x1024", constants=sum_axes(0),
+        keepdims=0),
+        memory_bound("ReduceMean", (1, 256, 56, 56), (1, 256), "reducemean_256x56x56", constants=sum_axes(2, 3),
+        keepdims=0),
+        memory_bound("ReduceMax", (64, 32000), (64,), "reducemax_64x32000", constants=sum_axes(1), keepdims=0),
+        memory_bound("Gelu", (1, 128, 3072), (1, 128, 3072), "gelu_128x3072", ops=10),
     ]  # fmt: skip
 
 
-def _table(group: str) -> list[Case]:
+def _table_cases(group: str) -> list[Case]:
     """The cases of a paper's table that fit in memory."""
     with (DATA / f"{group}.csv").open(encoding="utf-8") as file:
-        found = [_row(group, row) for row in csv.DictReader(line for line in file if not line.startswith("#"))]
-    unique = {case.name: case for case in found if case.bytes <= LARGEST_BYTES}
+        found = [_table_case(group, row) for row in csv.DictReader(line for line in file if not line.startswith("#"))]
+    unique = {case.name: case for case in found if case.bytes <= MAX_CASE_BYTES}
     return list(unique.values())
 
 
-def _row(group: str, row: Mapping[str, str]) -> Case:
+def _table_case(group: str, row: Mapping[str, str]) -> Case:
     size = {k: int(v) for k, v in row.items() if v and k not in ("label", "op", "padding", "shape")}
     op = row["op"]
     if op in ("conv2d", "depthwise_conv2d"):
@@ -327,8 +338,10 @@ def _row(group: str, row: Mapping[str, str]) -> Case:
         return pool("AveragePool", size["N"], size["C"], size["H"], size["W"], size["KH"], size["stride"], group, pad)
     shape = tuple(int(n) for n in row["shape"].split("x"))
     if op == "relu":
-        return simple("Relu", shape, shape, f"relu_{row['shape']}", group)
+        return memory_bound("Relu", shape, shape, f"relu_{row['shape']}", group)
     # the table names the shape alone; all axes behind the first two, or the last one, are summed
     axes = tuple(range(2, len(shape))) or (1,)
     output = tuple(n for k, n in enumerate(shape) if k not in axes)
-    return simple("ReduceSum", shape, output, f"reducesum_{row['shape']}", group, constants=sum_axes(*axes), keepdims=0)
+    return memory_bound(
+        "ReduceSum", shape, output, f"reducesum_{row['shape']}", group, constants=sum_axes(*axes), keepdims=0
+    )

@@ -10,20 +10,20 @@ import numpy as np
 
 from benchmarks.common.isolation import Emit, error_text
 from benchmarks.operators.cases import Case
-from benchmarks.operators.peers import ALONE, PEERS, Engine, Run, kernel_alone, tilewright
+from benchmarks.operators.peers import KERNEL_PEERS, PEERS, Engine, RunOnce, main_kernel, tilewright
 from tilewright.machine import Target
-from tilewright.measure import kernels
-from tilewright.measure.functions import NativeFunctions
-from tilewright.measure.load import Load
+from tilewright.measure import calibration_kernels
+from tilewright.measure.native_functions import NativeFunctions
+from tilewright.measure.system_load import SystemLoad
 
 BLOCKS = 8
 BLOCK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
-LONG_SECONDS = 8.0
+MIN_LONG_CALL_SECONDS = 8.0
 """Calls that take longer count from the first one on: what they warm up is nothing beside them."""
 
 TOLERANCE = 1e-4
-COMPARED = 1 << 20
+MAX_COMPARED_ELEMENTS = 1 << 20
 """Elements of a result that are compared with those of other engines."""
 
 MEMORY_BYTES = 256 << 20
@@ -31,7 +31,7 @@ OURS = "tilewright"
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class MachineLimit:
     """What the machine does at most, measured in the same process: GFLOP/s and bytes per nanosecond from memory."""
 
     gflops: float
@@ -43,7 +43,7 @@ class Limit:
 
 
 def measure_case(
-    case: Case, threads: int, optimizer: str | None, emit: Emit, seconds: float = float("inf"), alone: bool = True
+    case: Case, threads: int, optimizer: str | None, emit: Emit, seconds: float = float("inf"), kernels_too: bool = True
 ) -> None:
     """Measures one case, emitting an event per engine, one per engine's kernel alone, and one for the limit.
 
@@ -60,10 +60,10 @@ def measure_case(
     engines: dict[str, Engine] = {
         OURS: lambda model, feeds, count: tilewright(model, feeds, count, optimizer), **PEERS,
     }  # fmt: skip
-    if alone:
-        engines |= {f"{name} alone": engine for name, engine in ALONE.items()}
-        engines[f"{OURS} alone"] = lambda model, feeds, count: kernel_alone(model, feeds, count, optimizer)
-    runs: dict[str, Run] = {}
+    if kernels_too:
+        engines |= {f"{name} alone": engine for name, engine in KERNEL_PEERS.items()}
+        engines[f"{OURS} alone"] = lambda model, feeds, count: main_kernel(model, feeds, count, optimizer)
+    runs: dict[str, RunOnce] = {}
     results: dict[str, np.ndarray] = {}
     long: dict[str, list[list[float]]] = {}
     for name, engine in engines.items():
@@ -78,31 +78,31 @@ def measure_case(
                 first = time.perf_counter() - start
                 if name != f"{OURS} alone":
                     results[name] = _sample(output, seed)
-                runs[name] = in_rotation(found)
-                if first > LONG_SECONDS:
+                runs[name] = rotate_copies(found)
+                if first > MIN_LONG_CALL_SECONDS:
                     long[name] = [[first]]
                 del output
                 emit({"engine": name, "build_s": build / len(found), "copies": len(found)})
         except Exception as error:
             emit({"engine": name, "error": error_text(error)})
-    for name, problem in _wrong(results).items():
+    for name, problem in _wrong_results(results).items():
         emit({"engine": name, "error": problem})
         runs.pop(name, None)
         long.pop(name, None)
     results.clear()
-    load = Load.now()
+    load = SystemLoad.now()
     # where the calls of all are long, there are no others
-    for name, blocks in (alternate(runs, seconds) if len(long) < len(runs) else long).items():
+    for name, blocks in (time_in_turns(runs, seconds) if len(long) < len(runs) else long).items():
         calls = [s for block in blocks for s in block]
         low, _, high = quantiles(calls, n=4) if len(calls) > 1 else (calls[0],) * 3
         emit({"engine": name, "median_s": median(calls), "low_s": low, "high_s": high, "calls": len(calls),
               "blocks_s": [median(block) for block in blocks]})  # fmt: skip
     emit({"others": load.others_since()})
-    limit = measured_limit(threads)
+    limit = measure_limit(threads)
     emit({"gflops": limit.gflops, "gbs": limit.gbs})
 
 
-def in_rotation(runs: Sequence[Run]) -> Run:
+def rotate_copies(runs: Sequence[RunOnce]) -> RunOnce:
     """Runs copies in turns, one per call."""
     if len(runs) == 1:
         return runs[0]
@@ -113,11 +113,15 @@ def in_rotation(runs: Sequence[Run]) -> Run:
 def _sample(output: np.ndarray, seed: int) -> np.ndarray:
     """Elements of a result, at random places where it is large; for one seed at the same ones. Its size comes first."""
     flat = np.asarray(output).reshape(-1)
-    places = np.random.default_rng(seed).integers(flat.size, size=COMPARED) if flat.size > COMPARED else slice(None)
+    places = (
+        np.random.default_rng(seed).integers(flat.size, size=MAX_COMPARED_ELEMENTS)
+        if flat.size > MAX_COMPARED_ELEMENTS
+        else slice(None)
+    )
     return np.concatenate([[float(flat.size)], flat[places]])
 
 
-def _wrong(results: Mapping[str, np.ndarray]) -> dict[str, str]:
+def _wrong_results(results: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Engines whose result, as sampled, differs from the median of all."""
     if len(results) < 2:
         return {}
@@ -130,7 +134,7 @@ def _wrong(results: Mapping[str, np.ndarray]) -> dict[str, str]:
     return {name: f"result differs by {e:.1e}" for name, e in errors.items() if not e <= TOLERANCE}
 
 
-def alternate(runs: Mapping[str, Run], seconds: float = float("inf")) -> dict[str, list[list[float]]]:
+def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) -> dict[str, list[list[float]]]:
     """Seconds of all calls of every engine, by block; engines take turns, as threads spin on after a call.
 
     Args:
@@ -143,7 +147,7 @@ def alternate(runs: Mapping[str, Run], seconds: float = float("inf")) -> dict[st
         start = time.perf_counter()
         for name, run in runs.items():
             time.sleep(PAUSE_SECONDS)
-            own = _block(run)
+            own = _time_block(run)
             # what the first block warms up does not count where there are more
             found[name].append(own[1:] if block == 0 and len(own) > 1 else own)
         end = time.perf_counter()
@@ -152,7 +156,7 @@ def alternate(runs: Mapping[str, Run], seconds: float = float("inf")) -> dict[st
     return found
 
 
-def _block(run: Run) -> list[float]:
+def _time_block(run: RunOnce) -> list[float]:
     """Seconds of the calls of a block; the first one counts where it is as long as a block."""
     found: list[float] = []
     while not found or sum(found) < BLOCK_SECONDS:
@@ -162,25 +166,30 @@ def _block(run: Run) -> list[float]:
     return found[1:] or found
 
 
-def measured_limit(threads: int) -> Limit:
+def measure_limit(threads: int) -> MachineLimit:
     """Peak and memory bandwidth of `threads` cores, now."""
     target = Target.host()
-    native = NativeFunctions([kernels.multiply_add(target), kernels.reading(target)], target)
-    width, chunk = kernels.columns(target), kernels.CHAINS * target.lanes(32)
+    native = NativeFunctions(
+        [calibration_kernels.multiply_add(target), calibration_kernels.stream_read(target)], target
+    )
+    width, chunk = calibration_kernels.tile_columns(target), calibration_kernels.ACCUMULATORS * target.lanes(32)
     rng = np.random.default_rng(0)
-    x, y = rng.uniform(0.4, 0.6, width).astype(np.float32), rng.uniform(0.4, 0.6, kernels.ROWS).astype(np.float32)
-    out = np.zeros((kernels.ROWS, width), np.float32)
+    x, y = (
+        rng.uniform(0.4, 0.6, width).astype(np.float32),
+        rng.uniform(0.4, 0.6, calibration_kernels.ROWS).astype(np.float32),
+    )
+    out = np.zeros((calibration_kernels.ROWS, width), np.float32)
     steps = 200_000
-    peaks = [_seconds(lambda: native.call("multiply_add", [x, y, out], [steps])) for _ in range(7)]
+    peaks = [_time_call(lambda: native.call("multiply_add", [x, y, out], [steps])) for _ in range(7)]
     blocks = MEMORY_BYTES // (4 * chunk * threads)
     data = np.ones((threads, blocks, chunk), np.float32)
     sums = np.zeros((threads, chunk), np.float32)
-    reads = [_seconds(lambda: native.call("reading", [data, sums], [threads, blocks, 1], threads)) for _ in range(5)]
-    peak = threads * 2.0 * kernels.ROWS * width * steps / median(peaks)
-    return Limit(peak / 1e9, data.nbytes / median(reads) / 1e9)
+    reads = [_time_call(lambda: native.call("reading", [data, sums], [threads, blocks, 1], threads)) for _ in range(5)]
+    peak = threads * 2.0 * calibration_kernels.ROWS * width * steps / median(peaks)
+    return MachineLimit(peak / 1e9, data.nbytes / median(reads) / 1e9)
 
 
-def _seconds(run: Run) -> float:
+def _time_call(run: RunOnce) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start

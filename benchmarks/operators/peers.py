@@ -16,15 +16,15 @@ from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.loops.ir import Func, blocks
 from tilewright.measure.engines import onnxruntime_engine
-from tilewright.measure.functions import NativeFunctions
+from tilewright.measure.native_functions import NativeFunctions
 
 Array = np.ndarray
 Feeds = Mapping[str, Array]
-Run = Callable[[], Array]
-Engine = Callable[[ModelProto, Feeds, int], Run | None]
+RunOnce = Callable[[], Array]
+Engine = Callable[[ModelProto, Feeds, int], RunOnce | None]
 
 
-def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> Run:
+def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> RunOnce:
     """This compiler."""
     package: Any = import_module("tilewright")
     executable = package.compile(model, threads=threads, optimizer=optimizer)
@@ -32,14 +32,14 @@ def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | N
     return lambda: executable.run(fed)["y"]
 
 
-def kernel_alone(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> Run | None:
+def main_kernel(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> RunOnce | None:
     """This compiler's kernel that does most of the work, without those that pad or convert what it reads; None where
     there is only one. What it reads is random, so that its results are not compared."""
     made = make_compilation(model, optimizer=optimizer)
     kernels = [u for u in made.units if isinstance(u, BoundKernel)]
     if len(kernels) < 2:
         return None
-    main = max((u.compiled for u in kernels), key=lambda k: points(k.origin))
+    main = max((u.compiled for u in kernels), key=lambda k: iteration_count(k.origin))
     func = main.func
     native = NativeFunctions([func], made.target)
     rng = np.random.default_rng(0)
@@ -54,12 +54,12 @@ def kernel_alone(model: ModelProto, feeds: Feeds, threads: int, optimizer: str |
     return run
 
 
-def points(func: Func) -> int:
+def iteration_count(func: Func) -> int:
     """Iterations of all blocks, where sizes are literal."""
     return sum(prod(int(str(i.extent)) for i in b.iters) for b in blocks(func.body))
 
 
-def torch_alone(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+def torch_kernel(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
     """oneDNN's convolution on a picture that lies in channels-last order already, and a result in that order."""
     package: Any = import_module("torch")
     node = model.graph.node[0]
@@ -68,7 +68,7 @@ def torch_alone(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
     package.set_num_threads(threads)
     attributes = {x.name: onnx.helper.get_attribute_value(x) for x in node.attribute}
     x, w = (_tensor(package, a) for a in _operands(model, feeds))
-    call = _packed_convolution(package, x.contiguous(memory_format=package.channels_last), w, attributes)
+    call = _prepacked_convolution(package, x.contiguous(memory_format=package.channels_last), w, attributes)
 
     def run() -> Array:
         with package.inference_mode():
@@ -77,13 +77,13 @@ def torch_alone(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
     return run
 
 
-def onnxruntime(model: ModelProto, feeds: Feeds, threads: int) -> Run:
+def onnxruntime(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce:
     """ONNX Runtime's CPU provider with all graph optimisations."""
     run, fed = onnxruntime_engine(model.SerializeToString(), threads), dict(feeds)
     return lambda: next(iter(run(fed).values()))
 
 
-def openvino(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+def openvino(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
     """OpenVINO's CPU plugin for latency, in float32."""
     try:
         ov: Any = import_module("openvino")
@@ -104,7 +104,7 @@ def openvino(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
     return run
 
 
-def numpy(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+def numpy(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
     """NumPy's BLAS, for matrix products."""
     node = model.graph.node[0]
     if node.op_type != "Gemm":
@@ -116,7 +116,7 @@ def numpy(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
     return lambda: a @ b
 
 
-def torch(model: ModelProto, feeds: Feeds, threads: int) -> Run | None:
+def torch(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
     """PyTorch; convolutions and products through oneDNN with weights in its own layout."""
     if len(model.graph.node) > 1:
         return None
@@ -151,9 +151,9 @@ def _torch_call(package: Any, model: ModelProto, feeds: Feeds) -> Callable[[], A
     x = operands[0]
     match node.op_type:
         case "Conv":
-            return _packed_convolution(package, x, operands[1], attributes)
+            return _prepacked_convolution(package, x, operands[1], attributes)
         case "Gemm":
-            return _packed_product(package, x, operands[1], attributes, constant=len(feeds) == 1)
+            return _prepacked_product(package, x, operands[1], attributes, constant=len(feeds) == 1)
         case "MaxPool" | "AveragePool":
             size, stride, pad = attributes["kernel_shape"], attributes["strides"], attributes["pads"][:2]
             if node.op_type == "MaxPool":
@@ -181,7 +181,7 @@ def _torch_call(package: Any, model: ModelProto, feeds: Feeds) -> Callable[[], A
             return None
 
 
-def _packed_convolution(package: Any, x: Any, w: Any, attributes: Mapping[str, Any]) -> Callable[[], Any]:
+def _prepacked_convolution(package: Any, x: Any, w: Any, attributes: Mapping[str, Any]) -> Callable[[], Any]:
     pad, stride = attributes["pads"][:2], attributes["strides"]
     dilation, groups = attributes["dilations"], attributes["group"]
     onednn = package.ops.mkldnn
@@ -189,7 +189,9 @@ def _packed_convolution(package: Any, x: Any, w: Any, attributes: Mapping[str, A
     return lambda: onednn._convolution_pointwise(x, packed, None, pad, stride, dilation, groups, "none", [], "")
 
 
-def _packed_product(package: Any, a: Any, b: Any, attributes: Mapping[str, Any], constant: bool) -> Callable[[], Any]:
+def _prepacked_product(
+    package: Any, a: Any, b: Any, attributes: Mapping[str, Any], constant: bool
+) -> Callable[[], Any]:
     left = a.t() if attributes.get("transA") else a
     right = b.t() if attributes.get("transB") else b
     if not constant or left.shape[0] == 1 or right.shape[1] == 1:
@@ -198,7 +200,7 @@ def _packed_product(package: Any, a: Any, b: Any, attributes: Mapping[str, Any],
     return lambda: package.ops.mkldnn._linear_pointwise(left, packed, None, "none", [], "")
 
 
-ALONE: Mapping[str, Engine] = {"torch": torch_alone}
+KERNEL_PEERS: Mapping[str, Engine] = {"torch": torch_kernel}
 """Kernels without the conversions that row-major inputs and outputs ask for, of the engines that let one call them."""
 
 PEERS: Mapping[str, Engine] = {

@@ -20,17 +20,24 @@ from typing import Any
 from benchmarks import cost_model
 from benchmarks.common import environment
 from benchmarks.common.isolation import error_text, run_isolated
+from benchmarks.construction_speed import programs_scored_per_second
 from benchmarks.operators.cases import gemm
 from benchmarks.paper_gensor import tables
-from benchmarks.paper_gensor.construction import construction
-from benchmarks.paper_gensor.duel import duel
-from benchmarks.paper_gensor.operators import GROWING, REDUCED, UNBALANCED, names, operator, operator_of
-from benchmarks.paper_gensor.payoff import experiment
-from benchmarks.paper_gensor.search import current, search, timed
-from benchmarks.paper_gensor.space import Programs
-from benchmarks.paper_gensor.store import Log, Store, source
-from benchmarks.paper_gensor.workers import workers
-from benchmarks.tiles import scored_per_second
+from benchmarks.paper_gensor.construction import construction_phases
+from benchmarks.paper_gensor.duel import run_duel
+from benchmarks.paper_gensor.operators import (
+    REDUCED,
+    SCALING_GEMMS,
+    UNBALANCED_GEMMS,
+    operator,
+    operator_names,
+    operator_of,
+)
+from benchmarks.paper_gensor.program_space import ProgramSpace
+from benchmarks.paper_gensor.search import current_log, search, timed_entries
+from benchmarks.paper_gensor.store import ResultStore, SearchLog, source_hash
+from benchmarks.paper_gensor.value_iteration import run_experiment
+from benchmarks.paper_gensor.workers import start_workers
 from tilewright.errors import TilewrightError
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
@@ -40,14 +47,14 @@ BUDGET = tables.FULL_BUDGET
 PROGRAMS = 20
 """Of one kernel, for the rank correlation."""
 
-SMALL = (64, 64, 64)
+PAYOFF_SIZES = (64, 64, 64)
 """M, K, N of the product whose whole graph is listed."""
 
 TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunOptions:
     """What a run was asked for.
 
     Attributes:
@@ -57,13 +64,13 @@ class Run:
         deadline: on the monotonic clock.
     """
 
-    store: Store
+    store: ResultStore
     operators: Sequence[str]
     budget: int
     deadline: float
 
 
-Item = tuple[str, Callable[[], dict[str, Any] | None]]
+Experiment = tuple[str, Callable[[], dict[str, Any] | None]]
 """A name, and what measures it; None where time ran out."""
 
 
@@ -75,15 +82,21 @@ def main() -> int:
     if unknown:
         print(f"unknown parts: {', '.join(unknown)}", file=sys.stderr)
         return 2
-    chosen = REDUCED if options.operator == "reduced" else options.operator.split(",") if options.operator else names()
-    run = Run(Store(), chosen, options.budget, time.monotonic() + options.seconds)
+    chosen = (
+        REDUCED
+        if options.operator == "reduced"
+        else options.operator.split(",")
+        if options.operator
+        else operator_names()
+    )
+    run = RunOptions(ResultStore(), chosen, options.budget, time.monotonic() + options.seconds)
     left = 0
     for part in parts:
-        left += _part(part, run, options.again)
+        left += _run_part(part, run, options.again)
     if options.write:
         tables.write(run.store)
     else:
-        print(tables.text(run.store))
+        print(tables.markdown(run.store))
     print(f"{left} results are left; run the same command again" if left else "complete", file=sys.stderr)
     return 3 if left else 0
 
@@ -101,12 +114,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _part(part: str, run: Run, again: bool) -> int:
+def _run_part(part: str, run: RunOptions, again: bool) -> int:
     """Measures one part; how many of its results are missing afterwards."""
     left = 0
     for name, measure in PARTS[part](run):
         known = run.store.get(part, name)
-        if known is not None and not again and _valid(known, run):
+        if known is not None and not again and _is_valid(known, run):
             continue
         try:
             found = measure() if time.monotonic() < run.deadline else None
@@ -117,77 +130,78 @@ def _part(part: str, run: Run, again: bool) -> int:
         if found is None:
             left += 1
             continue
-        run.store.put(part, name, {**found, "source": source()})
+        run.store.put(part, name, {**found, "source": source_hash()})
         command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
         run.store.put("circumstances", part, environment.describe(command))
         print(f"{part} {name}: done", file=sys.stderr, flush=True)
     return left
 
 
-def _valid(known: Mapping[str, Any], run: Run) -> bool:
+def _is_valid(result: Mapping[str, Any], run: RunOptions) -> bool:
     """Whether a result is of this code, and of a search that was long enough."""
-    enough = known.get("budget", run.budget) >= run.budget or known.get("all", False)
-    return known.get("source") == source() and enough
+    enough = result.get("budget", run.budget) >= run.budget or result.get("all", False)
+    return result.get("source") == source_hash() and enough
 
 
-def _payoff(run: Run) -> Iterator[Item]:
-    programs = Programs.of(operator_of(gemm("payoff", *SMALL)).task)
+def _payoff_experiments(run: RunOptions) -> Iterator[Experiment]:
+    programs = ProgramSpace.of(operator_of(gemm("payoff", *PAYOFF_SIZES)).task)
     for k, (space, forms) in enumerate(programs.spaces):
         for vthreads in (False, True):
-            name = f"lanes along {space.problem.axes[space.form.lane].name} {k}{' with vthreads' if vthreads else ''}"
+            name = f"lanes along {space.problem.axes[space.sketch.lane].name} {k}{' with vthreads' if vthreads else ''}"
             annealing = Annealing(vthreads=vthreads)
-            yield name, lambda s=space, f=forms[0], a=annealing: experiment(s, f, a)
+            yield name, lambda s=space, f=forms[0], a=annealing: run_experiment(s, f, a)
 
 
-def _time(run: Run) -> Iterator[Item]:
-    for name in dict.fromkeys((*run.operators, *GROWING, *UNBALANCED)):
+def _construction_experiments(run: RunOptions) -> Iterator[Experiment]:
+    for name in dict.fromkeys((*run.operators, *SCALING_GEMMS, *UNBALANCED_GEMMS)):
         for optimizer in (Gensor(), Roller()):
-            yield f"{name} {optimizer.name}", lambda n=name, o=optimizer: construction(operator(n).task, o)
-    yield "programs scored", lambda: {"per second": scored_per_second()}
+            yield f"{name} {optimizer.name}", lambda n=name, o=optimizer: construction_phases(operator(n).task, o)
+    yield "programs scored", lambda: {"per second": programs_scored_per_second()}
 
 
-def _model(run: Run) -> Iterator[Item]:
+def _model_experiments(run: RunOptions) -> Iterator[Experiment]:
     everything = [name for group in cost_model.KINDS.values() for name in group]
-    for name in everything if run.operators == names() else run.operators:
+    for name in everything if run.operators == operator_names() else run.operators:
         for population in cost_model.POPULATIONS:
-            yield f"{name} {population}", lambda n=name, p=population: _compared(n, p)
+            yield f"{name} {population}", lambda n=name, p=population: _compare_model(n, p)
 
 
-def _compared(name: str, population: str) -> dict[str, Any]:
-    return {"operator": name, **cost_model.compared(cost_model.task_of(name), PROGRAMS, population)}
+def _compare_model(name: str, population: str) -> dict[str, Any]:
+    return {"operator": name, **cost_model.compare_times(cost_model.largest_kernel_task(name), PROGRAMS, population)}
 
 
-def _search(run: Run) -> Iterator[Item]:
+def _search_experiments(run: RunOptions) -> Iterator[Experiment]:
     for name in run.operators:
-        yield name, lambda n=name: _searched(n, run)
+        yield name, lambda n=name: _run_search(n, run)
 
 
-def _searched(name: str, run: Run) -> dict[str, Any] | None:
-    programs = Programs.of(operator(name).task)
-    log = current(programs, Log(name))
-    with workers(programs) as pool:
+def _run_search(name: str, run: RunOptions) -> dict[str, Any] | None:
+    programs = ProgramSpace.of(operator(name).task)
+    log = current_log(programs, SearchLog(name))
+    with start_workers(programs) as pool:
         progress = search(programs, log, run.budget, run.deadline, pool)
-    if not progress.finished:
+    if not progress.is_finished:
         return None
-    times = [e["ns"] for e in timed(log)]
-    return {"budget": run.budget, "tried": len(log.entries), "timed": len(times), "ns": min(times), "all": progress.all,
+    times = [e["ns"] for e in timed_entries(log)]
+    return {"budget": run.budget, "tried": len(log.entries), "timed": len(times), "ns": min(times),
+    "all": progress.is_exhausted,
             "seconds": sum(e["seconds"] for e in log.entries)}  # fmt: skip
 
 
-def _duel(run: Run) -> Iterator[Item]:
+def _duel_experiments(run: RunOptions) -> Iterator[Experiment]:
     for name in run.operators:
-        yield name, lambda n=name: _fought(n, run)
+        yield name, lambda n=name: _run_duel(n, run)
 
 
-def _fought(name: str, run: Run) -> dict[str, Any]:
-    programs = Programs.of(operator(name).task)
-    log = current(programs, Log(name))
+def _run_duel(name: str, run: RunOptions) -> dict[str, Any]:
+    programs = ProgramSpace.of(operator(name).task)
+    log = current_log(programs, SearchLog(name))
     everything = (run.store.get("search", name) or {}).get("all", False)
-    return {"entrants": duel(programs, log), "budget": len(timed(log)), "all": everything}
+    return {"entrants": run_duel(programs, log), "budget": len(timed_entries(log)), "all": everything}
 
 
-def _unbalanced(run: Run) -> Iterator[Item]:
-    for name in UNBALANCED:
+def _unbalanced_experiments(run: RunOptions) -> Iterator[Experiment]:
+    for name in UNBALANCED_GEMMS:
         yield (
             name,
             lambda n=name: {
@@ -196,8 +210,9 @@ def _unbalanced(run: Run) -> Iterator[Item]:
         )
 
 
-PARTS: dict[str, Callable[[Run], Iterator[Item]]] = {
-    "payoff": _payoff, "time": _time, "model": _model, "search": _search, "duel": _duel, "unbalanced": _unbalanced,
+PARTS: dict[str, Callable[[RunOptions], Iterator[Experiment]]] = {
+    "payoff": _payoff_experiments, "time": _construction_experiments, "model": _model_experiments,
+    "search": _search_experiments, "duel": _duel_experiments, "unbalanced": _unbalanced_experiments,
 }  # fmt: skip
 
 

@@ -12,47 +12,47 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.paper_gensor.operators import GROWING, names, operator
-from tilewright.cost.analytical import expected
-from tilewright.machine.stored import machine_for
-from tilewright.optimize.construct.descent import descents
-from tilewright.optimize.construct.gensor import Annealing, History, walks
-from tilewright.optimize.construct.ladder import Indices
-from tilewright.optimize.construct.optimizer import problem_for, spaces
+from benchmarks.paper_gensor.operators import SCALING_GEMMS, operator, operator_names
+from tilewright.cost.analytical import mean_time
+from tilewright.machine.calibration_store import machine_for
+from tilewright.optimize.construct.gensor import Annealing, WalkBatch, run_walks
+from tilewright.optimize.construct.local_search import search_locally
+from tilewright.optimize.construct.optimizer import problem_for, search_spaces
 from tilewright.optimize.construct.roller import grow
-from tilewright.optimize.construct.space import Space
-from tilewright.tile.program import Form
+from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.optimize.construct.tile_lattice import Indices
+from tilewright.tile.program import Sketch
 
 STEPS = "steps L2 / L1 / registers, %"
 
 
-def best(space: Space, forms: Sequence[Form], states: Indices, descend: bool) -> float:
+def best_time(space: SearchSpace, forms: Sequence[Sketch], states: Indices, with_local_search: bool) -> float:
     """Nanoseconds of the best program among states of a space, and where descents from them end."""
     found: list[float] = []
     for form in forms:
-        value = expected(space.problem, form, space.sizes(states), space.machine)
+        value = mean_time(space.problem, form, space.sizes(states), space.machine)
         found.append(float(value.min()))
-        found += [d.nanoseconds for d in descents(space, form, states, value)] if descend else []
+        found += [d.nanoseconds for d in search_locally(space, form, states, value)] if with_local_search else []
     return min(found)
 
 
-def ablation(name: str) -> str | None:
+def ablation_row(name: str) -> str | None:
     """A line of the table for an operator; None where no tile programs are walked through."""
     task = operator(name).task
     problem, machine = problem_for(task), machine_for(task.target)
     if problem is None:
         return None
-    found, ways = spaces(problem, task, machine), ("all", "walks", "descents", "greedy")
-    taken, spent, histories = dict.fromkeys(ways, np.inf), dict.fromkeys(ways, 0.0), list[History]()
+    found, ways = search_spaces(problem, task, machine), ("all", "walks", "descents", "greedy")
+    taken, spent, histories = dict.fromkeys(ways, np.inf), dict.fromkeys(ways, 0.0), list[WalkBatch]()
     for space, forms in found.items():
         for way in ways:
             begin = time.process_time()
             if way in ("all", "walks"):
-                histories.append(walks(space, Annealing(), 0))
-                states = histories[-1].kept()
+                histories.append(run_walks(space, Annealing(), 0))
+                states = histories[-1].recorded_states()
             else:
-                states = np.unique(np.concatenate([space.start()[None], grow(space).states]), axis=0)
-            taken[way] = min(taken[way], best(space, forms, states, way in ("all", "descents")))
+                states = np.unique(np.concatenate([space.initial_state()[None], grow(space).states]), axis=0)
+            taken[way] = min(taken[way], best_time(space, forms, states, way in ("all", "descents")))
             spent[way] += time.process_time() - begin
     # an axis of 1 leaves walks nothing to do on some levels; the last entry is behind the last step
     levels = np.concatenate([h.levels[:-1] for h in histories], axis=1)
@@ -66,13 +66,15 @@ def ablation(name: str) -> str | None:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--operator", default=",".join(dict.fromkeys((GROWING[2], *names()))), metavar="NAME,...")
+    parser.add_argument(
+        "--operator", default=",".join(dict.fromkeys((SCALING_GEMMS[2], *operator_names()))), metavar="NAME,..."
+    )
     options = parser.parse_args()
     head = ("operator", "walks alone", "descents without walks", "greedy alone", "all", "without walks", STEPS)
     print(f"| {' | '.join(head)} |")
     print("|---|---|---|---|---|---|---|")
     for name in options.operator.split(","):
-        line = ablation(name)
+        line = ablation_row(name)
         if line is not None:
             print(line, flush=True)
 

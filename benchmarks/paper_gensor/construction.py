@@ -5,27 +5,27 @@ from statistics import median
 from typing import Any
 
 from tilewright.codegen import compile_object, emit_llvm
-from tilewright.driver.offline import split_offline
-from tilewright.loops.verify import verify
+from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.machine import Target
-from tilewright.optimize.construct.optimizer import Gensor, Roller, lowered
+from tilewright.optimize.construct.optimizer import Gensor, Roller, best_schedule
 from tilewright.optimize.interface import Task
+from tilewright.verify.verifier import verify
 
 REPEATS = 3
 
 
-def construction(task: Task, optimizer: Gensor | Roller) -> dict[str, Any]:
+def construction_phases(task: Task, optimizer: Gensor | Roller) -> dict[str, Any]:
     """Seconds of every part for one kernel, medians; "total" is what a user waits for."""
     rows: list[dict[str, float]] = []
     for _ in range(REPEATS):
         marks = [time.perf_counter()]
         found = optimizer.construct(task)
         marks.append(time.perf_counter())
-        schedule = lowered(found, task)
+        schedule = best_schedule(found, task)
         if schedule is None:
             raise ValueError(f"{optimizer.name} does not construct {task.func.name}")
         marks.append(time.perf_counter())
-        func = split_offline(schedule.func, task.constants).func
+        func = prepack_constants(schedule.func, task.constants).func
         verify(func)
         marks.append(time.perf_counter())
         compile_object(emit_llvm([func], [], Target.host()), Target.host())

@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.statistics import spread
-from benchmarks.paper_gensor.clock import BLOCKS, Clock
-from benchmarks.paper_gensor.search import fastest, timed
-from benchmarks.paper_gensor.space import Programs, predicted_program
-from benchmarks.paper_gensor.store import Log
-from tilewright.driver.offline import Split, evaluate_packed
+from benchmarks.common.statistics import quartile_spread
+from benchmarks.paper_gensor.program_space import ProgramSpace, predicted_time
+from benchmarks.paper_gensor.search import fastest_candidates, timed_entries
+from benchmarks.paper_gensor.store import SearchLog
+from benchmarks.paper_gensor.timer import BLOCKS, FunctionTimer
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
-from tilewright.optimize.construct.chains import lower_chain
+from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked
 from tilewright.optimize.construct.gensor import Annealing, Reading
-from tilewright.optimize.construct.lowering import Program
+from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor, Roller
+from tilewright.optimize.construct.rowwise_programs import lower_rowwise
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.trace import Schedule
-from tilewright.tile.chain import ChainProgram
-from tilewright.tile.lower import lower
+from tilewright.tile.lower import lower_program
+from tilewright.tile.rowwise import RowwiseProgram
+from tilewright.verify.verifier import verify
 
 FINALISTS = 6
 """Of the search's programs: a single glance may have flattered the first."""
@@ -51,10 +51,10 @@ class Entrant:
 
     text: str
     predicted: float | None
-    split: Split
+    kernel: PrepackedKernel
 
 
-def duel(programs: Programs, log: Log, blocks: int = BLOCKS) -> dict[str, Any]:
+def run_duel(programs: ProgramSpace, log: SearchLog, blocks: int = BLOCKS) -> dict[str, Any]:
     """Times of every entrant; those that have the same loops are measured once.
 
     All loops are verified, and all results compared on random data, before anything is measured. Finalists whose loops
@@ -69,26 +69,26 @@ def duel(programs: Programs, log: Log, blocks: int = BLOCKS) -> dict[str, Any]:
         VerifyError: loops that were constructed are wrong.
         ValueError: results differ.
     """
-    entrants = {n: e for n, e in (constructed(programs) | finalists(programs, log)).items() if _legal(n, e)}
+    entrants = {n: e for n, e in (constructed_entrants(programs) | finalists(programs, log)).items() if _is_legal(n, e)}
     first: dict[str, str] = {}
-    same = {name: first.setdefault(show(e.split.func), name) for name, e in entrants.items()}
-    running = {n: entrants[n].split for n in dict.fromkeys(same.values())}
-    clock = Clock({n: s.func for n, s in running.items()})
+    same = {name: first.setdefault(show(e.kernel.func), name) for name, e in entrants.items()}
+    running = {n: entrants[n].kernel for n in dict.fromkeys(same.values())}
+    clock = FunctionTimer({n: s.func for n, s in running.items()})
     check_results(programs, running, clock)
-    times = clock.in_turns(blocks)
-    found = {n: result(entrants[n], times[same[n]]) for n in entrants}
+    times = clock.block_medians(blocks)
+    found = {n: entrant_result(entrants[n], times[same[n]]) for n in entrants}
     searched = [n for n in found if n.startswith("found")]
     if searched:
         best = min(searched, key=lambda n: found[n]["ns"])
         low = min(found[n]["low"] for n in searched)
-        found["best"] = {**found[best], "low": low, "tried": len(timed(log))}
+        found["best"] = {**found[best], "low": low, "tried": len(timed_entries(log))}
     return {n: r for n, r in found.items() if n not in searched}
 
 
-def _legal(name: str, entrant: Entrant) -> bool:
+def _is_legal(name: str, entrant: Entrant) -> bool:
     """Whether the verifier accepts an entrant; what was constructed must not be refused."""
     try:
-        verify(entrant.split.func)
+        verify(entrant.kernel.func)
     except VerifyError as error:
         if not name.startswith("found"):
             raise
@@ -97,7 +97,7 @@ def _legal(name: str, entrant: Entrant) -> bool:
     return True
 
 
-def constructed(programs: Programs) -> dict[str, Entrant]:
+def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
     """What each way of construction answers: the best of its programs that can be lowered."""
     machine = programs.machine
     ways = {
@@ -109,36 +109,36 @@ def constructed(programs: Programs) -> dict[str, Entrant]:
         answer = way.construct(programs.task)
         for program in answer.programs if answer else ():
             try:
-                schedule = _lowered(programs, program)
+                schedule = _lower_program(programs, program)
             except ScheduleError:
                 continue
-            predicted = predicted_program(program, machine)
-            found[name] = Entrant(str(program), predicted, programs.split(schedule.func))
+            predicted = predicted_time(program, machine)
+            found[name] = Entrant(str(program), predicted, programs.prepack(schedule.func))
             break
     schedule = Rule().optimize(programs.task)
     if schedule is not None:
-        found["rule"] = Entrant("", None, programs.split(schedule.func))
+        found["rule"] = Entrant("", None, programs.prepack(schedule.func))
     return found
 
 
-def _lowered(programs: Programs, program: Program) -> Schedule:
-    if isinstance(program, ChainProgram):
-        return lower_chain(program, programs.task, parallel=False)
-    return lower(program, programs.task.func, parallel=False)
+def _lower_program(programs: ProgramSpace, program: KernelProgram) -> Schedule:
+    if isinstance(program, RowwiseProgram):
+        return lower_rowwise(program, programs.task, parallel=False)
+    return lower_program(program, programs.task.func, parallel=False)
 
 
-def finalists(programs: Programs, log: Log) -> dict[str, Entrant]:
+def finalists(programs: ProgramSpace, log: SearchLog) -> dict[str, Entrant]:
     """The fastest programs of a search, the best one first."""
     found: dict[str, Entrant] = {}
-    for k, c in enumerate(fastest(log, FINALISTS)):
+    for k, c in enumerate(fastest_candidates(log, FINALISTS)):
         schedule = programs.families[c.family].schedule(c.genes)
         program = programs.program(c)
-        predicted = predicted_program(program, programs.machine)
-        found[f"found{k}"] = Entrant(str(program), predicted, programs.split(schedule.func))
+        predicted = predicted_time(program, programs.machine)
+        found[f"found{k}"] = Entrant(str(program), predicted, programs.prepack(schedule.func))
     return found
 
 
-def check_results(programs: Programs, running: Mapping[str, Split], clock: Clock) -> None:
+def check_results(programs: ProgramSpace, kernels: Mapping[str, PrepackedKernel], clock: FunctionTimer) -> None:
     """Compares all results with that of the first on random data.
 
     Raises:
@@ -148,30 +148,30 @@ def check_results(programs: Programs, running: Mapping[str, Split], clock: Clock
     *inputs, result = programs.task.func.params
     data = {b.name: rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32) for b in inputs}
     reference: Array | None = None
-    for name, split in running.items():
-        known = {**data, **evaluate_packed(split.packed, data)}
-        answer = clock.computed(name, known, result.name)
+    for name, split in kernels.items():
+        known = {**data, **evaluate_prepacked(split.prepacked, data)}
+        answer = clock.run(name, known, result.name)
         reference = answer if reference is None else reference
         error = float(np.abs(answer - reference).max()) / (float(np.abs(reference).max()) or 1.0)
         if not error <= TOLERANCE:
             raise ValueError(f"program {name!r} of {programs.task.func.name!r} errs by {error:.1e}")
 
 
-def result(entrant: Entrant, blocks: list[float]) -> dict[str, Any]:
+def entrant_result(entrant: Entrant, blocks: list[float]) -> dict[str, Any]:
     """What is kept of one entrant."""
-    return {"ns": median(blocks), "low": min(blocks), "spread": spread(blocks), "predicted": entrant.predicted,
+    return {"ns": median(blocks), "low": min(blocks), "spread": quartile_spread(blocks), "predicted": entrant.predicted,
             "program": entrant.text}  # fmt: skip
 
 
-def speed(found: Mapping[str, Any], name: str, over: str, by: str = "ns") -> float | None:
+def relative_speed(entrants: Mapping[str, Any], name: str, over: str, by: str = "ns") -> float | None:
     """How many times as fast one entrant is as another, by their medians ("ns") or their fastest blocks ("low"); None
     where one is missing."""
-    if name not in found or over not in found:
+    if name not in entrants or over not in entrants:
         return None
-    return found[over][by] / found[name][by]
+    return entrants[over][by] / entrants[name][by]
 
 
-def shares(roller: float, without: float, gensor: float) -> tuple[float, float]:
+def gain_shares(roller: float, without: float, gensor: float) -> tuple[float, float]:
     """Of the gain of Gensor over Roller in all, the parts of the graph and of virtual threads (Gensor, Table VI).
 
     Args:

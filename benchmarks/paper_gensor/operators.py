@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from benchmarks.operators.cases import Case, all_cases
-from benchmarks.operators.peers import points
+from benchmarks.operators.peers import iteration_count
 from tilewright.driver.compile import make_compilation
 from tilewright.machine import Target
-from tilewright.optimize.construct.chains import chain_problem
 from tilewright.optimize.construct.optimizer import problem_for
+from tilewright.optimize.construct.rowwise_programs import rowwise_problem
 from tilewright.optimize.interface import Task
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -26,11 +26,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Twenty operators, named as in `benchmarks.operators.cases`."""
 
-GROWING = ("gemm_m64_k64_n64", "gemm_m512_k512_n512", "gemm_m1024_k1024_n1024", "gemm_m2048_k2048_n2048",
+SCALING_GEMMS = ("gemm_m64_k64_n64", "gemm_m512_k512_n512", "gemm_m1024_k1024_n1024", "gemm_m2048_k2048_n2048",
            "gemm_m8192_k8192_n8192")  # fmt: skip
 """Products whose construction is timed by size (Gensor, Fig. 8)."""
 
-UNBALANCED = ("gemm_m65536_k4_n1024", "gemm_m32768_k64_n2048", "gemm_m16384_k32_n1024")
+UNBALANCED_GEMMS = ("gemm_m65536_k4_n1024", "gemm_m32768_k64_n2048", "gemm_m16384_k32_n1024")
 """The unbalanced products of Gensor, Table V, as M, K, N."""
 
 REDUCED = ("gemm_m512_k512_n512", "gemm_m37_k768_n2304", "gemm_m1_k768_n3072", "conv_1x64x56x56_o64_k3_s1",
@@ -48,7 +48,7 @@ class Operator:
     task: Task
 
 
-def names() -> tuple[str, ...]:
+def operator_names() -> tuple[str, ...]:
     """All twenty."""
     return tuple(name for group in KINDS.values() for name in group)
 
@@ -62,7 +62,7 @@ def operator(name: str) -> Operator:
     """
     case = next((c for c in all_cases() if c.name == name), None)
     if case is None:
-        raise ValueError(f"there is no operator {name!r}; use one of {', '.join(names())}")
+        raise ValueError(f"there is no operator {name!r}; use one of {', '.join(operator_names())}")
     return operator_of(case)
 
 
@@ -77,8 +77,8 @@ def operator_of(case: Case) -> Operator:
     for kernel in make_compilation(case.model(), exact=True).kernels:
         # the first parameter is fed, the last one is the result, what lies between are weights
         task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
-        if problem_for(task) is not None or chain_problem(task) is not None:
-            found.append((points(task.func), task))
+        if problem_for(task) is not None or rowwise_problem(task) is not None:
+            found.append((iteration_count(task.func), task))
     if not found:
         raise ValueError(f"no kernel of {case.name!r} can be constructed")
     return Operator(case, kind, max(found, key=lambda f: f[0])[1])

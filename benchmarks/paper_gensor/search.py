@@ -14,31 +14,31 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.paper_gensor.clock import Clock, Data
-from benchmarks.paper_gensor.space import Candidate, Programs, fingerprint
-from benchmarks.paper_gensor.store import Log
-from benchmarks.paper_gensor.workers import Done
+from benchmarks.paper_gensor.program_space import Candidate, ProgramSpace, fingerprint
+from benchmarks.paper_gensor.store import SearchLog
+from benchmarks.paper_gensor.timer import FunctionTimer, SharedOperands
+from benchmarks.paper_gensor.workers import CompileResult
 
-RANDOM_PART = 0.35
+RANDOM_FRACTION = 0.35
 """The part of the budget that is spent on random programs."""
 
-BATCH, DRAWN, PARENTS = 48, 384, 12
+BATCH, DRAWS_PER_BATCH, PARENTS = 48, 384, 12
 """Programs that are compiled together; drawn for a batch; that have descendants."""
 
-TRIES = 20
+MAX_EMPTY_DRAWS = 20
 """Draws without a new program after which there are taken to be no more."""
 
 
 class Compiler(Protocol):
-    """What makes code of candidates, see `workers.Workers`."""
+    """What makes code of candidates, see `workers.CompileWorkers`."""
 
     def compile(
-        self, candidates: Sequence[Candidate], checked: Sequence[bool], known: frozenset[str]
-    ) -> list[Done]: ...
+        self, candidates: Sequence[Candidate], checked: Sequence[bool], known_digests: frozenset[str]
+    ) -> list[CompileResult]: ...
 
 
 @dataclass(slots=True)
-class Progress:
+class SearchStatus:
     """What a search has done.
 
     Attributes:
@@ -46,11 +46,11 @@ class Progress:
         all: whether no further program was found.
     """
 
-    finished: bool = False
-    all: bool = False
+    is_finished: bool = False
+    is_exhausted: bool = False
 
 
-def search(programs: Programs, log: Log, budget: int, deadline: float, compiler: Compiler) -> Progress:
+def search(programs: ProgramSpace, log: SearchLog, budget: int, deadline: float, compiler: Compiler) -> SearchStatus:
     """Measures programs until the log holds `budget` times, nothing new is found, or the time has come.
 
     Args:
@@ -60,97 +60,103 @@ def search(programs: Programs, log: Log, budget: int, deadline: float, compiler:
         deadline: on the monotonic clock.
         compiler: makes code; idle while programs are measured.
     """
-    data = Data()
-    while (left := budget - len(timed(log))) > 0:
+    data = SharedOperands()
+    while (left := budget - len(timed_entries(log))) > 0:
         if time.monotonic() > deadline:
-            return Progress()
+            return SearchStatus()
         rng = np.random.default_rng([len(log.entries), budget])
-        batch = proposed(programs, log, budget, rng)[:left]
+        batch = propose(programs, log, budget, rng)[:left]
         if not batch:
-            return Progress(True, True)
+            return SearchStatus(True, True)
         forms = {e["form"] for e in log.entries}
-        checked = [programs.form(c) not in forms and all(programs.form(c) != programs.form(b) for b in batch[:k])
+        checked = [programs.sketch_name(c) not in forms
+                   and all(programs.sketch_name(c) != programs.sketch_name(b) for b in batch[:k])
                    for k, c in enumerate(batch)]  # fmt: skip
         known = frozenset(e["digest"] for e in log.entries if "digest" in e)
         start = time.perf_counter()
         done = compiler.compile(batch, checked, known)
         between = time.perf_counter()
-        _measure(programs, log, batch, done, data, (between - start) / len(batch))
+        _measure_batch(programs, log, batch, done, data, (between - start) / len(batch))
         end = time.perf_counter()
-        print(f"{len(timed(log))} programs; {len(batch)} compiled in {between - start:.1f} s, "
+        print(f"{len(timed_entries(log))} programs; {len(batch)} compiled in {between - start:.1f} s, "
               f"measured in {end - between:.1f} s", file=sys.stderr, flush=True)  # fmt: skip
-    return Progress(True)
+    return SearchStatus(True)
 
 
-def _measure(
-    programs: Programs, log: Log, batch: Sequence[Candidate], done: Sequence[Done], data: Data, compiling: float
+def _measure_batch(
+    programs: ProgramSpace,
+    log: SearchLog,
+    batch: Sequence[Candidate],
+    results: Sequence[CompileResult],
+    data: SharedOperands,
+    compiling: float,
 ) -> None:
     """A glance at every program of a batch that is new; `compiling` is what came before in seconds, per program."""
-    clocks = {n: c for d in done if d.code is not None for c in [Clock(d.code, data)] for n in c.names}
-    digests = dict(chain.from_iterable(d.digests.items() for d in done))
-    for name, error in chain.from_iterable(d.errors.items() for d in done):
+    clocks = {n: c for d in results if d.code is not None for c in [FunctionTimer(d.code, data)] for n in c.names}
+    digests = dict(chain.from_iterable(d.digests.items() for d in results))
+    for name, error in chain.from_iterable(d.errors.items() for d in results):
         print(f"{programs.key(batch[int(name[1:])])} is no legal program: {error}", file=sys.stderr)
     seen = {e["digest"] for e in log.entries if "digest" in e}
-    best = min((e["ns"] for e in timed(log)), default=float("inf"))
+    best = min((e["ns"] for e in timed_entries(log)), default=float("inf"))
     for k, c in enumerate(batch):
-        name, found = f"p{k}", {**entry(programs, c), "seconds": round(compiling, 4)}
+        name, found = f"p{k}", {**to_entry(programs, c), "seconds": round(compiling, 4)}
         digest = digests.get(name)
         start = time.perf_counter()
         if digest is None:
-            log.add({**found, "ns": None})
+            log.append({**found, "ns": None})
         elif digest in seen or name not in clocks:
-            log.add({**found, "ns": None, "digest": digest})
+            log.append({**found, "ns": None, "digest": digest})
         else:
             seen.add(digest)
-            ns = clocks[name].glance(name, best)
+            ns = clocks[name].time_quickly(name, best)
             best = min(best, ns)
             seconds = round(compiling + time.perf_counter() - start, 4)
-            log.add({**found, "ns": ns, "digest": digest, "seconds": seconds})
+            log.append({**found, "ns": ns, "digest": digest, "seconds": seconds})
 
 
-def proposed(programs: Programs, log: Log, budget: int, rng: np.random.Generator) -> list[Candidate]:
+def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.Generator) -> list[Candidate]:
     """The next programs: none that was tried before; empty where no other ones are found."""
     tried = {e["key"] for e in log.entries}
-    parents = [] if len(timed(log)) < RANDOM_PART * budget else fastest(log, PARENTS)
-    for attempt in range(TRIES):
+    parents = [] if len(timed_entries(log)) < RANDOM_FRACTION * budget else fastest_candidates(log, PARENTS)
+    for attempt in range(MAX_EMPTY_DRAWS):
         # where the descendants of the fastest are all known, what is left are random programs
-        if parents and attempt < TRIES // 2:
-            drawn = [programs.changed(parents[int(rng.integers(len(parents)))], rng) for _ in range(DRAWN)]
+        if parents and attempt < MAX_EMPTY_DRAWS // 2:
+            drawn = [programs.mutate(parents[int(rng.integers(len(parents)))], rng) for _ in range(DRAWS_PER_BATCH)]
         else:
-            drawn = programs.random(DRAWN, rng)
+            drawn = programs.random(DRAWS_PER_BATCH, rng)
         fresh = {programs.key(c): c for c in drawn}
         found = [c for key, c in fresh.items() if key not in tried]
         if found:
-            order = [int(k) for k in np.argsort(programs.predicted(found), kind="stable")]
+            order = [int(k) for k in np.argsort(programs.predicted_times(found), kind="stable")]
             liked, others = order[: BATCH // 2], order[BATCH // 2 :]
             more = [others[int(k)] for k in rng.permutation(len(others))[: BATCH - len(liked)]]
             return [found[k] for k in (*liked, *more)]
     return []
 
 
-def timed(log: Log) -> list[dict[str, Any]]:
+def timed_entries(log: SearchLog) -> list[dict[str, Any]]:
     """The programs of a log that ran."""
     return [e for e in log.entries if e["ns"]]
 
 
-def fastest(log: Log, count: int) -> list[Candidate]:
+def fastest_candidates(log: SearchLog, count: int) -> list[Candidate]:
     """The programs of the log that ran fastest, the best one first."""
-    return [candidate(e) for e in sorted(timed(log), key=lambda e: e["ns"])[:count]]
+    return [from_entry(e) for e in sorted(timed_entries(log), key=lambda e: e["ns"])[:count]]
 
 
-def entry(programs: Programs, c: Candidate) -> dict[str, Any]:
+def to_entry(programs: ProgramSpace, c: Candidate) -> dict[str, Any]:
     """A program as JSON values."""
-    return {"key": programs.key(c), "form": programs.form(c), "family": c.family, "genes": list(c.genes)}
+    return {"key": programs.key(c), "form": programs.sketch_name(c), "family": c.family, "genes": list(c.genes)}
 
 
-def candidate(e: dict[str, Any]) -> Candidate:
+def from_entry(e: dict[str, Any]) -> Candidate:
     """The program of an entry."""
     return Candidate(e["family"], tuple(e["genes"]))
 
 
-def current(programs: Programs, log: Log) -> Log:
+def current_log(programs: ProgramSpace, log: SearchLog) -> SearchLog:
     """The log, emptied where it is of another space or of other code: an older version wrote it."""
     made = fingerprint(programs)
-    if log.made != made:
+    if log.fingerprint != made:
         log.clear(made)
     return log

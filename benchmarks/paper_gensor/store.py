@@ -16,7 +16,7 @@ CIRCUMSTANCES = "circumstances"
 
 
 @lru_cache(maxsize=1)
-def source() -> str:
+def source_hash() -> str:
     """Changes where the compiler's sources do."""
     root = Path(tilewright.__file__).parent
     found = sha256()
@@ -25,7 +25,7 @@ def source() -> str:
     return found.hexdigest()[:16]
 
 
-class Store:
+class ResultStore:
     """Results by experiment and operator, written as soon as they are known.
 
     Args:
@@ -55,7 +55,7 @@ class Store:
         part.replace(self.path)
 
 
-class Log:
+class SearchLog:
     """The programs that a search for an operator measured, one JSON line each behind a line that says of what code.
 
     Args:
@@ -75,21 +75,21 @@ class Log:
             # a run was stopped while it wrote
             with self.path.open("a") as file:
                 file.write("\n")
-        read: list[dict[str, Any]] = [_read(line) for line in lines]
-        self.made: str | None = read[0].get("made") if read else None
-        self.entries = [e for e in read[1:] if e] if self.made else []
+        read: list[dict[str, Any]] = [_parse_line(line) for line in lines]
+        self.fingerprint: str | None = read[0].get("made") if read else None
+        self.entries = [e for e in read[1:] if e] if self.fingerprint else []
 
-    def add(self, entry: Mapping[str, Any]) -> None:
+    def append(self, entry: Mapping[str, Any]) -> None:
         """Keeps a program."""
         self.entries.append(dict(entry))
         self._write(entry)
 
-    def clear(self, made: str) -> None:
+    def clear(self, fingerprint: str) -> None:
         """Forgets everything; what follows is of other code."""
         self.entries.clear()
         self.path.unlink(missing_ok=True)
-        self.made = made
-        self._write({"made": made})
+        self.fingerprint = fingerprint
+        self._write({"made": fingerprint})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Log:
             file.write(json.dumps(line) + "\n")
 
 
-def _read(line: str) -> dict[str, Any]:
+def _parse_line(line: str) -> dict[str, Any]:
     try:
         return json.loads(line)
     except json.JSONDecodeError:

@@ -7,33 +7,39 @@ from typing import Any
 from benchmarks import cost_model
 from benchmarks.common import plots, report
 from benchmarks.common.statistics import geometric_mean
-from benchmarks.operators.__main__ import ratio, times
+from benchmarks.operators.__main__ import median_times, speed_over_best_peer
 from benchmarks.operators.peers import PEERS
-from benchmarks.paper_gensor.duel import shares, speed
-from benchmarks.paper_gensor.operators import GROWING, KINDS
-from benchmarks.paper_gensor.store import Store, source
+from benchmarks.paper_gensor.duel import gain_shares, relative_speed
+from benchmarks.paper_gensor.operators import KINDS, SCALING_GEMMS
+from benchmarks.paper_gensor.store import ResultStore, source_hash
 
-OF_BEST, MEDIAN_SECONDS, LONGEST_SECONDS, SCORED, CORRELATION = 0.95, 0.3, 1.0, 1e5, 0.8
+MIN_SPEED_OVER_BEST, MAX_MEDIAN_SECONDS, MAX_SECONDS, MIN_SCORED_PER_SECOND, MIN_RANK_CORRELATION = (
+    0.95,
+    0.3,
+    1.0,
+    1e5,
+    0.8,
+)
 """What is asked of construction: speed over the best found, seconds, programs scored per second, rank correlation."""
 
 FULL_BUDGET = 2000
 """Programs of a search; results of smaller ones are marked."""
 
-COMPARED = {
+RIVALS = {
     "best, fastest blocks": ("best", "low"),
     **{rival: (rival, "ns") for rival in ("best", "roller", "without vthreads", "printed", "rule")},
 }
 """By heading, what Gensor's programs are compared with, by fastest blocks or by medians."""
 
 
-def text(store: Store) -> str:
+def markdown(store: ResultStore) -> str:
     """All tables."""
     parts = {
-        "Constructed programs against the best of a search": ("duel", _duel),
-        "Construction": ("time", _time),
-        "The cost model": ("model", _model),
-        "Unbalanced products": ("unbalanced", _unbalanced),
-        "Where walks converge": ("payoff", _payoff),
+        "Constructed programs against the best of a search": ("duel", _duel_table),
+        "Construction": ("time", _time_table),
+        "The cost model": ("model", _model_table),
+        "Unbalanced products": ("unbalanced", _unbalanced_table),
+        "Where walks converge": ("payoff", _value_iteration_table),
     }  # fmt: skip
     found: list[str] = []
     for title, (part, table) in parts.items():
@@ -42,56 +48,64 @@ def text(store: Store) -> str:
             searched = store.all("circumstances").get("search", {}) if part == "duel" else {}
             lines = [f"- {key}: {value}" for key, value in facts.items()]
             lines += [f"- search: {searched['command']}, {searched['date']}"] if searched else []
-            old = sum(r["source"] != source() for r in store.all(part).values())
+            old = sum(r["source"] != source_hash() for r in store.all(part).values())
             lines += [f"- **{old} of {len(store.all(part))} results are of older sources**"] if old else []
             found.append(f"### {title}\n\n" + "\n".join(lines) + f"\n\n{table(store)}")
     return "\n\n".join(found)
 
 
-def write(store: Store) -> None:
+def write(store: ResultStore) -> None:
     """Puts the tables into the README and draws the pictures."""
-    report.write_section("paper_gensor", text(store))
-    models = _models(store)
+    report.write_section("paper_gensor", markdown(store))
+    models = _model_results(store)
     if models:
         kinds = dict.fromkeys(kind for kind, _, _ in models)
-        plots.save("cost_model", cost_model.picture({k: [x for kind, _, x in models if kind == k] for k in kinds}))
+        plots.save("cost_model", cost_model.scatter_plot({k: [x for kind, _, x in models if kind == k] for k in kinds}))
     fought = _entrants(store)
-    rows = [(n, k, s) for k, n in _ordered(fought) if (s := speed(fought[n], "gensor", "best")) is not None]
+    rows = [
+        (n, k, s) for k, n in _ordered_by_kind(fought) if (s := relative_speed(fought[n], "gensor", "best")) is not None
+    ]
     if rows:
         plots.save("paper_gensor", plots.bars("Gensor's speed over that of the best program found", rows))
 
 
-def _ordered(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _ordered_by_kind(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(kind, operator) of what was measured, by kind."""
     return [(kind, name) for kind, group in KINDS.items() for name in group if name in results]
 
 
-def _entrants(store: Store) -> Mapping[str, Any]:
+def _entrants(store: ResultStore) -> Mapping[str, Any]:
     """Times of the duels' entrants by operator."""
     return {name: found["entrants"] for name, found in store.all("duel").items()}
 
 
-def _duel(store: Store) -> str:
+def _duel_table(store: ResultStore) -> str:
     results = _entrants(store)
     rows: list[list[str]] = []
-    for kind, name in _ordered(results):
+    for kind, name in _ordered_by_kind(results):
         found = results[name]
-        speeds = [speed(found, "gensor", rival, by) for rival, by in COMPARED.values()]
+        speeds = [relative_speed(found, "gensor", rival, by) for rival, by in RIVALS.values()]
         every = " (all)" if store.all("duel")[name].get("all") else ""
         tried = f"{found['best']['tried']}{every}" if "best" in found else ""
         noise = max(found[n]["spread"] for n in found)
-        rows.append([name, kind, f"{found['gensor']['ns'] / 1e3:.1f}", *map(_number, speeds), tried, f"{noise:.0%}"])
+        rows.append(
+            [name, kind, f"{found['gensor']['ns'] / 1e3:.1f}", *map(_number_text, speeds), tried, f"{noise:.0%}"]
+        )
     mean: list[str] = []
-    for rival, by in COMPARED.values():
-        known = [s for _, n in _ordered(results) if (s := speed(results[n], "gensor", rival, by)) is not None]
+    for rival, by in RIVALS.values():
+        known = [
+            s
+            for _, n in _ordered_by_kind(results)
+            if (s := relative_speed(results[n], "gensor", rival, by)) is not None
+        ]
         mean.append(f"{geometric_mean(known):.2f}" if known else "")
     rows.append(["geometric mean", "", "", *mean, "", ""])
-    header = ["operator", "kind", "gensor us", *(f"gensor over {x}" for x in COMPARED), "programs tried", "spread"]
+    header = ["operator", "kind", "gensor us", *(f"gensor over {x}" for x in RIVALS), "programs tried", "spread"]
     table = report.markdown_table(header, rows)
     return f"{_summary(store)}\n\n{table}\n\n![speeds](results/paper_gensor.svg)"
 
 
-def _summary(store: Store) -> str:
+def _summary(store: ResultStore) -> str:
     """What the paper's ablation asks, and the bar."""
     results = _entrants(store)
     lines = ["One thread; medians of blocks that take turns, and for the best program also the fastest block of each, "
@@ -103,18 +117,18 @@ def _summary(store: Store) -> str:
         lines.append(f"**A reduced run: {len(results)} operators, searches of {min(tried, default=0)} programs instead "
                      f"of {FULL_BUDGET}.**")  # fmt: skip
     for by, told in (("ns", "By medians"), ("low", "By fastest blocks")):
-        of_best = [s for n in results if (s := speed(results[n], "gensor", "best", by)) is not None]
+        of_best = [s for n in results if (s := relative_speed(results[n], "gensor", "best", by)) is not None]
         if of_best:
-            met, mean = sum(s >= OF_BEST for s in of_best), geometric_mean(of_best)
-            bar = "met" if mean >= OF_BEST else "missed"
-            lines.append(f"{told} {met} of {len(of_best)} operators reach {OF_BEST:.0%} of the best "
-                         f"program found; geometric mean {mean:.3f} (bar {OF_BEST}: {bar}).")  # fmt: skip
+            met, mean = sum(s >= MIN_SPEED_OVER_BEST for s in of_best), geometric_mean(of_best)
+            bar = "met" if mean >= MIN_SPEED_OVER_BEST else "missed"
+            lines.append(f"{told} {met} of {len(of_best)} operators reach {MIN_SPEED_OVER_BEST:.0%} of the best "
+                         f"program found; geometric mean {mean:.3f} (bar {MIN_SPEED_OVER_BEST}: {bar}).")  # fmt: skip
     known = [n for n in results if {"roller", "without vthreads", "gensor"} <= results[n].keys()]
     if known:
         without, whole = (geometric_mean([results[n]["roller"]["ns"] / results[n][way]["ns"] for n in known])
                           for way in ("without vthreads", "gensor"))  # fmt: skip
         if abs(whole - 1.0) > 0.01:
-            graph, vthreads = shares(1.0, without, whole)
+            graph, vthreads = gain_shares(1.0, without, whole)
             gain = f"Of the gain over Roller ({whole:.2f}) the graph has {graph:.0%}, virtual threads {vthreads:.0%}"
             lines.append(f"{gain} (the paper: 79 % and 21 %).")
         else:
@@ -122,7 +136,7 @@ def _summary(store: Store) -> str:
     return " ".join(lines)
 
 
-def _time(store: Store) -> str:
+def _time_table(store: ResultStore) -> str:
     results = store.all("time")
     rows: list[list[str]] = []
     summary: list[str] = []
@@ -134,20 +148,20 @@ def _time(store: Store) -> str:
         slowest = max(own, key=lambda n: own[n]["total"])
         rows.append([optimizer, str(len(own)), *(f"{median(r[k] for r in own.values()):.3f}" for k in PHASES),
                      f"{median(seconds):.3f}", f"{max(seconds):.3f}", slowest])  # fmt: skip
-        met = "met" if median(seconds) <= MEDIAN_SECONDS and max(seconds) <= LONGEST_SECONDS else "missed"
-        summary.append(f"{optimizer}: {MEDIAN_SECONDS} s (median) and {LONGEST_SECONDS:g} s (longest) {met}")
+        met = "met" if median(seconds) <= MAX_MEDIAN_SECONDS and max(seconds) <= MAX_SECONDS else "missed"
+        summary.append(f"{optimizer}: {MAX_MEDIAN_SECONDS} s (median) and {MAX_SECONDS:g} s (longest) {met}")
     scored = results.get("programs scored")
     if scored:
-        summary.append(f"{scored['per second']:,.0f} programs scored per second (bar {SCORED:,.0f})")
+        summary.append(f"{scored['per second']:,.0f} programs scored per second (bar {MIN_SCORED_PER_SECOND:,.0f})")
     header = ["optimizer", "kernels", *(f"{p} s" for p in PHASES), "total s", "longest s", "longest"]
     table = report.markdown_table(header, rows)
-    return f"{'; '.join(summary)}. Medians over kernels.\n\n{table}\n\n{_by_size(store)}"
+    return f"{'; '.join(summary)}. Medians over kernels.\n\n{table}\n\n{_size_table(store)}"
 
 
-def _by_size(store: Store) -> str:
+def _size_table(store: ResultStore) -> str:
     """Construction of products by size next to the search for a program by measuring (Gensor, Fig. 8)."""
     rows: list[list[str]] = []
-    for name in GROWING:
+    for name in SCALING_GEMMS:
         seconds = [r["total"] if (r := store.get("time", f"{name} {way}")) else None for way in ("gensor", "roller")]
         searched = store.get("search", name)
         cells = [*seconds, searched["seconds"] if searched else None]
@@ -158,7 +172,7 @@ def _by_size(store: Store) -> str:
 PHASES = ("choose", "lower", "verify", "code")
 
 
-def _models(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+def _model_results(store: ResultStore) -> list[tuple[str, str, dict[str, Any]]]:
     """(kind, operator, what was found) of what the cost model was compared with, by kind."""
     found = store.all("model").values()
     known = {(r["operator"], r["population"]): r for r in found}
@@ -166,28 +180,38 @@ def _models(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
             for population in cost_model.POPULATIONS if (name, population) in known]  # fmt: skip
 
 
-def _model(store: Store) -> str:
-    results = _models(store)
+def _model_table(store: ResultStore) -> str:
+    results = _model_results(store)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for kind, _, found in results:
         groups.setdefault((kind, found["population"]), []).append(found)
-    kinds = report.markdown_table(cost_model.KIND_HEADER, [cost_model.kind_row(*k, own) for k, own in groups.items()])
-    each = report.markdown_table(cost_model.HEADER, [cost_model.row(*x) for x in results])
-    return f"Bar of the rank correlation: {CORRELATION}.\n\n{kinds}\n\n{each}\n\n![cost model](results/cost_model.svg)"
+    kinds = report.markdown_table(
+        cost_model.KIND_HEADER, [cost_model.kind_table_row(*k, own) for k, own in groups.items()]
+    )
+    each = report.markdown_table(cost_model.HEADER, [cost_model.table_row(*x) for x in results])
+    bar = f"Bar of the rank correlation: {MIN_RANK_CORRELATION}."
+    return f"{bar}\n\n{kinds}\n\n{each}\n\n![cost model](results/cost_model.svg)"
 
 
-def _unbalanced(store: Store) -> str:
+def _unbalanced_table(store: ResultStore) -> str:
     rows: list[list[str]] = []
     for name, found in store.all("unbalanced").items():
         events: Sequence[dict[str, Any]] = found["events"]
-        took, built = times(events), store.get("time", f"{name} gensor")
+        took, built = median_times(events), store.get("time", f"{name} gensor")
         cells = [f"{took[p] * 1e6:.0f}" if p in took else "" for p in ("tilewright", *PEERS)]
-        rows.append([name, "" if built is None else f"{built['total']:.2f}", *cells, _number(ratio(times(events)))])
+        rows.append(
+            [
+                name,
+                "" if built is None else f"{built['total']:.2f}",
+                *cells,
+                _number_text(speed_over_best_peer(median_times(events))),
+            ]
+        )
     header = ["operator", "construction s", "gensor us", *(f"{p} us" for p in PEERS), "ratio to the best"]
     return "All threads; whole operators.\n\n" + report.markdown_table(header, rows)
 
 
-def _payoff(store: Store) -> str:
+def _value_iteration_table(store: ResultStore) -> str:
     rows: list[list[str]] = []
     for name, r in store.all("payoff").items():
         fixed = r["iterations"] is not None
@@ -207,5 +231,5 @@ def _payoff(store: Store) -> str:
     return f"{told}\n\n{report.markdown_table(header, rows)}"
 
 
-def _number(x: float | None) -> str:
+def _number_text(x: float | None) -> str:
     return "" if x is None else f"{x:.2f}"

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from benchmarks.paper_gensor.clock import Code, compiled
-from benchmarks.paper_gensor.space import Candidate, Programs
+from benchmarks.paper_gensor.program_space import Candidate, ProgramSpace
+from benchmarks.paper_gensor.timer import ObjectCode, compile_functions
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
-TOGETHER = 8
+PROGRAMS_PER_OBJECT = 8
 """Programs of one object file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompileJob:
     """What a worker is asked for.
 
     Attributes:
@@ -31,12 +31,12 @@ class Job:
     """
 
     candidates: dict[str, Candidate]
-    checked: frozenset[str]
-    known: frozenset[str]
+    verified: frozenset[str]
+    known_digests: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompileResult:
     """What a worker answers.
 
     Attributes:
@@ -45,31 +45,31 @@ class Done:
         errors: what the verifier said of programs that it refused, by name; they have no digests.
     """
 
-    code: Code | None
+    code: ObjectCode | None
     digests: dict[str, str]
     errors: dict[str, str] = field(default_factory=dict[str, str])
 
 
-_programs: list[Programs] = []
+_programs: list[ProgramSpace] = []
 """Of the worker's process; empty elsewhere."""
 
 
-def _begin(programs: Programs) -> None:
+def _init_worker(programs: ProgramSpace) -> None:
     _programs[:] = [programs]
     # what came with the fork stays; the many short-lived expressions hold few cycles, which are collected job by job
     gc.freeze()
     gc.disable()
 
 
-def job_done(programs: Programs, job: Job) -> Done:
+def run_job(programs: ProgramSpace, job: CompileJob) -> CompileResult:
     """Lowers and compiles the programs of a job; equal loops once."""
     funcs: dict[str, Func] = {}
     digests: dict[str, str] = {}
     errors: dict[str, str] = {}
     for name, candidate in job.candidates.items():
         try:
-            func = programs.func(candidate)
-            if name in job.checked:
+            func = programs.lowered_func(candidate)
+            if name in job.verified:
                 verify(func)
         except ScheduleError:
             continue
@@ -77,38 +77,40 @@ def job_done(programs: Programs, job: Job) -> Done:
             errors[name] = str(error)
             continue
         digest = sha256(show(func).encode()).hexdigest()[:16]
-        if digest not in job.known and digest not in digests.values():
+        if digest not in job.known_digests and digest not in digests.values():
             funcs[name] = func
         digests[name] = digest
-    return Done(compiled(funcs, programs.task.target) if funcs else None, digests, errors)
+    return CompileResult(compile_functions(funcs, programs.task.target) if funcs else None, digests, errors)
 
 
-def _work(job: Job) -> Done:
-    found = job_done(_programs[0], job)
+def _run_in_worker(job: CompileJob) -> CompileResult:
+    found = run_job(_programs[0], job)
     gc.collect()
     return found
 
 
-class Workers:
+class CompileWorkers:
     """A function from candidates to code, in as many processes as there are cores."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def compile(self, candidates: Sequence[Candidate], checked: Sequence[bool], known: frozenset[str]) -> list[Done]:
+    def compile(
+        self, candidates: Sequence[Candidate], checked: Sequence[bool], known_digests: frozenset[str]
+    ) -> list[CompileResult]:
         """Code of candidates named "p0", "p1", ..., in jobs of a few."""
-        jobs: list[Job] = []
-        for first in range(0, len(candidates), TOGETHER):
-            part = range(first, min(first + TOGETHER, len(candidates)))
+        jobs: list[CompileJob] = []
+        for first in range(0, len(candidates), PROGRAMS_PER_OBJECT):
+            part = range(first, min(first + PROGRAMS_PER_OBJECT, len(candidates)))
             own = {f"p{k}": candidates[k] for k in part}
-            jobs.append(Job(own, frozenset(f"p{k}" for k in part if checked[k]), known))
-        return list(self._pool.map(_work, jobs))
+            jobs.append(CompileJob(own, frozenset(f"p{k}" for k in part if checked[k]), known_digests))
+        return list(self._pool.map(_run_in_worker, jobs))
 
 
 @contextmanager
-def workers(programs: Programs) -> Generator[Workers]:
+def start_workers(programs: ProgramSpace) -> Generator[CompileWorkers]:
     """Workers for the programs of a kernel; forked, as a kernel's expressions do not travel between processes."""
     context = multiprocessing.get_context("fork")
     count = len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(programs,)) as pool:
-        yield Workers(pool)
+    with ProcessPoolExecutor(count, context, initializer=_init_worker, initargs=(programs,)) as pool:
+        yield CompileWorkers(pool)

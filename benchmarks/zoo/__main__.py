@@ -36,13 +36,13 @@ def main() -> int:
         print(f"unknown models: {', '.join(unknown)}; there are {', '.join(MODELS)}", file=sys.stderr)
         return 2
     if options.events is not None:
-        return _child(options, names[0])
+        return _run_in_child(options, names[0])
     models = [MODELS[name] for name in names]
     if options.verb == "list":
-        return _list(models)
-    failed = _build(models, options.rebuild)
+        return _print_models(models)
+    failed = _build_missing(models, options.rebuild)
     if options.verb == "ops":
-        _operators([model for model in models if model.name not in failed])
+        _print_operators([model for model in models if model.name not in failed])
     if options.verb in ("ops", "build"):
         return 1 if failed else 0
     return _measure(options, models, failed)
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _child(options: argparse.Namespace, name: str) -> int:
+def _run_in_child(options: argparse.Namespace, name: str) -> int:
     """The part that runs in a process of its own: one verb on one model."""
     emit = event_writer(options.events)
     if options.verb == "build":
@@ -81,7 +81,7 @@ def _child(options: argparse.Namespace, name: str) -> int:
     return 0
 
 
-def _list(models: Sequence[Model]) -> int:
+def _print_models(models: Sequence[Model]) -> int:
     for model in models:
         files = list(model.path.parent.iterdir()) if model.path.exists() else []
         state = f"{sum(file.stat().st_size for file in files) / 2**20:.0f} MiB" if files else "not built"
@@ -90,7 +90,7 @@ def _list(models: Sequence[Model]) -> int:
     return 0
 
 
-def _build(models: Sequence[Model], rebuild: bool) -> dict[str, list[Event]]:
+def _build_missing(models: Sequence[Model], rebuild: bool) -> dict[str, list[Event]]:
     """Build what is missing, one process per model; returns the events of those that failed."""
     failed: dict[str, list[Event]] = {}
     for model in models:
@@ -107,7 +107,7 @@ def _build(models: Sequence[Model], rebuild: bool) -> dict[str, list[Event]]:
     return failed
 
 
-def _operators(models: Sequence[Model]) -> None:
+def _print_operators(models: Sequence[Model]) -> None:
     import onnx
 
     from benchmarks.zoo.ops_report import describe
@@ -140,7 +140,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     facts = environment.describe(f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
     summary = f"{len(models) - len(bad)} of {len(models)} models, {len(table)} shapes"
     summary += f"; failed: {', '.join(bad)}." if bad else "; none failed."
-    summary += f" {bench_table.means(events)}" if options.verb == "bench" else ""
+    summary += f" {bench_table.geometric_means(events)}" if options.verb == "bench" else ""
     text = report.section({**facts, "threads": str(options.threads)}, summary, report.markdown_table(header, table))
     print(text)
     if options.json is not None:

@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.common.isolation import Emit, Event, error_text
 from benchmarks.zoo.engines import load_artifact, tilewright_engine
 from benchmarks.zoo.models import MODELS, label
-from benchmarks.zoo.timing import Arrays, compare_undisturbed
+from benchmarks.zoo.timing import Arrays, time_undisturbed
 from tilewright.measure.engines import onnxruntime_engine
 
 
 def bench_model(
-    name: str, threads: int, quick: bool, optimizer: str | None, beside: str | None, emit: Emit
+    name: str, threads: int, quick: bool, optimizer: str | None, second_optimizer: str | None, emit: Emit
 ) -> None:  # fmt: skip
     """Measure one model, emitting one event for compilation and artifact, and one per shape.
 
@@ -34,9 +34,9 @@ def bench_model(
     """
     model = MODELS[name]
     compiled = tilewright_engine(model, threads, optimizer)
-    second = [] if beside is None else [tilewright_engine(model, threads, beside).run]
+    second = [] if second_optimizer is None else [tilewright_engine(model, threads, second_optimizer).run]
     emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
-    emit(_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
+    emit(_measure_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
     start = time.perf_counter()
     theirs = onnxruntime_engine(model.path, threads)
     emit({"onnxruntime_load_s": time.perf_counter() - start})
@@ -44,7 +44,7 @@ def bench_model(
         emit({"starting": label(sizes)})
         event: Event = {"shape": label(sizes)}
         try:
-            (other, own, *more), taken = compare_undisturbed([theirs, compiled.run, *second], model.inputs(sizes))
+            (other, own, *more), taken = time_undisturbed([theirs, compiled.run, *second], model.inputs(sizes))
             event |= {
                 "ours_ms": 1e3 * statistics.median(own),
                 "theirs_ms": 1e3 * statistics.median(other),
@@ -60,7 +60,7 @@ def bench_model(
         emit(event)
 
 
-def _artifact(executable: Any, threads: int, feeds: Arrays) -> Event:
+def _measure_artifact(executable: Any, threads: int, feeds: Arrays) -> Event:
     """Save, load and run an artifact: its size, the median load time, and whether it computes the same bits."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tw"

@@ -9,7 +9,7 @@ HEADER = ["model", "shape", "tilewright ms", "onnxruntime ms", "ratio", "of besi
           "artifact MiB", "notes"]  # fmt: skip
 
 
-def means(models: Mapping[str, Sequence[Event]]) -> str:
+def geometric_means(models: Mapping[str, Sequence[Event]]) -> str:
     """Say the geometric mean of all shapes' ratios, and that of the ratios to another optimizer where one took part."""
     timed = [event for events in models.values() for event in events if "ours_ms" in event]
     found = {

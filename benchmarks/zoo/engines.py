@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.zoo.models import Model
-from benchmarks.zoo.timing import Arrays, Run
+from benchmarks.zoo.timing import Arrays, RunModel
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledModel:
     """A model compiled by Tilewright: how to run it, how long that took, and what it warned of."""
 
     executable: Any
@@ -24,7 +24,7 @@ class Compiled:
         return self.executable.run(dict(feeds))
 
 
-def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) -> Compiled:
+def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) -> CompiledModel:
     """Compile the model with its declared ranges; warnings (operators left to the reference evaluator) are kept.
 
     Without the name of an optimizer the default one is used.
@@ -36,10 +36,10 @@ def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) 
         ranges = dict(model.ranges) or None
         executable = tilewright.compile(model.path, shapes=ranges, threads=threads, optimizer=optimizer)
         seconds = time.perf_counter() - start
-    return Compiled(executable, seconds, tuple(str(entry.message) for entry in caught))
+    return CompiledModel(executable, seconds, tuple(str(entry.message) for entry in caught))
 
 
-def load_artifact(path: Path, threads: int) -> Run:
+def load_artifact(path: Path, threads: int) -> RunModel:
     """Return the compiled model that `path` holds."""
     tilewright: Any = import_module("tilewright")
     executable = tilewright.load(path, threads=threads)

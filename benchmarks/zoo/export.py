@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from benchmarks.zoo.inputs import Feeds
-from benchmarks.zoo.models import Exported
+from benchmarks.zoo.models import ExportedNetwork
 from benchmarks.zoo.networks import NETWORKS
 
 OPSET = 18
-LARGEST_INLINE_BYTES = 150 << 20
+MAX_INLINE_BYTES = 150 << 20
 
 
-def export(source: Exported, feeds: Feeds, path: Path) -> None:
+def export(source: ExportedNetwork, feeds: Feeds, path: Path) -> None:
     """Write the network's ONNX file, traced at `feeds`; large weights go to a side file, as exporters do by default."""
     network = NETWORKS[source.network]()
     arguments = {name: torch.from_numpy(array) for name, array in feeds.items()}
@@ -34,6 +34,6 @@ def export(source: Exported, feeds: Feeds, path: Path) -> None:
             input_names=list(feeds),
             output_names=list(source.outputs),
             dynamic_shapes=dynamic,
-            external_data=size > LARGEST_INLINE_BYTES,
+            external_data=size > MAX_INLINE_BYTES,
             verbose=False,
         )

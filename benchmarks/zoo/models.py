@@ -22,7 +22,7 @@ CACHE = Path(__file__).resolve().parents[2] / "build" / "zoo"
 
 
 @dataclass(frozen=True, slots=True)
-class Packaged:
+class PackagedModel:
     """An ONNX file shipped inside an installed Python package."""
 
     package: str
@@ -37,7 +37,7 @@ class Packaged:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedNetwork:
     """A torch network of `networks.py`, exported with `torch.onnx.export`.
 
     `dynamic` maps each input to its symbolic dimensions, {axis: name}; the sizes used while tracing are `example`.
@@ -50,7 +50,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BuiltGraph:
     """A graph that a function of this package writes node by node."""
 
     build: Callable[[], ModelProto]
@@ -64,7 +64,7 @@ class Model:
     """
 
     name: str
-    source: Packaged | Exported | Written
+    source: PackagedModel | ExportedNetwork | BuiltGraph
     feeds: Callable[[np.random.Generator, Sizes], Feeds]
     shapes: tuple[Mapping[str, int], ...]
     ranges: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -92,9 +92,9 @@ def build_model(model: Model, *, rebuild: bool = False) -> bool:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    if isinstance(model.source, Packaged):
+    if isinstance(model.source, PackagedModel):
         shutil.copyfile(model.source.locate(), partial / "model.onnx")
-    elif isinstance(model.source, Written):
+    elif isinstance(model.source, BuiltGraph):
         onnx.save(model.source.build(), partial / "model.onnx")
     else:
         from benchmarks.zoo.export import export
@@ -105,7 +105,7 @@ def build_model(model: Model, *, rebuild: bool = False) -> bool:
     return True
 
 
-def _sizes(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
+def _size_sets(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
     """Return a function that turns tuples of sizes into size sets with these names."""
 
     def sets(*rows: tuple[int, ...]) -> tuple[Mapping[str, int], ...]:
@@ -114,29 +114,29 @@ def _sizes(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
     return sets
 
 
-_batches = _sizes("batch")
-_pictures = _sizes("batch", "height", "width")
-_views = _sizes("height", "width")
-_lines = _sizes("batch", "width")
-_clips = _sizes("batch", "frames", "height", "width")
-_texts = _sizes("batch", "sequence")
+_batch_sizes = _size_sets("batch")
+_picture_sizes = _size_sets("batch", "height", "width")
+_view_sizes = _size_sets("height", "width")
+_line_sizes = _size_sets("batch", "width")
+_clip_sizes = _size_sets("batch", "frames", "height", "width")
+_text_sizes = _size_sets("batch", "sequence")
 
 _BATCH_OF_PIXELS = {"pixel_values": {0: "batch"}}
 _TOKEN_AXES = {0: "batch", 1: "sequence"}
 _TOKENS = {"input_ids": _TOKEN_AXES, "attention_mask": _TOKEN_AXES}
 _TEXT_RANGES = {"batch": "1..64", "sequence": "1..512"}
 _BATCH_RANGE = {"batch": "1..64"}
-_FIVE_BATCHES = ((1,), (2,), (3,), (4,), (7,))
-_FIVE_TEXTS = ((1, 32), (1, 128), (1, 384), (4, 128), (3, 17))
+_BATCH_SIZES = ((1,), (2,), (3,), (4,), (7,))
+_TEXT_SIZES = ((1, 32), (1, 128), (1, 384), (4, 128), (3, 17))
 
 
-def _classifier(name: str, network: str, dynamic_shapes: tuple[tuple[int, ...], ...] = _FIVE_BATCHES) -> list[Model]:
+def _classifier(name: str, network: str, dynamic_shapes: tuple[tuple[int, ...], ...] = _BATCH_SIZES) -> list[Model]:
     """The static model at batch 1 and the one with a dynamic batch, of one image classifier."""
-    static = Exported(network, ("logits",), {"batch": 1})
-    dynamic = Exported(network, ("logits",), {"batch": 3}, _BATCH_OF_PIXELS)
+    static = ExportedNetwork(network, ("logits",), {"batch": 1})
+    dynamic = ExportedNetwork(network, ("logits",), {"batch": 3}, _BATCH_OF_PIXELS)
     return [
-        Model(name, static, inputs.images, _batches((1,))),
-        Model(f"{name}_dyn", dynamic, inputs.images, _batches(*dynamic_shapes), _BATCH_RANGE),
+        Model(name, static, inputs.images, _batch_sizes((1,))),
+        Model(f"{name}_dyn", dynamic, inputs.images, _batch_sizes(*dynamic_shapes), _BATCH_RANGE),
     ]
 
 
@@ -145,75 +145,77 @@ def _language(
 ) -> list[Model]:
     """The static model at 1x128 and the one with dynamic batch and sequence, of one language model."""
     example = {"batch": 1, "sequence": 128}
-    dynamic = Exported(name, outputs, {"batch": 3, "sequence": 24}, _TOKENS)
+    dynamic = ExportedNetwork(name, outputs, {"batch": 3, "sequence": 24}, _TOKENS)
     return [
-        Model(name, Exported(name, outputs, example), feeds, (example,)),
-        Model(f"{name}_dyn", dynamic, feeds, _texts(*_FIVE_TEXTS), ranges),
+        Model(name, ExportedNetwork(name, outputs, example), feeds, (example,)),
+        Model(f"{name}_dyn", dynamic, feeds, _text_sizes(*_TEXT_SIZES), ranges),
     ]
 
 
-def _packaged() -> list[Model]:
+def _packaged_models() -> list[Model]:
     """The models that installed packages bring along: trained weights, other exporters than torch."""
     ppocr = "rapidocr_onnxruntime"
     return [
         Model(
             "ppocr_det",
-            Packaged(ppocr, "models/ch_PP-OCRv4_det_infer.onnx"),
+            PackagedModel(ppocr, "models/ch_PP-OCRv4_det_infer.onnx"),
             inputs.document,
-            _pictures((1, 320, 320), (1, 640, 480), (1, 736, 1280), (2, 224, 416), (1, 96, 608)),
+            _picture_sizes((1, 320, 320), (1, 640, 480), (1, 736, 1280), (2, 224, 416), (1, 96, 608)),
         ),
         Model(
             "ppocr_rec",
-            Packaged(ppocr, "models/ch_PP-OCRv4_rec_infer.onnx"),
+            PackagedModel(ppocr, "models/ch_PP-OCRv4_rec_infer.onnx"),
             inputs.text_lines,
-            _lines((1, 320), (6, 320), (3, 517), (1, 97), (2, 800)),
+            _line_sizes((1, 320), (6, 320), (3, 517), (1, 97), (2, 800)),
         ),
         Model(
             "ppocr_cls",
-            Packaged(ppocr, "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
+            PackagedModel(ppocr, "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
             inputs.text_lines,
-            _lines((1, 192), (2, 192), (3, 192), (4, 192), (6, 192)),
+            _line_sizes((1, 192), (2, 192), (3, 192), (4, 192), (6, 192)),
         ),
         Model(
             "magika",
-            Packaged("magika", "models/standard_v3_3/model.onnx"),
+            PackagedModel("magika", "models/standard_v3_3/model.onnx"),
             inputs.file_bytes,
-            _batches((1,), (2,), (3,), (8,), (32,)),
+            _batch_sizes((1,), (2,), (3,), (8,), (32,)),
         ),
     ]
 
 
 def _sentence_encoder() -> Model:
     dynamic = {**_TOKENS, "token_type_ids": _TOKEN_AXES}
-    source = Exported("minilm", ("token_embeddings", "sentence_embedding"), {"batch": 3, "sequence": 24}, dynamic)
-    shapes = _texts((1, 8), (1, 32), (3, 17), (8, 64), (1, 256), (2, 128))
+    source = ExportedNetwork(
+        "minilm", ("token_embeddings", "sentence_embedding"), {"batch": 3, "sequence": 24}, dynamic
+    )
+    shapes = _text_sizes((1, 8), (1, 32), (3, 17), (8, 64), (1, 256), (2, 128))
     return Model("minilm", source, inputs.sentence_tokens, shapes, _TEXT_RANGES)
 
 
 def _videos() -> list[Model]:
     clip = {"batch": 1, "frames": 16, "height": 112, "width": 112}
     axes = {"video": {0: "batch", 2: "frames", 3: "height", 4: "width"}}
-    dynamic = Exported("r3d18", ("logits",), {"batch": 3, "frames": 10, "height": 50, "width": 58}, axes)
+    dynamic = ExportedNetwork("r3d18", ("logits",), {"batch": 3, "frames": 10, "height": 50, "width": 58}, axes)
     ranges = {"batch": "1..16", "frames": "1..64", "height": "16..256", "width": "16..256"}
-    shapes = _clips((1, 8, 112, 112), (2, 8, 56, 56), (1, 16, 64, 64), (3, 4, 48, 80), (2, 5, 40, 37))
+    shapes = _clip_sizes((1, 8, 112, 112), (2, 8, 56, 56), (1, 16, 64, 64), (3, 4, 48, 80), (2, 5, 40, 37))
     return [
-        Model("r3d18", Exported("r3d18", ("logits",), clip), inputs.video, (clip,)),
+        Model("r3d18", ExportedNetwork("r3d18", ("logits",), clip), inputs.video, (clip,)),
         Model("r3d18_dyn", dynamic, inputs.video, shapes, ranges),
     ]
 
 
-def _any_picture() -> Model:
+def _resnet_of_any_size() -> Model:
     axes = {"pixel_values": {0: "batch", 2: "height", 3: "width"}}
-    source = Exported("resnet18", ("logits",), {"batch": 3, "height": 200, "width": 232}, axes)
-    shapes = _pictures((1, 224, 224), (2, 160, 192), (1, 97, 131), (4, 64, 64), (1, 320, 256))
+    source = ExportedNetwork("resnet18", ("logits",), {"batch": 3, "height": 200, "width": 232}, axes)
+    shapes = _picture_sizes((1, 224, 224), (2, 160, 192), (1, 97, 131), (4, 64, 64), (1, 320, 256))
     ranges = {"batch": "1..64", "height": "32..512", "width": "32..512"}
     return Model("resnet18_dyn", source, inputs.images, shapes, ranges)
 
 
 def _detector() -> Model:
     """YOLOv8n for a picture of any size, whose range nobody tells."""
-    shapes = _views((320, 320), (480, 640), (640, 640))
-    return Model("yolov8n", Written(yolov8), inputs.picture, shapes)
+    shapes = _view_sizes((320, 320), (480, 640), (640, 640))
+    return Model("yolov8n", BuiltGraph(yolov8), inputs.picture, shapes)
 
 
 _HIDDEN = ("last_hidden_state", "pooler_output")
@@ -221,10 +223,10 @@ _HIDDEN = ("last_hidden_state", "pooler_output")
 MODELS: dict[str, Model] = {
     model.name: model
     for model in [
-        *_packaged(),
+        *_packaged_models(),
         _sentence_encoder(),
         _classifier("resnet18", "resnet18")[0],
-        _any_picture(),
+        _resnet_of_any_size(),
         *_classifier("resnet50", "resnet50"),
         *_classifier("mobilenetv2", "mobilenetv2"),
         *_videos(),

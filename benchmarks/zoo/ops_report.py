@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-LONGEST_VALUE = 60
+MAX_VALUE_LENGTH = 60
 
 
 def describe(model: ModelProto) -> str:
@@ -76,4 +76,4 @@ def _attribute_text(attribute: AttributeProto) -> str:
         text = f"graph of {len(attribute.g.node)} nodes"
     else:
         text = str(onnx.helper.get_attribute_value(attribute))
-    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+    return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."

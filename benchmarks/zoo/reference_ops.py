@@ -28,7 +28,7 @@ class ReferenceGapError(Exception):
     """An operator, or a form of one, that the reference does not evaluate."""
 
 
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+def evaluates(*names: str) -> Callable[[Kernel], Kernel]:
     """Register a function as the evaluator of the operators `names`."""
 
     def register(function: Kernel) -> Kernel:
@@ -38,7 +38,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def given(operand: Tensor | None) -> Tensor:
+def required(operand: Tensor | None) -> Tensor:
     """Return an operand that must be there; raises `ReferenceGapError` where it is absent."""
     if operand is None:
         raise ReferenceGapError("a required operand is absent")
@@ -50,7 +50,7 @@ def optional(operands: Operands, index: int) -> Tensor | None:
     return operands[index] if index < len(operands) else None
 
 
-def integers(tensor: Tensor) -> list[int]:
+def integer_list(tensor: Tensor) -> list[int]:
     """Return the elements of an integer tensor as a flat list."""
     return cast(list[int], tensor.reshape(-1).tolist())
 
@@ -60,12 +60,12 @@ def axes_of(operands: Operands, attributes: Attributes) -> list[int] | None:
     if "axes" in attributes:
         return list(attributes["axes"])
     operand = optional(operands, 1)
-    return None if operand is None else integers(operand)
+    return None if operand is None else integer_list(operand)
 
 
 def _elementwise(function: Callable[..., Tensor]) -> Kernel:
     def evaluate(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-        return [function(*(given(operand) for operand in operands))]
+        return [function(*(required(operand) for operand in operands))]
 
     return evaluate
 
@@ -86,22 +86,22 @@ _ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
 KERNELS.update({name: _elementwise(function) for name, function in _ELEMENTWISE.items()})
 
 
-def _fold(function: Callable[[Tensor, Tensor], Tensor]) -> Kernel:
+def _left_fold(function: Callable[[Tensor, Tensor], Tensor]) -> Kernel:
     def evaluate(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-        result = given(operands[0])
+        result = required(operands[0])
         for operand in operands[1:]:
-            result = function(result, given(operand))
+            result = function(result, required(operand))
         return [result]
 
     return evaluate
 
 
-KERNELS.update({"Max": _fold(torch.maximum), "Min": _fold(torch.minimum), "Sum": _fold(torch.add)})
+KERNELS.update({"Max": _left_fold(torch.maximum), "Min": _left_fold(torch.minimum), "Sum": _left_fold(torch.add)})
 
 
-@kernel("Clip")
+@evaluates("Clip")
 def _clip(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     low, high = optional(operands, 1), optional(operands, 2)
     if "min" in attributes:
         low = x.new_tensor(attributes["min"])
@@ -111,43 +111,43 @@ def _clip(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor
     return [x if high is None else torch.minimum(x, high)]
 
 
-@kernel("HardSigmoid")
+@evaluates("HardSigmoid")
 def _hard_sigmoid(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [(attributes.get("alpha", 0.2) * given(operands[0]) + attributes.get("beta", 0.5)).clamp(0.0, 1.0)]
+    return [(attributes.get("alpha", 0.2) * required(operands[0]) + attributes.get("beta", 0.5)).clamp(0.0, 1.0)]
 
 
-@kernel("HardSwish")
+@evaluates("HardSwish")
 def _hard_swish(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     return [x * (x / 6.0 + 0.5).clamp(0.0, 1.0)]
 
 
-@kernel("LeakyRelu")
+@evaluates("LeakyRelu")
 def _leaky_relu(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [functional.leaky_relu(given(operands[0]), attributes.get("alpha", 0.01))]
+    return [functional.leaky_relu(required(operands[0]), attributes.get("alpha", 0.01))]
 
 
-@kernel("Gelu")
+@evaluates("Gelu")
 def _gelu(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [functional.gelu(given(operands[0]), approximate=attributes.get("approximate", b"none").decode())]
+    return [functional.gelu(required(operands[0]), approximate=attributes.get("approximate", b"none").decode())]
 
 
-@kernel("Cast")
+@evaluates("Cast")
 def _cast(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     target = attributes["to"]
     if target not in FLOATS and target not in INTEGERS:
         raise ReferenceGapError(f"Cast to {TensorProto.DataType.Name(target)}")
-    return [given(operands[0]).to(torch.float64 if target in FLOATS else INTEGERS[target])]
+    return [required(operands[0]).to(torch.float64 if target in FLOATS else INTEGERS[target])]
 
 
-@kernel("CastLike")
+@evaluates("CastLike")
 def _cast_like(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [given(operands[0]).to(given(operands[1]).dtype)]
+    return [required(operands[0]).to(required(operands[1]).dtype)]
 
 
-@kernel("Softmax")
+@evaluates("Softmax")
 def _softmax(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     if opset >= 13:
         return [torch.softmax(x, attributes.get("axis", -1))]
     # Before opset 13 the operator works on the matrix that `axis` splits the shape into.
@@ -155,25 +155,25 @@ def _softmax(operands: Operands, attributes: Attributes, opset: int) -> list[Ten
     return [torch.softmax(x.flatten(axis), -1).reshape(x.shape)]
 
 
-@kernel("LayerNormalization")
+@evaluates("LayerNormalization")
 def _layer_norm(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     axis = attributes.get("axis", -1) % x.dim()
-    scale = given(operands[1]).expand(x.shape[axis:])
+    scale = required(operands[1]).expand(x.shape[axis:])
     return [functional.layer_norm(x, x.shape[axis:], scale, optional(operands, 2), attributes.get("epsilon", 1e-5))]
 
 
-@kernel("BatchNormalization")
+@evaluates("BatchNormalization")
 def _batch_norm(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, scale, bias, mean, variance = (given(operand) for operand in operands)
+    x, scale, bias, mean, variance = (required(operand) for operand in operands)
     if attributes.get("training_mode", 0):
         raise ReferenceGapError("BatchNormalization in training mode")
     return [functional.batch_norm(x, mean, variance, scale, bias, training=False, eps=attributes.get("epsilon", 1e-5))]
 
 
-@kernel("Gemm")
+@evaluates("Gemm")
 def _gemm(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    a, b, c = given(operands[0]), given(operands[1]), optional(operands, 2)
+    a, b, c = required(operands[0]), required(operands[1]), optional(operands, 2)
     product = (a.mT if attributes.get("transA") else a) @ (b.mT if attributes.get("transB") else b)
     product = attributes.get("alpha", 1.0) * product
     return [product if c is None else product + attributes.get("beta", 1.0) * c]
@@ -190,7 +190,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
 
 def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Kernel:
     def evaluate(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-        x = given(operands[0])
+        x = required(operands[0])
         axes = axes_of(operands, attributes)
         if not axes:
             if attributes.get("noop_with_empty_axes", 0):
@@ -208,15 +208,15 @@ def _spatial(x: Tensor) -> list[int]:
     return list(range(2, x.dim()))
 
 
-@kernel("GlobalAveragePool")
+@evaluates("GlobalAveragePool")
 def _global_average_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     return [x.mean(_spatial(x), True)]
 
 
-@kernel("GlobalMaxPool")
+@evaluates("GlobalMaxPool")
 def _global_max_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     return [x.amax(_spatial(x), True)]
 
 
@@ -229,9 +229,9 @@ def _padding(attributes: Attributes, spatial: int) -> list[int]:
     return [pads[side * spatial + axis] for axis in reversed(range(spatial)) for side in (0, 1)]
 
 
-@kernel("Conv")
+@evaluates("Conv")
 def _conv(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, weight = given(operands[0]), given(operands[1])
+    x, weight = required(operands[0]), required(operands[1])
     spatial = x.dim() - 2
     function = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
     return [
@@ -247,9 +247,9 @@ def _conv(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor
     ]
 
 
-@kernel("ConvTranspose")
+@evaluates("ConvTranspose")
 def _conv_transpose(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, weight = given(operands[0]), given(operands[1])
+    x, weight = required(operands[0]), required(operands[1])
     spatial = x.dim() - 2
     if "output_shape" in attributes or any(attributes.get("output_padding", [0])):
         raise ReferenceGapError("ConvTranspose with an output shape or output padding")
@@ -261,9 +261,9 @@ def _conv_transpose(operands: Operands, attributes: Attributes, opset: int) -> l
     return [functional.pad(full, [-pad for pad in _padding(attributes, spatial)])]
 
 
-@kernel("MaxPool")
+@evaluates("MaxPool")
 def _max_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     spatial = x.dim() - 2
     if attributes.get("ceil_mode", 0):
         raise ReferenceGapError("MaxPool with ceil_mode")
@@ -274,9 +274,9 @@ def _max_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Te
     return [cast(Tensor, function(padded, list(attributes["kernel_shape"]), strides, 0, dilations))]
 
 
-@kernel("AveragePool")
+@evaluates("AveragePool")
 def _average_pool(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     spatial = x.dim() - 2
     if attributes.get("ceil_mode", 0) or any(dilation != 1 for dilation in attributes.get("dilations", [])):
         raise ReferenceGapError("AveragePool with ceil_mode or dilations")

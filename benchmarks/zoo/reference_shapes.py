@@ -10,160 +10,160 @@ from benchmarks.zoo.reference_ops import (
     Operands,
     ReferenceGapError,
     axes_of,
-    given,
-    integers,
-    kernel,
+    evaluates,
+    integer_list,
     optional,
+    required,
 )
 
 
-@kernel("Shape")
+@evaluates("Shape")
 def _shape(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    shape = list(given(operands[0]).shape)
+    shape = list(required(operands[0]).shape)
     return [torch.tensor(shape[attributes.get("start", 0) : attributes.get("end", None)], dtype=torch.int64)]
 
 
-@kernel("Size")
+@evaluates("Size")
 def _size(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [torch.tensor(given(operands[0]).numel(), dtype=torch.int64)]
+    return [torch.tensor(required(operands[0]).numel(), dtype=torch.int64)]
 
 
-@kernel("Reshape")
+@evaluates("Reshape")
 def _reshape(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, target = given(operands[0]), integers(given(operands[1]))
+    x, target = required(operands[0]), integer_list(required(operands[1]))
     if not attributes.get("allowzero", 0):
         target = [x.shape[axis] if size == 0 else size for axis, size in enumerate(target)]
     return [x.reshape(target)]
 
 
-@kernel("Flatten")
+@evaluates("Flatten")
 def _flatten(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     axis = attributes.get("axis", 1)
     return [x.reshape(math.prod(x.shape[: axis + x.dim() if axis < 0 else axis]), -1)]
 
 
-@kernel("Transpose")
+@evaluates("Transpose")
 def _transpose(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     return [x.permute(list(attributes.get("perm", reversed(range(x.dim())))))]
 
 
-@kernel("Squeeze")
+@evaluates("Squeeze")
 def _squeeze(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, axes = given(operands[0]), axes_of(operands, attributes)
+    x, axes = required(operands[0]), axes_of(operands, attributes)
     return [x.squeeze() if axes is None else x.squeeze(axes)]
 
 
-@kernel("Unsqueeze")
+@evaluates("Unsqueeze")
 def _unsqueeze(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, axes = given(operands[0]), axes_of(operands, attributes) or []
+    x, axes = required(operands[0]), axes_of(operands, attributes) or []
     rank = x.dim() + len(axes)
     for axis in sorted(axis % rank for axis in axes):
         x = x.unsqueeze(axis)
     return [x]
 
 
-@kernel("Concat")
+@evaluates("Concat")
 def _concat(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [torch.cat([given(operand) for operand in operands], attributes["axis"])]
+    return [torch.cat([required(operand) for operand in operands], attributes["axis"])]
 
 
-@kernel("Split")
+@evaluates("Split")
 def _split(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, sizes = given(operands[0]), optional(operands, 1)
+    x, sizes = required(operands[0]), optional(operands, 1)
     axis = attributes.get("axis", 0)
     if sizes is not None or "split" in attributes:
-        lengths = integers(sizes) if sizes is not None else list(attributes["split"])
+        lengths = integer_list(sizes) if sizes is not None else list(attributes["split"])
         return list(torch.split(x, lengths, axis))
     if "num_outputs" not in attributes:
         raise ReferenceGapError("Split into equal parts without num_outputs")
     return list(torch.split(x, math.ceil(x.shape[axis] / attributes["num_outputs"]), axis))
 
 
-@kernel("Slice")
+@evaluates("Slice")
 def _slice(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x = given(operands[0])
+    x = required(operands[0])
     if "starts" in attributes:
         raise ReferenceGapError("Slice with attributes (opset below 10)")
-    starts, ends = integers(given(operands[1])), integers(given(operands[2]))
+    starts, ends = integer_list(required(operands[1])), integer_list(required(operands[2]))
     axes_operand, steps_operand = optional(operands, 3), optional(operands, 4)
-    axes = list(range(len(starts))) if axes_operand is None else integers(axes_operand)
-    steps = [1] * len(starts) if steps_operand is None else integers(steps_operand)
+    axes = list(range(len(starts))) if axes_operand is None else integer_list(axes_operand)
+    steps = [1] * len(starts) if steps_operand is None else integer_list(steps_operand)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         chosen = range(x.shape[axis])[start:end:step]
         x = x.index_select(axis, torch.tensor(list(chosen), dtype=torch.int64))
     return [x]
 
 
-@kernel("Gather")
+@evaluates("Gather")
 def _gather(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, indices = given(operands[0]), given(operands[1]).long()
+    x, indices = required(operands[0]), required(operands[1]).long()
     axis = attributes.get("axis", 0) % x.dim()
     indices = torch.where(indices < 0, indices + x.shape[axis], indices)
     shape = [*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]]
     return [x.index_select(axis, indices.reshape(-1)).reshape(shape)]
 
 
-@kernel("GatherND")
+@evaluates("GatherND")
 def _gather_nd(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     if attributes.get("batch_dims", 0):
         raise ReferenceGapError("GatherND with batch dimensions")
-    x, indices = given(operands[0]), given(operands[1])
+    x, indices = required(operands[0]), required(operands[1])
     return [x[tuple(indices.unbind(-1))]]
 
 
-@kernel("GatherElements")
+@evaluates("GatherElements")
 def _gather_elements(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, indices = given(operands[0]), given(operands[1])
+    x, indices = required(operands[0]), required(operands[1])
     axis = attributes.get("axis", 0) % x.dim()
     return [torch.gather(x, axis, torch.where(indices < 0, indices + x.shape[axis], indices))]
 
 
-@kernel("Expand")
+@evaluates("Expand")
 def _expand(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, target = given(operands[0]), integers(given(operands[1]))
+    x, target = required(operands[0]), integer_list(required(operands[1]))
     return [x.expand(torch.broadcast_shapes(x.shape, target))]
 
 
-@kernel("Tile")
+@evaluates("Tile")
 def _tile(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    return [given(operands[0]).tile(integers(given(operands[1])))]
+    return [required(operands[0]).tile(integer_list(required(operands[1])))]
 
 
-@kernel("Range")
+@evaluates("Range")
 def _range(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    start, limit, step = (given(operand) for operand in operands)
+    start, limit, step = (required(operand) for operand in operands)
     return [torch.arange(start.item(), limit.item(), step.item(), dtype=start.dtype)]
 
 
-@kernel("Trilu")
+@evaluates("Trilu")
 def _trilu(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     offset = optional(operands, 1)
     function = torch.triu if attributes.get("upper", 1) else torch.tril
-    return [function(given(operands[0]), 0 if offset is None else int(offset.item()))]
+    return [function(required(operands[0]), 0 if offset is None else int(offset.item()))]
 
 
-@kernel("CumSum")
+@evaluates("CumSum")
 def _cumsum(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
     if attributes.get("exclusive", 0) or attributes.get("reverse", 0):
         raise ReferenceGapError("CumSum, exclusive or reversed")
-    return [torch.cumsum(given(operands[0]), int(given(operands[1]).item()))]
+    return [torch.cumsum(required(operands[0]), int(required(operands[1]).item()))]
 
 
-@kernel("Pad")
+@evaluates("Pad")
 def _pad(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, pads, value = given(operands[0]), optional(operands, 1), optional(operands, 2)
+    x, pads, value = required(operands[0]), optional(operands, 1), optional(operands, 2)
     if pads is None or attributes.get("mode", b"constant") != b"constant" or optional(operands, 3) is not None:
         raise ReferenceGapError("Pad other than by a constant over all axes")
-    amounts = integers(pads)
+    amounts = integer_list(pads)
     order = [amounts[side * x.dim() + axis] for axis in reversed(range(x.dim())) for side in (0, 1)]
     return [torch.nn.functional.pad(x, order, value=0.0 if value is None else value.item())]
 
 
-@kernel("Resize")
+@evaluates("Resize")
 def _resize(operands: Operands, attributes: Attributes, opset: int) -> list[Tensor]:
-    x, scales, sizes = given(operands[0]), optional(operands, 2), optional(operands, 3)
+    x, scales, sizes = required(operands[0]), optional(operands, 2), optional(operands, 3)
     form = tuple(attributes.get(name, b"") for name in ("mode", "coordinate_transformation_mode", "nearest_mode"))
     if form != (b"nearest", b"asymmetric", b"floor") or sizes is not None or scales is None or "axes" in attributes:
         raise ReferenceGapError("Resize other than nearest, asymmetric, floor, by scales")

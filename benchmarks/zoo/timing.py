@@ -12,25 +12,25 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.measure.load import Load
-from tilewright.measure.timing import block
+from tilewright.measure.system_load import SystemLoad
+from tilewright.measure.timing import time_block
 
 Arrays = Mapping[str, NDArray[np.generic]]
-Run = Callable[[Arrays], Arrays]
+RunModel = Callable[[Arrays], Arrays]
 
 BLOCKS = 4
 BLOCK_SECONDS = 0.25
-LONGEST_CALL_SECONDS = 4.0
+MAX_CALL_SECONDS = 4.0
 PAUSE_SECONDS = 0.2
 
-DISTURBED = 0.1
+MAX_LOAD_OF_OTHERS = 0.1
 """The share of the CPU from which on others disturb a measurement."""
 
-TRIES, LATER_SECONDS = 4, 5.0
+MAX_ATTEMPTS, RETRY_PAUSE_SECONDS = 4, 5.0
 """Measurements of a shape that is disturbed every time, and the pause before each but the first."""
 
 
-def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
+def time_in_turns(engines: Sequence[RunModel], feeds: Arrays) -> list[list[float]]:
     """Return all timed calls of each engine, measured in alternating blocks."""
     found: list[list[float]] = [[] for _ in engines]
     for engine in engines:
@@ -38,21 +38,21 @@ def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
         time.sleep(PAUSE_SECONDS)
     for _ in range(BLOCKS):
         for engine, seconds in zip(engines, found, strict=True):
-            seconds += block(partial(engine, feeds), BLOCK_SECONDS)
+            seconds += time_block(partial(engine, feeds), BLOCK_SECONDS)
             time.sleep(PAUSE_SECONDS)
-        if max(seconds[0] for seconds in found) > LONGEST_CALL_SECONDS:
+        if max(seconds[0] for seconds in found) > MAX_CALL_SECONDS:
             break
     return found
 
 
-def compare_undisturbed(engines: Sequence[Run], feeds: Arrays) -> tuple[list[list[float]], float]:
+def time_undisturbed(engines: Sequence[RunModel], feeds: Arrays) -> tuple[list[list[float]], float]:
     """Return all timed calls of each engine, and the share of the CPU that others took meanwhile: of the first
     measurement that they left alone, else of the one that they disturbed least."""
     tries: list[tuple[list[list[float]], float]] = []
-    for k in range(TRIES):
-        time.sleep(LATER_SECONDS if k else 0.0)
-        load = Load.now()
-        tries.append((compare(engines, feeds), load.others_since()))
-        if tries[-1][1] < DISTURBED:
+    for k in range(MAX_ATTEMPTS):
+        time.sleep(RETRY_PAUSE_SECONDS if k else 0.0)
+        load = SystemLoad.now()
+        tries.append((time_in_turns(engines, feeds), load.others_since()))
+        if tries[-1][1] < MAX_LOAD_OF_OTHERS:
             break
     return min(tries, key=lambda x: x[1])

@@ -16,8 +16,8 @@ from benchmarks.zoo.models import MODELS, label
 from benchmarks.zoo.reference import Reference
 from tilewright.measure.engines import onnxruntime_engine
 
-TOLERATED_RATIO = 4.0
-FLOOR = 1e-6
+MAX_ERROR_RATIO = 4.0
+ERROR_FLOOR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class OutputError:
     @property
     def limit(self) -> float:
         """The largest error that passes."""
-        return max(TOLERATED_RATIO * self.theirs, FLOOR)
+        return max(MAX_ERROR_RATIO * self.theirs, ERROR_FLOOR)
 
     @property
     def passed(self) -> bool:

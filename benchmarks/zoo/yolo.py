@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 17
-BINS = 16
+DISTANCE_BINS = 16
 """Distances from an anchor to a side of its box are expectations over so many bins, of one step each."""
 
 STRIDES = (8, 16, 32)
@@ -26,7 +26,7 @@ SILU_GAIN = 1.3
 
 
 @dataclass(slots=True)
-class _Graph:
+class _GraphBuilder:
     """A graph that grows by nodes; values are known by name."""
 
     rng: np.random.Generator
@@ -40,9 +40,9 @@ class _Graph:
         return name
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        return self.split(op, 1, *inputs, **attributes)[0]
+        return self.multi_output_node(op, 1, *inputs, **attributes)[0]
 
-    def split(self, op: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
+    def multi_output_node(self, op: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
         name = f"{op.lower()}_{len(self.nodes)}"
         names = [name] if outputs == 1 else [f"{name}_{k}" for k in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, name, **attributes))
@@ -59,7 +59,7 @@ class _Graph:
         pads = [kernel // 2] * 4
         return self.node("Conv", x, weight, bias, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
 
-    def unit(self, x: str, channels: tuple[int, int], kernel: int = 1, stride: int = 1) -> str:
+    def conv_silu(self, x: str, channels: tuple[int, int], kernel: int = 1, stride: int = 1) -> str:
         """A convolution and its SiLU."""
         y = self.convolution(x, channels, kernel, stride, SILU_GAIN)
         return self.node("Mul", y, self.node("Sigmoid", y))
@@ -68,23 +68,23 @@ class _Graph:
         """Half of the channels through `count` bottlenecks one after the other; all that they give is joined."""
         before, after = channels
         half = after // 2
-        y = self.unit(x, (before, after))
-        parts = self.split("Split", 2, y, self.constant([half, half]), axis=1)
+        y = self.conv_silu(x, (before, after))
+        parts = self.multi_output_node("Split", 2, y, self.constant([half, half]), axis=1)
         for _ in range(count):
-            z = self.unit(self.unit(parts[-1], (half, half), 3), (half, half), 3)
+            z = self.conv_silu(self.conv_silu(parts[-1], (half, half), 3), (half, half), 3)
             parts.append(self.node("Add", parts[-1], z) if residual else z)
-        return self.unit(self.node("Concat", *parts, axis=1), (half * len(parts), after))
+        return self.conv_silu(self.node("Concat", *parts, axis=1), (half * len(parts), after))
 
     def sppf(self, x: str, channels: int) -> str:
         """Maxima over windows of 5, 9 and 13 positions, each from the one before, beside what they are of."""
         half = channels // 2
-        parts = [self.unit(x, (channels, half))]
+        parts = [self.conv_silu(x, (channels, half))]
         for _ in range(3):
             pooled = self.node("MaxPool", parts[-1], kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1])
             parts.append(pooled)
-        return self.unit(self.node("Concat", *parts, axis=1), (half * 4, channels))
+        return self.conv_silu(self.node("Concat", *parts, axis=1), (half * 4, channels))
 
-    def upsampled(self, x: str) -> str:
+    def upsample(self, x: str) -> str:
         scales = self.constant([1, 1, 2, 2], np.float32)
         how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return self.node("Resize", x, "", scales, **how)
@@ -107,12 +107,13 @@ class _Graph:
         return self.node("Concat", axes[1], axes[0], axis=0)
 
     def boxes(self, distances: str, anchors: str, strides: str) -> str:
-        """Boxes (middle, size) [1, 4, anchors] in pixels of scores [1, 4 * BINS, anchors] of distances to the sides."""
-        bins = self.node("Reshape", distances, self.constant([1, 4, BINS, -1]))
+        """Boxes (middle, size) [1, 4, anchors] in pixels of scores [1, 4 * DISTANCE_BINS, anchors] of distances to
+        the sides."""
+        bins = self.node("Reshape", distances, self.constant([1, 4, DISTANCE_BINS, -1]))
         scores = self.node("Softmax", self.node("Transpose", bins, perm=[0, 2, 1, 3]), axis=1)
-        weight = self.constant(np.arange(BINS).reshape(1, BINS, 1, 1), np.float32)
+        weight = self.constant(np.arange(DISTANCE_BINS).reshape(1, DISTANCE_BINS, 1, 1), np.float32)
         expected = self.node("Reshape", self.node("Conv", scores, weight), self.constant([1, 4, -1]))
-        low, high = self.split("Split", 2, expected, self.constant([2, 2]), axis=1)
+        low, high = self.multi_output_node("Split", 2, expected, self.constant([2, 2]), axis=1)
         first, last = self.node("Sub", anchors, low), self.node("Add", anchors, high)
         middle = self.node("Div", self.node("Add", first, last), self.constant(2.0, np.float32))
         box = self.node("Concat", middle, self.node("Sub", last, first), axis=1)
@@ -120,23 +121,23 @@ class _Graph:
 
     def head(self, maps: list[str], widths: list[int], classes: int) -> str:
         """Boxes and probabilities of classes [1, 4 + classes, anchors] of three maps of features."""
-        boxes_width, class_width = max(16, widths[0] // 4, 4 * BINS), max(widths[0], min(classes, 100))
+        boxes_width, class_width = max(16, widths[0] // 4, 4 * DISTANCE_BINS), max(widths[0], min(classes, 100))
         found: list[str] = []
         grids: list[str] = []
         strides: list[str] = []
         for x, width, stride in zip(maps, widths, STRIDES, strict=True):
             ends: list[str] = []
-            for inner, last in ((boxes_width, 4 * BINS), (class_width, classes)):
-                y = self.unit(self.unit(x, (width, inner), 3), (inner, inner), 3)
+            for inner, last in ((boxes_width, 4 * DISTANCE_BINS), (class_width, classes)):
+                y = self.conv_silu(self.conv_silu(x, (width, inner), 3), (inner, inner), 3)
                 ends.append(self.convolution(y, (inner, last)))
             joined = self.node("Concat", *ends, axis=1)
-            found.append(self.node("Reshape", joined, self.constant([1, 4 * BINS + classes, -1])))
+            found.append(self.node("Reshape", joined, self.constant([1, 4 * DISTANCE_BINS + classes, -1])))
             grids.append(self.anchors(x))
             count = self.node("Mul", self.size(x, 2), self.size(x, 3))
             strides.append(self.node("Expand", self.constant([stride], np.float32), count))
         everything = self.node("Concat", *found, axis=2)
-        parts = self.constant([4 * BINS, classes])
-        distances, scores = self.split("Split", 2, everything, parts, axis=1)
+        parts = self.constant([4 * DISTANCE_BINS, classes])
+        distances, scores = self.multi_output_node("Split", 2, everything, parts, axis=1)
         anchors = self.node("Unsqueeze", self.node("Concat", *grids, axis=1), self.constant([0]))
         steps = self.node("Reshape", self.node("Concat", *strides, axis=0), self.constant([1, 1, -1]))
         return self.node("Concat", self.boxes(distances, anchors, steps), self.node("Sigmoid", scores), axis=1)
@@ -152,22 +153,22 @@ def yolov8(width: int = 16, depth: int = 1, classes: int = 80, seed: int = 8) ->
         classes: kinds of objects.
         seed: of the weights.
     """
-    g = _Graph(np.random.default_rng(seed))
+    g = _GraphBuilder(np.random.default_rng(seed))
     stages = [width << k for k in range(5)]
-    x = g.unit("images", (3, stages[0]), 3, 2)
+    x = g.conv_silu("images", (3, stages[0]), 3, 2)
     kept: list[str] = []
     for k, count in enumerate((depth, 2 * depth, 2 * depth, depth)):
-        x = g.unit(x, (stages[k], stages[k + 1]), 3, 2)
+        x = g.conv_silu(x, (stages[k], stages[k + 1]), 3, 2)
         x = g.c2f(x, (stages[k + 1], stages[k + 1]), count)
         kept.append(x)
     _, fine, middle, _ = kept
     _, _, c3, c4, c5 = stages
     coarse = g.sppf(x, c5)
-    joined = g.c2f(g.node("Concat", g.upsampled(coarse), middle, axis=1), (c5 + c4, c4), depth, False)
-    first = g.c2f(g.node("Concat", g.upsampled(joined), fine, axis=1), (c4 + c3, c3), depth, False)
-    down = g.node("Concat", g.unit(first, (c3, c3), 3, 2), joined, axis=1)
+    joined = g.c2f(g.node("Concat", g.upsample(coarse), middle, axis=1), (c5 + c4, c4), depth, False)
+    first = g.c2f(g.node("Concat", g.upsample(joined), fine, axis=1), (c4 + c3, c3), depth, False)
+    down = g.node("Concat", g.conv_silu(first, (c3, c3), 3, 2), joined, axis=1)
     second = g.c2f(down, (c3 + c4, c4), depth, False)
-    down = g.node("Concat", g.unit(second, (c4, c4), 3, 2), coarse, axis=1)
+    down = g.node("Concat", g.conv_silu(second, (c4, c4), 3, 2), coarse, axis=1)
     third = g.c2f(down, (c4 + c5, c5), depth, False)
     boxes = g.head([first, second, third], [c3, c4, c5], classes)
     g.nodes.append(helper.make_node("Identity", [boxes], ["boxes"], "boxes"))

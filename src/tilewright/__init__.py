@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         VerifyError,
     )
     from tilewright.expr.define import compute, max, min, placeholder, prod, reduce_axis, sum, symbol
-    from tilewright.expr.functions import (
+    from tilewright.expr.math_functions import (
         abs,
         cast,
         ceil,
@@ -94,7 +94,7 @@ _FUNCTIONS = (
     "tanh",
 )  # fmt: skip
 
-_PLACES: dict[str, tuple[str, str]] = {
+_EXPORTS: dict[str, tuple[str, str]] = {
     "compile": ("tilewright.driver.compile", "compile_model"),
     "load": ("tilewright.runtime", "load"),
     "profile": ("tilewright.driver.profile", "profile"),
@@ -115,7 +115,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "Tensor": ("tilewright.expr.tensor", "Tensor"),
     "Workbench": ("tilewright.driver.workbench", "Workbench"),
     **{name: ("tilewright.expr.define", name) for name in _DEFINE},
-    **{name: ("tilewright.expr.functions", name) for name in _FUNCTIONS},
+    **{name: ("tilewright.expr.math_functions", name) for name in _FUNCTIONS},
     **{name: ("tilewright.errors", name) for name in _ERRORS},
 }
 """Where the public names live: module and attribute. `schedule` is the package of that name, so the function that
@@ -135,9 +135,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _EXPORTS:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
-    module, attribute = _PLACES[name]
+    module, attribute = _EXPORTS[name]
     value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value

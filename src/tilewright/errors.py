@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """A count with its noun: "1 node", "2 nodes"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 

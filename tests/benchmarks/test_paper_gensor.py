@@ -11,176 +11,197 @@ from benchmarks.operators.cases import conv, gemm
 from benchmarks.paper_gensor import __main__ as command
 from benchmarks.paper_gensor import duel, search, tables
 from benchmarks.paper_gensor import workers as workers_module
-from benchmarks.paper_gensor.chains import Chains
-from benchmarks.paper_gensor.clock import CLEARLY, HOPELESS, LIKELY, Clock, Code, Data
-from benchmarks.paper_gensor.operators import names, operator, operator_of
-from benchmarks.paper_gensor.payoff import RESTING, Graph, experiment, followed, graph, iterate, potential
-from benchmarks.paper_gensor.space import Candidate, Programs, fingerprint, predicted_program
-from benchmarks.paper_gensor.store import Log, Store, source
-from benchmarks.paper_gensor.workers import Done, Job, job_done, workers
+from benchmarks.paper_gensor.operators import operator, operator_names, operator_of
+from benchmarks.paper_gensor.program_space import Candidate, ProgramSpace, fingerprint, predicted_time
+from benchmarks.paper_gensor.rowwise_programs import RowwisePrograms
+from benchmarks.paper_gensor.store import ResultStore, SearchLog, source_hash
+from benchmarks.paper_gensor.timer import (
+    MAX_RATIO_FEW_CALLS,
+    MAX_RATIO_FIRST_CALL,
+    MAX_RATIO_SECOND_CALL,
+    FunctionTimer,
+    ObjectCode,
+    SharedOperands,
+)
+from benchmarks.paper_gensor.value_iteration import (
+    NO_ACTION,
+    StateGraph,
+    build_graph,
+    follow_policy,
+    iterate_values,
+    potential,
+    run_experiment,
+)
+from benchmarks.paper_gensor.workers import CompileJob, CompileResult, run_job, start_workers
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
 from tilewright.optimize.construct.gensor import Annealing
-from tilewright.tile.program import TileProgram, legal
+from tilewright.tile.program import TileProgram, is_legal
 
 
 @pytest.fixture(scope="module")
-def programs() -> Programs:
-    return Programs.of(operator_of(gemm("test", 24, 40, 48)).task)
+def programs() -> ProgramSpace:
+    return ProgramSpace.of(operator_of(gemm("test", 24, 40, 48)).task)
 
 
 @pytest.fixture(scope="module")
-def chains() -> Programs:
+def chains() -> ProgramSpace:
     """Of a depthwise convolution with its padding."""
-    return Programs.of(operator_of(conv("test", 1, 6, 20, 20, 6, 3, groups=6)).task)
+    return ProgramSpace.of(operator_of(conv("test", 1, 6, 20, 20, 6, 3, groups=6)).task)
 
 
 class Predicting:
     """A compiler and a clock that read the cost model, so that searches are quick and always the same."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: ProgramSpace) -> None:
         self.programs = programs
         self.times: dict[str, float] = {}
         self.checked: list[str] = []
 
-    def compile(self, candidates: Sequence[Candidate], checked: Sequence[bool], known: frozenset[str]) -> list[Done]:
+    def compile(
+        self, candidates: Sequence[Candidate], checked: Sequence[bool], known: frozenset[str]
+    ) -> list[CompileResult]:
         names = [f"p{k}" for k in range(len(candidates))]
-        self.times = dict(zip(names, self.programs.predicted(candidates), strict=True))
-        self.checked += [self.programs.form(c) for c, first in zip(candidates, checked, strict=True) if first]
+        self.times = dict(zip(names, self.programs.predicted_times(candidates), strict=True))
+        self.checked += [self.programs.sketch_name(c) for c, first in zip(candidates, checked, strict=True) if first]
         digests = {n: self.programs.key(c) for n, c in zip(names, candidates, strict=True)}
         new = {n: {} for n, d in digests.items() if d not in known}
-        return [Done(Code(b"", new), digests)]
+        return [CompileResult(ObjectCode(b"", new), digests)]
 
 
-def searched(programs: Programs, log: Log, budget: int, patch: pytest.MonkeyPatch, deadline: float = 1e300) -> Any:
+def searched(
+    programs: ProgramSpace, log: SearchLog, budget: int, patch: pytest.MonkeyPatch, deadline: float = 1e300
+) -> Any:
     """A search whose clock reads the cost model, and the compiler that it had."""
     compiler = Predicting(programs)
 
     class Reading:
-        def __init__(self, code: Code, data: Data) -> None:
+        def __init__(self, code: ObjectCode, data: SharedOperands) -> None:
             self.names = list(code.shapes)
 
         def glance(self, name: str, best: float) -> float:
             return compiler.times[name]
 
-    patch.setattr(search, "Clock", Reading)
+    patch.setattr(search, "FunctionTimer", Reading)
     return search.search(programs, log, budget, deadline, compiler), compiler
 
 
-def test_random_programs_are_programs_and_differ(programs: Programs) -> None:
+def test_random_programs_are_programs_and_differ(programs: ProgramSpace) -> None:
     drawn = programs.random(60, np.random.default_rng(1))
     assert len({programs.key(c) for c in drawn}) > 30
     tiled = [(c, p) for c in drawn if isinstance(p := programs.program(c), TileProgram)]
     assert len(tiled) > 20
     for _, p in tiled:
-        assert legal(p.problem, p.form, p.array[None]).all()
-    child = [programs.changed(tiled[0][0], np.random.default_rng(k)) for k in range(20)]
+        assert is_legal(p.problem, p.sketch, p.array[None]).all()
+    child = [programs.mutate(tiled[0][0], np.random.default_rng(k)) for k in range(20)]
     assert len({programs.key(c) for c in child}) > 5
 
 
-def test_programs_of_chains_are_drawn_and_changed_too(chains: Programs) -> None:
+def test_programs_of_chains_are_drawn_and_changed_too(chains: ProgramSpace) -> None:
     (family,) = chains.families
-    assert isinstance(family, Chains)
+    assert isinstance(family, RowwisePrograms)
     drawn = chains.random(40, np.random.default_rng(1))
     keys = {chains.key(c) for c in drawn}
     assert len(keys) > 10
-    child = [chains.changed(drawn[0], np.random.default_rng(k)) for k in range(20)]
+    child = [chains.mutate(drawn[0], np.random.default_rng(k)) for k in range(20)]
     assert len({chains.key(c) for c in child} - {chains.key(drawn[0])}) > 5
-    predicted = chains.predicted(drawn)
+    predicted = chains.predicted_times(drawn)
     for c, ns in zip(drawn[:8], predicted, strict=False):
-        assert predicted_program(chains.program(c), chains.machine) == pytest.approx(ns)
+        assert predicted_time(chains.program(c), chains.machine) == pytest.approx(ns)
 
 
 def test_a_search_measures_as_many_as_it_may_none_twice_and_gets_better(
-    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = Log("x", tmp_path)
+    log = SearchLog("x", tmp_path)
     progress, compiler = searched(programs, log, 200, monkeypatch)
     assert progress.finished
     assert not progress.all
-    assert len(search.timed(log)) == 200
+    assert len(search.timed_entries(log)) == 200
     keys = [e["key"] for e in log.entries]
     assert len(set(keys)) == len(keys)
     assert sorted(compiler.checked) == sorted({e["form"] for e in log.entries})
-    first = min(e["ns"] for e in log.entries[: int(200 * search.RANDOM_PART)])
+    first = min(e["ns"] for e in log.entries[: int(200 * search.RANDOM_FRACTION)])
     assert min(e["ns"] for e in log.entries) <= first
-    (best,) = search.fastest(log, 1)
+    (best,) = search.fastest_candidates(log, 1)
     assert programs.key(best) == min(log.entries, key=lambda e: e["ns"])["key"]
 
 
 def test_a_search_of_a_small_space_ends_when_nothing_is_new(
-    chains: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chains: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = Log("x", tmp_path)
+    log = SearchLog("x", tmp_path)
     progress, _ = searched(chains, log, 100_000, monkeypatch)
     assert progress.all
     (family,) = chains.families
-    assert isinstance(family, Chains)
+    assert isinstance(family, RowwisePrograms)
     assert len(log.entries) == sum(math.prod(len(s) for s in steps) for _, steps in family.choices)
 
 
-def test_a_search_that_was_stopped_goes_on(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = search.current(programs, Log("x", tmp_path))
+def test_a_search_that_was_stopped_goes_on(
+    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = search.current_log(programs, SearchLog("x", tmp_path))
     assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].finished
     assert log.entries == []
     monkeypatch.setattr(search, "BATCH", 12)
-    whole = search.current(programs, Log("whole", tmp_path))
+    whole = search.current_log(programs, SearchLog("whole", tmp_path))
     searched(programs, whole, 60, monkeypatch)
     log.path.write_text("".join(whole.path.read_text().splitlines(keepends=True)[:25]) + '{"key": "Fo')
-    again = search.current(programs, Log("x", tmp_path))
+    again = search.current_log(programs, SearchLog("x", tmp_path))
     assert len(again.entries) == 24
     assert searched(programs, again, 60, monkeypatch)[0].finished
-    assert Log("x", tmp_path).entries == again.entries
+    assert SearchLog("x", tmp_path).entries == again.entries
     assert [e["key"] for e in whole.entries] == [e["key"] for e in again.entries]
 
 
-def test_a_log_of_other_code_is_not_used(programs: Programs, chains: Programs, tmp_path: Path) -> None:
-    log = search.current(programs, Log("x", tmp_path))
-    log.add({**search.entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 1.0})
-    assert len(search.current(programs, Log("x", tmp_path)).entries) == 1
+def test_a_log_of_other_code_is_not_used(programs: ProgramSpace, chains: ProgramSpace, tmp_path: Path) -> None:
+    log = search.current_log(programs, SearchLog("x", tmp_path))
+    log.append({**search.to_entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 1.0})
+    assert len(search.current_log(programs, SearchLog("x", tmp_path)).entries) == 1
     assert fingerprint(chains) != fingerprint(programs)
-    assert search.current(chains, Log("x", tmp_path)).entries == []
+    assert search.current_log(chains, SearchLog("x", tmp_path)).entries == []
     (tmp_path / "old.jsonl").write_text('{"key": "Form(...)", "space": 0, "ns": 1.0}\n')
-    assert search.current(programs, Log("old", tmp_path)).entries == []
+    assert search.current_log(programs, SearchLog("old", tmp_path)).entries == []
 
 
-def test_workers_compile_equal_loops_once_and_nothing_that_is_known(programs: Programs) -> None:
+def test_workers_compile_equal_loops_once_and_nothing_that_is_known(programs: ProgramSpace) -> None:
     drawn = programs.random(5, np.random.default_rng(0))
-    job = Job({"p0": drawn[0], "p1": drawn[1], "p2": drawn[0]}, frozenset({"p0"}), frozenset())
-    done = job_done(programs, job)
+    job = CompileJob({"p0": drawn[0], "p1": drawn[1], "p2": drawn[0]}, frozenset({"p0"}), frozenset())
+    done = run_job(programs, job)
     assert done.digests["p0"] == done.digests["p2"] != done.digests["p1"]
     assert done.code is not None
     assert list(done.code.shapes) == ["p0", "p1"]
-    clock = Clock(done.code)
+    clock = FunctionTimer(done.code)
     assert clock.call("p0") > 0
-    again = job_done(programs, Job(job.candidates, frozenset(), frozenset(done.digests.values())))
+    again = run_job(programs, CompileJob(job.candidates, frozenset(), frozenset(done.digests.values())))
     assert again.code is None
-    with workers(programs) as pool:
+    with start_workers(programs) as pool:
         (other,) = pool.compile(drawn[:2], [True, False], frozenset({done.digests["p1"]}))
     assert other.digests == {"p0": done.digests["p0"], "p1": done.digests["p1"]}
     assert other.code is not None
     assert list(other.code.shapes) == ["p0"]
 
 
-def test_what_the_verifier_refuses_is_not_compiled(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_verifier_refuses_is_not_compiled(programs: ProgramSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(func: Func) -> None:
         raise VerifyError("wrong", where=func.name)
 
     monkeypatch.setattr(workers_module, "verify", refuse)
     drawn = programs.random(2, np.random.default_rng(0))
-    done = job_done(programs, Job({"p0": drawn[0], "p1": drawn[1]}, frozenset({"p1"}), frozenset()))
+    done = run_job(programs, CompileJob({"p0": drawn[0], "p1": drawn[1]}, frozenset({"p1"}), frozenset()))
     assert list(done.digests) == ["p0"]
     assert "wrong" in done.errors["p1"]
     monkeypatch.setattr(duel, "verify", refuse)
-    entrant_ = next(iter(duel.constructed(programs).values()))
-    assert not duel._legal("found0", entrant_)
+    entrant_ = next(iter(duel.constructed_entrants(programs).values()))
+    assert not duel._is_legal("found0", entrant_)
     with pytest.raises(VerifyError, match="wrong"):
-        duel._legal("gensor", entrant_)
+        duel._is_legal("gensor", entrant_)
 
 
 def test_programs_work_on_the_same_memory() -> None:
-    data = Data()
+    data = SharedOperands()
     small = data.array("a", (3, 5))
     assert data.array("a", (15,)).ctypes.data == small.ctypes.data
     large = data.array("a", (40, 5))
@@ -190,57 +211,59 @@ def test_programs_work_on_the_same_memory() -> None:
 
 def test_a_glance_ends_early_where_a_program_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     def looked(nanoseconds: float, best: float) -> int:
-        clock, calls = object.__new__(Clock), 0
+        clock, calls = object.__new__(FunctionTimer), 0
 
-        def call(_: Clock, name: str) -> float:
+        def call(_: FunctionTimer, name: str) -> float:
             nonlocal calls
             calls += 1
             return nanoseconds
 
-        monkeypatch.setattr(Clock, "call", call)
-        clock.glance("p", best)
+        monkeypatch.setattr(FunctionTimer, "call", call)
+        clock.time_quickly("p", best)
         return calls
 
-    assert looked(HOPELESS * 11.0, 10.0) == 1
-    assert looked(CLEARLY * 11.0, 10.0) == 2
-    assert looked(LIKELY * 11.0, 10.0) == 4
+    assert looked(MAX_RATIO_FIRST_CALL * 11.0, 10.0) == 1
+    assert looked(MAX_RATIO_SECOND_CALL * 11.0, 10.0) == 2
+    assert looked(MAX_RATIO_FEW_CALLS * 11.0, 10.0) == 4
     assert looked(10.0, 10.0) > 4
     assert looked(10.0, float("inf")) > 4
 
 
-def test_equal_programs_are_measured_once(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_programs_are_measured_once(
+    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
 
-    def turns(clock: Clock, blocks: int) -> dict[str, list[float]]:
+    def turns(clock: FunctionTimer, blocks: int) -> dict[str, list[float]]:
         seen.append(len(clock.names))
         return {n: [100.0 + k, 101.0 + k] for k, n in enumerate(clock.names)}
 
-    monkeypatch.setattr(Clock, "in_turns", turns)
-    log = search.current(programs, Log("x", tmp_path))
-    way = duel.constructed(programs)["gensor"]
-    log.add({**search.entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 5.0})
-    found = duel.duel(programs, log)
+    monkeypatch.setattr(FunctionTimer, "block_medians", turns)
+    log = search.current_log(programs, SearchLog("x", tmp_path))
+    way = duel.constructed_entrants(programs)["gensor"]
+    log.append({**search.to_entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 5.0})
+    found = duel.run_duel(programs, log)
     assert found["gensor"]["program"] == way.text
     assert {"gensor", "printed", "without vthreads", "roller", "rule", "best"} == found.keys()
     assert found["best"]["tried"] == 1
     assert found["rule"]["predicted"] is None
     assert seen[0] <= 6
-    assert duel.speed(found, "gensor", "best") == pytest.approx(found["best"]["ns"] / found["gensor"]["ns"])
-    assert duel.speed(found, "gensor", "nobody") is None
+    assert duel.relative_speed(found, "gensor", "best") == pytest.approx(found["best"]["ns"] / found["gensor"]["ns"])
+    assert duel.relative_speed(found, "gensor", "nobody") is None
 
 
-def test_a_duel_of_a_chain(chains: Programs, tmp_path: Path) -> None:
-    found = duel.duel(chains, search.current(chains, Log("x", tmp_path)), blocks=1)
+def test_a_duel_of_a_chain(chains: ProgramSpace, tmp_path: Path) -> None:
+    found = duel.run_duel(chains, search.current_log(chains, SearchLog("x", tmp_path)), blocks=1)
     assert {"gensor", "roller", "rule"} <= found.keys()
     assert "groups of" in found["gensor"]["program"]
 
 
-def test_results_that_differ_are_refused(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    entrants = duel.constructed(programs)
-    running = {n: entrants[n].split for n in ("gensor", "rule")}
-    clock = Clock({n: s.func for n, s in running.items()})
+def test_results_that_differ_are_refused(programs: ProgramSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    entrants = duel.constructed_entrants(programs)
+    running = {n: entrants[n].kernel for n in ("gensor", "rule")}
+    clock = FunctionTimer({n: s.func for n, s in running.items()})
     duel.check_results(programs, running, clock)
-    right = clock.computed
+    right = clock.run
 
     def wrong(name: str, known: dict[str, np.ndarray], result: str) -> np.ndarray:
         return right(name, known, result) * (1.001 if name == "rule" else 1.0)
@@ -251,19 +274,19 @@ def test_results_that_differ_are_refused(programs: Programs, monkeypatch: pytest
 
 
 def test_shares_of_a_gain() -> None:
-    graph_part, vthreads = duel.shares(1.0, 1.4, 1.5)
+    graph_part, vthreads = duel.gain_shares(1.0, 1.4, 1.5)
     assert graph_part == pytest.approx(0.8)
     assert vthreads == pytest.approx(0.2)
     with pytest.raises(ValueError, match="no gain"):
-        duel.shares(1.0, 1.2, 1.0)
+        duel.gain_shares(1.0, 1.2, 1.0)
 
 
-def reachable(g: Graph) -> set[int]:
+def reachable(g: StateGraph) -> set[int]:
     """All nodes that actions lead to from the first one."""
     seen, left = {0}, [0]
     while left:
         node = left.pop()
-        for j in np.flatnonzero(g.chances[node] > 0):
+        for j in np.flatnonzero(g.probabilities[node] > 0):
             if int(g.targets[node, j]) not in seen:
                 seen.add(int(g.targets[node, j]))
                 left.append(int(g.targets[node, j]))
@@ -272,12 +295,12 @@ def reachable(g: Graph) -> set[int]:
 
 def test_value_iteration_finds_the_state_of_highest_payoff() -> None:
     """Along a level payoffs telescope to quotients of 1 / (Q F); `cache` multiplies. Checked against all paths."""
-    programs = Programs.of(operator_of(gemm("payoff", 8, 16, 16)).task)
+    programs = ProgramSpace.of(operator_of(gemm("payoff", 8, 16, 16)).task)
     for space, _ in programs.spaces:
-        g = graph(space, Annealing(vthreads=False))
+        g = build_graph(space, Annealing(vthreads=False))
         assert reachable(g) == set(range(len(g.states)))
         value = potential(space, g.states, g.levels)
-        found = iterate(g.targets, g.benefits)
+        found = iterate_values(g.targets, g.benefits)
         assert found.iterations is not None
         # the best payoff by Dijkstra's rule would need weights of one sign; here levels are taken one by one
         best = np.full(len(g.states), -np.inf)
@@ -290,24 +313,24 @@ def test_value_iteration_finds_the_state_of_highest_payoff() -> None:
                 break
             best = fresh
         assert np.log(found.values[0]) == pytest.approx(best.max(), abs=1e-6)
-        path = followed(g.targets, found.policy)
+        path = follow_policy(g.targets, found.policy)
         assert best[path[-1]] == pytest.approx(best.max(), abs=1e-6)
-        assert found.policy[path[-1]] == RESTING
+        assert found.policy[path[-1]] == NO_ACTION
         at_last_level = g.levels == g.levels[path[-1]]
         assert value[path[-1]] == pytest.approx(value[at_last_level].max(), rel=1e-6)
 
 
 def test_cycles_that_gain_have_no_fixed_point() -> None:
     to = np.array([[1, 0], [0, 1]])
-    assert iterate(to, np.array([[2.0, 1.0], [0.6, 1.0]])).iterations is None
-    assert iterate(to, np.array([[2.0, 1.0], [0.5, 1.0]])).iterations is not None
-    assert followed(to, iterate(to, np.array([[2.0, 1.0], [0.5, 1.0]])).policy) == [0, 1]
+    assert iterate_values(to, np.array([[2.0, 1.0], [0.6, 1.0]])).iterations is None
+    assert iterate_values(to, np.array([[2.0, 1.0], [0.5, 1.0]])).iterations is not None
+    assert follow_policy(to, iterate_values(to, np.array([[2.0, 1.0], [0.5, 1.0]])).policy) == [0, 1]
 
 
 def test_the_experiment_on_a_small_product() -> None:
-    programs = Programs.of(operator_of(gemm("payoff", 8, 16, 32)).task)
+    programs = ProgramSpace.of(operator_of(gemm("payoff", 8, 16, 32)).task)
     space, forms = programs.spaces[0]
-    found = experiment(space, forms[0], Annealing(walks=4, vthreads=False))
+    found = run_experiment(space, forms[0], Annealing(walks=4, vthreads=False))
     assert found["payoff"] == pytest.approx(found["along"])
     assert found["rests"]
     assert found["printed_log10"] < -10
@@ -321,32 +344,32 @@ def failing() -> dict[str, Any]:
 def test_a_run_goes_on_and_says_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def part(run: command.Run) -> Any:
+    def part(run: command.RunOptions) -> Any:
         for name in run.operators:
             yield name, lambda n=name: calls.append(n) or {"budget": run.budget}
 
     monkeypatch.setattr(command, "PARTS", {"part": part})
-    store = Store(tmp_path / "r.json")
+    store = ResultStore(tmp_path / "r.json")
 
     def run(budget: int, deadline: float) -> int:
-        return command._part("part", command.Run(store, ("a", "b"), budget, deadline), again=False)
+        return command._run_part("part", command.RunOptions(store, ("a", "b"), budget, deadline), again=False)
 
     assert run(10, 0.0) == 2
     assert run(10, float("inf")) == 0
     assert run(10, float("inf")) == 0
     assert calls == ["a", "b"]
-    known = {"budget": 10, "source": source()}
-    assert Store(tmp_path / "r.json").all("part") == {"a": known, "b": known}
+    known = {"budget": 10, "source": source_hash()}
+    assert ResultStore(tmp_path / "r.json").all("part") == {"a": known, "b": known}
     assert run(20, float("inf")) == 0
     assert calls == ["a", "b", "a", "b"]
     monkeypatch.setattr(command, "PARTS", {"part": lambda _: iter([("c", failing), ("a", lambda: {"budget": 20})])})
     assert run(20, float("inf")) == 1
-    assert Store(tmp_path / "r.json").get("part", "c") is None
+    assert ResultStore(tmp_path / "r.json").get("part", "c") is None
     monkeypatch.setattr(command, "PARTS", {"part": part})
     store.put("part", "a", {"budget": 20, "source": "older"})
     assert run(20, float("inf")) == 0
     assert calls[4:] == ["a"]
-    store.put("part", "b", {"budget": 15, "all": True, "source": source()})
+    store.put("part", "b", {"budget": 15, "all": True, "source": source_hash()})
     assert run(20, 0.0) == 0
 
 
@@ -355,14 +378,14 @@ def entrant(ns: float, **more: Any) -> dict[str, Any]:
 
 
 def test_the_table_says_what_falls_short(tmp_path: Path) -> None:
-    store = Store(tmp_path / "r.json")
-    first, second = names()[:2]
+    store = ResultStore(tmp_path / "r.json")
+    first, second = operator_names()[:2]
     rest = {"printed": entrant(120.0), "without vthreads": entrant(110.0), "roller": entrant(150.0),
             "rule": entrant(200.0)}  # fmt: skip
     for name, best in ((first, 98.0), (second, 80.0)):
         entrants = {"gensor": entrant(100.0), "best": entrant(best, low=49.0, tried=150), **rest}
-        store.put("duel", name, {"entrants": entrants, "budget": 150, "all": False, "source": source()})
-    shown = tables.text(store)
+        store.put("duel", name, {"entrants": entrants, "budget": 150, "all": False, "source": source_hash()})
+    shown = tables.markdown(store)
     assert ("By medians 1 of 2 operators reach 95% of the best program found; geometric mean 0.885 (bar 0.95: missed)"
             in shown)  # fmt: skip
     assert ("By fastest blocks 2 of 2 operators reach 95% of the best program found; geometric mean 0.980 (bar 0.95: "
@@ -373,17 +396,17 @@ def test_the_table_says_what_falls_short(tmp_path: Path) -> None:
     assert "the graph has 73%, virtual threads 27%" in shown
     assert "older sources" not in shown
     store.put("duel", first, {**store.all("duel")[first], "source": "older"})
-    assert "1 of 2 results are of older sources" in tables.text(store)
+    assert "1 of 2 results are of older sources" in tables.markdown(store)
     store.put("duel", second, {"gensor": entrant(100.0)})
-    assert list(Store(tmp_path / "r.json").all("duel")) == [first]
+    assert list(ResultStore(tmp_path / "r.json").all("duel")) == [first]
 
 
 def test_construction_is_shown_by_size_next_to_the_search(tmp_path: Path) -> None:
-    store = Store(tmp_path / "r.json")
+    store = ResultStore(tmp_path / "r.json")
     parts = dict.fromkeys((*tables.PHASES, "total"), 0.25)
-    store.put("time", "gemm_m512_k512_n512 gensor", {**parts, "source": source()})
-    store.put("search", "gemm_m512_k512_n512", {"seconds": 123.4, "source": source()})
-    shown = tables.text(store)
+    store.put("time", "gemm_m512_k512_n512 gensor", {**parts, "source": source_hash()})
+    store.put("search", "gemm_m512_k512_n512", {"seconds": 123.4, "source": source_hash()})
+    shown = tables.markdown(store)
     assert "gensor: 0.3 s (median) and 1 s (longest) met" in shown
     assert "| gemm_m512_k512_n512 | 0.25 |  | 123 |" in shown
 
@@ -391,4 +414,4 @@ def test_construction_is_shown_by_size_next_to_the_search(tmp_path: Path) -> Non
 def test_unknown_operators_are_named() -> None:
     with pytest.raises(ValueError, match="there is no operator 'gem'; use one of gemm_m512"):
         operator("gem")
-    assert len(set(names())) == 20
+    assert len(set(operator_names())) == 20

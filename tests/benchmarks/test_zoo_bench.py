@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 from benchmarks.zoo import timing
-from benchmarks.zoo.bench_table import HEADER, means, rows
-from benchmarks.zoo.timing import Arrays, Run
+from benchmarks.zoo.bench_table import HEADER, geometric_means, rows
+from benchmarks.zoo.timing import Arrays, RunModel
 
 TIMED = {"shape": "1x8", "ours_ms": 2.0, "theirs_ms": 4.0, "others": 0.01}
 
@@ -34,9 +34,9 @@ def test_errors_have_a_row_as_wide_as_the_others() -> None:
 
 def test_means_are_geometric_and_over_all_shapes() -> None:
     found = {"a": [TIMED, {**TIMED, "beside_ms": 1.0}], "b": [{**TIMED, "ours_ms": 8.0, "beside_ms": 8.0}]}
-    assert means(found) == "Geometric means: ratio 0.79, of beside 1.41."
-    assert means({"a": [TIMED]}) == "Geometric means: ratio 0.50."
-    assert means({"a": [{"error": "no memory"}]}) == ""
+    assert geometric_means(found) == "Geometric means: ratio 0.79, of beside 1.41."
+    assert geometric_means({"a": [TIMED]}) == "Geometric means: ratio 0.50."
+    assert geometric_means({"a": [{"error": "no memory"}]}) == ""
 
 
 @pytest.mark.parametrize("event", [{"artifact_error": "disk full"}, {"same_bits": False}])
@@ -64,14 +64,14 @@ def test_a_shape_that_others_disturb_is_measured_again(
             Taken.asked += 1
             return shares[Taken.asked - 1]
 
-    monkeypatch.setattr(timing, "Load", Taken)
-    monkeypatch.setattr(timing, "LATER_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "SystemLoad", Taken)
+    monkeypatch.setattr(timing, "RETRY_PAUSE_SECONDS", 0.0)
 
-    def compare(engines: Sequence[Run], feeds: Arrays) -> list[list[float]]:
+    def compare(engines: Sequence[RunModel], feeds: Arrays) -> list[list[float]]:
         return [[float(Taken.asked)]]
 
-    monkeypatch.setattr(timing, "compare", compare)
-    found, share = timing.compare_undisturbed([], {})
+    monkeypatch.setattr(timing, "time_in_turns", compare)
+    found, share = timing.time_undisturbed([], {})
     # the least disturbed one, whether or not it was the fastest
     assert (found, share) == ([[float(counts)]], shares[counts])
     assert Taken.asked == asked

@@ -15,9 +15,9 @@ from tilewright.driver.compile import make_compilation
 from tilewright.errors import MachineError
 from tilewright.machine import Target
 from tilewright.machine import target as targets
+from tilewright.machine.calibration_store import calibration_path
 from tilewright.machine.model import to_json
-from tilewright.machine.shipped import described_host, generic, machine_named
-from tilewright.machine.stored import calibration_path
+from tilewright.machine.shipped import generic_machine, host_machine, machine_named
 from tilewright.measure import calibrate
 
 OPTIMIZERS = ["gensor", "roller"]
@@ -114,10 +114,10 @@ def test_every_instruction_set_has_a_machine_to_construct_for(target, tmp_path):
     assert {k.optimizer for k in made.kernels} == {"gensor"}
     machine = made.manifest.build.machine
     if Target.parse(target) == Target.host():  # then the host's own microarchitecture, where it is known
-        here = described_host()
+        here = host_machine()
         assert (machine.name, machine.origin) == (here.name, "shipped" if here.identify else "generic")
     else:
-        assert (machine.name, machine.origin) == (generic(Target.parse(target)).name, "generic")
+        assert (machine.name, machine.origin) == (generic_machine(Target.parse(target)).name, "generic")
     assert made.artifact().code
 
 

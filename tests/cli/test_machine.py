@@ -14,10 +14,10 @@ from tests.driver import models
 
 import tilewright
 from tilewright.machine import Target
+from tilewright.machine.calibration_store import save_calibration
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import to_json
-from tilewright.machine.shipped import described_host
-from tilewright.machine.stored import store
+from tilewright.machine.shipped import host_machine
 from tilewright.runtime import load_artifact
 from tilewright.runtime.manifest import BuildSpec, MachineSpec
 
@@ -40,9 +40,10 @@ def test_equal_machines_give_equal_bytes_in_any_process(model, tmp_path):
     found = []
     for seed, ghz in (("1", 1.0), ("77", 9.0)):
         out, cache = tmp_path / f"{seed}.tw", tmp_path / f"cache{seed}"
-        mine = replace(described_host(), name="mine", ghz=ghz)
+        mine = replace(host_machine(), name="mine", ghz=ghz)
         environment = os.environ | {"PYTHONHASHSEED": seed, "TILEWRIGHT_CACHE_DIR": str(cache)}
-        script = "import sys; from tilewright.machine.model import parse; from tilewright.machine.stored import store;"
+        script = "import sys; from tilewright.machine.model import parse; "
+        script += "from tilewright.machine.calibration_store import store;"
         subprocess.run(
             [sys.executable, "-c", f"{script} store(parse(sys.argv[1], 'test'))", to_json(mine)],
             env=environment, check=True,
@@ -68,8 +69,8 @@ def test_artifacts_say_how_they_were_made(model, tmp_path, capsys):
 
 
 def test_a_calibration_is_recorded(model, tmp_path, capsys):
-    mine = replace(described_host(), name="mine")
-    store(mine)
+    mine = replace(host_machine(), name="mine")
+    save_calibration(mine)
     data = json.loads(run(capsys, "compile", model, "-o", tmp_path / "m.tw", "--optimizer", "roller", "--json")[1])
     assert data["build"] == {
         "version": tilewright.__version__, "optimizer": "roller", "seed": None,
@@ -82,14 +83,14 @@ def test_a_calibration_is_recorded(model, tmp_path, capsys):
 def test_the_rule_depends_on_no_machine(model, tmp_path):
     plain = tilewright.compile(model, optimizer="rule")
     assert plain.manifest.build == BuildSpec(tilewright.__version__, "rule")
-    store(replace(described_host(), ghz=9.0))
+    save_calibration(replace(host_machine(), ghz=9.0))
     tilewright.compile(model, optimizer="rule").save(tmp_path / "b.tw")
     plain.save(tmp_path / "a.tw")
     assert (tmp_path / "a.tw").read_bytes() == (tmp_path / "b.tw").read_bytes()
 
 
 def test_a_saved_description_rebuilds_what_the_calibration_built(model, tmp_path, capsys):
-    store(replace(described_host(), name="mine", sync_us=123.0))
+    save_calibration(replace(host_machine(), name="mine", sync_us=123.0))
     here, there = tilewright.compile(model, optimizer="gensor"), tmp_path / "machine.json"
     code, _, err = run(capsys, "doctor", "--machine", "--save", there)
     assert (code, err) == (0, f"wrote {there}\n")
@@ -103,7 +104,7 @@ def test_a_saved_description_rebuilds_what_the_calibration_built(model, tmp_path
 @pytest.mark.parametrize("verb", ["compile", "run", "bench", "verify", "inspect"])
 def test_every_verb_that_compiles_refuses_a_wrong_machine(verb, model, tmp_path, capsys):
     path = tmp_path / "mine.json"
-    data = json.loads(to_json(described_host()))
+    data = json.loads(to_json(host_machine()))
     data["cores"], data["levels"][0]["core_gbs"] = 0, -1
     path.write_text(json.dumps(data))
     code, _, err = run(capsys, verb, model, "--optimizer", "gensor", "--machine", path)
@@ -137,10 +138,10 @@ def test_a_machine_for_a_compiled_model(model, tmp_path, capsys):
 
 
 def test_artifacts_of_older_versions_do_not_say_how_they_were_made(model, tmp_path):
-    from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
+    from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 
     manifest = tilewright.compile(model).manifest
-    data = json.loads(dump(manifest_to_json(manifest)))
+    data = json.loads(dump_json(manifest_to_json(manifest)))
     assert manifest_from_json(data, "here") == manifest
     del data["build"]
     assert manifest_from_json(data, "here").build is None

@@ -140,7 +140,7 @@ def test_engines_that_are_not_there(folder, capsys, monkeypatch):
     text = mistake(capsys, "bench", folder / "mlp.onnx", "--engines", "onnxruntime,tvm")
     assert text.startswith("tilewright bench: [option] engines: ")
     assert "there is no engine 'tvm'; there are onnxruntime, openvino" in text
-    monkeypatch.setattr("tilewright.measure.engines.installed", lambda name: False)
+    monkeypatch.setattr("tilewright.measure.engines.is_installed", lambda name: False)
     text = mistake(capsys, "bench", folder / "mlp.onnx", "--engines", "openvino")
     assert text == "tilewright bench: [option] engines: openvino is not installed; pip install openvino"
     monkeypatch.undo()
@@ -549,7 +549,7 @@ def test_fallbacks_are_a_line_on_standard_error(tmp_path, capsys):
 def test_progress_is_told_after_a_while(folder, tmp_path, capsys, monkeypatch):
     from tilewright.cli import common
 
-    monkeypatch.setattr(common, "_LONG", -1.0)
+    monkeypatch.setattr(common, "_PROGRESS_INTERVAL", -1.0)
     code, _, err = run(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "m.tw")
     assert code == 0
     assert "0 s: kernels 0/" in err

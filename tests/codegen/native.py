@@ -8,10 +8,10 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tilewright.codegen import compile_object, emit_llvm
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
-from tilewright.runtime.openmp import openmp
+from tilewright.runtime.openmp import find_openmp
 
 TARGETS = [name for name in ("x86-64-v4", "x86-64-v3", "x86-64") if Target.parse(name).runs_here]
 """The instruction sets that this machine can run."""
@@ -53,7 +53,7 @@ class Native:
         library = llvm.JITLibraryBuilder().add_object_img(compile_object(self.text, self.target)).add_current_process()
         for func in funcs:
             library.export_symbol(func.name)
-        for name, address in openmp().addresses.items():
+        for name, address in find_openmp().addresses.items():
             library.import_symbol(name, address)
         self._tracker = library.link(self._jit, f"test{id(self)}")
         self.funcs = {f.name: f for f in funcs}

@@ -10,11 +10,11 @@ from tests.codegen.native import close
 from tests.codegen.test_module import tile
 
 from tilewright.codegen import compile_object, emit_llvm
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.runtime.openmp import STAND_INS
+from tilewright.runtime.openmp import STUBS
 
 TOOLS = ("qemu-aarch64", "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld")
 pytestmark = pytest.mark.skipif(
@@ -53,7 +53,7 @@ def run(func: Func, arrays: dict[str, np.ndarray], symbols: dict[str, int], fold
     """Link a program that calls the function once and writes all its buffers; run it."""
     target = Target.parse("aarch64")
     (folder / "kernel.o").write_bytes(compile_object(emit_llvm([func], [], target), target))
-    (folder / "openmp.o").write_bytes(compile_object(STAND_INS, target))
+    (folder / "openmp.o").write_bytes(compile_object(STUBS, target))
     arguments = [*(f"={b.name}_data" for b in func.params), *(f"={symbols[s.name]}" for s in func.symbols), "=2"]
     lines = [".text", ".global _start", "_start:"]
     lines += [*(f"ldr x{k}, {a}" for k, a in enumerate(arguments)), f"bl {func.name}"]

@@ -5,13 +5,23 @@ import ctypes
 import numpy as np
 import pytest
 
-from tilewright.codegen import Call, Copy, Input, Output, Segment, Weight, Workspace, compile_object, emit_llvm
+from tilewright.codegen import (
+    BufferCopy,
+    ConstantLocation,
+    InputLocation,
+    KernelCall,
+    OutputLocation,
+    Segment,
+    WorkspaceLocation,
+    compile_object,
+    emit_llvm,
+)
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
 from tilewright.expr.nodes import Expr, Var, cast, const, maximum, select, unary
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.runtime.loader import CHECK, MAIN, SHAPES, WORKSPACE, link
+from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
 N, M = Var("N", 1, 100), Var("M", 0, 50)
 
@@ -30,10 +40,12 @@ def segment(**changes: object) -> Segment:
         "name": "tw",
         "symbols": (N, M),
         "calls": (
-            Call("scale", (Input(0), Weight(0), Workspace(const(64))), (N * 4,)),
-            Call("scale", (Workspace(const(64)), Weight(1), Workspace(N * 16 + 128)), (N * 4,)),
-            Copy(Output(1), Workspace(N * 16 + 128), N * 16),
-            Call("scale", (Workspace(const(64)), Weight(1), Output(0)), (N * 4,)),
+            KernelCall("scale", (InputLocation(0), ConstantLocation(0), WorkspaceLocation(const(64))), (N * 4,)),
+            KernelCall(
+                "scale", (WorkspaceLocation(const(64)), ConstantLocation(1), WorkspaceLocation(N * 16 + 128)), (N * 4,)
+            ),
+            BufferCopy(OutputLocation(1), WorkspaceLocation(N * 16 + 128), N * 16),
+            KernelCall("scale", (WorkspaceLocation(const(64)), ConstantLocation(1), OutputLocation(0)), (N * 4,)),
         ),
         "workspace_bytes": N * 32 + 192,
         "output_shapes": ((N, const(4)), (N * 4,), (), (maximum(M, 3), (N + 7) // 8, M % 5)),
@@ -47,7 +59,7 @@ class Linked:
         target = Target.host()
         self.code = compile_object(emit_llvm([parse(t) for t in texts], [s], target), target)
         self.library = link(self.code, [s.name], "test")
-        kinds = (CHECK, SHAPES, WORKSPACE, MAIN)
+        kinds = (CHECK_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, MAIN_TYPE)
         names = ("check", "shapes", "workspace", "main")
         self.check, self.shapes, self.workspace, self.main = (
             kind(self.library.addresses[f"{s.name}_{name}"]) for kind, name in zip(kinds, names, strict=True)
@@ -103,11 +115,11 @@ def test_main_runs_the_calls_on_planned_memory(threads: int) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (Call("other", ()), "call of unknown kernel 'other'"),
-        (Call("scale", (Input(0),), (N,)), "kernel 'scale' takes 5 arguments, got 3"),
+        (KernelCall("other", ()), "call of unknown kernel 'other'"),
+        (KernelCall("scale", (InputLocation(0),), (N,)), "kernel 'scale' takes 5 arguments, got 3"),
     ],
 )
-def test_calls_that_do_not_fit(call: Call, message: str) -> None:
+def test_calls_that_do_not_fit(call: KernelCall, message: str) -> None:
     with pytest.raises(InternalError) as caught:
         emit_llvm([parse(SCALE)], [segment(calls=(call,))], Target.host())
     assert caught.value.what == message
@@ -146,7 +158,7 @@ def test_what_is_wrong_with_kernels_is_named() -> None:
         ({"sizes": (cast(int64, unary("floor", cast(float32, BIG) * 2.0)),)}, (1 << 46, 1), 1),
         ({"workspace_bytes": BIG * WIDE * 64}, (1 << 31, 1 << 31), 1),
         ({"output_shapes": ((BIG * WIDE,),)}, (1 << 32, 1 << 32), 1),
-        ({"calls": (Copy(Output(0), Input(0), BIG * WIDE),)}, (1 << 32, 1 << 32), 1),
+        ({"calls": (BufferCopy(OutputLocation(0), InputLocation(0), BIG * WIDE),)}, (1 << 32, 1 << 32), 1),
         # wrapped, this constraint would hold
         ({"constraints": ((BIG * WIDE).equals(0),)}, (1 << 32, 1 << 32), 2),
         ({"constraints": ((BIG * WIDE).equals(12),), "sizes": (BIG * WIDE,)}, (3, 5), 1),

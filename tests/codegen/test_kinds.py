@@ -7,16 +7,16 @@ from tests.loops.test_empty import FORMS
 from tests.schedule.functions import CHAIN, SCALE, WIDE, run
 
 from tilewright.codegen import emit_llvm
-from tilewright.codegen.kinds import cpu_kinds
+from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.errors import TargetError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.machine import Target
+from tilewright.schedule.annotate import bind, parallel, vectorize, virtual_thread
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import bind, parallel, vectorize, virtual_thread
-from tilewright.schedule.loops import reorder, split
+from tilewright.schedule.loop_transforms import reorder, split
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tails import Tail
 from tilewright.schedule.tile import tile
@@ -69,7 +69,7 @@ func registers(A: float32[8, K], Y: float32[8]; K: 1..64):
 
 
 def test_interleaved(golden) -> None:
-    golden(show(cpu_kinds(parse(REGISTERS), HOST)))
+    golden(show(lower_vthreads(parse(REGISTERS), HOST)))
 
 
 def test_accumulators_of_virtual_threads_are_registers() -> None:
@@ -83,7 +83,7 @@ def test_accumulators_of_virtual_threads_are_registers() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_virtual_threads(target: str) -> None:
     func = tile(CHAIN, ("i_1", "j_1"), (4, 3))
-    func = set_scope(compute_at(func, "T", "j_1_o"), "T", Scope.REGISTER)
+    func = set_scope(compute_at(func, "T", "j_1_o"), "T", MemoryScope.REGISTER)
     func = virtual_thread(virtual_thread(func, "v_j_t"), "j_1_i")
     func = parallel(virtual_thread(virtual_thread(func, "v_i_t"), "i_1_i"), "i_1_o")
     same(CHAIN, func, (1, 6, 9), target)

@@ -5,7 +5,7 @@ import pytest
 from tests.codegen.native import TARGETS, Native, check
 
 from tilewright.codegen import emit_llvm
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 

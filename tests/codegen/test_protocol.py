@@ -1,4 +1,5 @@
-"""The protocol of `codegen/team.py` and `codegen/shares.py`, step by step in every order: a model of it is run through
+"""The protocol of `codegen/thread_team.py` and `codegen/work_stealing.py`, step by step in every order: a model of
+it is run through
 all interleavings of a few threads and stages. Broken variants show that the search finds what it looks for.
 
 Steps are the accesses to shared memory, in the order of the generated code; what orders memory between processors is

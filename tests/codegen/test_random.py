@@ -8,10 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import TARGETS, check
 
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import Cast, Expr, Load, Var, binary, both, cast, const, maximum, minimum, select, unary
-from tilewright.expr.simplify import substitute
+from tilewright.expr.nodes import (
+    Cast,
+    Expr,
+    Load,
+    Var,
+    binary,
+    cast,
+    conjunction,
+    const,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
 from tilewright.loops.ir import GPU_AXES, Block, BlockIter, For, Func, IterKind, LoopKind, Store
 
 ROWS, COLUMNS = 5, 19
@@ -55,7 +68,7 @@ def conditions(draw: Callable[..., Expr]) -> Expr:
         return draw(loads(BUFFERS[4])) < draw(st.integers(-20, 20))  # type: ignore[operator]
     if kind == 2:
         return V * draw(st.integers(-2, 2)) + W * draw(st.integers(-1, 1)) >= draw(st.integers(-9, 9))
-    return both(draw(conditions()), draw(conditions()))
+    return conjunction(draw(conditions()), draw(conditions()))
 
 
 @st.composite

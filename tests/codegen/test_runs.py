@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.codegen.native import TARGETS, check
 
 from tilewright.codegen import emit_llvm
-from tilewright.codegen.runs import SHORTEST, run_length
+from tilewright.codegen.subvectors import MIN_SUBVECTOR_LANES, subvector_length
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 
@@ -57,14 +57,14 @@ def test_panels_are_neither_gathered_nor_scattered(rows: int | None, columns: in
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=6), st.integers(1, 9))
 def test_runs_are_equally_long_and_side_by_side(starts: list[tuple[int, int]], length: int) -> None:
     places = [(base, at * 100 + i) for base, at in starts for i in range(length)]
-    found = run_length(places)
+    found = subvector_length(places)
     assert len(places) % found == 0
     for start in range(0, len(places), found):
         own = places[start : start + found]
         if found < len(places):
             assert own == [(own[0][0], own[0][1] + i) for i in range(found)]
     lone = all(a != b for a, b in pairwise(starts))
-    if lone and length >= SHORTEST:
+    if lone and length >= MIN_SUBVECTOR_LANES:
         assert found == length
-    if length < SHORTEST:
+    if length < MIN_SUBVECTOR_LANES:
         assert found == len(places)

@@ -5,7 +5,7 @@ import pytest
 from tests.codegen.native import TARGETS, check
 
 from tilewright.codegen import emit_llvm
-from tilewright.codegen.spare import spare_lanes
+from tilewright.codegen.dead_lanes import dead_lane_buffers
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -40,7 +40,7 @@ def tile(*changes: tuple[str, str]) -> Func:
 
 
 def test_a_masked_tile_is_spare() -> None:
-    assert spare_lanes(tile()) == {"T"}
+    assert dead_lane_buffers(tile()) == {"T"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_masked_tile_is_spare() -> None:
     ids=["other mask", "no mask", "rows left over", "lanes left over", "lanes outside", "stack", "read backwards"],
 )
 def test_lanes_that_may_be_read_are_kept(changes: list[tuple[str, str]]) -> None:
-    assert spare_lanes(tile(*changes)) == frozenset()
+    assert dead_lane_buffers(tile(*changes)) == frozenset()
 
 
 def test_a_mask_over_the_reduction_keeps_the_lanes() -> None:
@@ -75,7 +75,7 @@ func sums(X: float32[N], Y: float32[32]; N: 1..1000):
         block Y(u: 32 = c):
             Y[u] = T[u]
 """)
-    assert spare_lanes(func) == frozenset()
+    assert dead_lane_buffers(func) == frozenset()
     rng = np.random.default_rng(7)
     for target in TARGETS:
         for n in (1, 32, 45, 100):
@@ -123,7 +123,7 @@ func ranges(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
 
 
 def test_each_live_range_has_its_mask() -> None:
-    assert spare_lanes(parse(RANGES)) == {"T"}
+    assert dead_lane_buffers(parse(RANGES)) == {"T"}
 
 
 MIXED = """
@@ -145,7 +145,7 @@ func mixed(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
 
 def test_a_loop_that_mixes_live_ranges_keeps_lanes() -> None:
     """The second iteration reads, under the first mask, what was written under the second."""
-    assert spare_lanes(parse(MIXED)) == frozenset()
+    assert dead_lane_buffers(parse(MIXED)) == frozenset()
 
 
 TWO = """
@@ -204,11 +204,11 @@ THIRD = {
 def test_lanes_of_an_earlier_range_are_kept(third: str, target: str) -> None:
     """What the first range left is read under a mask wider than the second's."""
     func = parse(TWO + THIRD[third].lstrip("\n"))
-    assert spare_lanes(func) == frozenset()
+    assert dead_lane_buffers(func) == frozenset()
     rng = np.random.default_rng(len(third))
     arrays = {"X": rng.integers(1, 99, (3, 16)), "M": rng.integers(0, 2, 16), "Y": np.zeros((3, 16), np.int64)}
     check(func, arrays, {"K": 0, "P": 16, "Q": 5}, target)
 
 
 def test_two_ranges_are_spare() -> None:
-    assert spare_lanes(parse(TWO)) == {"T"}
+    assert dead_lane_buffers(parse(TWO)) == {"T"}

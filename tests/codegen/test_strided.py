@@ -11,7 +11,7 @@ from tests.codegen.native import TARGETS, check
 
 from tilewright.codegen import emit_llvm
 from tilewright.codegen.module import assembly
-from tilewright.codegen.strided import LARGEST, Room, Stream, start_before, stride_of
+from tilewright.codegen.strided_loads import MAX_STRIDE, ReadMargin, RegisterStream, constant_stride, load_start
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 
@@ -86,7 +86,7 @@ def test_taps_of_a_row_share_their_loads() -> None:
 
 
 @given(
-    stride=st.integers(2, LARGEST),
+    stride=st.integers(2, MAX_STRIDE),
     log_each=st.integers(1, 4),
     registers=st.sampled_from([1, 2, 4]),
     index=st.integers(-9, 70),
@@ -99,14 +99,14 @@ def test_picked_elements_are_the_strided_ones(
 ) -> None:
     each = 1 << log_each
     lanes = each * registers
-    start = start_before(stride, lanes, Room(index, before, behind))
+    start = load_start(stride, lanes, ReadMargin(index, before, behind))
     assert 0 <= start <= before
     last = start + stride * (lanes - 1)
     builder = Shuffles()
     starts = [min(s, last + 1 + behind - each) for s in range(0, last + 1, each)]
-    stream = Stream(tuple((s, Numbers(range(s, s + each))) for s in starts), each)  # pyright: ignore[reportArgumentType]
+    stream = RegisterStream(tuple((s, Numbers(range(s, s + each))) for s in starts), each)  # pyright: ignore[reportArgumentType]
     phase = stream.phase(builder, stride, start % stride, start // stride + lanes)  # pyright: ignore[reportArgumentType]
-    found = phase.every(builder, 1, start // stride, lanes)  # pyright: ignore[reportArgumentType]
+    found = phase.every_nth(builder, 1, start // stride, lanes)  # pyright: ignore[reportArgumentType]
     numbers = [n for _, register in found.registers for n in register.numbers]
     assert numbers == [start + stride * i for i in range(lanes)]
 
@@ -132,7 +132,7 @@ class Shuffles:
     ("offsets", "stride"), [((0, 2, 4), 2), ((3, 6, 9), 3), ((0, 1, 2), 0), ((4, 2, 0), 0), ((0, 5), 0), ((1,), 0)]
 )
 def test_the_stride_of_lanes(offsets: tuple[int, ...], stride: int) -> None:
-    assert stride_of(offsets) == stride
+    assert constant_stride(offsets) == stride
 
 
 PADDED = """

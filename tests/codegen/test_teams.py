@@ -12,13 +12,13 @@ import pytest
 from llvmlite import ir
 from tests.codegen.native import Native
 
-from tilewright.codegen import Call, Input, Output, Segment, compile_object, emit_llvm
-from tilewright.codegen.shares import MOST_PIECES
-from tilewright.codegen.team import MOST_ALONE, paced
+from tilewright.codegen import InputLocation, KernelCall, OutputLocation, Segment, compile_object, emit_llvm
+from tilewright.codegen.thread_team import MAX_SERIAL_CALLS, next_backoff
+from tilewright.codegen.work_stealing import MAX_PIECES
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.runtime.loader import MAIN, entry_names
+from tilewright.runtime.linker import MAIN_TYPE, entry_symbols
 
 K = Var("K", 1, 1000)
 
@@ -56,7 +56,7 @@ class Team:
 
     def __init__(self, calls: Sequence[Expr | None], func: str = DOUBLE) -> None:
         target = Target.host()
-        listed = tuple(Call("double", (Input(0), Output(0)), (K,), grains) for grains in calls)
+        listed = tuple(KernelCall("double", (InputLocation(0), OutputLocation(0)), (K,), grains) for grains in calls)
         segment = Segment("tw", (K,), listed, const(0), ((K,),))
         self.calls = len(listed)
         self.started: list[int] = []
@@ -97,17 +97,17 @@ class Team:
         self._jit = llvm.create_lljit_compiler()
         code = compile_object(emit_llvm([parse(func)], [segment], target), target)
         library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-        library.export_symbol(entry_names("tw")[3])
+        library.export_symbol(entry_symbols("tw")[3])
         names = ("GOMP_parallel", "omp_get_thread_num")
         for name, function in zip(names, self._kept, strict=True):
             library.import_symbol(name, ctypes.cast(function, ctypes.c_void_p).value or 0)
         self._tracker = library.link(self._jit, f"team{id(self)}")
-        self._main = MAIN(self._tracker[entry_names("tw")[3]])
+        self._main = MAIN_TYPE(self._tracker[entry_symbols("tw")[3]])
 
     def __call__(self, size: int, threads: int) -> list[int]:
         """Runs the segment until it starts threads, but no more often than it may run alone in between, checks every
         result, and returns how many threads were started, per region."""
-        for _ in range(MOST_ALONE + 1):
+        for _ in range(MAX_SERIAL_CALLS + 1):
             started = self.once(size, threads)
             if started:
                 return started
@@ -153,18 +153,18 @@ def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
     started = [bool(team.once(100, 2)) for _ in range(12)]
     assert started == [True, False, True, False, False, False, True, *[False] * 5]
     # however dear regions are, one is tried again after at most so many calls
-    assert any(team.once(100, 2) for _ in range(MOST_ALONE + 1))
+    assert any(team.once(100, 2) for _ in range(MAX_SERIAL_CALLS + 1))
 
 
 @pytest.fixture
 def pace() -> Iterator[Callable[..., tuple[int, int]]]:
-    """`paced` as a function of numbers: alone, pause, lost, work, slice -> alone, pause."""
+    """`next_backoff` as a function of numbers: alone, pause, lost, work, slice -> alone, pause."""
     i64 = ir.IntType(64)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[i64] * 5, ir.PointerType()]), "pace")
     b = ir.IRBuilder(function.append_basic_block())
     left, before, lost, work, limit, out = function.args
-    for k, value in enumerate(paced(b, (left, before), lost, work, limit)):
+    for k, value in enumerate(next_backoff(b, (left, before), lost, work, limit)):
         b.store(value, b.gep(out, [ir.Constant(i64, k)], source_etype=i64))
     b.ret_void()
     llvm.initialize_native_target()
@@ -193,7 +193,7 @@ def test_a_region_that_wakes_threads_is_not_judged(pace: Callable[..., tuple[int
     assert pace(0, 1, 50, 10, 1000) == (3, 3)
     # who waited for a core longer than any wakeup takes does not try again at once
     assert pace(-1, 3, 5000, 10, 1000) == (7, 7)
-    assert pace(0, 63, 50, 10, 1000) == (MOST_ALONE, MOST_ALONE)
+    assert pace(0, 63, 50, 10, 1000) == (MAX_SERIAL_CALLS, MAX_SERIAL_CALLS)
 
 
 def test_nothing_is_started_for_kernels_without_parallel_loops() -> None:
@@ -273,6 +273,6 @@ func ones(Y: int8[K]; K: 1..100000000):
             Y[v] = Y[v] + int8(1)
 """
     native = Native(parse(func))
-    size = 2 * MOST_PIECES + 12345
+    size = 2 * MAX_PIECES + 12345
     found = native({"Y": np.zeros(size, np.int8)}, {"K": size}, 3)["Y"]
     assert found.min() == found.max() == 1

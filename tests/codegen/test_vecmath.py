@@ -12,7 +12,7 @@ import pytest
 from llvmlite import binding as llvm
 from llvmlite import ir
 
-from tilewright.codegen.vecmath import BOUNDS, emit, supports
+from tilewright.codegen.vecmath import ULP_BOUNDS, emit, supports
 from tilewright.errors import InternalError
 
 llvm.initialize_native_target()
@@ -79,7 +79,9 @@ def build_ir(name: str, kind: ir.Type, features: tuple[str, ...], constant: floa
     def address(p: ir.Value) -> ir.Value:
         return builder.gep(p, [i], source_etype=element)
 
-    args: list[ir.Value] = [builder.load(address(p), align=4, typ=kind) for p in function.args[: BOUNDS[name].arity]]
+    args: list[ir.Value] = [
+        builder.load(address(p), align=4, typ=kind) for p in function.args[: ULP_BOUNDS[name].arity]
+    ]
     if constant is not None:
         args[1] = ir.Constant(kind, [constant] * lanes if isinstance(kind, ir.VectorType) else constant)
     result = emit(builder, name, args, features)
@@ -144,8 +146,8 @@ REFERENCES: dict[str, Callable[..., Array]] = {
     "sign": np.sign, "copysign": np.copysign, "fmod": np.fmod, "mod": np.mod, "min": np.minimum, "max": np.maximum,
     "isnan": np.isnan, "isinf": np.isinf,
 }  # fmt: skip
-INEXACT = [name for name in BOUNDS if BOUNDS[name].arity == 1 and BOUNDS[name].float32 > 0]
-EXACT = [name for name in BOUNDS if BOUNDS[name].float32 == 0]
+INEXACT = [name for name in ULP_BOUNDS if ULP_BOUNDS[name].arity == 1 and ULP_BOUNDS[name].float32 > 0]
+EXACT = [name for name in ULP_BOUNDS if ULP_BOUNDS[name].float32 == 0]
 
 
 def ulp_errors(got: Array, expected: Array, dtype: type) -> Array:
@@ -191,8 +193,8 @@ def reference(name: str, bits: int = 32) -> Array:
 
 
 def test_every_function_has_a_reference_and_a_note():
-    assert set(REFERENCES) == set(BOUNDS)
-    assert all(supports(name, dtype) for name in BOUNDS for dtype in ("float32", "float64"))
+    assert set(REFERENCES) == set(ULP_BOUNDS)
+    assert all(supports(name, dtype) for name in ULP_BOUNDS for dtype in ("float32", "float64"))
     assert not supports("exp", "int32")
     assert not supports("digamma", "float32")
 
@@ -204,7 +206,7 @@ def test_float32_bound(name: str):
         got = kernel(name, isa)(x)
         errors = ulp_errors(got, expected, np.float32)
         worst = int(errors.argmax())
-        assert errors[worst] <= BOUNDS[name].float32, (
+        assert errors[worst] <= ULP_BOUNDS[name].float32, (
             f"{isa}: {name}({x[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
         )
         zeros = (got == 0) & (expected == 0)
@@ -217,7 +219,7 @@ def test_float64_bound(name: str):
     got = kernel(name, BEST, 64)(x)
     errors = ulp_errors(got, expected, np.float64)
     worst = int(errors.argmax())
-    assert errors[worst] <= BOUNDS[name].float64, f"{name}({x[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
+    assert errors[worst] <= ULP_BOUNDS[name].float64, f"{name}({x[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -226,7 +228,7 @@ def test_exact_functions_equal_numpy(name: str, bits: int):
     x = sample(bits, 1 << 14)
     y = np.random.default_rng(7).permutation(x)
     y[::5] = x[::5]
-    args = (x, y)[: BOUNDS[name].arity]
+    args = (x, y)[: ULP_BOUNDS[name].arity]
     with np.errstate(all="ignore"):
         expected = REFERENCES[name](*args).astype(x.dtype)
     for isa in ISAS:
@@ -262,7 +264,7 @@ def test_pow_bound_and_special_values(bits: int):
         got = kernel("pow", isa, bits)(x, y)
         errors = ulp_errors(got, expected, dtype)
         worst = int(errors.argmax())
-        bound = BOUNDS["pow"].float32 if bits == 32 else BOUNDS["pow"].float64
+        bound = ULP_BOUNDS["pow"].float32 if bits == 32 else ULP_BOUNDS["pow"].float64
         assert errors[worst] <= bound, f"{isa}: pow({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
         number = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(expected[number]))
@@ -313,7 +315,7 @@ def test_avx512_scaling_gives_the_same_bits(name: str):
 
 
 @pytest.mark.skipif(BEST == "sse2", reason="plain SSE2 calls the library to round")
-@pytest.mark.parametrize("name", sorted(set(BOUNDS) - NO_NATIVE_REMAINDER))
+@pytest.mark.parametrize("name", sorted(set(ULP_BOUNDS) - NO_NATIVE_REMAINDER))
 def test_float32_calls_no_library(name: str):
     code = kernel(name, BEST).assembly
     assert not [line for line in code.splitlines() if line.strip().startswith(("call", "bl\t", "blr\t"))]

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from tests.tile.test_features import matrix_product
 
-from tilewright.cost.analytical import nanoseconds, packing, times, worth_threads
+from tilewright.cost.analytical import is_parallel_profitable, packing_time, program_time, program_times
 from tilewright.errors import MachineError
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.problem import Axis, Operand, Problem
-from tilewright.tile.program import Form, TileProgram
+from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(2)
 ZEN1 = MACHINE.with_cores(1)
-FORM = Form(1, 16, (1, 0), 2, ((1, 1),))
+FORM = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 GOOD = ((14, 32, 1), (14, 32, 256), (56, 256, 512))
 
 
-def time_of(sizes: tuple[tuple[int, ...], ...], form: Form = FORM, m: int = 504, n: int = 512, k: int = 512) -> float:
-    return nanoseconds(TileProgram(matrix_product(m, n, k), form, sizes), MACHINE)
+def time_of(sizes: tuple[tuple[int, ...], ...], form: Sketch = FORM, m: int = 504, n: int = 512, k: int = 512) -> float:
+    return program_time(TileProgram(matrix_product(m, n, k), form, sizes), MACHINE)
 
 
 def test_no_program_is_faster_than_the_peak() -> None:
@@ -54,7 +54,7 @@ def test_lanes_that_are_not_asked_for_cost_as_much_as_others() -> None:
 
 
 def test_results_across_lanes_cost_more() -> None:
-    assert time_of(GOOD, replace(FORM, transposed=True)) > time_of(GOOD)
+    assert time_of(GOOD, replace(FORM, transposed_store=True)) > time_of(GOOD)
 
 
 def test_packing_at_run_time_costs_and_packing_before_does_not() -> None:
@@ -65,20 +65,22 @@ def test_packing_at_run_time_costs_and_packing_before_does_not() -> None:
 def test_packing_what_no_cache_holds_takes_the_time_of_memory() -> None:
     far = MACHINE.levels[-1].core_gbs
     form = replace(FORM, packed=((0, 0), (1, 1)))
-    small, large = (packing(matrix_product(m, 512, 512), form, MACHINE) / (4.0 * m * 512) for m in (504, 504 * 512))
+    small, large = (
+        packing_time(matrix_product(m, 512, 512), form, MACHINE) / (4.0 * m * 512) for m in (504, 504 * 512)
+    )
     assert large > 3.0 / far
     assert large > small
 
 
 def test_packing_rows_of_unknown_length_takes_longer() -> None:
     known = matrix_product(504, 512, 512)
-    axes = (replace(known.axes[0], literal=False), replace(known.axes[1], literal=False), known.axes[2])
+    axes = (replace(known.axes[0], is_static=False), replace(known.axes[1], is_static=False), known.axes[2])
     form = replace(FORM, packed=((1, 1),))
     run_time = replace(known, operands=(known.operands[0], replace(known.operands[1], constant=False)))
-    assert packing(replace(run_time, axes=axes), form, MACHINE) > packing(run_time, form, MACHINE) > 0.0
+    assert packing_time(replace(run_time, axes=axes), form, MACHINE) > packing_time(run_time, form, MACHINE) > 0.0
     # elements along an axis that is not contiguous are moved one by one either way
     form = replace(FORM, packed=((0, 0),))
-    assert packing(replace(run_time, axes=axes), form, MACHINE) == packing(run_time, form, MACHINE)
+    assert packing_time(replace(run_time, axes=axes), form, MACHINE) == packing_time(run_time, form, MACHINE)
 
 
 def stored_across(width: int, rows: int) -> float:
@@ -90,7 +92,7 @@ def stored_across(width: int, rows: int) -> float:
     y = Operand("y", 4, False, (16, 64, 64), ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)), True)
     p, tile = Problem("y", "y", axes, (x, w), (y,), 1, 32), (16, rows, width)
     sizes = np.array([[(*tile, 1), (*tile, 8), (*tile, 8)]])
-    found = times(p, Form(0, 16, (0, 1, 2), None, ((1, 0),), True), sizes, ZEN1)
+    found = program_times(p, Sketch(0, 16, (0, 1, 2), None, ((1, 0),), True), sizes, ZEN1)
     return float(found.memory[0][0]) * ZEN1.levels[1].gbs(1)
 
 
@@ -104,30 +106,32 @@ def test_results_across_planes_lose_their_lines_from_store_to_store() -> None:
 def test_more_cores_are_never_slower_and_slower_memory_is_never_faster() -> None:
     problem = matrix_product(504, 512, 512)
     program = TileProgram(problem, FORM, GOOD)
-    assert nanoseconds(program, MACHINE.with_cores(2)) <= nanoseconds(program, MACHINE.with_cores(1))
+    assert program_time(program, MACHINE.with_cores(2)) <= program_time(program, MACHINE.with_cores(1))
     slow = tuple(replace(x, core_gbs=x.core_gbs / 8, total_gbs=x.total_gbs / 8) for x in MACHINE.levels)
-    assert nanoseconds(program, replace(MACHINE, levels=slow)) > nanoseconds(program, MACHINE)
+    assert program_time(program, replace(MACHINE, levels=slow)) > program_time(program, MACHINE)
 
 
 def test_small_programs_are_not_worth_a_second_thread() -> None:
     problem = matrix_product(14, 64, 8)
-    found = times(problem, FORM, np.array([[[14, 32, 1], [14, 32, 8], [14, 32, 8]]]), replace(MACHINE, sync_us=50.0))
+    found = program_times(
+        problem, FORM, np.array([[[14, 32, 1], [14, 32, 8], [14, 32, 8]]]), replace(MACHINE, sync_us=50.0)
+    )
     assert found.parallel[0] == 0.0
 
 
 def test_a_batch_has_the_times_of_its_programs() -> None:
     problem = matrix_product(504, 512, 512)
     other = ((12, 64, 2), (12, 64, 128), (504, 64, 512))
-    both = times(problem, FORM, np.array([GOOD, other]), MACHINE)
-    assert both.total[0] == nanoseconds(TileProgram(problem, FORM, GOOD), MACHINE)
-    assert both.total[1] == nanoseconds(TileProgram(problem, FORM, other), MACHINE)
+    both = program_times(problem, FORM, np.array([GOOD, other]), MACHINE)
+    assert both.total[0] == program_time(TileProgram(problem, FORM, GOOD), MACHINE)
+    assert both.total[1] == program_time(TileProgram(problem, FORM, other), MACHINE)
     assert len(both.memory) == 3
 
 
 def test_rows_that_are_left_are_no_task_of_their_own() -> None:
     every = ((14, 32, 1), (504, 512, 512), (504, 512, 512))
     apart = ((14, 32, 1), (504, 32, 512), (504, 32, 512))
-    found = times(matrix_product(512, 512, 512), FORM, np.array([every, apart]), MACHINE)
+    found = program_times(matrix_product(512, 512, 512), FORM, np.array([every, apart]), MACHINE)
     assert list(found.parallel > 0) == [False, True]
     assert found.total[1] < 0.65 * found.total[0]
 
@@ -140,17 +144,17 @@ def test_rows_that_are_left_cost_what_they_compute() -> None:
 
 def test_threads_are_worth_their_start_for_large_programs_and_for_unknown_sizes() -> None:
     small = TileProgram(matrix_product(14, 64, 8), FORM, ((14, 32, 1), (14, 32, 8), (14, 32, 8)))
-    assert not worth_threads(small, MACHINE)
-    assert worth_threads(TileProgram(matrix_product(504, 512, 512), FORM, GOOD), MACHINE)
-    axes = tuple(replace(a, literal=a.reduce) for a in small.problem.axes)
+    assert not is_parallel_profitable(small, MACHINE)
+    assert is_parallel_profitable(TileProgram(matrix_product(504, 512, 512), FORM, GOOD), MACHINE)
+    axes = tuple(replace(a, is_static=a.is_reduction) for a in small.problem.axes)
     unknown = TileProgram(replace(small.problem, axes=axes), FORM, ((14, 32, 1), (14, 32, 8), (14, 32, 8)))
-    assert worth_threads(unknown, MACHINE)
+    assert is_parallel_profitable(unknown, MACHINE)
 
 
 def test_a_machine_without_caches_is_refused() -> None:
     program = TileProgram(matrix_product(504, 512, 512), FORM, GOOD)
     with pytest.raises(MachineError, match=r"machine 'h200': it has no caches, .* for nvptx64 yet; choose"):
-        nanoseconds(program, machine_named("h200"))
+        program_time(program, machine_named("h200"))
 
 
 def windows(vectors: int, lines: int, taps: int = 3, stride: int = 1) -> float:
@@ -165,7 +169,7 @@ def windows(vectors: int, lines: int, taps: int = 3, stride: int = 1) -> float:
     problem = Problem("y", "y", axes, (image, weights), (made,), 1, 32)
     register = (1, lines, 16 * vectors, taps, taps)
     whole = (64, 56, 64, taps, taps)
-    return nanoseconds(TileProgram(problem, Form(2, 16, (0, 1, 2), None), (register, register, whole)), ZEN1)
+    return program_time(TileProgram(problem, Sketch(2, 16, (0, 1, 2), None), (register, register, whole)), ZEN1)
 
 
 def test_lines_of_a_window_share_what_they_read() -> None:
@@ -186,7 +190,7 @@ def transposed(tile: tuple[int, int], near: tuple[int, int]) -> float:
     read = Operand("x", 4, False, (256, 3136), ((0, 1), (1, 0)), False)
     written = Operand("y", 4, False, (3136, 256), ((1, 0), (0, 1)), True)
     problem = Problem("y", "y", axes, (read, written), (), 1, 32)
-    return nanoseconds(TileProgram(problem, Form(1, 16, (0, 1), None), (tile, near, near)), ZEN1)
+    return program_time(TileProgram(problem, Sketch(1, 16, (0, 1), None), (tile, near, near)), ZEN1)
 
 
 def test_single_lines_are_written_more_slowly_than_whole_rows() -> None:
@@ -207,7 +211,7 @@ def test_chunks_of_a_tile_by_itself_come_back_after_all_pages() -> None:
 
     def looked_up(rows: int) -> float:
         program = TileProgram(matrix_product(504, 2400, 2400), plain, ((8, 48, 1), (rows, 48, 60), (rows, 48, 2400)))
-        return nanoseconds(program, few) - nanoseconds(program, many)
+        return program_time(program, few) - program_time(program, many)
 
     assert looked_up(56) == 0
     assert looked_up(8) > 0

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.cost.analytical import CALL, expected, times
+from tilewright.cost.analytical import CALL_NS, mean_time, program_times
+from tilewright.cost.footprint import Numbers
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.descent import neighbours
-from tilewright.optimize.construct.forms import forms
-from tilewright.optimize.construct.moving import moving_forms
-from tilewright.optimize.construct.space import Space
-from tilewright.tile.footprint import Numbers
+from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
+from tilewright.optimize.construct.local_search import neighbours
+from tilewright.optimize.construct.reduction_sketches import reduction_sketches
+from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.problem import Axis, Operand, Problem
-from tilewright.tile.program import L1, REGISTER, Form, Sizes
+from tilewright.tile.program import L1, REGISTER, Sizes, Sketch
 
 MACHINE = machine_named("zen5").with_cores(2)
 TARGET = Target.parse("x86-64-v4")
@@ -68,7 +68,7 @@ def columns(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
     b, _, j, k = sizes
     x = operand("x", (b, k, j), *unit(3, 0, 2, 1))
     done = (operand("y", (b, j), *unit(3, 0, 1), written=True),)
-    return Problem("y", "y", axes((b, j, k), symbols, 1), (x,), done, 1, 32, added=True)
+    return Problem("y", "y", axes((b, j, k), symbols, 1), (x,), done, 1, 32, is_plain_sum=True)
 
 
 def turned(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
@@ -102,29 +102,29 @@ def drawn(kind: Callable[[tuple[int, ...], frozenset[int]], Problem], rng: np.ra
     return replace(at(known), samples=tuple(at(known) for _ in range(rng.integers(1, 6))))
 
 
-def some_forms(problem: Problem) -> list[Form]:
-    return forms(problem, TARGET, MACHINE) if problem.reduce else moving_forms(problem, TARGET)
+def some_forms(problem: Problem) -> list[Sketch]:
+    return reduction_sketches(problem, TARGET, MACHINE) if problem.reduce else elementwise_sketches(problem, TARGET)
 
 
-def alone(problem: Problem, form: Form, sizes: Sizes) -> Numbers:
+def alone(problem: Problem, form: Sketch, sizes: Sizes) -> Numbers:
     """What candidates take, each size by itself."""
     logs: list[Numbers] = []
     for p in problem.samples:
         fitted = sizes.copy()
         for k in problem.reduce:
-            if not problem.axes[k].literal:
+            if not problem.axes[k].is_static:
                 step = sizes[:, REGISTER, k]
                 fitted[:, L1:, k] = (-(-p.axes[k].extent // step) * step)[:, None]
-        logs.append(np.log(times(p, form, fitted, MACHINE).total + CALL))
+        logs.append(np.log(program_times(p, form, fitted, MACHINE).total + CALL_NS))
     total = logs[0]
     for more in logs[1:]:
         total = total + more
-    return np.exp(total / len(logs)) - CALL
+    return np.exp(total / len(logs)) - CALL_NS
 
 
-def some_sizes(space: Space, rng: np.random.Generator) -> Sizes:
+def some_sizes(space: SearchSpace, rng: np.random.Generator) -> Sizes:
     """Those of a few states near the start."""
-    states = space.start()[None]
+    states = space.initial_state()[None]
     for _ in range(int(rng.integers(1, 6))):
         targets, exists = neighbours(space, states)
         found = np.unique(targets[exists], axis=0)
@@ -140,8 +140,8 @@ def test_all_samples_at_once_are_each_by_itself(kind: Callable[..., Problem]) ->
         problem = drawn(kind, rng)
         found = some_forms(problem)
         for k in rng.permutation(len(found))[:3]:
-            sizes = some_sizes(Space.of(replace(problem, samples=()), found[k], MACHINE), rng)
-            np.testing.assert_array_equal(expected(problem, found[k], sizes, MACHINE), alone(problem, found[k], sizes))
+            sizes = some_sizes(SearchSpace.of(replace(problem, samples=()), found[k], MACHINE), rng)
+            np.testing.assert_array_equal(mean_time(problem, found[k], sizes, MACHINE), alone(problem, found[k], sizes))
             together += len({p.axes for p in problem.samples}) > 1
     assert together >= 8
 
@@ -153,9 +153,9 @@ def test_all_candidates_at_once_are_each_by_itself(kind: Callable[..., Problem])
         # a power of two everywhere: rows crowd in few sets, and even a register tile may not fit
         problem = replace(kind(tuple(int(n) for n in rng.choice((4, 32, 64, 512), 4)), frozenset()), samples=())
         form = some_forms(problem)[0]
-        sizes = some_sizes(Space.of(problem, form, MACHINE), rng)
-        each = [expected(problem, form, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
-        np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), each)
+        sizes = some_sizes(SearchSpace.of(problem, form, MACHINE), rng)
+        each = [mean_time(problem, form, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
+        np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), each)
 
 
 @pytest.mark.parametrize(("kind", "lane", "tile"), [(columns, 1, (1, 64, 1)), (turned, 1, (1, 4, 2032, 1))])
@@ -168,9 +168,9 @@ def test_sizes_that_crowd_leave_others_alone(kind: Callable[..., Problem], lane:
 
     problem = replace(at(1024), samples=tuple(map(at, (1000, 1024, 1040))))
     for form in some_forms(problem):
-        whole = [a.extent if a.reduce else t for a, t in zip(problem.axes, tile, strict=True)]
+        whole = [a.extent if a.is_reduction else t for a, t in zip(problem.axes, tile, strict=True)]
         sizes = np.array([[tile, whole, whole]])
-        np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), alone(problem, form, sizes))
+        np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), alone(problem, form, sizes))
 
 
 def test_a_loop_of_other_candidates_counts_for_nothing() -> None:
@@ -179,10 +179,10 @@ def test_a_loop_of_other_candidates_counts_for_nothing() -> None:
     x = operand("x", (3, 230, 230), unit(6, 3)[0], (0, 2, 0, 0, 1, 0), (0, 0, 2, 0, 0, 1))
     w = operand("w", (64, 3, 7, 7), *unit(6, 0, 3, 4, 5))
     y = operand("y", (64, 112, 112), *unit(6, 0, 1, 2), written=True)
-    problem, form = Problem("y", "y", sizes_of, (x, w), (y,), 1, 32), Form(0, 16, (1, 2, 0), 4, ((1, 0),), True)
+    problem, form = Problem("y", "y", sizes_of, (x, w), (y,), 1, 32), Sketch(0, 16, (1, 2, 0), 4, ((1, 0),), True)
     sizes = np.array([[[32, 2, 4, 1, 1, k], [32, 2, 56, 3, 7, 7], [32, 8, 112, 3, 7, 7]] for k in (1, 7)])
-    each = [expected(problem, form, sizes[k : k + 1], MACHINE)[0] for k in (0, 1)]
-    np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), each)
+    each = [mean_time(problem, form, sizes[k : k + 1], MACHINE)[0] for k in (0, 1)]
+    np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), each)
 
 
 def crowded(taps: int) -> Problem:
@@ -195,6 +195,6 @@ def crowded(taps: int) -> Problem:
 def test_loops_that_are_there_at_other_sizes_count_for_nothing() -> None:
     # a register tile has too many rows in one set: around it, more moves than inside of it
     sizes = np.array([[[14, 16, 1, 1], [14, 16, 32, 1], [14, 1024, 32, 1]]])
-    problem, form = crowded(1), Form(1, 16, (0, 1), None)
+    problem, form = crowded(1), Sketch(1, 16, (0, 1), None)
     problem = replace(problem, samples=(problem, crowded(4)))
-    np.testing.assert_array_equal(expected(problem, form, sizes, MACHINE), alone(problem, form, sizes))
+    np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), alone(problem, form, sizes))

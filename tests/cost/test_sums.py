@@ -7,11 +7,11 @@ from tests.optimize.test_rule import product, row_sums
 from tests.tile.test_features import matrix_product
 from tests.tile.test_problem import problem
 
-from tilewright.cost.analytical import nanoseconds
+from tilewright.cost.analytical import program_time
+from tilewright.cost.hw_prefetch import is_streaming
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.following import used_once
 from tilewright.tile.problem import Axis, Operand, Problem
-from tilewright.tile.program import Form, TileProgram
+from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(1)
 L2_GBS, FAR_GBS = MACHINE.levels[1].core_gbs, MACHINE.levels[2].core_gbs
@@ -22,23 +22,23 @@ def columns(rows: int, width: int, added: bool = True) -> Problem:
     axes = (Axis("j", width, True, False), Axis("k", rows, True, True))
     matrix = Operand("x", 4, False, (rows, width), ((0, 1), (1, 0)), False)
     total = Operand("y", 4, False, (width,), ((1, 0),), True)
-    return Problem("y", "y", axes, (matrix,), (total,), 1, 32, added=added)
+    return Problem("y", "y", axes, (matrix,), (total,), 1, 32, is_plain_sum=added)
 
 
 def time_of(p: Problem, register: int, near: int, far: int, chunk: int) -> float:
     sizes = ((register, 1), (near, chunk), (far, p.axes[1].extent))
-    return nanoseconds(TileProgram(p, Form(0, 16, (0,), 1), sizes), MACHINE)
+    return program_time(TileProgram(p, Sketch(0, 16, (0,), 1), sizes), MACHINE)
 
 
 def test_what_uses_every_element_once() -> None:
-    assert used_once(columns(128, 768))
-    assert not used_once(columns(8, 768))  # its sums are short: nothing waits for them
-    assert not used_once(matrix_product(64, 64, 64))
+    assert is_streaming(columns(128, 768))
+    assert not is_streaming(columns(8, 768))  # its sums are short: nothing waits for them
+    assert not is_streaming(matrix_product(64, 64, 64))
 
 
 def test_what_is_added_as_it_is_loaded() -> None:
-    assert problem([row_sums(128, 256)]).added
-    assert not problem([product(28, 64, 5)]).added
+    assert problem([row_sums(128, 256)]).is_plain_sum
+    assert not problem([product(28, 64, 5)]).is_plain_sum
 
 
 def test_what_the_second_cache_holds_comes_from_there() -> None:
@@ -61,7 +61,7 @@ def test_one_chain_of_additions_waits_for_itself() -> None:
     assert time_of(p, 16, 16, 512, 256) > 1.3 * time_of(p, 64, 64, 512, 256)
     # cut into chunks whose totals stay in registers it is the same chain
     assert time_of(p, 16, 16, 512, 16) > 1.3 * time_of(p, 16, 512, 512, 16)
-    assert time_of(p, 16, 16, 512, 256) < time_of(replace(p, added=False), 16, 16, 512, 256)
+    assert time_of(p, 16, 16, 512, 256) < time_of(replace(p, is_plain_sum=False), 16, 16, 512, 256)
 
 
 def test_masks_of_results_that_are_not_whole_cost_in_every_step() -> None:
@@ -77,6 +77,6 @@ def test_a_transpose_reads_its_pages_in_long_runs(lane: int) -> None:
 
     def of(near: tuple[int, int], far: tuple[int, int]) -> float:
         register = (4, 16) if lane else (16, 4)
-        return nanoseconds(TileProgram(p, Form(lane, 16, (0, 1), None), (register, near, far)), MACHINE)
+        return program_time(TileProgram(p, Sketch(lane, 16, (0, 1), None), (register, near, far)), MACHINE)
 
     assert of((16, 64), (2048, 64)) < of((16, 2048), (16, 2048))

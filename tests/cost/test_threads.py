@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.cost.threads import MARGIN, grain_ns, grains
+from tilewright.cost.parallel_grains import FORK_COST_MARGIN, grain_ns, parallel_grains
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
@@ -38,14 +38,14 @@ func product(A: float32[N, N], B: float32[N, N], C: float32[N, N]; N: 0..10000):
 
 def count(func: Func, size: int, vectorized: bool = True, **changes: object) -> int:
     machine = replace(MACHINE, **changes)  # type: ignore[arg-type]
-    value = grains(func, machine, vectorized)
+    value = parallel_grains(func, machine, vectorized)
     return int(evaluate_expr(value, Environment({func.symbols[0]: np.int64(size)}, {})))
 
 
 def test_a_grain_is_some_times_the_cost_of_two_threads() -> None:
-    assert grain_ns(replace(MACHINE, cores=2, sync_us=1.0)) == MARGIN * 1000.0
-    assert grain_ns(replace(MACHINE, cores=16, sync_us=4.0)) == MARGIN * 1000.0
-    assert grain_ns(replace(MACHINE, cores=1, sync_us=1.0)) == MARGIN * 1000.0
+    assert grain_ns(replace(MACHINE, cores=2, sync_us=1.0)) == FORK_COST_MARGIN * 1000.0
+    assert grain_ns(replace(MACHINE, cores=16, sync_us=4.0)) == FORK_COST_MARGIN * 1000.0
+    assert grain_ns(replace(MACHINE, cores=1, sync_us=1.0)) == FORK_COST_MARGIN * 1000.0
 
 
 def test_next_to_nothing_is_no_grain() -> None:

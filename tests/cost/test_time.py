@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.cost.time import DRIFT, shared_out
+from tilewright.cost.time import CORE_SPEED_VARIATION, parallel_time
 from tilewright.machine.shipped import machine_named
 
 MACHINE = machine_named("x86-64-v4")
@@ -15,7 +15,7 @@ def totals(*tasks: int) -> list[float]:
     """Nanoseconds of the same work in so many tasks each."""
     counts = np.array(tasks, float)
     nothing = [np.zeros(len(tasks)) for _ in MACHINE.levels[1:]]
-    found = shared_out([(np.full(len(tasks), WORK), nothing)], counts, np.ones(len(tasks)), MACHINE)
+    found = parallel_time([(np.full(len(tasks), WORK), nothing)], counts, np.ones(len(tasks)), MACHINE)
     return [float(x) for x in found.total - found.parallel]
 
 
@@ -31,7 +31,9 @@ def test_smaller_tasks_are_waited_for_less() -> None:
 
 
 def test_a_task_per_core_waits_as_long_as_cores_differ() -> None:
-    assert totals(MACHINE.cores, 2 * MACHINE.cores) == pytest.approx([WORK / MACHINE.cores * (1 + DRIFT)] * 2)
+    assert totals(MACHINE.cores, 2 * MACHINE.cores) == pytest.approx(
+        [WORK / MACHINE.cores * (1 + CORE_SPEED_VARIATION)] * 2
+    )
 
 
 def test_rounds_that_are_not_whole_have_waited_already() -> None:
@@ -44,7 +46,7 @@ def test_who_is_left_has_the_bandwidth_of_all() -> None:
     far = MACHINE.levels[-1]
     tasks, nothing = np.array([MACHINE.cores, 64.0 * MACHINE.cores]), np.zeros(2)
     moved = [nothing] * (len(MACHINE.levels) - 2) + [np.full(2, WORK * far.total_gbs)]
-    found = shared_out([(nothing, moved)], tasks, np.ones(2), MACHINE)
+    found = parallel_time([(nothing, moved)], tasks, np.ones(2), MACHINE)
     assert found.total[0] == found.total[1]
 
 
@@ -53,5 +55,5 @@ def test_waiting_decides_between_one_thread_and_all() -> None:
     saved, woken = 1.0 - 1.0 / MACHINE.cores, MACHINE.sync_us * 1e3
     work = np.full(2, woken / saved * 1.005)
     tasks = np.array([MACHINE.cores, 1024.0 * MACHINE.cores])
-    found = shared_out([(work, [np.zeros(2)] * (len(MACHINE.levels) - 1))], tasks, np.ones(2), MACHINE)
+    found = parallel_time([(work, [np.zeros(2)] * (len(MACHINE.levels) - 1))], tasks, np.ones(2), MACHINE)
     assert list(found.parallel) == [0.0, woken]

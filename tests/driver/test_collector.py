@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tilewright.driver.collector import YOUNG, seldom_collected
+from tilewright.driver.gc_policy import GC_THRESHOLD, raised_gc_threshold
 
 
 @pytest.fixture(autouse=True)
@@ -18,32 +18,32 @@ def _settings() -> Iterator[None]:
 
 def test_the_setting_comes_back() -> None:
     gc.set_threshold(700, 10, 5)
-    with seldom_collected():
-        assert gc.get_threshold() == (YOUNG, 10, 5)
-        with seldom_collected():
-            assert gc.get_threshold() == (YOUNG, 10, 5)
-        assert gc.get_threshold() == (YOUNG, 10, 5)
+    with raised_gc_threshold():
+        assert gc.get_threshold() == (GC_THRESHOLD, 10, 5)
+        with raised_gc_threshold():
+            assert gc.get_threshold() == (GC_THRESHOLD, 10, 5)
+        assert gc.get_threshold() == (GC_THRESHOLD, 10, 5)
     assert gc.get_threshold() == (700, 10, 5)
 
 
 def test_the_setting_comes_back_after_an_error() -> None:
     gc.set_threshold(700, 10, 5)
-    with pytest.raises(ValueError, match="broken"), seldom_collected():
+    with pytest.raises(ValueError, match="broken"), raised_gc_threshold():
         raise ValueError("broken")
     assert gc.get_threshold() == (700, 10, 5)
 
 
-@pytest.mark.parametrize("first", [0, 10 * YOUNG])
+@pytest.mark.parametrize("first", [0, 10 * GC_THRESHOLD])
 def test_rarer_settings_stay(first: int) -> None:
     gc.set_threshold(first, 10, 5)
-    with seldom_collected():
+    with raised_gc_threshold():
         assert gc.get_threshold() == (first, 10, 5)
 
 
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
     threshold = gc.get_threshold()
-    with seldom_collected():
+    with raised_gc_threshold():
         assert not gc.isenabled()
         assert gc.get_threshold() == threshold
     assert not gc.isenabled()

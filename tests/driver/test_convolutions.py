@@ -10,13 +10,13 @@ from tests.driver.models import array, model, value
 import tilewright
 import tilewright.driver.compile as pipeline
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.convolutions import times_of_stages, with_fast_convolutions
-from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.conv_algorithm import make_stage_oracle, select_winograd
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.verification import relative_error
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation
+from tilewright.graph.layouts.plan import Choice
 from tilewright.graph.winograd.rewrite import with_winograd
-from tilewright.layout.plan import Choice
 from tilewright.layout.primitives import Reorder
 from tilewright.machine.shipped import machine_named
 
@@ -64,7 +64,7 @@ def test_it_can_be_excluded(options):
 
 def test_exact_artifacts_are_those_without_the_pass(monkeypatch):
     exact = compilation(network(64, 28), exact=True)
-    monkeypatch.setattr(pipeline, "with_fast_convolutions", lambda program, *_: program)
+    monkeypatch.setattr(pipeline, "select_winograd", lambda program, *_: program)
     plain = compilation(network(64, 28))
     assert exact.llvm() == plain.llvm()
     assert plain.manifest.build is not None
@@ -105,7 +105,7 @@ def test_native_code_on_every_size(monkeypatch, optimizer, tile, limit):
         assert made is not program
         return made
 
-    monkeypatch.setattr(pipeline, "with_fast_convolutions", always)
+    monkeypatch.setattr(pipeline, "select_winograd", always)
     source = network(19, 0, ["n", 19, "h", "w"])
     made = make_compilation(source, {"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
     executable = tilewright.Executable(made.artifact(), 2)
@@ -154,9 +154,9 @@ def test_videos_are_cut_in_their_pictures_by_default(sizes, taps):
 
 def test_native_code_of_videos_on_every_size(monkeypatch):
     def always(program, *_):
-        return with_winograd(program, (2,), lambda direct, ways: next(w for w in ways if w.outputs == (0, 2, 2)))
+        return with_winograd(program, (2,), lambda direct, ways: next(w for w in ways if w.tile_sizes == (0, 2, 2)))
 
-    monkeypatch.setattr(pipeline, "with_fast_convolutions", always)
+    monkeypatch.setattr(pipeline, "select_winograd", always)
     source = video(19, ("t", "h", 9))
     made = make_compilation(source, {"t": "1..9", "h": "1..20"}, optimizer="gensor")
     assert [s.output.rank for s in made.program.steps if isinstance(s, Computation) and s.is_reduction] == [7]
@@ -176,10 +176,10 @@ def test_probes_and_the_reference_know_the_results():
 
 def test_the_pass_is_off_where_errors_may_not_grow():
     made = compilation(network(128, 28), exact=True)
-    times = times_of_stages(made.lowered, made.build, made.target)
-    assert with_fast_convolutions(made.lowered, made.build, times) is made.lowered
+    times = make_stage_oracle(made.lowered, made.build, made.target)
+    assert select_winograd(made.lowered, made.build, times) is made.lowered
     allowed = replace(made.build, convolutions="safe")
-    assert with_fast_convolutions(made.lowered, allowed, times) is not made.lowered
+    assert select_winograd(made.lowered, allowed, times) is not made.lowered
 
 
 def test_a_filter_without_taps():

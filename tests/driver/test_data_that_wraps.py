@@ -15,7 +15,7 @@ from tests.frontend.onnx_models import add_initializer, model
 import tilewright as tw
 from tilewright.errors import ShapeError, VerifyError
 from tilewright.expr.nodes import Expr
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 
 VALUES = values()
 COUNT = len(VALUES["i"])

@@ -234,7 +234,7 @@ def test_the_double_precision_reference_and_the_layers():
     assert all(c.passed and c.error < 1e-5 for c in found)
     wrong = {**outputs, "y": outputs["y"] + 0.1}
     assert [c.passed for c in compare_outputs(made, x, wrong, None)] == [False, True]
-    layers = compare_layers(make_compilation(models.convnet(), probes=True), x, None)
+    layers = compare_layers(make_compilation(models.convnet(), expose_intermediates=True), x, None)
     assert len(layers) >= 4
     assert all(c.error < 1e-5 for c in layers)
 
@@ -290,7 +290,7 @@ def test_memory_does_not_grow_over_many_calls():
 def test_threads_are_started_for_enough_work_only():
     made = make_compilation(models.mlp())
     (batch,) = made.program.symbols
-    grains = [c.grains for c in made.segments[0].segment.calls if getattr(c, "grains", None) is not None]
+    grains = [c.parallel_grains for c in made.segments[0].segment.calls if getattr(c, "grains", None) is not None]
     assert grains
     for found in grains:
         few, many = (int(evaluate_expr(found, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))

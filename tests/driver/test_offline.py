@@ -3,14 +3,14 @@
 import numpy as np
 from tests.driver.models import array
 
-from tilewright.driver.offline import evaluate_packed, split_offline
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Var, as_expr
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
-from tilewright.loops.lower import lower
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.lower.prepack_constants import evaluate_prepacked, prepack_constants
 from tilewright.schedule.trace import Schedule
 
 N = Var("n", 1, 64)
@@ -23,7 +23,7 @@ def matmul(rows=N, inner: int = 5, columns: int = 7) -> Func:
     out = Buffer("out", (as_expr(rows), as_expr(columns)), float32)
     axes = (Axis(i, as_expr(rows)), Axis(j, as_expr(columns)))
     c = Computation(out, axes, (Axis(k, as_expr(inner)),), a[i, k] * b[k, j], Reducer.SUM)
-    return lower("matmul", [c], [a, b, out], [N])
+    return lower_to_loops("matmul", [c], [a, b, out], [N])
 
 
 def packed(func: Func) -> Func:
@@ -34,13 +34,13 @@ def packed(func: Func) -> Func:
 
 def test_packing_of_a_constant_leaves_the_function():
     func = packed(matmul())
-    split = split_offline(func, frozenset(["a1"]))
+    split = prepack_constants(func, frozenset(["a1"]))
     assert [p.name for p in split.func.params] == ["a0", "a1_packed", "out"]
     assert split.func.allocs == ()
     assert split.scratch == ()
-    assert [c.output.name for c in split.packed] == ["a1_packed"]
+    assert [c.output.name for c in split.prepacked] == ["a1_packed"]
     weights = array(1, 5, 7)
-    data = evaluate_packed(split.packed, {"a1": weights})["a1_packed"]
+    data = evaluate_prepacked(split.prepacked, {"a1": weights})["a1_packed"]
     assert data.shape == (2, 5, 4)
     full = np.zeros((5, 8), np.float32)
     full[:, :7] = weights
@@ -48,29 +48,29 @@ def test_packing_of_a_constant_leaves_the_function():
 
 
 def test_packing_of_an_input_needs_workspace():
-    split = split_offline(packed(matmul()), frozenset())
+    split = prepack_constants(packed(matmul()), frozenset())
     assert [p.name for p in split.func.params] == ["a0", "a1", "out", "a1_packed"]
     assert [b.name for b in split.scratch] == ["a1_packed"]
-    assert split.packed == ()
+    assert split.prepacked == ()
     assert len(blocks(split.func.body)) == 2
 
 
 def test_a_function_of_constants_alone_still_runs():
-    split = split_offline(packed(matmul(as_expr(3))), frozenset(["a0", "a1"]))
+    split = prepack_constants(packed(matmul(as_expr(3))), frozenset(["a0", "a1"]))
     assert [p.name for p in split.func.params] == ["a0", "a1_packed", "out"]
     assert [b.name for b in blocks(split.func.body)] == ["out"]
 
 
 def test_symbols_that_are_not_used_go():
-    split = split_offline(packed(matmul(as_expr(3))), frozenset(["a1"]))
+    split = prepack_constants(packed(matmul(as_expr(3))), frozenset(["a1"]))
     assert split.func.symbols == ()
 
 
 def test_the_parts_together_compute_the_same():
     func = packed(matmul())
-    split = split_offline(func, frozenset(["a1"]))
+    split = prepack_constants(func, frozenset(["a1"]))
     a, b = array(2, 6, 5), array(3, 5, 7)
-    data = evaluate_packed(split.packed, {"a1": b})
+    data = evaluate_prepacked(split.prepacked, {"a1": b})
     result = np.empty((6, 7), np.float32)
     interpret(split.func, {"a0": a, **data, "out": result}, {N: 6})
     np.testing.assert_allclose(result, a @ b, rtol=1e-5, atol=1e-6)

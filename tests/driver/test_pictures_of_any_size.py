@@ -8,10 +8,10 @@ import onnxruntime
 import pytest
 from benchmarks.zoo.yolo import yolov8
 
-from tilewright.codegen.plan import Call
+from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.verification import relative_error
 from tilewright.expr.nodes import free_vars
@@ -50,7 +50,7 @@ def test_boxes_are_as_exact_as_those_of_onnx_runtime(height: int, width: int) ->
 def test_everything_of_a_detector_is_native() -> None:
     made = compiled()
     assert len(made.segments) == len(made.manifest.steps) == 1
-    assert any(isinstance(call, Call) for call in made.segments[0].segment.calls)
+    assert any(isinstance(call, KernelCall) for call in made.segments[0].segment.calls)
 
 
 def test_kernels_are_chosen_for_maps_of_a_picture_of_hundreds_of_pixels() -> None:
@@ -62,7 +62,7 @@ def test_kernels_are_chosen_for_maps_of_a_picture_of_hundreds_of_pixels() -> Non
         chosen = unit.compiled.samples
         assert chosen is not None
         values = {v: unit.sizes.get(v, v) for v in unit.compiled.origin.symbols}
-        rows = [chosen.usual[v] for v, e in values.items() if height in free_vars(e)]
+        rows = [chosen.representative[v] for v, e in values.items() if height in free_vars(e)]
         assert all(n >= 11 for n in rows), unit.kernel.label
         seen.update(rows)
     # from the picture to its 32nd

@@ -11,10 +11,10 @@ from tests.driver import models
 
 import tilewright
 from tilewright.codegen import assembly, emit_llvm
-from tilewright.codegen.plan import Call, Copy, Stamps
+from tilewright.codegen.segment import BufferCopy, KernelCall, TimestampBuffer
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.instrumented import instrumented
-from tilewright.driver.profile import Profile, profile_of
+from tilewright.driver.instrumentation import instrument
+from tilewright.driver.profile import Profile, profile_compilation
 from tilewright.errors import FeedError, OptionError
 from tilewright.machine import Target
 from tilewright.measure.profiling import Recorder
@@ -73,9 +73,9 @@ def compiled(name: str):
 @pytest.mark.parametrize("name", CASES)
 def test_an_instrumented_model_computes_the_same_bits(name: str, threads: int) -> None:
     feeds, made = case(name)[1], compiled(name)
-    noted = instrumented(made, threads)
-    segments = [p.segment for p in noted.made.segments]
-    recorder = Recorder(noted.made.artifact(), segments, noted.buffers, threads, feeds)
+    noted = instrument(made, threads)
+    segments = [p.segment for p in noted.compilation.segments]
+    recorder = Recorder(noted.compilation.artifact(), segments, noted.timestamp_outputs, threads, feeds)
     expected = Executable(made.artifact(), threads).run(feeds)
     for _ in range(3):
         found = recorder.results()
@@ -90,7 +90,7 @@ def test_an_instrumented_model_computes_the_same_bits(name: str, threads: int) -
 def test_code_without_a_profile_knows_nothing_of_one(name: str, target: str) -> None:
     made = make_compilation(case(name)[0], target=target, optimizer="rule")
     before = made.llvm()
-    noted = instrumented(made, 4).made
+    noted = instrument(made, 4).compilation
     # threads that wait look at the counter, too
     assert before.count(COUNTER) < noted.llvm().count(COUNTER)
     assert made.llvm() == before
@@ -100,7 +100,7 @@ def test_code_without_a_profile_knows_nothing_of_one(name: str, target: str) -> 
 
 
 def test_the_counter_of_aarch64_is_one_that_programs_may_read() -> None:
-    made = instrumented(make_compilation(models.mlp(), target="aarch64", optimizer="rule"), 2).made
+    made = instrument(make_compilation(models.mlp(), target="aarch64", optimizer="rule"), 2).compilation
     text = assembly(made.llvm(), Target.parse("aarch64"))
     assert "CNTVCT_EL0" in text
     assert "PMCCNTR" not in text
@@ -114,14 +114,14 @@ def test_names_of_stamps_avoid_those_of_the_model() -> None:
 
 
 def test_every_call_of_an_entry_has_a_record_of_its_own() -> None:
-    noted = instrumented(compiled("large"), 3)
-    (planned,) = noted.made.segments
-    stamps, (spec,) = planned.segment.stamps, planned.step.outputs[-1:]
-    assert stamps == Stamps(1, 3)
-    assert spec.name == noted.buffers[0]
+    noted = instrument(compiled("large"), 3)
+    (planned,) = noted.compilation.segments
+    stamps, (spec,) = planned.segment.timestamps, planned.step.outputs[-1:]
+    assert stamps == TimestampBuffer(1, 3)
+    assert spec.name == noted.timestamp_outputs[0]
     assert spec.dims == (8 + len(planned.segment.calls) * 4 * 8,)
     feeds = {"x": RNG.standard_normal((96, 256)).astype(np.float32)}
-    words = Executable(noted.made.artifact(), 3).run(feeds)[spec.name]
+    words = Executable(noted.compilation.artifact(), 3).run(feeds)[spec.name]
     assert words[: len(planned.segment.symbols)].tolist() == [96]
     records = words[8:].reshape(len(planned.segment.calls), 4, 8)
     begin, end = records[:, 0, 0], records[:, 0, 1]
@@ -136,9 +136,9 @@ def test_every_call_of_an_entry_has_a_record_of_its_own() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_beyond_the_lines_are_not_started(threads: int) -> None:
-    noted = instrumented(compiled("large"), threads)
+    noted = instrument(compiled("large"), threads)
     feeds = {"x": RNG.standard_normal((96, 256)).astype(np.float32)}
-    outputs = Executable(noted.made.artifact(), 8).run(feeds)
+    outputs = Executable(noted.compilation.artifact(), 8).run(feeds)
     expected = Executable(compiled("large").artifact(), threads).run(feeds)
     np.testing.assert_array_equal(outputs["y"], expected["y"])
 
@@ -167,7 +167,7 @@ def check(found: Profile) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_profiles(name: str, threads: int) -> None:
     feeds, made = case(name)[1], compiled(name)
-    found = profile_of(made, feeds, threads, 0.001)
+    found = profile_compilation(made, feeds, threads, 0.001)
     check(found)
     assert found.threads == threads
     assert found.inputs == {n: a.shape for n, a in feeds.items()}
@@ -175,7 +175,7 @@ def test_profiles(name: str, threads: int) -> None:
     segments = iter(made.segments)
     for step in made.manifest.steps:
         if isinstance(step, NativeStep):
-            expected += ["kernel" if isinstance(c, Call) else "copy" for c in next(segments).segment.calls]
+            expected += ["kernel" if isinstance(c, KernelCall) else "copy" for c in next(segments).segment.calls]
         else:
             expected.append("fallback")
     assert [e.kind for e in found.entries] == expected
@@ -205,7 +205,7 @@ def test_fallback_steps_have_entries_in_their_places() -> None:
 def test_operations_and_bytes_follow_the_sizes_of_the_call() -> None:
     made = compiled("large")
     small, wide = (
-        profile_of(made, {"x": RNG.standard_normal((n, 256)).astype(np.float32)}, 1, 0.001) for n in (16, 64)
+        profile_compilation(made, {"x": RNG.standard_normal((n, 256)).astype(np.float32)}, 1, 0.001) for n in (16, 64)
     )
     for a, b in zip(small.entries, wide.entries, strict=True):
         assert a.flops is not None
@@ -219,8 +219,8 @@ def test_operations_and_bytes_follow_the_sizes_of_the_call() -> None:
 
 def test_copies_are_told() -> None:
     made = compiled("passing on")
-    copies = [c for p in made.segments for c in p.segment.calls if isinstance(c, Copy)]
-    found = profile_of(made, {"x": RNG.standard_normal((3, 4)).astype(np.float32)}, 1, 0.001)
+    copies = [c for p in made.segments for c in p.segment.calls if isinstance(c, BufferCopy)]
+    found = profile_compilation(made, {"x": RNG.standard_normal((3, 4)).astype(np.float32)}, 1, 0.001)
     told = [e.nodes for e in found.entries if e.kind == "copy"]
     assert len(told) == len(copies) == 4
     assert told == ["output 'same'", "output 'view'", "output 'constant'", "output 'again'"]
@@ -228,8 +228,8 @@ def test_copies_are_told() -> None:
 
 def test_what_a_profile_costs_is_told_on_demand() -> None:
     feeds, made = case("mlp")[1], compiled("mlp")
-    assert profile_of(made, feeds, 1, 0.001).overhead is None
-    measured = profile_of(made, feeds, 1, 0.001, with_overhead=True).overhead
+    assert profile_compilation(made, feeds, 1, 0.001).overhead is None
+    measured = profile_compilation(made, feeds, 1, 0.001, with_overhead=True).overhead
     assert measured is not None
     assert measured > -1
 

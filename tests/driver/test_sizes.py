@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.driver.models import array
 
-from tilewright.driver.sizes import with_own_sizes
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Expr, Var
+from tilewright.lower.abstract_sizes import abstract_sizes
 
 H, W, B = Var("h", 1, 4096), Var("w", 1, 4096), Var("batch", 1, 64)
 ROW, COLUMN = Var("i0"), Var("i1")
@@ -24,7 +24,7 @@ def scaled(rows: Expr, columns: Expr) -> Computation:
 
 
 def own(stage: Computation):
-    return with_own_sizes([stage], [*stage.inputs, stage.output], [H, W, B])
+    return abstract_sizes([stage], [*stage.inputs, stage.output], [H, W, B])
 
 
 def test_quotients_become_symbols():
@@ -35,7 +35,7 @@ def test_quotients_become_symbols():
     assert (n1.lo, n1.hi) == (1, 256)
     assert (n0.lo, n0.hi) == (0, 512)
     assert found.params[0].shape == (n1, n0 * B)
-    assert not found.related
+    assert not found.correlated
 
 
 def test_a_quotient_of_a_quotient_stays_a_function_of_it():
@@ -43,7 +43,7 @@ def test_a_quotient_of_a_quotient_stays_a_function_of_it():
     found = own(scaled(half, quarter))
     (n0,) = found.sizes
     assert found.params[0].shape == (n0, (n0 + 1) // 2)
-    assert not found.related
+    assert not found.correlated
 
 
 def test_quotients_of_a_plain_size_stay():
@@ -53,7 +53,7 @@ def test_quotients_of_a_plain_size_stay():
 
 
 def test_sizes_with_a_hidden_relation_are_reported():
-    assert own(scaled((H + 3) // 4, (H + 5) // 6)).related
+    assert own(scaled((H + 3) // 4, (H + 5) // 6)).correlated
 
 
 def test_products_and_sums_are_no_compound_sizes():

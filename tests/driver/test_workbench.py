@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.driver.oracle import Checked
-from tilewright.layout.rewrite import with_layouts
+from tilewright.driver.oracle import CheckResult
+from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.parser import parse
 from tilewright.schedule.trace import replay
 
@@ -213,7 +213,7 @@ def test_computations_with_layouts_can_be_scheduled() -> None:
     _, _, c = gemm()
     layout = tw.Layout.of((48, 40)).split(1, (5, 8)).reorder((1, 0, 2))
     assert c.stage is not None
-    s = tw.create_schedule(with_layouts(c.stage, {"B": layout}))
+    s = tw.create_schedule(rewrite_stage(c.stage, {"B": layout}))
     assert tw.create_schedule(c, layouts={"B": layout}).func == s.func
     s.check()
     x, y = arrays()
@@ -242,7 +242,7 @@ def test_check_compares_with_the_untransformed_loops() -> None:
     assert 0 <= found.error < 1e-5
     assert str(found).startswith("equal in 3 runs, largest error ")
     assert s.check({"n": 5}, native=False, seed=3).sizes == ({"n": 5},)
-    assert s.check(inputs={"A": np.zeros((5, 48), np.float32)}) == Checked(({"n": 5},), 0.0)
+    assert s.check(inputs={"A": np.zeros((5, 48), np.float32)}) == CheckResult(({"n": 5},), 0.0)
 
 
 def test_check_finds_what_differs() -> None:

@@ -5,7 +5,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.nodes import Binary, Const, Expr, Select, Unary, Var, const
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741 - the axes of matrices

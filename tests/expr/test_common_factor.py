@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.common_factor import coarser, tile_of
-from tilewright.expr.division import floordiv, mod
+from tilewright.expr.algebra import polynomial as poly
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.division import floordiv, mod
+from tilewright.expr.algebra.factoring import split_common_factor, tile_and_offset
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Binary, Expr, Var, as_expr, const, minimum
 
@@ -70,8 +70,8 @@ def test_what_is_found(p, d, columns, quotient, remainder):
 
 def test_what_is_not_known_to_be_low_stays():
     divisor = poly.polynomial((M + 3) * 4)
-    assert coarser(poly.polynomial((M + 3) * ROW + COLUMN), divisor, known(M + 3)) is not None
-    assert coarser(poly.polynomial((M + 3) * ROW + COLUMN), divisor, known(M + 4)) is None
+    assert split_common_factor(poly.polynomial((M + 3) * ROW + COLUMN), divisor, known(M + 3)) is not None
+    assert split_common_factor(poly.polynomial((M + 3) * ROW + COLUMN), divisor, known(M + 4)) is None
     place = poly.polynomial(COLUMN + minimum(const(1), COLUMN // 2))
-    assert tile_of(place, poly.polynomial(const(3)), known(const(5))) is not None
-    assert tile_of(place, poly.polynomial(const(3)), known(const(6))) is None
+    assert tile_and_offset(place, poly.polynomial(const(3)), known(const(5))) is not None
+    assert tile_and_offset(place, poly.polynomial(const(3)), known(const(6))) is None

@@ -5,15 +5,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
-from tilewright.expr.counterexample import refuted
-from tilewright.expr.elimination import follows
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.counterexample import has_counterexample
+from tilewright.expr.algebra.elimination import is_implied
+from tilewright.expr.algebra.polynomial import polynomial
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const, free_vars, minimum
-from tilewright.expr.polynomial import polynomial
-from tilewright.expr.simplify import substitute
 
 ROW, COL, SIZE = Var("i"), Var("j"), Var("N", 1, 64)
-INSIDE = Bounds.inside(((ROW, const(8)), (COL, ROW + 1)))
+INSIDE = Bounds.from_loops(((ROW, const(8)), (COL, ROW + 1)))
 
 
 @pytest.mark.parametrize(
@@ -31,30 +31,30 @@ INSIDE = Bounds.inside(((ROW, const(8)), (COL, ROW + 1)))
     ],
 )
 def test_an_end_of_the_ranges_refutes(goal: Expr, found: bool) -> None:
-    assert refuted(polynomial(goal), INSIDE) == found
+    assert has_counterexample(polynomial(goal), INSIDE) == found
 
 
 def test_points_at_which_a_fact_fails_say_nothing() -> None:
-    assert refuted(polynomial(ROW - 2), INSIDE)
-    assert not refuted(polynomial(ROW - 2), INSIDE.assuming(ROW >= 2))
+    assert has_counterexample(polynomial(ROW - 2), INSIDE)
+    assert not has_counterexample(polynomial(ROW - 2), INSIDE.assuming(ROW >= 2))
 
 
 def test_points_without_iterations_say_nothing() -> None:
-    inside = Bounds.inside(((ROW, const(4)), (COL, ROW)))
-    assert not refuted(polynomial(ROW - 1), inside), "where i is 0 there is no j"
-    assert follows(polynomial(ROW - 1), inside.assuming(COL <= ROW - 1))
+    inside = Bounds.from_loops(((ROW, const(4)), (COL, ROW)))
+    assert not has_counterexample(polynomial(ROW - 1), inside), "where i is 0 there is no j"
+    assert is_implied(polynomial(ROW - 1), inside.assuming(COL <= ROW - 1))
 
 
 def test_nothing_is_divided_by_zero() -> None:
     size = Var("size", 0, 4)
-    assert refuted(polynomial(size - 1), NOTHING_KNOWN)
-    assert not refuted(polynomial(size - 1 + SIZE // size), NOTHING_KNOWN)
+    assert has_counterexample(polynomial(size - 1), NO_BOUNDS)
+    assert not has_counterexample(polynomial(size - 1 + SIZE // size), NO_BOUNDS)
 
 
 def test_unbounded_symbols_may_be_large_or_one() -> None:
     size = Var("size")
-    assert refuted(polynomial(size - 2), NOTHING_KNOWN)
-    assert refuted(polynomial(500 - size), NOTHING_KNOWN)
+    assert has_counterexample(polynomial(size - 2), NO_BOUNDS)
+    assert has_counterexample(polynomial(500 - size), NO_BOUNDS)
 
 
 def random_expr(rng: np.random.Generator, depth: int = 3) -> Expr:
@@ -84,8 +84,8 @@ def test_what_is_refuted_fails_somewhere() -> None:
         rng = np.random.default_rng(seed)
         renamed: dict[Var, Expr] = {SIZE: small}
         goal, fact = (substitute(random_expr(rng), renamed) for _ in range(2))
-        bounds = Bounds.inside(((ROW, small), (COL, const(3) + ROW % 2))).assuming(fact >= 0)
-        if not refuted(polynomial(goal), bounds):
+        bounds = Bounds.from_loops(((ROW, small), (COL, const(3) + ROW % 2))).assuming(fact >= 0)
+        if not has_counterexample(polynomial(goal), bounds):
             continue
         count += 1
         fails = False

@@ -8,13 +8,13 @@ import pytest
 
 from tilewright.errors import DefinitionError, OptionError
 from tilewright.expr import define as te
-from tilewright.expr import functions as fn
+from tilewright.expr import math_functions as fn
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.define import compute, placeholder, reduce_axis, stages_of, symbol
+from tilewright.expr.define import collect_stages, compute, placeholder, reduce_axis, symbol
 from tilewright.expr.dtype import int8, int64
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Load, Var, walk
+from tilewright.expr.nodes import Load, Var, post_order
 from tilewright.expr.tensor import Tensor
 
 N = symbol("n", 1, 512)
@@ -34,7 +34,7 @@ def test_a_matrix_product() -> None:
     c = compute((N, 32), lambda i, j: te.sum(A[i, K] * B[K, j], K), "C")
     assert str(c.stage) == "C[i, j] = sum(A[i, k] * B[k, j] for k in 64)  for i in n; j in 32"
     assert c.sources == (A, B)
-    assert stages_of([c]) == ((A, B), (c.stage,))
+    assert collect_stages([c]) == ((A, B), (c.stage,))
     assert str(c) == "C: float32[n, 32]"
     assert repr(c) == "<Tensor C: float32[n, 32]>"
 
@@ -44,8 +44,8 @@ def test_computations_are_over_plain_buffers_and_variables() -> None:
     d = stage(compute((N, 32), lambda i, j: fn.maximum(c[i, j], 0.0), "D"))
     for s in (stage(c), d):
         assert type(s.output) is Buffer
-        assert all(type(x.buffer) is Buffer for x in walk(s.body) if isinstance(x, Load))
-        assert all(type(x) is Var for x in walk(s.body) if isinstance(x, Var))
+        assert all(type(x.buffer) is Buffer for x in post_order(s.body) if isinstance(x, Load))
+        assert all(type(x) is Var for x in post_order(s.body) if isinstance(x, Var))
         assert all(type(a.var) is Var for a in (*s.axes, *s.reduce_axes))
 
 
@@ -99,8 +99,8 @@ def test_a_kernel_is_found_from_its_outputs() -> None:
     y = compute((4,), lambda i: x[i] + 1.0, "Y")
     z = compute((4,), lambda i: y[i] * x[i], "Z")
     w = compute((4,), lambda i: z[i] + y[i], "W")
-    assert stages_of([w]) == ((x,), (y.stage, z.stage, w.stage))
-    assert stages_of([z, w]) == ((x,), (y.stage, z.stage, w.stage))
+    assert collect_stages([w]) == ((x,), (y.stage, z.stage, w.stage))
+    assert collect_stages([z, w]) == ((x,), (y.stage, z.stage, w.stage))
 
 
 def test_tensors_with_one_name_and_different_producers_are_kept_apart() -> None:
@@ -110,8 +110,8 @@ def test_tensors_with_one_name_and_different_producers_are_kept_apart() -> None:
         return compute((4,), lambda i: y[i] + 1.0, "Z")
 
     first, second = chain(2.0), chain(3.0)
-    assert str(stages_of([first])[1][0].body) == "X[i] * 2.0"
-    assert str(stages_of([second])[1][0].body) == "X[i] * 3.0"
+    assert str(collect_stages([first])[1][0].body) == "X[i] * 2.0"
+    assert str(collect_stages([second])[1][0].body) == "X[i] * 3.0"
 
 
 def test_types() -> None:
@@ -209,4 +209,4 @@ def test_an_unknown_type() -> None:
 def test_two_tensors_of_one_name() -> None:
     x, y = placeholder((4,), name="X"), placeholder((4,), name="X")
     with pytest.raises(DefinitionError, match=r"two tensors of the kernel are called 'X'; give one another name$"):
-        stages_of([compute((4,), lambda i: x[i] + y[i], "Y")])
+        collect_stages([compute((4,), lambda i: x[i] + y[i], "Y")])

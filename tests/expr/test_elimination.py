@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.expr.strategies import LOOPS, I, J, K, M, N, conditions, indices, points_of_loops, selects, value
 
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.elimination import follows
-from tilewright.expr.nodes import Binary, Expr, Select, Var, both, const, minimum
-from tilewright.expr.polynomial import polynomial
-from tilewright.expr.simplify import substitute
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.elimination import is_implied
+from tilewright.expr.algebra.polynomial import polynomial
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Binary, Expr, Select, Var, conjunction, const, minimum
 
 INSIDE = list(points_of_loops())[::5]
 
@@ -20,29 +20,29 @@ def rebuilt(e: Expr) -> Expr:
 @given(st.one_of(indices(7), selects(4)), st.integers(-2, 30))
 def test_what_follows_from_ranges_holds(e: Expr, offset: int) -> None:
     goal = rebuilt(e) + offset
-    if follows(polynomial(goal), LOOPS):
+    if is_implied(polynomial(goal), LOOPS):
         assert min(value(goal, env) for env in INSIDE) >= 0
 
 
 @settings(max_examples=150)
 @given(st.lists(conditions(4), min_size=1, max_size=3), indices(5), st.integers(0, 12))
 def test_what_follows_from_facts_holds_where_they_do(facts: list[Expr], e: Expr, offset: int) -> None:
-    known, goal = LOOPS.assuming(both(*map(rebuilt, facts))), rebuilt(e) + offset
-    if follows(polynomial(goal), known):
+    known, goal = LOOPS.assuming(conjunction(*map(rebuilt, facts))), rebuilt(e) + offset
+    if is_implied(polynomial(goal), known):
         here = [env for env in INSIDE if all(value(f, env) for f in facts)]
         assert all(value(goal, env) >= 0 for env in here)
 
 
 def test_cases_of_a_select_and_of_a_minimum() -> None:
-    known = Bounds.inside(((I, const(9)), (J, const(9))))
-    assert follows(polynomial(Select(I < J, J - I, I - J) + 0), known)
-    assert follows(polynomial(I + J - minimum(I, J) * 2), known)
-    assert not follows(polynomial(Select(I < J, I - J, J - I) + 0), known)
+    known = Bounds.from_loops(((I, const(9)), (J, const(9))))
+    assert is_implied(polynomial(Select(I < J, J - I, I - J) + 0), known)
+    assert is_implied(polynomial(I + J - minimum(I, J) * 2), known)
+    assert not is_implied(polynomial(Select(I < J, I - J, J - I) + 0), known)
 
 
 def test_a_contradiction_proves_everything() -> None:
-    known = Bounds.inside(((I, const(9)),)).assuming(both(I < 3, I > 5))
-    assert follows({(): -1}, known)
+    known = Bounds.from_loops(((I, const(9)),)).assuming(conjunction(I < 3, I > 5))
+    assert is_implied({(): -1}, known)
 
 
 def test_a_large_system_ends() -> None:
@@ -50,4 +50,4 @@ def test_a_large_system_ends() -> None:
     known = LOOPS
     for k in range(12):
         known = known.assuming(Binary("mod", I * (k + 2) + J * K, const(k + 3)) < N * M + Binary("floordiv", K, N))
-    assert not follows(polynomial(N * M * K * I - J), known)
+    assert not is_implied(polynomial(N * M * K * I - J), known)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.loops.programs import buffer, computation
 
 from tilewright.errors import InternalError, OptionError
-from tilewright.expr.computation import Reducer, View, points
+from tilewright.expr.computation import Reducer, View, iteration_space_size
 from tilewright.expr.dtype import DTYPES, DType, boolean, dtype_of, float16, float32, float64, int8, int32, int64
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import (
@@ -165,7 +165,7 @@ def test_views() -> None:
 def test_counts_of_a_computation() -> None:
     x, y = buffer("A", N, 7), buffer("B", 7, 3)
     c = computation("C", {I: N, J: 3}, {K: 7}, x[I, K] * y[K, J], Reducer.SUM)
-    assert points(c.axes) is N * 3
+    assert iteration_space_size(c.axes) is N * 3
     assert [b.name for b in c.inputs] == ["A", "B"]
     assert str(c) == "C[i, j] = sum(A[i, k] * B[k, j] for k in 7)  for i in N; j in 3"
 

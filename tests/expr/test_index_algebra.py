@@ -19,8 +19,10 @@ from tests.expr.strategies import (
     value,
 )  # fmt: skip
 
-from tilewright.expr import polynomial as poly
-from tilewright.expr.bounds import Bounds, interval
+from tilewright.expr.algebra import polynomial as poly
+from tilewright.expr.algebra.bounds import Bounds, interval
+from tilewright.expr.algebra.prover import can_prove, can_prove_non_negative
+from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import (
     FALSE,
@@ -30,14 +32,12 @@ from tilewright.expr.nodes import (
     Expr,
     Select,
     Var,
-    both,
     ceildiv,
+    conjunction,
     const,
     maximum,
     minimum,
 )
-from tilewright.expr.prover import non_negative, prove
-from tilewright.expr.simplify import simplify, substitute
 
 WIDE = {I: (-3, 4), J: (-2, 3), K: (-1, 2), N: (1, 4), M: (0, 3)}
 SAMPLE = [p for k, p in enumerate(points(WIDE)) if k % 7 == 0]
@@ -100,14 +100,14 @@ def test_intervals_contain_every_value(e: Expr) -> None:
 
 @given(conditions())
 def test_what_is_proved_holds(c: Expr) -> None:
-    if prove(c, LOOPS):
+    if can_prove(c, LOOPS):
         assert all(value(c, env) for env in INSIDE)
 
 
 @given(indices(6), st.integers(-2, 30))
 def test_what_is_proved_non_negative_is(e: Expr, offset: int) -> None:
     shifted = rebuilt(e) + offset
-    if non_negative(shifted, LOOPS):
+    if can_prove_non_negative(shifted, LOOPS):
         assert min(value(shifted, env) for env in INSIDE) >= 0
 
 
@@ -115,7 +115,7 @@ def test_what_is_proved_non_negative_is(e: Expr, offset: int) -> None:
 def test_facts_restrict_only_the_points_where_they_hold(fact: Expr, e: Expr, offset: int) -> None:
     known = LOOPS.assuming(fact)
     goal = rebuilt(e) + offset >= 0
-    if prove(goal, known):
+    if can_prove(goal, known):
         assert all(value(goal, env) for env in INSIDE if value(fact, env))
     simpler = simplify(e, known)
     assert all(value(simpler, env) == value(e, env) for env in INSIDE if value(fact, env))
@@ -135,8 +135,8 @@ def test_division_of_polynomials(a: Expr, d: Expr) -> None:
     p, q = poly.polynomial(rebuilt(a)), poly.polynomial(rebuilt(d))
     if not q:
         return
-    quotient, rest = poly.divided(p, q)
-    assert poly.added(poly.multiplied(quotient, q), rest) == p
+    quotient, rest = poly.divide(p, q)
+    assert poly.add(poly.multiply(quotient, q), rest) == p
 
 
 X, Y = Var("x"), Var("y")
@@ -165,7 +165,7 @@ FORMS: list[tuple[Expr, str]] = [
     (minimum(N, N + 1), "N"),
     (maximum(X, X - 2), "x"),
     (minimum(X, Y), "min(x, y)"),
-    (both(X < X + 1, Y < 3), "y < 3"),
+    (conjunction(X < X + 1, Y < 3), "y < 3"),
 ]
 
 
@@ -227,20 +227,20 @@ PROOFS = [
     (minimum(I, M) <= M, Bounds()),
     (minimum(maximum(I, const(0)), N - 1) < N, Bounds()),
     (minimum(maximum(I, const(0)), N - 1) >= 0, Bounds()),
-    (I - 1 >= 0, Bounds().with_loop(I, N).assuming(both(I < 3, I >= 1))),
+    (I - 1 >= 0, Bounds().with_loop(I, N).assuming(conjunction(I < 3, I >= 1))),
     (Binary("or", I < 0, I < N), Bounds().with_loop(I, N)),
 ]
 
 
 @pytest.mark.parametrize(("goal", "known"), PROOFS, ids=[str(g) for g, _ in PROOFS])
 def test_proofs_that_schedules_need(goal: Expr, known: Bounds) -> None:
-    assert prove(goal, known)
+    assert can_prove(goal, known)
 
 
 def test_what_does_not_hold_is_not_proved() -> None:
     known = Bounds().with_loop(I, N)
     for goal in (I < N - 1, I >= 1, I * 2 < N, N >= 2, I < M):
-        assert not prove(goal, known)
+        assert not can_prove(goal, known)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_divisor_of_unknown_sign_says_nothing_about_the_remainder() -> None:
     """int64 data are expressions too: -7 % -3 is -1."""
     assert interval(X % Y) == (None, None)
     assert interval(X // Y, Bounds().with_loop(X, const(9))) == (None, None)
-    assert not prove(X % Y >= 0)
+    assert not can_prove(X % Y >= 0)
 
 
 def test_an_arm_of_a_select_uses_whether_its_condition_holds() -> None:
@@ -275,9 +275,9 @@ def test_an_arm_of_a_select_uses_whether_its_condition_holds() -> None:
 
 
 def test_folding_of_conditions() -> None:
-    assert both() is TRUE
-    assert both(X < Y, FALSE) is FALSE
-    assert both(TRUE, X < Y) is (X < Y)
+    assert conjunction() is TRUE
+    assert conjunction(X < Y, FALSE) is FALSE
+    assert conjunction(TRUE, X < Y) is (X < Y)
     assert X.equals(X) is TRUE
     assert (X + 1).equals(X) is FALSE
 
@@ -303,11 +303,11 @@ SIZE = Var("size", 1, 70)
 def test_what_is_proved_of_nested_digits_holds(e: Expr) -> None:
     values = [int(evaluate_expr(e, Environment({SIZE: n}, {}))) for n in range(1, 71)]
     for shift in (0, -min(values), -min(values) - 1):
-        if non_negative(e + shift, Bounds()):
+        if can_prove_non_negative(e + shift, Bounds()):
             assert min(values) + shift >= 0, f"{e + shift} is -1 somewhere"
 
 
 def test_a_quotient_that_is_written_with_other_operands() -> None:
     q = (SIZE + 1) // 2 % 4
-    assert not non_negative(q // 2 * 2 + (SIZE + 1) // 8 * 8 - SIZE, Bounds())
-    assert non_negative(q + (SIZE + 1) // 8 * 4 - (SIZE + 1) // 2, Bounds())
+    assert not can_prove_non_negative(q // 2 * 2 + (SIZE + 1) // 8 * 8 - SIZE, Bounds())
+    assert can_prove_non_negative(q + (SIZE + 1) // 8 * 4 - (SIZE + 1) // 2, Bounds())

@@ -21,16 +21,16 @@ from tilewright.expr.nodes import (
     Select,
     Unary,
     Var,
-    both,
     cast,
+    conjunction,
     conjuncts,
     const,
     free_vars,
     loads,
     maximum,
+    post_order,
     select,
     unary,
-    walk,
 )  # fmt: skip
 
 X, Y = Var("x"), Var("y")
@@ -134,13 +134,13 @@ def test_select_and_cast_fold() -> None:
 
 
 def test_visiting() -> None:
-    e = Select(both(X < 3, Y < 4), A[X, Y], Cast(float32, X))
-    order = list(walk(e))
+    e = Select(conjunction(X < 3, Y < 4), A[X, Y], Cast(float32, X))
+    order = list(post_order(e))
     assert order[-1] is e
     assert all(order.index(c) < order.index(n) for n in order for c in n.children())
     assert free_vars(e) == {X, Y}
     assert loads(e) == (A[X, Y],)
-    assert conjuncts(both(X < 3, Y < 4, X < Y)) == (X < 3, Y < 4, X < Y)
+    assert conjuncts(conjunction(X < 3, Y < 4, X < Y)) == (X < 3, Y < 4, X < Y)
     assert conjuncts(TRUE) == ()
     assert conjuncts(X < 3) == (X < 3,)
 

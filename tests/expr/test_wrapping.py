@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from tests.expr.wrapping import STEPS, Step, followed, leaves, values
 
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds, interval
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval
+from tilewright.expr.algebra.polynomial import polynomial
+from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
+from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import dtype_of, int64
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Const, Expr, Load, Var, binary, cast, const, maximum, minimum, select
-from tilewright.expr.polynomial import polynomial
-from tilewright.expr.prover import at_most, below, non_negative, prove
-from tilewright.expr.simplify import simplify
 
 POSITION, SMALL, N = Var("p"), Var("i"), Var("n", 1, 100)
 
@@ -76,36 +76,36 @@ def test_intervals_of_data(e: Expr, low: int, high: int) -> None:
 
 
 def test_facts_on_data() -> None:
-    inside = NOTHING_KNOWN.assuming((I >= 0) & (I < N))
-    assert non_negative(I, inside)
-    assert below(I, N, inside)
-    assert non_negative(N - 1 - I, inside)
-    assert prove(I + 1 > I, inside)
+    inside = NO_BOUNDS.assuming((I >= 0) & (I < N))
+    assert can_prove_non_negative(I, inside)
+    assert can_prove_lt(I, N, inside)
+    assert can_prove_non_negative(N - 1 - I, inside)
+    assert can_prove(I + 1 > I, inside)
     assert simplify((I * 3) % 3, inside) is const(0)
-    shifted = NOTHING_KNOWN.assuming(I - 1 >= 0)  # holds for the lowest int64 too
-    assert not non_negative(I - 1, NOTHING_KNOWN.assuming(I < 10))
-    assert not non_negative(I, shifted)
-    late = NOTHING_KNOWN.assuming((I >= 0) & (I < 10) & (I + 1 < 10))
-    assert at_most(I, const(8), late)
+    shifted = NO_BOUNDS.assuming(I - 1 >= 0)  # holds for the lowest int64 too
+    assert not can_prove_non_negative(I - 1, NO_BOUNDS.assuming(I < 10))
+    assert not can_prove_non_negative(I, shifted)
+    late = NO_BOUNDS.assuming((I >= 0) & (I < 10) & (I + 1 < 10))
+    assert can_prove_le(I, const(8), late)
 
 
 def test_facts_on_narrower_data() -> None:
     narrow, wide = element("I", "int32"), cast(int64, element("I", "int32"))
-    inside = NOTHING_KNOWN.assuming((narrow >= 0) & (narrow < 10))
-    assert non_negative(wide, inside)
-    assert below(wide, const(10), inside)
+    inside = NO_BOUNDS.assuming((narrow >= 0) & (narrow < 10))
+    assert can_prove_non_negative(wide, inside)
+    assert can_prove_lt(wide, const(10), inside)
     large = element("I", "uint64")
-    assert not below(cast(int64, large), const(10), NOTHING_KNOWN.assuming(large < 10))
+    assert not can_prove_lt(cast(int64, large), const(10), NO_BOUNDS.assuming(large < 10))
 
 
 def test_an_index_counted_from_the_end() -> None:
     from_front = select(I < 0, I + N, I)
-    inside = NOTHING_KNOWN.assuming((I >= -N) & (I < N))
-    assert non_negative(from_front, inside)
-    assert below(from_front, N, inside)
+    inside = NO_BOUNDS.assuming((I >= -N) & (I < N))
+    assert can_prove_non_negative(from_front, inside)
+    assert can_prove_lt(from_front, N, inside)
     clamped = maximum(minimum(from_front, N - 1), 0)
-    assert non_negative(clamped)
-    assert below(clamped, N)
+    assert can_prove_non_negative(clamped)
+    assert can_prove_lt(clamped, N)
 
 
 def test_literals_stay_within_int64() -> None:

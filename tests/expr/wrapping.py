@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import BinaryOp, Expr, binary, cast, const, free_vars, reads, select
+from tilewright.expr.nodes import BinaryOp, Expr, binary, cast, const, free_vars, has_loads, select
 
 EXTREMES = (-(2**63), -(2**63) + 1, -(2**62), -9, -1, 0, 1, 3, 2**31, 2**62, 2**63 - 2, 2**63 - 1)
 """Values at which int64 arithmetic wraps, and small ones."""
@@ -51,7 +51,7 @@ def literal(n: int) -> Pair:
 
 def applied(op: BinaryOp, a: Pair, b: Pair) -> Pair:
     """An operation; numbers without loads are as sizes: not multiplied with each other, and no zero that divides."""
-    if not reads(b.e) and ((op == "mul" and not reads(a.e)) or (op in ("floordiv", "mod") and free_vars(b.e))):
+    if not has_loads(b.e) and ((op == "mul" and not has_loads(a.e)) or (op in ("floordiv", "mod") and free_vars(b.e))):
         op = "add"
     return Pair(binary(op, a.e, b.e), lambda v: _NUMPY[op](a.value(v), b.value(v)))
 

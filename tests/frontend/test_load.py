@@ -93,7 +93,7 @@ def test_attributes():
     body = 'y = Conv <auto_pad = "VALID", dilations = [1, 1], group = 1> (x, w)'
     (node,) = load_onnx(model(body, inputs="float[1,1,4,4] x, float[1,1,3,3] w", outputs="float y")).nodes
     assert node.attributes == {"auto_pad": "VALID", "dilations": (1, 1), "group": 1}
-    assert not node.nested
+    assert not node.has_opaque_attributes
 
 
 def test_initializer_that_is_an_input_is_a_constant():
@@ -138,7 +138,7 @@ def test_captured_values_are_inputs():
     assert node.inputs == ("c", "x")
     assert node.captures == ("x",)
     assert node.arguments == ("c",)
-    assert node.nested
+    assert node.has_opaque_attributes
 
 
 def test_captured_values_are_ordered():

@@ -14,15 +14,15 @@ from tests.fuzz.layouts import random_layout
 from tests.fuzz.options import Choice, Options
 
 from tilewright.errors import LayoutError, ScheduleError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.define import stages_of
+from tilewright.expr.define import collect_stages
 from tilewright.expr.nodes import Const, Expr, Var, const, free_vars
-from tilewright.expr.simplify import substitute
 from tilewright.layout.layout import Layout
-from tilewright.layout.rewrite import stored, with_layouts
+from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
 from tilewright.loops.ir import EXPANDED, Block, Func, walk
-from tilewright.loops.lower import lower
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.schedule.trace import Trace, apply
 from tilewright.schedule.trace_json import decode, encode
 
@@ -102,9 +102,9 @@ class Program:
     @classmethod
     def of(cls, made: Made, options: Options) -> "Program":
         """The program that makes a tensor."""
-        inputs, stages = stages_of([made.output])
-        params = (*(t.plain for t in inputs), made.output.plain)
-        func = lower("program", stages, params, symbols_of(params, stages))
+        inputs, stages = collect_stages([made.output])
+        params = (*(t.plain_buffer for t in inputs), made.output.plain_buffer)
+        func = lower_to_loops("program", stages, params, symbols_of(params, stages))
         return cls(func, stages, dict(options.sizes), dict(options.least), made.linear, options.record)
 
     def stored(self, layouts: Mapping[str, Layout]) -> Func:
@@ -116,10 +116,10 @@ class Program:
         used = {name: layout for name, layout in layouts.items() if name in {p.name for p in self.func.params}}
         if not used:
             return self.func
-        stages = [with_layouts(s, used) for s in self.stages]
+        stages = [rewrite_stage(s, used) for s in self.stages]
         changed = [s for s in stages if isinstance(s, Computation)]
-        params = tuple(stored(p, used) for p in self.func.params)
-        return lower("program", changed, params, self.func.symbols)
+        params = tuple(stored_buffer(p, used) for p in self.func.params)
+        return lower_to_loops("program", changed, params, self.func.symbols)
 
 
 def symbols_of(params: tuple[Buffer, ...], stages: tuple[Computation, ...]) -> tuple[Var, ...]:

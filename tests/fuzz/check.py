@@ -9,17 +9,17 @@ from tests.codegen.native import TARGETS, Native
 from tests.fuzz.case import Case, Program
 
 from tilewright.errors import ScheduleError, VerifyError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import Const, const
-from tilewright.expr.simplify import substitute
 from tilewright.layout.layout import Layout
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
 from tilewright.loops.simplified import simplified
-from tilewright.loops.verify import verify
-from tilewright.measure.functions import with_workspace
+from tilewright.measure.native_functions import with_workspace_params
 from tilewright.schedule.trace import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
+from tilewright.verify.verifier import verify
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -190,12 +190,12 @@ def compare(stage: str, want: Expected, found: Arrays) -> None:
 
 def runnable(func: Func) -> Func:
     """The function with register buffers that are not in their final form on the stack, or else in memory."""
-    for scope in (None, Scope.STACK, Scope.MEMORY):
+    for scope in (None, MemoryScope.STACK, MemoryScope.MEMORY):
         try:
             verify(func)
             return func
         except VerifyError:
-            if scope is Scope.MEMORY:
+            if scope is MemoryScope.MEMORY:
                 break
         func = without_registers(func)
     return func
@@ -204,8 +204,8 @@ def runnable(func: Func) -> Func:
 def without_registers(func: Func) -> Func:
     """The function with its register buffers on the stack, or in memory where that is not legal."""
     for b in func.allocs:
-        if b.scope is Scope.REGISTER:
-            for scope in (Scope.STACK, Scope.MEMORY):
+        if b.scope is MemoryScope.REGISTER:
+            for scope in (MemoryScope.STACK, MemoryScope.MEMORY):
                 try:
                     func = apply_scope(func, b, scope)
                     break
@@ -214,7 +214,7 @@ def without_registers(func: Func) -> Func:
     return func
 
 
-def apply_scope(func: Func, buffer: Buffer, scope: Scope) -> Func:
+def apply_scope(func: Func, buffer: Buffer, scope: MemoryScope) -> Func:
     """`set_scope`."""
     return apply(func, Step.of("set_scope", buffer.name, scope))
 
@@ -257,7 +257,9 @@ def check_native(func: Func, case: Case, wanted: list[tuple[Mapping[str, int], E
     """Runs the function on every instruction set, its arrays before and behind pages that trap."""
     final = runnable(func)
     guarded("verify, registers", lambda: verify(final))
-    open_func = with_workspace(final)  # internal buffers in memory are the caller's then, so that they are guarded too
+    open_func = with_workspace_params(
+        final
+    )  # internal buffers in memory are the caller's then, so that they are guarded too
     for target in TARGETS:
         code: Native = guarded(f"compile {target}", lambda t=target: Native(open_func, target=t))
         for sizes, want in wanted:

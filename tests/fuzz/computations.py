@@ -12,7 +12,7 @@ from tests.fuzz.options import Options
 from tilewright.expr import define as tw
 from tilewright.expr.define import Size, Tensor
 from tilewright.expr.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
-from tilewright.expr.nodes import Expr, as_expr, binary, both, cast, maximum, minimum, select, unary
+from tilewright.expr.nodes import Expr, as_expr, binary, cast, conjunction, maximum, minimum, select, unary
 
 TYPES: Mapping[str, DType] = {
     t.name: t for t in (float32, float64, float16, int32, int8, uint8, int16, int64)
@@ -148,7 +148,7 @@ def padded(x: Callable[..., Expr], at: Sequence[Expr], sizes: Sequence[Size], pa
     """The element, or zero outside of the input."""
     inside = [c for p, n, pad in zip(at, sizes, pads, strict=True) if pad for c in (p >= 0, p < n)]
     value = x(*at)
-    return select(both(*inside), value, zero) if inside else value
+    return select(conjunction(*inside), value, zero) if inside else value
 
 
 def convolution(o: Options) -> Made:

@@ -10,20 +10,20 @@ from typing import Any
 
 from tests.fuzz.layouts import random_layout
 
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import Const, as_expr, free_vars
-from tilewright.loops.access import reads
+from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, walk
 from tilewright.schedule.arguments import (
-    Choice,
-    Flag,
-    Integer,
-    Kind,
+    ArgumentKind,
+    ChoiceKind,
+    FlagKind,
+    IntegerKind,
     LayoutKind,
-    Name,
-    Optional,
-    Several,
-    Size,
+    NameKind,
+    OptionalKind,
+    SizeKind,
+    TupleKind,
     parameters,
 )
 from tilewright.schedule.trace import PRIMITIVES, Step
@@ -92,10 +92,10 @@ class Draw:
         if primitive in PRODUCERS:
             return [b for b in blocks if b.body.buffer in internal]
         if primitive in CONSUMERS:
-            return [b for b in blocks if internal.intersection(reads(b)) - {b.body.buffer}]
+            return [b for b in blocks if internal.intersection(read_buffers(b)) - {b.body.buffer}]
         if primitive == "rolling_update":
             sums = {b.body.buffer for b in blocks if b.init is not None}
-            return [b for b in blocks if b.init is not None and sums.intersection(reads(b)) - {b.body.buffer}]
+            return [b for b in blocks if b.init is not None and sums.intersection(read_buffers(b)) - {b.body.buffer}]
         if primitive in REDUCTIONS:
             return [b for b in blocks if b.init is not None]
         if primitive == "store_at":
@@ -122,9 +122,9 @@ class Draw:
         if block is None:
             return False
         if self.primitive in PRODUCERS:
-            return other is not block and block.body.buffer in reads(other)
+            return other is not block and block.body.buffer in read_buffers(other)
         if self.primitive in CONSUMERS or self.primitive == "rolling_update":
-            return other is not block and other.body.buffer in reads(block)
+            return other is not block and other.body.buffer in read_buffers(block)
         return other is block
 
     def for_outer(self) -> str:
@@ -159,13 +159,13 @@ class Draw:
     def for_consumer(self) -> str:
         """A block, most often one that reads what the chosen block writes."""
         block = self._block()
-        readers = [b.name for b, _ in self.blocks if block is not None and block.body.buffer in reads(b)]
+        readers = [b.name for b, _ in self.blocks if block is not None and block.body.buffer in read_buffers(b)]
         return self.rng.choice(readers) if readers and self.rng.random() < 0.8 else self.for_block()
 
     def for_buffer(self) -> str:
         """A buffer: one that the chosen block reads, else an internal one, else any."""
         block = self._block()
-        near = [b.name for b in reads(block)] if block is not None else [b.name for b in self.func.allocs]
+        near = [b.name for b in read_buffers(block)] if block is not None else [b.name for b in self.func.allocs]
         if self.primitive == "store_at":
             near = [b.name for b in self.func.allocs if self._common(b)]
         every = [b.name for b in (*self.func.params, *self.func.allocs)]
@@ -204,7 +204,7 @@ class Draw:
     def for_axis(self) -> Any:
         """A small number, or a kind of loop."""
         kind = parameters(PRIMITIVES[self.primitive])["axis"].kind
-        return self.rng.randrange(max(1, len(self._reduced()))) if isinstance(kind, Integer) else self.of_kind(kind)
+        return self.rng.randrange(max(1, len(self._reduced()))) if isinstance(kind, IntegerKind) else self.of_kind(kind)
 
     def for_extra(self) -> int:
         """Elements of padding."""
@@ -214,9 +214,9 @@ class Draw:
         """Iterations ahead."""
         return self.rng.randint(1, 4)
 
-    def for_scope(self) -> Scope:
+    def for_scope(self) -> MemoryScope:
         """Where a buffer may live."""
-        return self.rng.choice(list(Scope))
+        return self.rng.choice(list(MemoryScope))
 
     def for_layout(self) -> Any:
         """A layout of the chosen buffer's shape."""
@@ -228,22 +228,22 @@ class Draw:
 
     # By kind
 
-    def of_kind(self, kind: Kind) -> Any:
+    def of_kind(self, kind: ArgumentKind) -> Any:
         """Any value of a kind."""
         match kind:
-            case Name():
+            case NameKind():
                 names = [x.var.name for x in self.loops] + [b.name for b, _ in self.blocks]
                 return self.rng.choice([*names, *(b.name for b in (*self.func.params, *self.func.allocs))])
-            case Integer() | Size():
+            case IntegerKind() | SizeKind():
                 return self.rng.choice((0, 1, 1, 2, 3, 4, 8))
-            case Flag():
+            case FlagKind():
                 return self.rng.random() < 0.5
-            case Choice(members):
+            case ChoiceKind(members):
                 return self.rng.choice(list(members))
-            case Several(item, length):
+            case TupleKind(item, length):
                 count = self.rng.randint(1, 3) if length is None else length
                 return tuple(self.of_kind(item) for _ in range(count))
-            case Optional(item):
+            case OptionalKind(item):
                 return self.of_kind(item)
             case LayoutKind():
                 return self.for_layout()
@@ -265,7 +265,7 @@ class Draw:
 
     def _common(self, buffer: Buffer | None) -> list[For]:
         """The loops around all blocks that use a buffer."""
-        users = [loops for b, loops in self.blocks if buffer in (b.body.buffer, *reads(b))]
+        users = [loops for b, loops in self.blocks if buffer in (b.body.buffer, *read_buffers(b))]
         return [x for x in users[0] if all(x in loops for loops in users)] if users else []
 
     def _extent(self) -> int | None:

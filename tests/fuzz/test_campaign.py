@@ -18,9 +18,9 @@ from tests.fuzz.worker import drawn
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import TRUE
 from tilewright.loops.ir import Func
-from tilewright.schedule import loops, trace
+from tilewright.schedule import loop_transforms, trace
+from tilewright.schedule.rewrite_tree import map_blocks
 from tilewright.schedule.trace import Step
-from tilewright.schedule.tree import map_blocks
 
 SPLIT = Step.of("split", "i0", 4)
 CASE = Case(
@@ -44,7 +44,7 @@ def test_the_same_seed_draws_the_same_cases() -> None:
 def test_a_wrong_primitive_is_found_and_the_case_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(func: Func, loop: str, factor: int) -> Func:
         """A split that forgets the guard."""
-        after = loops.split(func, loop, factor)
+        after = loop_transforms.split(func, loop, factor)
         return after.with_body(map_blocks(after.body, lambda b: replace(b, predicate=TRUE)))
 
     monkeypatch.setattr(trace, "PRIMITIVES", {**trace.PRIMITIVES, "split": careless})

@@ -24,12 +24,12 @@ from tests.optimize.programs import shape_of
 
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel
-from tilewright.driver.offline import Split, evaluate_packed, split_offline
 from tilewright.expr.nodes import Var
-from tilewright.loops.verify import verify
+from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants
 from tilewright.machine import Target
 from tilewright.optimize.interface import Task
 from tilewright.runtime import Executable
+from tilewright.verify.verifier import verify
 
 THREADS = (1, 2)
 
@@ -134,7 +134,7 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
     if schedule is not None:
         guarded("verify", lambda: verify(schedule.func))
     func = unit.compiled.scheduled if schedule is None else schedule.func
-    split: Split = guarded("split", lambda: split_offline(func, fixed))
+    split: PrepackedKernel = guarded("split", lambda: prepack_constants(func, fixed))
     native: Native = guarded(f"code {way.target}", lambda: Native(split.func, target=way.target))
     for number, sample in enumerate(samples):
         for threads, at_end in ((1 + number % 2, True), (2 - number % 2, False)):
@@ -145,13 +145,13 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
     return schedule is not None
 
 
-def kernel_arrays(unit: BoundKernel, split: Split, sample: Sample) -> tuple[dict[str, Array], dict[Var, int]]:
+def kernel_arrays(unit: BoundKernel, split: PrepackedKernel, sample: Sample) -> tuple[dict[str, Array], dict[Var, int]]:
     """What a kernel's function is called with: inputs, packed constants, garbage elsewhere; and its sizes."""
     sizes = {s: evaluated(e, sample.sizes) for s, e in unit.sizes.items()} | dict(sample.sizes)
     known: dict[str, Array] = {}
     for p, b in zip(unit.kernel.params[:-1], unit.kernel.arguments[:-1], strict=True):
         known[p.name] = sample.values[b.name].astype(p.dtype.numpy).reshape(shape_of(p, sizes))
-    known |= evaluate_packed(split.packed, known)
+    known |= evaluate_prepacked(split.prepacked, known)
     garbage = {b.name: np.full(shape_of(b, sizes), 77, b.dtype.numpy) for b in split.func.params if b.name not in known}
     return {b.name: (known | garbage)[b.name] for b in split.func.params}, sizes
 

@@ -10,10 +10,10 @@ from tests.fuzz.check import WrongError, guarded
 from tests.fuzz_construct.builder import Made, Rounding, Sizes, random_array
 
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.convolutions import LIMITS
-from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.conv_algorithm import MAX_ERROR_GROWTH
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
-from tilewright.driver.oracle import tolerance_of
+from tilewright.driver.oracle import reordering_tolerance
 from tilewright.expr.computation import Computation
 from tilewright.expr.dtype import DType, float32
 from tilewright.expr.evaluate import Environment, evaluate_expr
@@ -117,7 +117,7 @@ def limits_of(
         return {b.name: rounded_whole(values[b.name], b.dtype) for b in written}
     sizes = sizes_of(program, feeds)
     unit = sum(unit_of(u, sizes) for u in kernels) * SLACK[rounding]
-    unit *= LIMITS[compilation.build.convolutions] if fast else 1
+    unit *= MAX_ERROR_GROWTH[compilation.build.convolutions] if fast else 1
     outputs = {
         b.name: known.name for (_, b), (_, known) in zip(program.outputs, compilation.lowered.outputs, strict=True)
     }
@@ -168,8 +168,8 @@ def unit_of(unit: BoundKernel, sizes: Mapping[Var, int]) -> float:
     known = {v.name: n for v, n in (own | dict(sizes)).items()}
     dtype, origin = unit.kernel.arguments[-1].dtype, unit.compiled.origin
     if dtype.name not in NARROW:
-        return tolerance_of(origin, dtype, known)
-    return FEW * float(ml_dtypes.finfo(dtype.numpy).eps) + tolerance_of(origin, float32, known)
+        return reordering_tolerance(origin, dtype, known)
+    return FEW * float(ml_dtypes.finfo(dtype.numpy).eps) + reordering_tolerance(origin, float32, known)
 
 
 def rounded_whole(values: Array, dtype: DType) -> Array:

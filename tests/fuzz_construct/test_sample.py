@@ -19,13 +19,13 @@ from tests.fuzz_construct.check import check, made_of, random_case, understood
 from tests.fuzz_construct.operators import KINDS
 from tests.fuzz_construct.sample import is_fast
 
-from tilewright.driver.offline import Split, split_offline
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import const
 from tilewright.graph.winograd import rewrite
 from tilewright.loops.ir import Block
-from tilewright.optimize.construct import lowering
-from tilewright.schedule.tree import map_blocks
+from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
+from tilewright.optimize.construct import lower_programs
+from tilewright.schedule.rewrite_tree import map_blocks
 
 SEED, CHUNKS, EACH = 20, 8, 5
 
@@ -58,9 +58,9 @@ def test_choices_out_of_range_are_understood_and_unknown_ones_left_out() -> None
     assert "nonsense" not in case.record
 
 
-def one_too_many(func: Any, constants: frozenset[str]) -> Split:
+def one_too_many(func: Any, constants: frozenset[str]) -> PrepackedKernel:
     """A kernel whose results are one too large."""
-    split = split_offline(func, constants)
+    split = prepack_constants(func, constants)
     out = func.params[-1]
 
     def wrong(b: Block) -> Block:
@@ -70,7 +70,7 @@ def one_too_many(func: Any, constants: frozenset[str]) -> Split:
 
 
 def test_a_wrong_kernel_is_noticed_and_the_case_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "split_offline", one_too_many)
+    monkeypatch.setattr(checking, "prepack_constants", one_too_many)
     with pytest.raises(WrongError, match=r"kernel x86-64: .* expected .*; 114 of 114 wrong"):
         check(Case("gemm", PLAIN))
 
@@ -90,7 +90,7 @@ def test_programs_that_can_not_be_lowered_are_counted(
     def refuse(*_: Any) -> Any:
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lowering, "lower", refuse)
+    monkeypatch.setattr(lower_programs, "lower", refuse)
     tally: Tally = {}
     check(Case("gemm", PLAIN), tally)
     # the driver has compiled the kernel before it is constructed alone
@@ -131,7 +131,7 @@ def test_minimal_filtering_is_checked_and_its_meaning_too(whole: bool, monkeypat
     assert is_fast(way.compiled(made))
     assert not is_fast(replace(way, forced=False, exact=True, winograd=None).compiled(made))
     check(case)
-    known = rewrite.transformed_weights
+    known = rewrite.transform_weights
     monkeypatch.setattr(rewrite, "transformed_weights", lambda *a: known(*a) * np.float32(1.1))
     with pytest.raises(WrongError, match=r"meaning: .* computes something else"):
         check(case)

@@ -7,12 +7,12 @@ from unittest.mock import patch
 from tests.codegen.native import TARGETS
 from tests.fuzz_construct.builder import Builder, Made
 
-from tilewright.driver import convolutions
+from tilewright.driver import conv_algorithm
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.machine.shipped import shipped
+from tilewright.machine.shipped import shipped_machines
 from tilewright.optimize.construct.gensor import Annealing, Reading
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 
@@ -21,7 +21,7 @@ OPTIMIZERS = ("gensor", "roller")
 SMALL = "small caches"
 """A machine whose caches are so small that small operators too are walked in tiles of all levels."""
 
-MACHINES = (SMALL, *(name for name, machine in shipped().items() if machine.arch == Target.host().arch))
+MACHINES = (SMALL, *(name for name, machine in shipped_machines().items() if machine.arch == Target.host().arch))
 """Descriptions of processors, also of others than the target's: they change what is chosen, not what it means."""
 
 
@@ -70,10 +70,10 @@ class Way:
     def described(self) -> Machine | None:
         """The description itself."""
         if self.machine == SMALL:
-            known = shipped()["x86-64-v4"]
+            known = shipped_machines()["x86-64-v4"]
             cut = (replace(x, bytes=size) for x, size in zip(known.levels, (2048, 16384, 131072), strict=False))
             return replace(known, name="small", levels=(*cut, known.levels[-1]))
-        return None if self.machine is None else shipped()[self.machine]
+        return None if self.machine is None else shipped_machines()[self.machine]
 
     def constructor(self) -> Gensor | Roller:
         """The optimizer itself."""
@@ -82,7 +82,9 @@ class Way:
 
     def compiled(self, made: Made) -> Compilation:
         """What the driver makes of an operator."""
-        always = patch.object(convolutions, "cheaper", lambda *_: lambda direct, ways: ways[-1] if ways else None)
+        always = patch.object(
+            conv_algorithm, "pick_fastest", lambda *_: lambda direct, ways: ways[-1] if ways else None
+        )
         with always if self.forced else nullcontext():
             return make_compilation(
                 made.model, target=self.target, optimizer=self.optimizer, machine=self.described(), exact=self.exact,

@@ -14,7 +14,7 @@ from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import Array
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Constraint, Fallback, Program
 
@@ -55,7 +55,7 @@ def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         if isinstance(step, Fallback):
             session = ReferenceEvaluator(onnx.ModelProto.FromString(step.model))
             results = session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
-            for buffer, sizes, result in zip(step.outputs, step.arriving, results, strict=True):
+            for buffer, sizes, result in zip(step.outputs, step.runtime_shapes, results, strict=True):
                 assert buffer.name not in buffers
                 if buffer.dtype is opaque:
                     buffers[buffer.name] = result
@@ -81,7 +81,7 @@ def program_of(model: onnx.ModelProto | str, shapes: Mapping | None = None, *, s
     graph = load_onnx(model, shapes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        return lower(simplify_graph(graph) if simplify else graph)
+        return lower_graph(simplify_graph(graph) if simplify else graph)
 
 
 def assert_same(

@@ -9,7 +9,7 @@ from tests.driver.models import array, model, value
 from tests.graph.running import program_of, run_program
 
 from tilewright.expr.computation import Computation
-from tilewright.graph.compact import gapped, with_compact_operands
+from tilewright.graph.densify_operands import densify_operands, strided_loads
 from tilewright.graph.partition import partition
 
 
@@ -24,7 +24,7 @@ def convolution(x, w, known=True, **attributes):
 
 
 def copied(program):
-    made = with_compact_operands(program, lambda *_: True)
+    made = densify_operands(program, lambda *_: True)
     assert made is not program
     return made
 
@@ -45,7 +45,7 @@ def test_the_same_sums(batch, sizes, strides, groups, known, data):
     source = convolution((batch, 3 * groups, *sizes), w, known, strides=strides, pads=[pads] * 2 * len(sizes),
                          group=groups)  # fmt: skip
     program = program_of(source)
-    made = with_compact_operands(program, lambda *_: True)
+    made = densify_operands(program, lambda *_: True)
     outputs = [(n + 2 * pads - 1) // s + 1 for n, s in zip(sizes, strides, strict=True)]
     skipping = any(s > 1 and n > 1 for s, n in zip(strides, outputs, strict=True))
     assert (made is not program) >= skipping
@@ -61,7 +61,7 @@ def test_only_what_is_read_is_copied_once():
     assert not copy.is_reduction
     assert [str(n) for n in copy.output.shape] == ["1", "8", "5", "3"]
     assert copy.output in total.inputs
-    assert not gapped(total, program.constants)
+    assert not strided_loads(total, program.constants)
     assert [b.name for b in copy.inputs] == ["x"]
 
 
@@ -84,13 +84,13 @@ def test_symbolic_sizes():
 )
 def test_what_skips_nothing_stays(weights, attributes):
     program = program_of(convolution((1, 8, 9, 9), weights, **attributes))
-    assert with_compact_operands(program, lambda *_: True) is program
+    assert densify_operands(program, lambda *_: True) is program
 
 
 def test_it_stays_where_a_copy_is_not_worth_it():
     program = program_of(convolution((1, 8, 9, 9), array(1, 4, 8, 1, 1), strides=[2, 2]))
     asked = []
-    assert with_compact_operands(program, lambda one, others: bool(asked.append((one, others)))) is program
+    assert densify_operands(program, lambda one, others: bool(asked.append((one, others)))) is program
     ((one, others),) = asked
     assert one in program.steps
     assert others[-1].output == one.output

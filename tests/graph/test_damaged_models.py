@@ -10,7 +10,7 @@ from tests.frontend.onnx_models import add_initializer, model
 
 from tilewright.errors import FallbackWarning, ModelError, ModelFileError
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
 
 NAMES = (
@@ -41,7 +41,7 @@ def outcome(content: bytes) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         try:
-            lower(simplify_graph(load_onnx(content)))
+            lower_graph(simplify_graph(load_onnx(content)))
         except (ModelError, ModelFileError) as error:
             return type(error).__name__
     return "loads"

@@ -8,7 +8,7 @@ from tests.graph.running import assert_same, program_of
 
 from tilewright.errors import FallbackWarning, ModelError
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.program import Fallback
 
 RNG = np.random.default_rng(31)
@@ -32,7 +32,7 @@ def test_one_warning_names_all_nodes():
     proto = untyped(model("a = Relu(x)  b = Det(a)  c = NonZero(b)  d = Cast <to = 1> (c)  y = Neg(d)",
                           inputs="float[N, 3, 3] x", outputs="float y"))  # fmt: skip
     with pytest.warns(FallbackWarning) as caught:
-        lower(load_onnx(proto))
+        lower_graph(load_onnx(proto))
     assert [str(w.message) for w in caught] == [
         "2 nodes on ONNX's reference evaluator, which is slow: n1 (Det), n2 (NonZero): no native definition"
     ]
@@ -43,8 +43,8 @@ def test_sizes_that_only_the_evaluator_knows():
     program = assert_same(proto, {"x": normal(4, 3)})
     (step,) = fallbacks(program)
     assert str(step.outputs[0]) == "b: int64[2, b_n1]"
-    assert [(v.name, v.lo) for v in step.fresh] == [("b_n1", 0)]
-    assert step.fresh[0] in program.symbols
+    assert [(v.name, v.lo) for v in step.data_symbols] == [("b_n1", 0)]
+    assert step.data_symbols[0] in program.symbols
 
 
 def test_sizes_over_the_inputs_symbols_are_kept():
@@ -79,7 +79,7 @@ def test_definition_that_refuses():
     with pytest.warns(
         FallbackWarning, match=r"1 node on ONNX's reference evaluator, which is slow: n0 \(Reshape\): input 1"
     ):
-        program = lower(load_onnx(proto))
+        program = lower_graph(load_onnx(proto))
     assert len(program.steps) == 1
     assert_same(proto, {"x": normal(3, 4), "s": np.array([2, 6])})
 
@@ -162,7 +162,7 @@ def test_an_attribute_that_a_definition_does_not_ask_for():
     types = {"inputs": "float[N, 4, 3] x, float[4] s, float[4] b", "outputs": "float[N, 4, 3] y", "opset": 21}
     proto = model("y = GroupNormalization <num_groups = 2, stash_type = 11> (x, s, b)", **types)
     with pytest.warns(FallbackWarning) as caught:
-        lower(load_onnx(proto))
+        lower_graph(load_onnx(proto))
     assert [str(w.message) for w in caught] == [
         "1 node on ONNX's reference evaluator, which is slow: n0 (GroupNormalization): "
         "attribute stash_type=11 is not expressed"

@@ -5,8 +5,14 @@ from tests.graph.kernels import N, axes, buffer, feeds_of, outputs_of, pointwise
 
 from tilewright.expr.computation import Reducer, View
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Const, Load, Var, both, const, maximum, select, unary, walk
-from tilewright.graph.inline import MAX_NODES, inline_elementwise, inline_scalars, is_cheap, is_product
+from tilewright.expr.nodes import Const, Load, Var, conjunction, const, maximum, post_order, select, unary
+from tilewright.graph.inline_elementwise import (
+    MAX_NODES,
+    inline_elementwise,
+    inline_scalars,
+    is_cheap,
+    is_contraction_body,
+)
 from tilewright.graph.program import Fallback, Program
 
 a, b, i = (Var(n) for n in "abi")
@@ -118,7 +124,7 @@ def test_operands_of_contractions_stay_tensors() -> None:
 
 def test_guarded_reads_stay_guarded() -> None:
     padded = buffer("padded", N + 2, 9)
-    inside = both(a >= 1, a < N + 1, b >= 1, b < 8)
+    inside = conjunction(a >= 1, a < N + 1, b >= 1, b < 8)
     steps = [
         pointwise(s, "ab", x[a, b] + 1.0),
         pointwise(padded, "ab", select(inside, s[a - 1, b - 1], 0.0)),
@@ -128,7 +134,7 @@ def test_guarded_reads_stay_guarded() -> None:
 
 def test_what_padding_or_a_slice_alone_reads_is_computed_there() -> None:
     padded, part = buffer("padded", N + 2, 9), buffer("part", 3, N)
-    inside = both(a >= 1, a < N + 1, b >= 1, b < 8)
+    inside = conjunction(a >= 1, a < N + 1, b >= 1, b < 8)
     value = unary("exp", x[a, b]) + w[a, b]
     edge = select(b < 9, select(inside, s[a - 1, b - 1], 0.0), 0.0)
     check(program([pointwise(s, "ab", value), pointwise(padded, "ab", edge)], [padded]), "padded")
@@ -149,7 +155,7 @@ def test_padding_leaves_a_reduction_what_it_computes_at_its_end() -> None:
     steps = [
         reduced(s, "ab", axes("i", (7,)), x[a, i] * m[i, b]),
         pointwise(t, "ab", maximum(s[a, b] + bias[b], 0.0)),
-        pointwise(padded, "ab", select(both(b >= 1, b < 8), t[a, b - 1], 0.0)),
+        pointwise(padded, "ab", select(conjunction(b >= 1, b < 8), t[a, b - 1], 0.0)),
     ]
     check(program(steps, [padded]), "s", "t", "padded")
 
@@ -176,7 +182,7 @@ def test_expressions_do_not_grow_without_end() -> None:
         here = after
     result = inline_elementwise(program(steps, [here]))
     assert 1 < len(result.steps) < 12
-    assert all(sum(1 for _ in walk(step.body)) <= MAX_NODES for step in result.steps)
+    assert all(sum(1 for _ in post_order(step.body)) <= MAX_NODES for step in result.steps)
 
 
 def test_scalars_become_literals() -> None:
@@ -207,9 +213,9 @@ def test_scalars_keep_their_type_and_value() -> None:
 
 
 def test_is_product_and_is_cheap() -> None:
-    assert is_product(x[a, i] * w[b, i])
-    assert not is_product(x[a, i] * x[a, i])
-    assert not is_product(x[a, i] + w[b, i])
+    assert is_contraction_body(x[a, i] * w[b, i])
+    assert not is_contraction_body(x[a, i] * x[a, i])
+    assert not is_contraction_body(x[a, i] + w[b, i])
     assert is_cheap(x[a, b] * 2.0)
     assert not is_cheap(unary("exp", x[a, b]))
     assert not is_cheap(x[a, b] + w[a, b])

@@ -13,7 +13,7 @@ from tilewright.expr import dtype
 from tilewright.expr.computation import View
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import TensorType
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.ops.definition import OPERATORS
 
 RNG = np.random.default_rng(21)
@@ -133,7 +133,7 @@ def test_ranges_are_narrowed():
 def test_declared_sizes_that_a_node_excludes_are_told(caplog):
     proto = untyped(with_constants(model("y = Conv <pads = [1, 1, 1, 1]> (x, w)", inputs="float[1, 1, H, W] x",
                                          outputs="float y"), w=normal(1, 1, 3, 3)))  # fmt: skip
-    program = lower(load_onnx(proto, {"H": "0..50", "W": "1..50"}))
+    program = lower_graph(load_onnx(proto, {"H": "0..50", "W": "1..50"}))
     assert [(s.name, s.lo) for s in program.symbols] == [("H", 1), ("W", 1)]
     (record,) = caplog.records
     assert record.getMessage() == (
@@ -146,7 +146,7 @@ def test_sizes_that_nobody_declared_are_narrowed_in_silence(caplog):
     proto = untyped(with_constants(model("a = Conv(x, w)  b = Conv(a, u)  y = Reshape(b, s)",
                                          inputs="float[1, 1, H, 9] x", outputs="float y"),
                                    w=normal(1, 1, 3, 3), u=normal(1, 1, 5, 5), s=[1, -1, 12]))  # fmt: skip
-    program = lower(load_onnx(proto))
+    program = lower_graph(load_onnx(proto))
     assert [(s.name, s.lo) for s in program.symbols] == [("H", 7)]
     assert not caplog.records
 
@@ -168,7 +168,7 @@ def test_lowering_is_deterministic():
 
 def problems(proto, shapes=None):
     with pytest.raises(ModelError) as caught:
-        lower(load_onnx(proto, shapes))
+        lower_graph(load_onnx(proto, shapes))
     return [str(p) for p in caught.value.problems]
 
 
@@ -203,7 +203,7 @@ def test_a_problem_does_not_hide_those_after_it():
 def test_declared_shape_of_an_output_that_is_not_computed(declared):
     proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs=f"{declared} y")
     with pytest.warns(ShapeWarning) as caught:
-        program = lower(load_onnx(proto))
+        program = lower_graph(load_onnx(proto))
     said = declared.replace("float", "float32")
     assert [str(w.message) for w in caught] == [
         "shapes that the model declares are not what it computes, which counts: 'y' is float32[N, 4], declared " + said
@@ -218,7 +218,7 @@ def test_declared_shapes_of_values_inside_that_are_not_computed():
     proto.graph.value_info.extend(helper.make_tensor_value_info(n, 1, ["N", 5 + k]) for k, n in enumerate(names))
     said = r"'a0' is float32\[N, 4\], declared float32\[N, 5\]; .*; and 2 more$"
     with pytest.warns(ShapeWarning, match=said) as caught:
-        lower(load_onnx(proto))
+        lower_graph(load_onnx(proto))
     assert len(caught) == 1
 
 
@@ -235,9 +235,9 @@ def test_declared_shape_of_a_fallback_that_is_not_computed():
 def test_declared_type_that_is_not_computed():
     """ONNX's types are checked when a model is loaded; this is about those that only the definitions tell."""
     graph = load_onnx(model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[N, 4] y"))
-    other = TensorType(dtype.float64, graph.declared["y"].shape)
+    other = TensorType(dtype.float64, graph.declared_types["y"].shape)
     with pytest.raises(ModelError, match=r"\[type\] node n0 \(Relu\): computes 'y' as float32\[N, 4\], but the model"):
-        lower(replace(graph, declared={"y": other}))
+        lower_graph(replace(graph, declared_types={"y": other}))
 
 
 def test_size_outside_the_range():
@@ -256,4 +256,4 @@ def test_fault_of_a_definition(monkeypatch):
     with pytest.raises(
         InternalError, match=r"\[internal\] node n0 \(Relu\): KeyError: 'what'; this is a fault of tilewright"
     ):
-        lower(load_onnx(model("y = Relu(x)")))
+        lower_graph(load_onnx(model("y = Relu(x)")))

@@ -15,12 +15,12 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import float32, int8
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.graph.memory import (
-    Access,
+from tilewright.graph.memory_plan import (
     InConstant,
     InInput,
     InOutput,
     InWorkspace,
+    KernelAccess,
     MemoryPlan,
     byte_size,
     plan_memory,
@@ -54,7 +54,7 @@ def programs(draw: st.DrawFn):
             reads = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
             new = Buffer(f"b{k}", (draw(size),), draw(st.sampled_from([float32, int8])))
             scratch = (buffer(f"s{k}", draw(size)),) if draw(st.booleans()) else ()
-            steps.append(Access(tuple(reads), (new,), scratch))
+            steps.append(KernelAccess(tuple(reads), (new,), scratch))
         known.append(new)
     outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
     return steps, inputs, outputs, constants
@@ -66,7 +66,7 @@ def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int
     roots: dict[str, str] = {}
 
     def span(b: Buffer):
-        place = plan.places[b.name]
+        place = plan.locations[b.name]
         if isinstance(place, InWorkspace):
             start = value(place.offset, n, m)
             return "workspace", start, start + value(b.size * b.dtype.bytes, n, m)
@@ -96,7 +96,7 @@ def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int
     for step in steps:
         if isinstance(step, View):
             roots[step.output.name] = roots[step.source.name]
-            assert plan.places[step.output.name] == plan.places[step.source.name]
+            assert plan.locations[step.output.name] == plan.locations[step.source.name]
             continue
         for b in step.reads:
             check(b)
@@ -104,7 +104,7 @@ def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int
             roots[b.name] = b.name
             write(b, [*step.reads, *(x for x in (*step.writes, *step.scratch) if x is not b)])
     for k, b in enumerate(reads_of["outputs"]):
-        if plan.places[b.name] != InOutput(k):
+        if plan.locations[b.name] != InOutput(k):
             check(b)
             assert k in {c.index for c in plan.copies}
 
@@ -121,15 +121,15 @@ def test_an_overlap_would_be_noticed():
     plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
     given = {"given": buffers[:1], "outputs": buffers[-1:]}
     assert_nothing_live_is_overwritten(steps, plan, given, 5, 1)
-    assert plan.places["b1"] != plan.places["b2"]
-    both = replace(plan, places={**plan.places, "b2": plan.places["b1"]})
+    assert plan.locations["b1"] != plan.locations["b2"]
+    both = replace(plan, locations={**plan.locations, "b2": plan.locations["b1"]})
     with pytest.raises(AssertionError, match=r"\('b2', 'b1'\)"):
         assert_nothing_live_is_overwritten(steps, both, given, 5, 1)
 
 
 def chain(length: int, size: Expr | int):
     buffers = [buffer(f"b{k}", size) for k in range(length)]
-    return buffers, [Access((a,), (b,)) for a, b in itertools.pairwise(buffers)]
+    return buffers, [KernelAccess((a,), (b,)) for a, b in itertools.pairwise(buffers)]
 
 
 def test_a_chain_needs_two_slots():
@@ -137,14 +137,14 @@ def test_a_chain_needs_two_slots():
     plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
     assert len(plan.slots) == 2
     assert plan.total is byte_size(buffers[0]) * 2
-    assert plan.places["b9"] == InOutput(0)
+    assert plan.locations["b9"] == InOutput(0)
 
 
 def test_the_output_is_computed_in_place_through_views():
     x, a = buffer("x"), buffer("a")
     y = Buffer("y", (const(4), const(4)), float32)
-    plan = plan_memory([Access((x,), (a,)), View(y, a)], [x], [y], ())
-    assert plan.places["a"] == plan.places["y"] == InOutput(0)
+    plan = plan_memory([KernelAccess((x,), (a,)), View(y, a)], [x], [y], ())
+    assert plan.locations["a"] == plan.locations["y"] == InOutput(0)
     assert plan.copies == ()
     assert plan.total is const(0)
 
@@ -152,19 +152,19 @@ def test_the_output_is_computed_in_place_through_views():
 def test_outputs_that_live_elsewhere_are_copied():
     x, w, a = buffer("x"), buffer("w"), buffer("a")
     v = Buffer("v", (const(16), const(1)), float32)
-    plan = plan_memory([Access((x, w), (a,)), View(v, x)], [x], [x, w, v, a, a], [w])
+    plan = plan_memory([KernelAccess((x, w), (a,)), View(v, x)], [x], [x, w, v, a, a], [w])
     assert [(c.index, c.source.name) for c in plan.copies] == [(0, "x"), (1, "w"), (2, "v"), (4, "a")]
-    assert plan.places["a"] == InOutput(3)
+    assert plan.locations["a"] == InOutput(3)
 
 
 def test_sizes_that_are_never_the_largest_are_left_out():
     small, large = buffer("small", N), buffer("large", N * 2)
     x, y = buffer("x", N), buffer("y", N)
     steps = [
-        Access((x,), (small,)),
-        Access((small,), (y,)),
-        Access((y,), (large,)),
-        Access((large,), (buffer("z", N),)),
+        KernelAccess((x,), (small,)),
+        KernelAccess((small,), (y,)),
+        KernelAccess((y,), (large,)),
+        KernelAccess((large,), (buffer("z", N),)),
     ]
     plan = plan_memory(steps, [x], [], ())
     assert {s.size for s in plan.slots} <= {byte_size(small), byte_size(large)}
@@ -172,13 +172,13 @@ def test_sizes_that_are_never_the_largest_are_left_out():
 
 def test_reading_what_nobody_wrote():
     with pytest.raises(InternalError, match="buffer 'a' is read before it is written"):
-        plan_memory([Access((buffer("a"),), (buffer("b"),))], (), (), ())
+        plan_memory([KernelAccess((buffer("a"),), (buffer("b"),))], (), (), ())
 
 
 def test_writing_twice():
     x = buffer("x")
     with pytest.raises(InternalError, match="buffer 'x' is written twice"):
-        plan_memory([Access((x,), (x,))], [x], (), ())
+        plan_memory([KernelAccess((x,), (x,))], [x], (), ())
 
 
 def test_an_output_that_nobody_writes():

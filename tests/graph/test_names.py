@@ -23,22 +23,22 @@ def test_words_of_the_printed_form_are_avoided():
 
 def test_numbered_names_stay_free():
     namer = Namer(frozenset({"conv_1"}))
-    assert namer.name("conv", numbered=True) == "conv_v2"
-    assert namer.name("add_1", numbered=True) == "add1"
-    assert namer.name("sum1", numbered=True) == "sum1"
-    assert namer.name("plus", numbered=True) == "plus"
-    assert namer.name("plus", numbered=True) == "plus_v2"
+    assert namer.make_name("conv", reserve_numbered=True) == "conv_v2"
+    assert namer.make_name("add_1", reserve_numbered=True) == "add1"
+    assert namer.make_name("sum1", reserve_numbered=True) == "sum1"
+    assert namer.make_name("plus", reserve_numbered=True) == "plus"
+    assert namer.make_name("plus", reserve_numbered=True) == "plus_v2"
 
 
 def test_an_input_keeps_its_name_beside_its_dimensions():
-    assert Namer(frozenset({"x_0", "x_2"})).name("x") == "x"
+    assert Namer(frozenset({"x_0", "x_2"})).make_name("x") == "x"
 
 
 @given(st.lists(st.text(max_size=60), max_size=30), st.lists(st.text(max_size=5), max_size=5))
 def test_all_names_differ(wishes, symbols):
     taken = frozenset(map(identifier, symbols))
     namer = Namer(taken)
-    names = [namer.name(w, numbered=True) for w in wishes]
+    names = [namer.make_name(w, reserve_numbered=True) for w in wishes]
     assert all(re.fullmatch(r"[A-Za-z_]\w*", n, re.ASCII) for n in names)
     emitted = [f"{n}{suffix}" for n in names for suffix in ("", "_1", "_12")]
     assert len(set(emitted)) == len(emitted)

@@ -10,12 +10,12 @@ from tests.graph.running import assert_same, program_of
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.passes import PASSES, simplify_graph
 from tilewright.graph.passes.bias import fold_bias
-from tilewright.graph.passes.chains import merge_chains
-from tilewright.graph.passes.common import merge_common
-from tilewright.graph.passes.constants import fold_constants
-from tilewright.graph.passes.dead import drop_dead
+from tilewright.graph.passes.constant_folding import fold_constants
+from tilewright.graph.passes.cse import eliminate_common_subexpressions
+from tilewright.graph.passes.dce import eliminate_dead_code
 from tilewright.graph.passes.identity import drop_identities
-from tilewright.graph.passes.outputs import drop_unused_outputs
+from tilewright.graph.passes.merge_reshape_transpose import merge_reshapes_and_transposes
+from tilewright.graph.passes.unused_outputs import drop_unused_outputs
 from tilewright.graph.program import Fallback
 
 RNG = np.random.default_rng(11)
@@ -59,7 +59,7 @@ def test_dropout(body, kept):
 def test_dead_nodes_and_constants():
     proto = model("a = Add(x, w)  b = Relu(a)  y = Neg(x)")
     add_initializer(proto, "w", normal(4))
-    graph = drop_dead(load_onnx(proto))
+    graph = eliminate_dead_code(load_onnx(proto))
     assert ops(graph) == ["Neg"]
     assert not graph.constants
 
@@ -67,7 +67,7 @@ def test_dead_nodes_and_constants():
 def test_what_a_subgraph_captures_lives():
     body = """a = Abs(x)  y = If (c) <then_branch = t () => (float[N, 4] r) { r = Relu(a) },
                                       else_branch = e () => (float[N, 4] r) { r = Neg(x) }>"""
-    graph = drop_dead(load_onnx(model(body, inputs="bool c, float[N, 4] x")))
+    graph = eliminate_dead_code(load_onnx(model(body, inputs="bool c, float[N, 4] x")))
     assert ops(graph) == ["Abs", "If"]
 
 
@@ -76,7 +76,7 @@ def test_common_nodes_are_merged():
         "a = Softmax <axis = 1> (x)  b = Softmax <axis = 1> (x)  c = Softmax <axis = 0> (x) "
         "d = Add(a, b)  e = Relu(c)  y = Add(d, e)"
     )
-    assert ops(merge_common(load_onnx(proto))) == ["Softmax", "Softmax", "Add", "Relu", "Add"]
+    assert ops(eliminate_common_subexpressions(load_onnx(proto))) == ["Softmax", "Softmax", "Add", "Relu", "Add"]
     assert_same(proto, {"x": normal(3, 4)})
 
 
@@ -84,18 +84,18 @@ def test_common_nodes_over_equal_constants():
     proto = model("a = Add(x, v)  b = Add(x, w)  c = Add(x, u)  d = Mul(a, b)  y = Mul(d, c)")
     for name, value in (("v", 2.0), ("w", 2.0), ("u", 3.0)):
         add_initializer(proto, name, np.array(value, np.float32))
-    assert ops(merge_common(load_onnx(proto))) == ["Add", "Add", "Mul", "Mul"]
+    assert ops(eliminate_common_subexpressions(load_onnx(proto))) == ["Add", "Add", "Mul", "Mul"]
     assert_same(proto, {"x": normal(3, 4)})
 
 
 def test_random_nodes_are_not_merged():
     graph = load_onnx(model("a = RandomNormalLike(x)  b = RandomNormalLike(x)  y = Sub(a, b)"))
-    assert ops(merge_common(graph)) == ["RandomNormalLike", "RandomNormalLike", "Sub"]
+    assert ops(eliminate_common_subexpressions(graph)) == ["RandomNormalLike", "RandomNormalLike", "Sub"]
 
 
 def test_outputs_are_not_merged_away():
     proto = model("y = Relu(x)  z = Relu(x)", outputs="float[N, 4] y, float[N, 4] z")
-    assert load_onnx(proto).outputs == merge_common(load_onnx(proto)).outputs == ("y", "z")
+    assert load_onnx(proto).outputs == eliminate_common_subexpressions(load_onnx(proto)).outputs == ("y", "z")
     assert_same(proto, {"x": normal(2, 4)})
 
 
@@ -143,7 +143,7 @@ def test_reshape_that_copies_a_size_is_not_merged():
     proto = model("a = Reshape(x, s)  y = Reshape(a, t)", inputs="float[3, 4] x", outputs="float[2, 6] y")
     add_initializer(proto, "s", np.array([2, 6]))
     add_initializer(proto, "t", np.array([0, -1]))
-    assert ops(merge_chains(load_onnx(proto))) == ["Reshape", "Reshape"]
+    assert ops(merge_reshapes_and_transposes(load_onnx(proto))) == ["Reshape", "Reshape"]
     assert_same(proto, {"x": normal(3, 4)})
 
 

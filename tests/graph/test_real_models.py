@@ -11,7 +11,7 @@ import pytest
 from tests.graph.running import run_program
 
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Fallback, Program
 
@@ -28,7 +28,7 @@ def path(package: str, file: str) -> str:
 
 def program(package: str, file: str, shapes=None) -> tuple[Program, str]:
     found = path(package, file)
-    result = lower(simplify_graph(load_onnx(found, shapes)))
+    result = lower_graph(simplify_graph(load_onnx(found, shapes)))
     assert not any(isinstance(s, Fallback) for s in result.steps)
     return result, found
 
@@ -95,7 +95,7 @@ SMALL = [f for f in ZOO if sum(part.stat().st_size for part in f.parent.iterdir(
 @pytest.mark.parametrize("file", SMALL, ids=lambda f: f.parent.name)
 def test_models_of_the_zoo_that_are_built(file):
     graph = load_onnx(file)
-    found = lower(simplify_graph(graph))
+    found = lower_graph(simplify_graph(graph))
     assert not any(isinstance(s, Fallback) for s in found.steps)
     assert {s.name for s in found.symbols} <= {s.name for s in graph.symbols}
 

@@ -10,7 +10,7 @@ from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Const, Var, const, maximum, minimum
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
-from tilewright.graph.refine import MAX_SIZE, refined_symbols, with_symbols
+from tilewright.graph.solve_symbols import MAX_SIZE, solve_symbols, substitute_symbols
 
 N, M, H = Var("n", 1, 1000), Var("m", 0, 64), Var("h", 1, 10**6)
 GRAPH = Graph(
@@ -19,7 +19,7 @@ GRAPH = Graph(
 
 
 def refined(*conditions):
-    return refined_symbols(GRAPH, [Constraint(c, f"node {k}") for k, c in enumerate(conditions)]).inputs
+    return solve_symbols(GRAPH, [Constraint(c, f"node {k}") for k, c in enumerate(conditions)]).inputs
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_several_conditions():
 
 
 def test_symbols_are_replaced_in_inputs():
-    graph = with_symbols(GRAPH, refined(N.equals(M), H.equals(3)))
+    graph = substitute_symbols(GRAPH, refined(N.equals(M), H.equals(3)))
     assert str(graph.inputs[0].type) == "float32[n, n, 3]"
     assert [(s.name, s.lo, s.hi) for s in graph.symbols] == [("n", 1, 64)]
 
@@ -78,7 +78,7 @@ def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
     if isinstance(condition, Const):
         return
     try:
-        new = refined_symbols(graph, [Constraint(condition, "c")]).inputs.get(symbol, symbol)
+        new = solve_symbols(graph, [Constraint(condition, "c")]).inputs.get(symbol, symbol)
     except ModelError:
         assert not holds
         return
@@ -99,5 +99,5 @@ def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
 def test_a_declared_range_wins_over_an_assumed_one(first, second, expected):
     a, b = Var("a", *first), Var("b", *second)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (a, b))),), (), {}, (), (a, b))
-    mapping = refined_symbols(graph, [Constraint(a.equals(b), "sum")]).inputs
+    mapping = solve_symbols(graph, [Constraint(a.equals(b), "sum")]).inputs
     assert {mapping.get(v, v) for v in (a, b)} == {Var(*expected)}

@@ -6,8 +6,8 @@ from tests.graph.test_partition import check
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Expr, Var, as_expr, both, cast, const, select, unary
-from tilewright.graph.collapse import Kernel
+from tilewright.expr.nodes import Expr, Var, as_expr, cast, conjunction, const, select, unary
+from tilewright.graph.coalesce_axes import Kernel
 from tilewright.graph.partition import partition
 
 a, b, c, i, j, p, q = (Var(n) for n in "abcijpq")
@@ -60,7 +60,7 @@ def test_rows_of_unknown_or_great_length_are_not_handed_on() -> None:
 def padded(channels: int, size: int) -> Computation:
     """A ring of zeros around planes."""
     x, out = buffer("x", channels, size, size), buffer("padded", channels, size + 2, size + 2)
-    inside = both(b >= 1, b <= size, c >= 1, c <= size)
+    inside = conjunction(b >= 1, b <= size, c >= 1, c <= size)
     return pointwise(out, "abc", select(inside, unary("exp", x[a, b - 1, c - 1]), const(0, x.dtype)))
 
 

@@ -14,7 +14,7 @@ from tilewright.errors import FallbackWarning, ModelError
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Const
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.program import Fallback
 
 OPSET = 18
@@ -313,7 +313,7 @@ def inferred(model: onnx.ModelProto) -> list[tuple[int, list[int]]]:
 @given(CASES)
 def test_against_onnx(case):
     expected = inferred(case.model(symbolic=False))
-    program = lower(load_onnx(case.model(symbolic=False)))
+    program = lower_graph(load_onnx(case.model(symbolic=False)))
     assert [
         (helper.np_dtype_to_tensor_dtype(b.dtype.numpy), [s.value for s in b.shape if isinstance(s, Const)])
         for _, b in program.outputs
@@ -327,7 +327,7 @@ def test_symbolic_sizes_against_onnx(case):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)
-            program = lower(load_onnx(case.model(symbolic=True)))
+            program = lower_graph(load_onnx(case.model(symbolic=True)))
     except ModelError as error:
         # Sizes of 1 that are stretched look like any other size when they are symbols.
         assert "broadcast" in str(error) or case.op in ("Squeeze", "MatMul"), error  # noqa: PT017

@@ -6,17 +6,17 @@ import pytest
 from onnx import helper
 from tests.driver import models
 
-from tilewright.codegen.plan import Call, Input, Output, Workspace
+from tilewright.codegen.segment import InputLocation, KernelCall, OutputLocation, WorkspaceLocation
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
-from tilewright.driver.segments import called
+from tilewright.driver.segments import calls_in_order
 from tilewright.expr.nodes import const
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.collapse import Kernel
-from tilewright.graph.lower import lower
+from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import partition
 from tilewright.graph.passes import simplify_graph
-from tilewright.graph.slices import with_slices
+from tilewright.graph.slice_kernels import slice_kernels
 from tilewright.runtime import Executable
 
 
@@ -35,9 +35,9 @@ def attention(heads: int, m: int, k: int, n: int, h: int, constant: bool = False
 
 def cut(model: onnx.ModelProto, near: int) -> list[Kernel]:
     """The model's kernels where a slice may hand on so many bytes."""
-    program = lower(simplify_graph(load_onnx(model)))
+    program = lower_graph(simplify_graph(load_onnx(model)))
     parts = partition(program)
-    return [u for u in with_slices(parts.units, parts.program, near) if isinstance(u, Kernel)]
+    return [u for u in slice_kernels(parts.units, parts.program, near) if isinstance(u, Kernel)]
 
 
 def counts(kernels: list[Kernel]) -> list[int]:
@@ -59,7 +59,7 @@ def test_rows_of_one_head_are_cut_and_what_all_rows_read_is_not() -> None:
     kernels = cut(attention(1, 1200, 16, 600, 16), 2 << 20)
     assert counts(kernels) == [3, 3, 3]
     assert [p.shape[0] for p in kernels[0].params] == [const(400), const(16), const(400)]
-    assert kernels[0].cut == {"a0", "out"}
+    assert kernels[0].sliced_params == {"a0", "out"}
 
 
 @pytest.mark.parametrize(
@@ -92,24 +92,24 @@ def test_a_dynamic_size_is_not_cut() -> None:
 
 
 def test_calls_go_slice_by_slice_on_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.driver.compile.KEPT_BETWEEN", 1e-3)
+    monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
     made = make_compilation(attention(6, 200, 16, 220, 16), target="x86-64-v3")
     kernels = [u for u in made.units if isinstance(u, BoundKernel)]
-    assert [k for _, k in called(made.units)] == [k for k in range(6) for _ in kernels]
-    calls = [c for c in made.segments[0].segment.calls if isinstance(c, Call)]
+    assert [k for _, k in calls_in_order(made.units)] == [k for k in range(6) for _ in kernels]
+    calls = [c for c in made.segments[0].segment.calls if isinstance(c, KernelCall)]
     assert [c.kernel for c in calls] == [u.compiled.name for u in kernels] * 6
-    inputs = [x for c in calls for x in c.args if isinstance(x, Input) and x.index == 0]
+    inputs = [x for c in calls for x in c.args if isinstance(x, InputLocation) and x.index == 0]
     assert [x.offset for x in inputs] == [k * 200 * 16 * 4 for k in range(6)]
-    outputs = [x for c in calls for x in c.args if isinstance(x, Output)]
+    outputs = [x for c in calls for x in c.args if isinstance(x, OutputLocation)]
     assert [x.offset for x in outputs] == [k * 200 * 16 * 4 for k in range(6)]
     # what is handed on lies at the same places in all slices
-    assert len({x for c in calls for x in c.args if isinstance(x, Workspace)}) == 2
+    assert len({x for c in calls for x in c.args if isinstance(x, WorkspaceLocation)}) == 2
     total = made.segments[0].memory.total
     assert int(str(total)) < 2 * 6 * 200 * 220 * 4
 
 
 def test_operands_that_kernels_before_made_are_cut_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.driver.compile.KEPT_BETWEEN", 1e-3)
+    monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
     model = attention(6, 200, 16, 220, 16)
     # t and v come from kernels of their own, and y goes to one
     for name in ("t", "v"):
@@ -118,7 +118,7 @@ def test_operands_that_kernels_before_made_are_cut_where_they_lie(monkeypatch: p
         next(i for i in model.graph.input if i.name == name).name = f"{name}_in"
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2, np.int64), "axis"))
     made = make_compilation(model)
-    assert any(k for _, k in called(made.units))
+    assert any(k for _, k in calls_in_order(made.units))
     _check(model, made.artifact(), 2)
 
 
@@ -127,12 +127,12 @@ def test_operands_that_kernels_before_made_are_cut_where_they_lie(monkeypatch: p
 def test_slices_compute_what_the_model_says(
     sizes: tuple[int, int, int, int, int], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.driver.compile.KEPT_BETWEEN", 1e-4)
-    monkeypatch.setattr("tilewright.graph.slices.LEAST_POINTS", 1 << 10)
-    monkeypatch.setattr("tilewright.graph.slices.DOMINATES", 0)
+    monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-4)
+    monkeypatch.setattr("tilewright.graph.slice_kernels.MIN_SLICE_POINTS", 1 << 10)
+    monkeypatch.setattr("tilewright.graph.slice_kernels.MIN_INTERMEDIATE_RATIO", 0)
     model = attention(*sizes)
     made = make_compilation(model)
-    assert len({k for _, k in called(made.units)}) > 1
+    assert len({k for _, k in calls_in_order(made.units)}) > 1
     _check(model, made.artifact(), threads)
 
 

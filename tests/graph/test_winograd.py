@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from tests.driver.models import array, model, value
 from tests.graph.running import program_of, run_program
 
-from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.verification import relative_error
 from tilewright.expr.computation import Computation, View
 from tilewright.graph.partition import partition
@@ -35,22 +35,22 @@ def test_transforms_are_exact_over_the_rationals(m, r, data):
     direct = [sum((x[i + j] * g[j] for j in range(r)), Fraction(0)) for i in range(m)]
     for chosen in (points, None) if m + r - 2 <= len(POINTS) else (points,):
         f = toom_cook(m, r, chosen)
-        products = [a * b for a, b in zip(product(f.weights, g), product(f.data, x), strict=True)]
-        assert product(f.results, products) == direct
-        assert f.products == m + r - 1
+        products = [a * b for a, b in zip(product(f.filter_transform, g), product(f.input_transform, x), strict=True)]
+        assert product(f.output_transform, products) == direct
+        assert f.multiplications == m + r - 1
 
 
 def test_the_points_are_exact_in_binary():
     for m in (2, 3, 4, 6):
         f = toom_cook(m, 3)
-        for x in (x for rows in (f.data, f.results) for row in rows for x in row):
+        for x in (x for rows in (f.input_transform, f.output_transform) for row in rows for x in row):
             assert Fraction(float(np.float32(float(x)))) == x
 
 
 def test_errors_grow_with_tiles():
-    assert toom_cook(2, 3).amplification == pytest.approx(8 / 3)
-    assert toom_cook(4, 3).amplification == pytest.approx(148 / 15)
-    assert toom_cook(6, 3).amplification > 2 * toom_cook(4, 3).amplification
+    assert toom_cook(2, 3).error_growth == pytest.approx(8 / 3)
+    assert toom_cook(4, 3).error_growth == pytest.approx(148 / 15)
+    assert toom_cook(6, 3).error_growth > 2 * toom_cook(4, 3).error_growth
 
 
 def test_wrong_points_are_refused():
@@ -102,7 +102,7 @@ def test_any_shape_is_within_the_bound_of_the_direct_sum(tile, batch, channels, 
     (exact,) = evaluate_program(direct, {"x": x}).values()
     (found,) = run_program(made, {"x": x})
     assert found.shape == exact.shape
-    worst = toom_cook(tile, taps[0]).amplification * toom_cook(tile, taps[1]).amplification
+    worst = toom_cook(tile, taps[0]).error_growth * toom_cook(tile, taps[1]).error_growth
     terms = channels * taps[0] * taps[1]
     scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(found).max())
     assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
@@ -231,7 +231,7 @@ def test_volumes_are_cut_in_their_planes(tile, batch, channels, outputs, size, p
     (exact,) = evaluate_program(direct, {"x": x}).values()
     (found,) = run_program(made, {"x": x})
     assert found.shape == exact.shape
-    worst = toom_cook(tile, taps[1]).amplification * toom_cook(tile, taps[2]).amplification
+    worst = toom_cook(tile, taps[1]).error_growth * toom_cook(tile, taps[2]).error_growth
     terms = channels * taps[0] * taps[1] * taps[2]
     scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(found).max())
     assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8

@@ -10,7 +10,7 @@ import pytest
 from tests.hostile.cases import CASES
 
 import tilewright
-from tilewright.machine.stored import machine_for, store
+from tilewright.machine.calibration_store import machine_for, save_calibration
 from tilewright.machine.target import Target
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_cases(module, tmp_path):
 
 def test_a_calibration_of_this_machine_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "own"))
-    store(machine_for(Target.host()))
+    save_calibration(machine_for(Target.host()))
     results = ended(tmp_path, ["squares"])
     assert (results["squares"]["outcome"], results["squares"]["opened"]) == ("works", [])
 

@@ -15,8 +15,8 @@ from tests.hostile.work import compiled, model
 
 import tilewright
 from tilewright.errors import OptionError
-from tilewright.machine import grants, thread_count
-from tilewright.runtime import entry, executable
+from tilewright.machine import thread_count, thread_limits
+from tilewright.runtime import executable, fast_call
 
 X = np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32)
 
@@ -26,7 +26,7 @@ def made() -> tilewright.Executable:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize(("place", "name"), [(executable, "link"), (entry, "_compiled")])
+@pytest.mark.parametrize(("place", "name"), [(executable, "link"), (fast_call, "_compiled")])
 def test_fork_while_another_thread_links(monkeypatch, place, name):
     """The child calls the model that the other thread was linking, its code or how arrays reach it; it must not wait
     for that thread."""
@@ -41,7 +41,7 @@ def test_fork_while_another_thread_links(monkeypatch, place, name):
             return linked(*args)
 
     model = tilewright.Executable(made().artifact)  # compiled, but not yet linked
-    entry._linked.cache_clear()
+    fast_call._link_once.cache_clear()
     monkeypatch.setattr(place, name, slow)
     thread = threading.Thread(target=lambda: model(X))
     thread.start()
@@ -112,15 +112,17 @@ def test_tasks_of_a_control_group(tmp_path, monkeypatch):
     (groups / "a" / "pids.max").write_text("20\n")
     (groups / "a" / "pids.current").write_text("17\n")
     (groups / "a" / "b" / "pids.max").write_text("max\n")
-    monkeypatch.setattr(grants.os, "geteuid", lambda: 0)
-    found = grants.granted({}, folder, groups)
+    monkeypatch.setattr(thread_limits.os, "geteuid", lambda: 0)
+    found = thread_limits.thread_limit({}, folder, groups)
     assert found is not None
     assert found.threads == 4
     assert found.reason == "20 tasks of its control group, 17 of them in use"
 
 
 def test_limits_hold_for_variables_and_defaults(monkeypatch):
-    monkeypatch.setattr("tilewright.machine.threads.granted", lambda environ: grants.Grant(1, "room for one"))
+    monkeypatch.setattr(
+        "tilewright.machine.threads.granted", lambda environ: thread_limits.ThreadLimit(1, "room for one")
+    )
     assert thread_count(None, {}) == 1
     assert thread_count(1) == 1
     with pytest.raises(
@@ -134,4 +136,4 @@ def test_limits_hold_for_variables_and_defaults(monkeypatch):
     [("4M", 4 << 20), (" 512 k", 512 << 10), ("1024", 1 << 20), ("1G", 1 << 30), ("2097152B", 2 << 20)],
 )
 def test_stack_size(text, size):
-    assert grants.stack_bytes({"OMP_STACKSIZE": text}) == size
+    assert thread_limits.stack_bytes({"OMP_STACKSIZE": text}) == size

@@ -18,7 +18,7 @@ from tests.hostile.work import compiled, model
 import tilewright
 from tilewright.cli.main import main
 from tilewright.errors import ArtifactError
-from tilewright.runtime import replacing
+from tilewright.runtime import atomic_write
 
 X = np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32)
 
@@ -99,7 +99,7 @@ def test_interrupted(made, tmp_path, monkeypatch, when, unnamed):
             replace(*args)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(replacing.os, when if when in ("write", "fsync") else "replace", interrupt)
+    monkeypatch.setattr(atomic_write.os, when if when in ("write", "fsync") else "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         made.save(path)
     monkeypatch.undo()
@@ -115,7 +115,7 @@ def test_no_space(made, tmp_path, monkeypatch, unnamed):
     def full(*args: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(replacing.os, "write", full)
+    monkeypatch.setattr(atomic_write.os, "write", full)
     with pytest.raises(ArtifactError, match=r"m\.tw': can't be written: No space left on device"):
         made.save(tmp_path / "m.tw")
     assert not os.listdir(tmp_path)
@@ -124,14 +124,14 @@ def test_no_space(made, tmp_path, monkeypatch, unnamed):
 _SAVE_FOR_EVER = """
 import sys
 from pathlib import Path
-from tilewright.runtime.replacing import write_file
+from tilewright.runtime.atomic_write import replace_file
 
 def pieces():
     yield b"begin"
     print("writing", flush=True)
     sys.stdin.read()
 
-write_file(Path(sys.argv[1]), pieces())
+replace_file(Path(sys.argv[1]), pieces())
 """
 
 

@@ -213,13 +213,13 @@ def names_that_look_alike(place: Path) -> None:
 @works
 def many_outputs(place: Path) -> None:
     from tilewright.frontend.onnx import load_onnx
-    from tilewright.graph.lower import lower
+    from tilewright.graph.lower import lower_graph
     from tilewright.graph.passes import simplify_graph
 
     names = [f"y{k}" for k in range(3000)]
     nodes = [helper.make_node("Add", ["x", f"w{k}"], [n]) for k, n in enumerate(names)]
     weights = [numpy_helper.from_array(np.array(k, np.float32), f"w{k}") for k in range(3000)]
-    program = lower(simplify_graph(load_onnx(model(nodes, {"x": [3]}, weights, names))))
+    program = lower_graph(simplify_graph(load_onnx(model(nodes, {"x": [3]}, weights, names))))
     assert len(program.steps) == 3000
 
 

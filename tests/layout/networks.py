@@ -8,14 +8,14 @@ from onnx import helper
 from tests.driver.models import array, model, value
 from tests.graph.running import program_of, run_program
 
-from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.expr.computation import Computation
-from tilewright.graph.collapse import Kernel
+from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.layouts.plan import Choice, Variant
+from tilewright.graph.layouts.propagate import Propagation, propagate
 from tilewright.graph.partition import partition
 from tilewright.graph.program import Program
-from tilewright.layout.plan import Choice, Variant
 from tilewright.layout.primitives import Primitive, Reorder, Split
-from tilewright.layout.propagate import Propagation, propagate
 
 Primitives = tuple[Primitive, ...]
 

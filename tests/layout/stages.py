@@ -9,12 +9,12 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Binary, Expr, Var, as_expr, loads, walk
+from tilewright.expr.nodes import Binary, Expr, Var, as_expr, loads, post_order
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitives import StoreAt, Unfold
-from tilewright.layout.rewrite import with_layouts
-from tilewright.loops.lower import lower
-from tilewright.loops.verify import verify
+from tilewright.layout.rewrite_stage import rewrite_stage
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.verify.verifier import verify
 
 Size = Expr | int
 
@@ -54,14 +54,14 @@ def matmul(m: Size, n: Size, k: Size) -> Computation:
 
 def reads_once(c: Computation) -> bool:
     """Whether no index of a read divides: its loads walk the buffers directly."""
-    divisions = (e for x in loads(c.body) for i in x.indices for e in walk(i) if isinstance(e, Binary))
+    divisions = (e for x in loads(c.body) for i in x.indices for e in post_order(i) if isinstance(e, Binary))
     return not any(e.op in ("floordiv", "mod", "min") for e in divisions)
 
 
 def lowered(stage: Stage, symbols: Sequence[Var] = ()):
     """The verified loops of a stage."""
     assert isinstance(stage, Computation)
-    func = lower("kernel", [stage], [*stage.inputs, stage.output], symbols)
+    func = lower_to_loops("kernel", [stage], [*stage.inputs, stage.output], symbols)
     verify(func, registers=False)
     return func
 
@@ -81,7 +81,7 @@ def check_same(
     plain = [buffer(n, *x.shape) for n, x in layouts.items() if n not in arrays and n != stage.output.name]
     for b in plain:  # carries what is attached to it, though the stage does not read the rest
         arrays[b.name] = np.ones(numbers(b.shape, known), np.float32)
-    changed = with_layouts(stage, layouts)
+    changed = rewrite_stage(stage, layouts)
     stored = {n: layouts[n].transform(a, arrays, known) if n in layouts else a for n, a in arrays.items()}
     result, expected = evaluate(changed, stored, known), evaluate(stage, arrays, known)
     own = layouts.get(stage.output.name)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Const, Expr, Var, as_expr, const
 from tilewright.layout.layout import Layout

@@ -9,7 +9,7 @@ from tests.layout.stages import axis, buffer, check_same, convolution, lowered, 
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Expr, Var, as_expr, binary
 from tilewright.layout.layout import Layout
-from tilewright.layout.rewrite import with_layouts
+from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.ir import For, walk
 from tilewright.loops.printer import show
 
@@ -119,5 +119,5 @@ def test_convolution_and_relu_of_one_layout_have_one_nest(golden, template: str)
     after = relu(c.output.shape)
     both = [check_same(s, chosen, {N: 2}) for s in (c, after)]
     assert nest(both[0]) == nest(both[1])
-    assert nest(both[1]) != nest(with_layouts(after, {"Conv": layout}))
+    assert nest(both[1]) != nest(rewrite_stage(after, {"Conv": layout}))
     golden("\n".join(show(lowered(s, (N,))) for s in both))

@@ -14,9 +14,9 @@ import tilewright
 from tilewright.driver.compile import make_compilation
 from tilewright.errors import LayoutError
 from tilewright.expr.nodes import Var
+from tilewright.graph.layouts.plan import Choice, Plan, Variant
+from tilewright.graph.layouts.plan_json import from_data, read_plan, schema, to_data
 from tilewright.layout.basic import Reorder, Split
-from tilewright.layout.plan import Choice, Plan, Variant
-from tilewright.layout.plan_json import from_data, read_plan, schema, to_data
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "layouts.schema.json"
 BLOCKED = (Split(1, (2, 8)), Reorder((0, 1, 3, 4, 2)))

@@ -18,11 +18,11 @@ from tests.layout.networks import (
 )
 
 from tilewright.errors import LayoutError
-from tilewright.layout.dataflow import Reason
+from tilewright.graph.layouts.dataflow import Reason
+from tilewright.graph.layouts.plan import Choice, Variant, contractions
+from tilewright.graph.layouts.propagate import propagate
 from tilewright.layout.layout import Layout
-from tilewright.layout.plan import Choice, Variant, complex_operators
 from tilewright.layout.primitives import Fuse, Pad, Reorder, Split, StoreAt, Unfold
-from tilewright.layout.propagate import propagate
 
 EIGHT = blocked(16, 8)
 FOUR = blocked(16, 4)
@@ -56,7 +56,7 @@ def test_a_propagated_activation_stays_in_the_loop_nest_of_its_convolution(golde
 
 def test_without_propagation_activation_and_convolution_are_two_kernels():
     made = placed(conv_relu_pool(), {"conv": Choice(rows(12))}, Variant.ADJACENT)
-    assert [p.buffer.name for p in made.placements] == ["conv_y_1"]
+    assert [p.buffer.name for p in made.assignments] == ["conv_y_1"]
     assert not any("conv" in k.label and "relu" in k.label for k in kernels_of(made))
 
 
@@ -136,7 +136,7 @@ def test_tiles_that_overlap_are_not_propagated():
     source = net.model(net.conv(y, "conv", 16, 1))
     made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
     assert made.runtime_conversions == ()
-    assert [p.buffer.name for p in made.placements] == ["tanh_y"]
+    assert [p.buffer.name for p in made.assignments] == ["tanh_y"]
 
 
 def test_tiles_that_overlap_are_converted_where_others_read_the_tensor():
@@ -157,7 +157,7 @@ def test_padded_channels_are_read_but_not_copied():
     y = net.op("Relu", net.conv("x", "conv", 10), name="relu")
     choice = Choice((Pad(1, 0, 6), *EIGHT))
     made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": choice})
-    assert [p.buffer.name for p in made.placements] == ["conv_y_1"]
+    assert [p.buffer.name for p in made.assignments] == ["conv_y_1"]
     assert made.runtime_conversions == ()
 
 
@@ -278,7 +278,7 @@ def shared_weights():
 
 def test_weights_that_two_operators_want_differently_are_stored_twice():
     program = program_of(shared_weights())
-    first, second = complex_operators(program)
+    first, second = contractions(program)
     wanted = (Split(0, (2, 4)),)
     choices = {c.output.name: Choice(None, (None, w)) for c, w in ((first, wanted), (second, (Reorder((1, 0)),)))}
     made = placed(program, choices, x={"x": array(2, 3, 8)})
@@ -325,8 +325,8 @@ def test_forward_and_backward_propagation_share_one_layout(second):
         assert forward.runtime_conversions == backward.runtime_conversions == ()
         assert shape_of(forward, "first_y") == "n, 2, 12, 12, 8"
         assert shape_of(backward, "first_y") == ("n, 2, 12, 12, 8" if second is EIGHT else "n, 4, 12, 12, 4")
-        assert [s.operator for s in forward.shared] == ([] if second is EIGHT else ["second (Conv)"])
-        assert [s.operator for s in backward.shared] == ([] if second is EIGHT else ["first (Conv)"])
+        assert [s.operator for s in forward.overridden] == ([] if second is EIGHT else ["second (Conv)"])
+        assert [s.operator for s in backward.overridden] == ([] if second is EIGHT else ["first (Conv)"])
 
 
 def test_a_layout_that_expands_is_not_shared():

@@ -13,7 +13,7 @@ from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import LayoutError, OptionError
-from tilewright.layout.plan import Choice, Plan, Variant
+from tilewright.graph.layouts.plan import Choice, Plan, Variant
 from tilewright.layout.primitives import Reorder, Split, Unfold
 from tilewright.loops.ir import For, Seq, blocks
 from tilewright.runtime import Executable
@@ -44,8 +44,8 @@ def block_of_16() -> dict[str, Choice]:
 def test_a_blocked_layout_over_a_residual_network(variant):
     source = resnet(None)
     made = make_compilation(source, layouts=Plan(block_of_16(), variant))
-    assert made.placed is not None
-    assert made.placed.runtime_conversions == ()
+    assert made.laid_out is not None
+    assert made.laid_out.runtime_conversions == ()
     executable = Executable(made.artifact(), 2)
     for n, h, w in ((1, 33, 33), (2, 40, 57)):
         x = {"x": array(h, n, 3, h, w)}
@@ -76,7 +76,7 @@ def test_every_residual_block_is_fused_as_without_layouts():
 
 
 def test_kernels_are_compared_in_their_layouts():
-    made = make_compilation(resnet(32), probes=True, layouts=block_of_16())
+    made = make_compilation(resnet(32), expose_intermediates=True, layouts=block_of_16())
     found = compare_layers(made, feeds(1, 3, 32, 32), 2)
     assert len(found) == len(made.units)
     assert max(c.error for c in found) < 2e-6
@@ -123,7 +123,7 @@ def test_a_saved_model_keeps_its_layouts(tmp_path):
 
 def test_the_layouts_of_a_compilation_can_be_shown():
     made = make_compilation(resnet(32), layouts=block_of_16())
-    assert show.layouts(made) == str(made.placed)
+    assert show.layouts(made) == str(made.laid_out)
     assert show.layouts(make_compilation(resnet(32))) == "every tensor is stored row by row"
 
 
@@ -163,8 +163,8 @@ def test_every_complex_operator_takes_layouts_of_all_its_tensors(kind):
 
     inner = Split(0, (2, 4)), Reorder((0, *range(2, rank + 1), 1))
     made = make_compilation(source, layouts={"op": Choice(parts(8), (parts(shape[1]), inner))})
-    assert made.placed is not None
-    assert made.placed.runtime_conversions == ()
+    assert made.laid_out is not None
+    assert made.laid_out.runtime_conversions == ()
     x = {"x": array(4, *shape)}
     (comparison,) = compare_outputs(made, x, Executable(made.artifact(), 1).run(x), None)
     assert comparison.error < 1e-6

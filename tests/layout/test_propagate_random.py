@@ -9,10 +9,10 @@ from tests.graph.running import program_of, run_program
 from tests.layout.networks import Net, Primitives, blocked, feeds
 
 from tilewright.expr.computation import Computation
+from tilewright.graph.layouts.plan import Choice, Variant, contraction_operands, contractions
+from tilewright.graph.layouts.propagate import propagate
 from tilewright.graph.program import Program
-from tilewright.layout.plan import Choice, Variant, complex_operators, operands_of
 from tilewright.layout.primitives import Fuse, Pad, Reorder, Split, Unfold
-from tilewright.layout.propagate import propagate
 
 CHANNELS = 8
 
@@ -51,7 +51,7 @@ def activations(height: int) -> st.SearchStrategy[Primitives]:
 
 def weights(c: Computation) -> st.SearchStrategy[Primitives]:
     """Layouts of [8, 8, KH, KW]."""
-    size = operands_of(c)[1].rank
+    size = contraction_operands(c)[1].rank
     return st.sampled_from(
         [(), (Split(0, (2, 4)), Reorder((0, 2, 3, 4, 1))), (Reorder((*range(1, size), 0)),), (Pad(0, 0, 8),)]
     )
@@ -62,8 +62,8 @@ def plans(draw: st.DrawFn) -> tuple[dict[str, Choice], Variant]:
     """Choices for some operators, in some order."""
     program, _ = network()
     choices: dict[str, Choice] = {}
-    for c in draw(st.permutations(complex_operators(program))):
-        sizes = [int(str(b.shape[2])) for b in (c.output, operands_of(c)[0])]
+    for c in draw(st.permutations(contractions(program))):
+        sizes = [int(str(b.shape[2])) for b in (c.output, contraction_operands(c)[0])]
         output, source = (draw(st.none() | activations(n - n % 2)) if n % 2 == 0 else None for n in sizes)
         if draw(st.booleans()):
             choices[c.output.name] = Choice(output, (source, draw(st.none() | weights(c))))
@@ -81,4 +81,4 @@ def test_layouts_change_nothing_but_the_places_of_elements(plan):
     assert all(c.before != c.after for c in made.conversions)
     assert [b.shape for _, b in made.program.outputs] == [b.shape for _, b in program.outputs]
     assert made.program.inputs == program.inputs
-    assert not any(p.copied and (p.layout.expands or plan[1] is Variant.ADJACENT) for p in made.placements)
+    assert not any(p.propagated and (p.layout.expands or plan[1] is Variant.ADJACENT) for p in made.assignments)

@@ -11,16 +11,16 @@ from tests.layout.strategies import SIZES, M, N, attaching, layouts
 from tests.ops.harness import define
 
 from tilewright.errors import LayoutError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, Reducer, View
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import binary, select, unary
-from tilewright.expr.simplify import substitute
 from tilewright.layout.layout import Layout
-from tilewright.layout.rewrite import with_layouts
+from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import blocks
-from tilewright.schedule.loops import split
-from tilewright.schedule.tree import bounds_of, find_block
+from tilewright.schedule.loop_transforms import split
+from tilewright.schedule.rewrite_tree import bounds_of, find_block
 
 
 def drawn(data, stage):
@@ -180,8 +180,8 @@ def test_bias_beside_its_weight_column():
 
 def test_view_without_layouts_stays():
     view = View(buffer("Y", N, 12), buffer("X", N, 3, 4))
-    assert with_layouts(view, {"Z": Layout.of((3,)).pad(0, 1)}) is view
-    assert with_layouts(view, {"X": Layout.of((N, 3, 4))}) is view
+    assert rewrite_stage(view, {"Z": Layout.of((3,)).pad(0, 1)}) is view
+    assert rewrite_stage(view, {"X": Layout.of((N, 3, 4))}) is view
 
 
 def test_view_of_a_stored_tensor_copies():
@@ -209,21 +209,21 @@ def test_gather_through_a_stored_table():
 
 def test_layout_of_another_shape():
     with pytest.raises(LayoutError, match=r"buffer 'B': expected a layout of shape \[5, 8\], got \[8, 5\] -> reorder"):
-        with_layouts(matmul(4, 8, 5), {"B": Layout.of((8, 5)).reorder((1, 0))})
+        rewrite_stage(matmul(4, 8, 5), {"B": Layout.of((8, 5)).reorder((1, 0))})
 
 
 def test_attached_tensor_is_not_written():
     stage = replace(matmul(4, 8, 5), output=buffer("bias", 4, 8))
     carrier = Layout.of((3, 4, 8)).store_at("bias", (4, 8), 0)
     with pytest.raises(LayoutError, match="output 'bias': it is stored at 'W', which another stage writes"):
-        with_layouts(stage, {"W": carrier})
+        rewrite_stage(stage, {"W": carrier})
 
 
 def test_reduction_does_not_write_attached_tensors():
     carrier = Layout.of((4, 8)).store_at("bias", (8,), 0)
     with pytest.raises(LayoutError, match="output 'C': a reduction can't write the elements of 'bias'"):
-        with_layouts(matmul(4, 8, 5), {"C": carrier})
+        rewrite_stage(matmul(4, 8, 5), {"C": carrier})
 
 
 def test_loops_of_the_result_are_verified():
-    assert lowered(with_layouts(matmul(4, 8, 5), {"B": Layout.of((5, 8)).reorder((1, 0))}))
+    assert lowered(rewrite_stage(matmul(4, 8, 5), {"B": Layout.of((5, 8)).reorder((1, 0))}))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.layout.strategies import M, N, numbers, values
 
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.nodes import Binary, Expr, Var, as_expr, minimum, walk
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.nodes import Binary, Expr, Var, as_expr, minimum, post_order
 from tilewright.layout.primitives import Unfold
 
 I, R = Var("i"), Var("r")  # noqa: E741 - the paper's names
@@ -104,7 +104,7 @@ def test_general_form_where_the_precondition_fails():
 def test_a_window_that_may_begin_before_the_data_has_the_general_form():
     bounds = Bounds().with_loop(I, as_expr(8)).with_loop(R, as_expr(3))
     t, _ = place(I + R - 1, 6, 4, 10, bounds)
-    assert any(isinstance(e, Binary) and e.op == "min" for e in walk(t))
+    assert any(isinstance(e, Binary) and e.op == "min" for e in post_order(t))
 
 
 def test_numbers_of_symbolic_tiles():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr.nodes import Var, const
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 
 Array = np.ndarray[Any, Any]

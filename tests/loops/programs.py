@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, bfloat16, boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import Expr, Var, as_expr, binary, both, cast, const, maximum, minimum, select, unary
+from tilewright.expr.nodes import Expr, Var, as_expr, binary, cast, conjunction, const, maximum, minimum, select, unary
 from tilewright.loops.ir import Func
-from tilewright.loops.lower import lower
+from tilewright.loops.lowering import lower_to_loops
 
 M, N = Var("M", 1, 512), Var("N", 1, 6)
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ def matmul_relu() -> Func:
     a, b = buffer("A", M, 64), buffer("B", 64, 32)
     product = computation("C", {i: M, j: 32}, {k: 64}, a[i, k] * b[k, j], Reducer.SUM)
     relu = computation("D", {i: M, j: 32}, {}, maximum(product.output[i, j], const(0, float32)))
-    return lower("matmul_relu", [product, relu], [a, b, relu.output], [M])
+    return lower_to_loops("matmul_relu", [product, relu], [a, b, relu.output], [M])
 
 
 def conv() -> Func:
@@ -42,10 +42,10 @@ def conv() -> Func:
     n, oc, oh, ow, ic, kh, kw = (Var(x) for x in ("n", "oc", "oh", "ow", "ic", "kh", "kw"))
     x, w = buffer("X", N, 8, 15, 15), buffer("W", 4, 8, 3, 3)
     y, z = oh * 2 + kh - 1, ow * 2 + kw - 1
-    inside = both(y >= 0, y < 15, z >= 0, z < 15)
+    inside = conjunction(y >= 0, y < 15, z >= 0, z < 15)
     value = select(inside, x[n, ic, y, z], 0.0) * w[oc, ic, kh, kw]
     c = computation("Y", {n: N, oc: 4, oh: 8, ow: 8}, {ic: 8, kh: 3, kw: 3}, value, Reducer.SUM)
-    return lower("conv", [c], [x, w, c.output], [N])
+    return lower_to_loops("conv", [c], [x, w, c.output], [N])
 
 
 def random_array(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> Array:
@@ -86,7 +86,7 @@ def computations(draw: st.DrawFn) -> tuple[Computation, tuple[Buffer, ...]]:
             return b[k, _J]
         if kind == 2:
             at = _I + k - 1
-            return select(both(at >= 0, at < rows), a[at, _J], const(1, dtype))
+            return select(conjunction(at >= 0, at < rows), a[at, _J], const(1, dtype))
         if kind == 3:
             return a[clamped(_I * 2 - k, rows), clamped(_J // 2 + _I % 2, cols)]
         if kind == 4:

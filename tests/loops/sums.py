@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.parser import parse
 
 HEAD = "func f(A: float32[4, 8], B: float32[4]; N: 4..4096):\n"

@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 from tests.loops.programs import conv, matmul_relu
 
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.nodes import TRUE, Binary, Select, Unary, Var, both
-from tilewright.loops.access import accesses, negation, reads, regions, writes
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.nodes import TRUE, Binary, Select, Unary, Var, conjunction
+from tilewright.loops.access import accesses, negation, read_buffers, regions, written_buffers
 from tilewright.loops.ir import Block, For, blocks, walk
 from tilewright.loops.parser import parse
 
@@ -20,14 +20,14 @@ def nest(func, name: str) -> tuple[Block, tuple[For, ...]]:
 
 def test_reads_and_writes() -> None:
     product_, relu = blocks(matmul_relu().body)
-    assert [b.name for b in reads(product_)] == ["C", "A", "B"]
-    assert [b.name for b in writes(product_)] == ["C"]
-    assert [b.name for b in reads(relu)] == ["C"]
+    assert [b.name for b in read_buffers(product_)] == ["C", "A", "B"]
+    assert [b.name for b in written_buffers(product_)] == ["C"]
+    assert [b.name for b in read_buffers(relu)] == ["C"]
 
 
 def test_conditions_of_lazy_arms() -> None:
     (block,) = blocks(conv().body)
-    inside = {a.buffer.name: a.condition for a in accesses(block) if not a.write}
+    inside = {a.buffer.name: a.condition for a in accesses(block) if not a.is_write}
     assert inside["W"] is TRUE
     assert str(inside["X"]).startswith("0 <= v_kh + v_oh * 2 - 1 and")
 
@@ -45,7 +45,7 @@ func concat(A: float32[5], B: float32[3], C: float32[8]):
 
 @pytest.mark.parametrize("condition", [
     X < Y, X <= 3, X > Y, X >= 2, X.equals(Y), Binary("ne", X, Y), Binary("or", X < Y, X > 3), Unary("not", X < Y),
-    both(X < Y, Y < 3), TRUE,
+    conjunction(X < Y, Y < 3), TRUE,
 ])  # fmt: skip
 def test_negation_holds_where_the_condition_does_not(condition) -> None:
     from tests.expr.strategies import value
@@ -71,7 +71,7 @@ def regions_of(func, name: str, inner: int) -> dict[str, list[str]]:
 
 def touched(block, *, write: bool):
     """The accesses of a block that write, or those that read."""
-    return [a for a in accesses(block) if a.write is write]
+    return [a for a in accesses(block) if a.is_write is write]
 
 
 def test_regions_of_a_matmul() -> None:

@@ -6,7 +6,7 @@ from tilewright.errors import VerifyError
 from tilewright.loops.canonical import canonicalized
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 GOOD = """\
 func f(A: float32[N, 32], B: float32[N, 32]; N: 1..99):

@@ -3,13 +3,13 @@
 import pytest
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import const, maximum
 from tilewright.loops.builder import Builder
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 TEXT = """
 func f(A: float32[N, 8], B: float32[N]; N: 1..9):
@@ -28,7 +28,7 @@ def test_builds_what_the_text_says() -> None:
     b = Builder("f")
     n = b.symbol("N", 1, 9)
     a, out = b.param("A", (n, 8), float32), b.param("B", (n,), float32)
-    t = b.alloc("T", (), float32, Scope.STACK)
+    t = b.alloc("T", (), float32, MemoryScope.STACK)
     with b.loop("i", n, LoopKind.PARALLEL) as i:
         with b.loop("k", 8) as k, b.block("T") as block:
             r = block.reduce("r", 8, k)

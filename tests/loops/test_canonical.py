@@ -11,7 +11,7 @@ from tilewright.loops.canonical import canonicalized
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 TEXT = """
 func gemm(A: float32[batch, seq, 8], B: float32[8, seq], C: float32[batch, seq]; batch: 1..4, seq: 1..9, unused: 1..2):

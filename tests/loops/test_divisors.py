@@ -7,7 +7,7 @@ from tests.loops.test_verify import GOOD as PROGRAMS
 
 from tilewright.errors import VerifyError
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 GOOD = {
     "a loop over the divisor": """

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from tilewright.loops.empty import with_empty_reductions
-from tilewright.loops.interpret import interpret
+from tilewright.loops.empty_reductions import initialize_empty_reductions
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
-from tilewright.schedule.kinds import parallel
-from tilewright.schedule.loops import fuse, peel, reorder, split, split_parts
+from tilewright.schedule.annotate import parallel
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split, split_parts
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.tails import Tail
 from tilewright.schedule.tile import tile
+from tilewright.verify.verifier import verify
 
 MATMUL = parse("""
 func matmul(A: float32[M, K], B: float32[K, 5], C: float32[M, 5]; M: 0..64, K: 0..64):
@@ -61,10 +61,10 @@ def test_elements_get_their_init(form: str, seed: int | None) -> None:
 
 
 def test_what_runs_is_well_formed(golden) -> None:
-    golden(show(with_empty_reductions(tile(MATMUL, ("i", "k"), (4, 3)))))
+    golden(show(initialize_empty_reductions(tile(MATMUL, ("i", "k"), (4, 3)))))
 
 
 def test_reductions_that_are_not_empty_stay_as_they_are() -> None:
     func = parse(show(MATMUL).replace("K: 0..64", "K: 1..64"))
-    assert with_empty_reductions(func) is func
-    assert len(blocks(with_empty_reductions(MATMUL).body)) == 2
+    assert initialize_empty_reductions(func) is func
+    assert len(blocks(initialize_empty_reductions(MATMUL).body)) == 2

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from tilewright.errors import VerifyError
-from tilewright.loops.enumerated import MOST, OpenError, covered, distinct, packed
-from tilewright.loops.history import counted
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, walk
-from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.enumerated_coverage import MAX_ITERATIONS, UndecidedError, count_distinct, is_covered, pack_rows
+from tilewright.verify.enumerated_reduction import is_counted_once
+from tilewright.verify.verifier import verify
 
 
-def nests(text: str) -> list[Nest]:
+def nests(text: str) -> list[BlockContext]:
     """The blocks of a program."""
-    return [Nest.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
+    return [BlockContext.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
 
 
 def copy(binding: str, size: int = 12, predicate: str = "", symbols: str = "") -> str:
@@ -43,13 +43,13 @@ def test_an_element_is_missing(binding: str) -> None:
     [
         copy("f + 3"),  # leaves the domain
         copy("min(max(I[f], 0), 11)"),  # data decides
-        copy("(f * 5) % 12", 12 * MOST),  # too many
+        copy("(f * 5) % 12", 12 * MAX_ITERATIONS),  # too many
         copy("(f * 5) % 12", 12, " where f < m", "; m: 12.."),  # the size has no end
-        copy("(f * 5) % 12", 12, " where f < m", f"; m: 12..{2 * MOST}"),  # too many sizes
+        copy("(f * 5) % 12", 12, " where f < m", f"; m: 12..{2 * MAX_ITERATIONS}"),  # too many sizes
     ],
 )
 def test_what_stays_open(text: str) -> None:
-    assert not covered(nests(text))
+    assert not is_covered(nests(text))
 
 
 def total(binding: str, element: str = "v", term: str = "A[v, r]", size: int = 6, reduced: str = "6") -> str:
@@ -73,7 +73,7 @@ func f(A: float32[12, 6], B: float32[12], I: int64[12]; K: 0..6):
 def is_counted(text: str, whole: bool = False) -> bool:
     """Whether it is proved that the second block adds what it should."""
     found = nests(text)
-    return counted(found[1:2], found, whole)
+    return is_counted_once(found[1:2], found, whole)
 
 
 @pytest.mark.parametrize("binding", ["f", "5 - f", "(f * 5 + 1) % 6"])
@@ -91,7 +91,7 @@ def test_every_term_is_counted_once(binding: str, whole: bool) -> None:
         total("f", "v // 2"),  # one element collects for two
         total("f", "min(max(I[v], 0), 11)"),  # data decides
         total("f", term="T[11 - v]"),  # it uses other sums
-        total("f", size=MOST),  # too many
+        total("f", size=MAX_ITERATIONS),  # too many
     ],
 )
 def test_sums_that_are_not_proved(text: str) -> None:
@@ -107,22 +107,22 @@ def test_what_an_empty_sum_leaves_is_not_looked_at() -> None:
 @pytest.mark.parametrize(("terms", "proved"), [(1000, True), (20_000, False)])
 def test_the_memory_of_a_question_is_bounded(terms: int, proved: bool) -> None:
     """Iterations that are few enough to run through, but too many numbers about them at once."""
-    assert 12 * terms < MOST
+    assert 12 * terms < MAX_ITERATIONS
     text = total(f"(f * 7 + 1) % {terms}", size=terms, reduced=str(terms)).replace("[12, 6]", f"[12, {terms}]")
     assert is_counted(text.replace("v: 12 = i", "v: 12 = i * 5 % 12")) == proved
 
 
 def test_rows_as_numbers_keep_their_order() -> None:
     rows = np.array([[2, -1], [0, 5], [2, 3], [0, -4]])
-    order = np.argsort(packed(rows))
+    order = np.argsort(pack_rows(rows))
     assert rows[order].tolist() == [[0, -4], [0, 5], [2, -1], [2, 3]]
-    with pytest.raises(OpenError):
-        packed(np.array([[0, 0], [1 << 32, 1 << 31]]))
+    with pytest.raises(UndecidedError):
+        pack_rows(np.array([[0, 0], [1 << 32, 1 << 31]]))
 
 
 @pytest.mark.parametrize("scale", [1, 1 << 40])
 def test_distinct_numbers(scale: int) -> None:
-    assert distinct(np.array([3, 1, 3, 0, 1]) * scale) == 3
+    assert count_distinct(np.array([3, 1, 3, 0, 1]) * scale) == 3
 
 
 @pytest.mark.parametrize("condition", ["a + b < N", "a + b * 2 < 7"])

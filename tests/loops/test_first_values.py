@@ -19,12 +19,12 @@ from tests.loops.sums import (
 )
 
 from tilewright.errors import VerifyError
-from tilewright.loops.elements import elements_apart
-from tilewright.loops.interpret import interpret
+from tilewright.loops.block_context import BlockContext
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, walk
-from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.store_aliasing import stores_are_disjoint
+from tilewright.verify.verifier import verify
 
 OVERWRITTEN = {
     "all of it": eight(some_rows(1, 8, "i1", init=begun_at(1)), zeros("late", "8")),
@@ -204,5 +204,5 @@ func f(A: float32[n, 2], U: float32[n, 2]; n: 1..20):
 @pytest.mark.parametrize(("modulus", "apart"), [(2, True), (1, False)])
 def test_elements_told_apart_by_the_number_of_which_they_hold_the_digits(modulus: int, apart: bool) -> None:
     func = parse(DIGITS.format(modulus))
-    one, two = (Nest.of(s, around) for s, around in walk(func.body) if isinstance(s, Block))
-    assert elements_apart(one, two, 1) == apart
+    one, two = (BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block))
+    assert stores_are_disjoint(one, two, 1) == apart

@@ -6,13 +6,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tilewright.errors import VerifyError
-from tilewright.loops.fused import fused
-from tilewright.loops.interpret import interpret
+from tilewright.loops.block_context import BlockContext
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, walk
-from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show_stmt
-from tilewright.loops.verify import verify
+from tilewright.verify.fused_iters import fuse_iters
+from tilewright.verify.verifier import verify
 
 HEAD = "func f(A: float32[M, N], B: float32[M, N]; M: 3..4096, N: 3..4096):\n"
 
@@ -34,12 +34,12 @@ def copied(text: str, rows: int, columns: int) -> bool:
     return np.array_equal(a, b)
 
 
-def nests(text: str) -> list[Nest]:
-    return [Nest.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
+def nests(text: str) -> list[BlockContext]:
+    return [BlockContext.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
 
 
 def test_digits_of_one_index_become_that_index() -> None:
-    (nest,) = fused(
+    (nest,) = fuse_iters(
         nests("""
 func f(A: float32[M, N, 5], B: float32[M, N, 5], S: float32[]; M: 1..9, N: 1..9):
     for f in serial(M * N):
@@ -55,7 +55,7 @@ func f(A: float32[M, N, 5], B: float32[M, N, 5], S: float32[]; M: 1..9, N: 1..9)
 
 
 def test_three_digits_and_those_of_a_reduction() -> None:
-    (nest,) = fused(
+    (nest,) = fuse_iters(
         nests("""
 func f(A: float32[2, 3, 4, 6, 7], B: float32[2, 3, 4]):
     for f in serial(24):
@@ -78,7 +78,7 @@ func f(A: float32[2, 3, 4, 6, 7], B: float32[2, 3, 4]):
     ],
 )
 def test_digits_of_different_indices_stay(bindings: str, count: int) -> None:
-    (nest,) = fused(
+    (nest,) = fuse_iters(
         nests(f"""
 func f(A: float32[2, 3], B: float32[2, 3]):
     for f in serial(20):
@@ -114,7 +114,7 @@ def test_refuses(body: str, where: str) -> None:
 
 
 def test_bindings_are_as_simple_as_the_loops_allow() -> None:
-    (nest,) = fused(
+    (nest,) = fuse_iters(
         nests("""
 func f(A: float32[9, 4], B: float32[9, 4]):
     for i in serial(9):

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tests.loops.sums import HEAD, INNER, ZERO, ZEROS, each, eight, part, results, rows, some_rows, wrong_by
 
 from tilewright.errors import VerifyError
-from tilewright.loops.elements import same_elements
-from tilewright.loops.interpret import interpret
+from tilewright.loops.block_context import BlockContext
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, walk
-from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.store_aliasing import stores_same_elements
+from tilewright.verify.verifier import verify
 
 RIGHT = {
     "two parts": rows(ZERO, part("one", 4, 0), part("two", 4, 4)),
@@ -334,8 +334,12 @@ func f(A: float32[N, 8], B: float32[N]; N: 4..4096):
 
 def combs(first: str, second: str) -> list[object]:
     """Whether two parts of `TILES` store the same elements."""
-    nests = [Nest.of(s, around) for s, around in walk(parse(TILES.format(first, second)).body) if isinstance(s, Block)]
-    return [same_elements(nests[0], nests[1]), same_elements(nests[1], nests[0])]
+    nests = [
+        BlockContext.of(s, around)
+        for s, around in walk(parse(TILES.format(first, second)).body)
+        if isinstance(s, Block)
+    ]
+    return [stores_same_elements(nests[0], nests[1]), stores_same_elements(nests[1], nests[0])]
 
 
 def test_equal_elements_of_loops_that_leave_gaps() -> None:

@@ -11,22 +11,22 @@ from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Var, const
-from tilewright.loops.interpret import interpret
-from tilewright.loops.lower import lower
+from tilewright.loops.interpreter import interpret
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 
 @given(computations(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.sampled_from((1 << 18, 7, 1)))
 def test_agrees_with_evaluation(case, n: int, seed: int, chunk: int) -> None:
     c, inputs = case
-    func = lower("f", [c], [*inputs, c.output], [N])
+    func = lower_to_loops("f", [c], [*inputs, c.output], [N])
     verify(func)
     rng = np.random.default_rng(seed)
     shapes = {b.name: tuple(n if s is N else int(str(s)) for s in b.shape) for b in (*inputs, c.output)}
     arrays = {b.name: random_array(shapes[b.name], b.dtype, rng) for b in (*inputs, c.output)}
     want = evaluate(c, arrays, {N: n})
-    interpret(func, arrays, {N: n}, chunk=chunk)
+    interpret(func, arrays, {N: n}, batch_size=chunk)
     got = arrays["OUT"]
     if c.output.dtype.is_float:
         # Sums and products are rounded after every step here and once there.
@@ -40,14 +40,14 @@ def test_agrees_with_evaluation(case, n: int, seed: int, chunk: int) -> None:
 @given(computations(), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_chunks_do_not_change_a_bit(case, n: int, seed: int) -> None:
     c, inputs = case
-    func = lower("f", [c], [*inputs, c.output], [N])
+    func = lower_to_loops("f", [c], [*inputs, c.output], [N])
     rng = np.random.default_rng(seed)
     results = []
     shapes = {b: tuple(n if s is N else int(str(s)) for s in b.shape) for b in func.params}
     first = {b.name: random_array(shape, b.dtype, rng) for b, shape in shapes.items()}
     for chunk in (1 << 18, 3, 1):
         arrays = {name: a.copy() for name, a in first.items()}
-        interpret(func, arrays, {"N": n}, chunk=chunk)
+        interpret(func, arrays, {"N": n}, batch_size=chunk)
         results.append(arrays["OUT"].tobytes())
     assert len(set(results)) == 1
 
@@ -95,7 +95,7 @@ func sums(A: float32[N, 8], B: float32[N]; N: 1..6):
 def test_blocks_that_share_loops(seed: int | None, chunk: int) -> None:
     rng = np.random.default_rng(3)
     a, out = rng.standard_normal((4, 8)).astype(np.float32), np.empty(4, np.float32)
-    interpret(parse(TILED), {"A": a, "B": out}, {"N": 4}, seed=seed, chunk=chunk)
+    interpret(parse(TILED), {"A": a, "B": out}, {"N": 4}, seed=seed, batch_size=chunk)
     np.testing.assert_allclose(out, 1 + 2 * a[:, :5].sum(axis=1), rtol=1e-5)
 
 
@@ -205,7 +205,7 @@ def test_reductions_of_nan(reducer: Reducer) -> None:
     c = computation("R", {i: 2}, {k: 3}, x[i, k], reducer)
     out = np.empty(2, np.float32)
     data = np.array([[1, np.nan, 2], [3, -2, 4]], np.float32)
-    interpret(lower("f", [c], [x, c.output], []), {"X": data, "R": out}, {})
+    interpret(lower_to_loops("f", [c], [x, c.output], []), {"X": data, "R": out}, {})
     assert np.isnan(out[0])
     assert out[1] == {"sum": 5, "prod": -24, "max": 4, "min": -2}[reducer.value]
 
@@ -214,7 +214,7 @@ def test_negative_zero_survives() -> None:
     i = Var("i")
     c = computation("R", {i: 3}, {}, const(-0.0, float32))
     out = np.ones(3, np.float32)
-    interpret(lower("f", [c], [c.output], []), {"R": out}, {})
+    interpret(lower_to_loops("f", [c], [c.output], []), {"R": out}, {})
     assert np.signbit(out).all()
 
 

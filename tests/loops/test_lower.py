@@ -4,13 +4,13 @@ import pytest
 from tests.loops.programs import buffer, computation, conv, matmul_relu
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Block, For, LoopKind, blocks, walk
-from tilewright.loops.lower import Names, lower
+from tilewright.loops.lowering import UniqueNames, lower_to_loops
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 I, J = Var("i"), Var("j")  # noqa: E741 - the axes of matrices
 
@@ -34,7 +34,7 @@ def test_structure(func) -> None:
 
 def test_intermediate_results_become_workspace() -> None:
     func = matmul_relu()
-    assert [(b.name, b.scope) for b in func.allocs] == [("C", Scope.MEMORY)]
+    assert [(b.name, b.scope) for b in func.allocs] == [("C", MemoryScope.MEMORY)]
     assert [b.name for b in func.params] == ["A", "B", "D"]
 
 
@@ -43,37 +43,37 @@ def test_names_avoid_each_other() -> None:
     s = Var("v_i", 1, 4)
     first = computation("j", {I: 4}, {}, x[I] * 2.0)
     second = computation("k", {I: 4}, {}, first.output[I] + 1.0)
-    func = lower("f", [first, second], [x, second.output], [s])
+    func = lower_to_loops("f", [first, second], [x, second.output], [s])
     verify(func)
     block = blocks(func.body)[0]
     assert isinstance(block, Block)
     assert block.iters[0].var.name not in ("v_i", "i", "j")
-    names = Names.of(["a"])
+    names = UniqueNames.of(["a"])
     assert [names.fresh("a"), names.fresh("a"), names.fresh("b"), names.fresh("a")] == ["a_1", "a_2", "b", "a_3"]
 
 
 def test_scalar_output() -> None:
     x = buffer("X", 4)
     total = computation("S", {}, {I: 4}, x[I], Reducer.SUM)
-    func = lower("total", [total], [x, total.output], [])
+    func = lower_to_loops("total", [total], [x, total.output], [])
     verify(func)
     assert "init S[] = 0.0" in show(func)
 
 
 def test_no_stages_are_refused() -> None:
     with pytest.raises(InternalError, match="func 'f': a function needs at least one stage"):
-        lower("f", [], [], [])
+        lower_to_loops("f", [], [], [])
 
 
 def test_a_missing_producer_is_refused() -> None:
     x = buffer("X", 4)
     stage = computation("Y", {I: 4}, {}, x[I] * 2.0)
     with pytest.raises(InternalError, match="stage 'Y' reads 'X', which no parameter or earlier stage provides"):
-        lower("f", [stage], [stage.output], [])
+        lower_to_loops("f", [stage], [stage.output], [])
 
 
 def test_two_producers_of_one_buffer_are_refused() -> None:
     x = buffer("X", 4)
     stage = computation("Y", {I: 4}, {}, x[I] * 2.0)
     with pytest.raises(InternalError, match="two stages write buffer 'Y'"):
-        lower("f", [stage, stage], [x, stage.output], [])
+        lower_to_loops("f", [stage, stage], [x, stage.output], [])

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tilewright.loops.elements import placed
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, walk
-from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
-from tilewright.loops.siblings import shared_loops
+from tilewright.verify.peeled_blocks import count_shared_loops
+from tilewright.verify.store_aliasing import is_covered_by_inversion
 
 TEXT = """
 func f(A: float32[N], X: int64[1], T: float32[1000]; N: 1..1000):
@@ -34,10 +34,10 @@ def store(n: str, **changed: str) -> str:
     return STORE.format(**{k: x.format(n=n) for k, x in {**TAIL, **changed, "n": n}.items()})
 
 
-def nests(first: str, then: str, times: str = "(N + 31) // 32") -> list[Nest]:
+def nests(first: str, then: str, times: str = "(N + 31) // 32") -> list[BlockContext]:
     """The blocks of a program with two parts."""
     func = parse(TEXT.format(times=times, first=first.strip(), then=then.strip()))
-    return [Nest.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    return [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def nests(first: str, then: str, times: str = "(N + 31) // 32") -> list[Nest]:
 )
 def test_tiles_of_which_the_last_is_not_whole(changed: dict[str, str], right: bool) -> None:
     a, b = nests(store("a"), store("b", **changed))
-    assert placed(a, b, shared_loops(a, b)) == right
+    assert is_covered_by_inversion(a, b, count_shared_loops(a, b)) == right
 
 
 def test_what_is_loaded_may_be_another_value_by_then() -> None:
     limit = "l * 32 + o{n} * 16 + i{n} < N and X[0] < 5"
     a, b = nests(store("a", limit=limit), store("b", limit=limit))
-    assert not placed(a, b, shared_loops(a, b))
+    assert not is_covered_by_inversion(a, b, count_shared_loops(a, b))
 
 
 SUM = """
@@ -82,7 +82,7 @@ SUM = """
 def test_an_init_stores_with_the_first_point(point: str, limit: str, right: bool) -> None:
     first = store("a", outer="1", inner="8", at="l * 8 + i{n} + o{n}", limit="0 <= i{n}", less="0")
     a, b = nests(first, SUM.format(point=point, limit=limit), "100")
-    assert placed(a, b, shared_loops(a, b)) == right
+    assert is_covered_by_inversion(a, b, count_shared_loops(a, b)) == right
 
 
 def random_store(n: str, rng: np.random.Generator) -> str:
@@ -94,10 +94,10 @@ def random_store(n: str, rng: np.random.Generator) -> str:
     return store(n, outer=outer, inner=inner, at=at, limit=limit, less=less)
 
 
-def elements(nest: Nest) -> dict[int, set[int]]:
+def elements(nest: BlockContext) -> dict[int, set[int]]:
     """What a block stores, per iteration of the outermost loop, by running through its loops."""
     names = [x.var.name for x in nest.loops]
-    index = eval(f"lambda {', '.join(names)}: {nest.bound(nest.block.body.indices[0])}")
+    index = eval(f"lambda {', '.join(names)}: {nest.over_loops(nest.block.body.indices[0])}")
     meets = eval(f"lambda {', '.join(names)}: {nest.block.predicate}")
     sizes = [eval(f"lambda {', '.join(names[:k])}: {x.extent}") for k, x in enumerate(nest.loops)]
     found: dict[int, set[int]] = {}
@@ -113,7 +113,7 @@ def test_what_is_said_to_be_stored_is_stored() -> None:
         rng = np.random.default_rng(seed)
         a, b = nests(random_store("a", rng), random_store("b", rng), str(rng.integers(1, 6)))
         mine, theirs = elements(a), elements(b)
-        answer = placed(a, b, 1)
-        assert not answer or all(mine[k] <= theirs[k] for k in mine), f"{a.shown}\n{b.shown}"
+        answer = is_covered_by_inversion(a, b, 1)
+        assert not answer or all(mine[k] <= theirs[k] for k in mine), f"{a.text}\n{b.text}"
         said += answer
     assert said > 80

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tilewright.errors import VerifyError
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 
 def parts(step: str, condition: str) -> str:

@@ -9,11 +9,11 @@ from tests.codegen.native import Native
 from tests.loops.private import differs, iterations_of
 
 from tilewright.errors import ScheduleError, VerifyError
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
-from tilewright.schedule.loops import split, split_parts
+from tilewright.schedule.loop_transforms import split, split_parts
+from tilewright.verify.verifier import verify
 
 HEAD = "func f(A: float32[n, 8], I: int64[n], U: float32[n, 8]; n: 5..40, m: 0..4):\n"
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.loops.private import differs, iterations_of, result
 
 from tilewright.errors import ScheduleError, VerifyError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
-from tilewright.schedule.loops import split
-from tilewright.schedule.tree import find_alloc, with_new_buffer
+from tilewright.schedule.loop_transforms import split
+from tilewright.schedule.rewrite_tree import find_alloc, with_buffer_replaced
+from tilewright.verify.verifier import verify
 
 SIZE = 6
 """Elements of a buffer."""
@@ -136,7 +136,7 @@ def test_iterations_that_may_run_twice_compute_the_same(func: Func) -> None:
     serial = iterations_of(func, "i", LoopKind.SERIAL)
     for name in ("T", "W"):
         old = find_alloc(serial, name)
-        serial = with_new_buffer(serial, old, type(old)(old.name, old.shape, old.dtype, Scope.MEMORY))
+        serial = with_buffer_replaced(serial, old, type(old)(old.name, old.shape, old.dtype, MemoryScope.MEMORY))
     try:
         tiled = split(serial, "i", 3, tail="shift_inwards")
         verify(tiled)

@@ -7,7 +7,7 @@ from tests.codegen.native import check
 
 from tilewright.errors import VerifyError
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 TRIANGLE = """
 func f(A: float32[8, 8], U: float32[8]):

@@ -3,11 +3,11 @@
 import pytest
 
 from tilewright.errors import VerifyError
-from tilewright.loops import coverage, races
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, walk
-from tilewright.loops.nest import Nest
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify import coverage, races
+from tilewright.verify.verifier import verify
 
 
 def running(between: str, kind: str = "serial") -> Func:
@@ -50,9 +50,11 @@ def test_chunks_of_a_sum_that_is_changed_do_not_run_at_once() -> None:
 def elements_apart(text: str, buffer: str) -> dict[str, bool]:
     """Per loop, whether elements of a buffer belong to one iteration of it."""
     func = parse(text)
-    nests = [Nest.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
     found = next(b for b in (*func.params, *func.allocs) if b.name == buffer)
-    return {s.var.name: races.apart(s, found, nests) for s, _ in walk(func.body) if isinstance(s, For)}
+    return {
+        s.var.name: races.iterations_are_disjoint(s, found, nests) for s, _ in walk(func.body) if isinstance(s, For)
+    }
 
 
 def test_elements_of_one_iteration() -> None:
@@ -103,4 +105,4 @@ func part(A: float32[9], Y: float32[9]):
             Y[v] = A[v]
 """)
     ((block, around),) = ((s, around) for s, around in walk(func.body) if isinstance(s, Block))
-    assert [f.what for f in coverage.reached_once(Nest.of(block, around))] == [message]
+    assert [f.what for f in coverage.find_incomplete_cover(BlockContext.of(block, around))] == [message]

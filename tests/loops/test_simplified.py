@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.loops.simplified import simplified
-from tilewright.loops.verify import verify
-from tilewright.schedule.loops import fuse, reorder, split
+from tilewright.schedule.loop_transforms import fuse, reorder, split
+from tilewright.verify.verifier import verify
 
 BLOCKED = parse("""
 func blocked(X: float32[2, H, 4], W: float32[2, 3, 4, 8], Y: float32[H, 8]; H: 3..40):

@@ -9,11 +9,11 @@ from tests.loops.programs import computations, conv, matmul_relu
 from tests.loops.test_verify import GOOD
 
 from tilewright.errors import ParseError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DTYPES, boolean
 from tilewright.expr.nodes import TRUE, Binary, Load, Var, cast, const
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
-from tilewright.loops.lower import lower
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show, show_stmt
 
@@ -47,9 +47,9 @@ def functions(draw: st.DrawFn) -> Func:
     buffers = [
         Buffer(name, tuple(draw(SIZES) for _ in range(draw(st.integers(0, 3)))), dtype, scope)
         for name, dtype, scope in (
-            ("A", draw(st.sampled_from(list(DTYPES.values()))), Scope.MEMORY),
-            ("/model/out.1", draw(st.sampled_from(list(DTYPES.values()))), draw(st.sampled_from(Scope))),
-            ("init", boolean, draw(st.sampled_from(Scope))),
+            ("A", draw(st.sampled_from(list(DTYPES.values()))), MemoryScope.MEMORY),
+            ("/model/out.1", draw(st.sampled_from(list(DTYPES.values()))), draw(st.sampled_from(MemoryScope))),
+            ("init", boolean, draw(st.sampled_from(MemoryScope))),
         )
     ]
     count = 0
@@ -81,7 +81,7 @@ def test_round_trip_of_random_trees(func: Func) -> None:
 @given(computations())
 def test_round_trip_of_lowered_computations(case) -> None:
     c, inputs = case
-    func = lower("f", [c], [*inputs, c.output], [programs.N])
+    func = lower_to_loops("f", [c], [*inputs, c.output], [programs.N])
     assert parse(show(func)) == func
 
 

@@ -11,7 +11,7 @@ from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Binary, Load, Var, const
 from tilewright.loops.ir import Block, Func, Seq, Store
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 GOOD = {
     "tiled with a guard": """

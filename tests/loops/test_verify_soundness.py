@@ -9,10 +9,10 @@ from tests.expr.strategies import value
 from tilewright.errors import VerifyError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, both, const, minimum
+from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, conjunction, const, minimum
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
-from tilewright.loops.verify import verify
-from tilewright.schedule.tree import renamed, substituted
+from tilewright.schedule.rewrite_tree import copy_with_fresh_names, substitute_vars
+from tilewright.verify.verifier import verify
 
 LOOPS = (Var("a"), Var("b"), Var("c"))
 KINDS = (LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED)
@@ -55,7 +55,7 @@ def programs(draw: st.DrawFn, reducing: bool) -> Func:
     if draw(st.integers(0, 3)) == 0:
         k = draw(st.integers(0, len(bindings) - 1))
         cut = draw(st.integers(1, largest[k] + 1))
-        where, largest[k] = both(Binary("lt", bindings[k], const(cut))), min(largest[k], cut - 1)
+        where, largest[k] = conjunction(Binary("lt", bindings[k], const(cut))), min(largest[k], cut - 1)
     sizes = [n + 1 + (draw(st.integers(0, 9)) == 0) for n in largest]
     described = enumerate(zip(sizes, kinds, bindings, strict=False))
     iters = tuple(BlockIter(Var(f"v{k}"), const(n), kind, e) for k, (n, kind, e) in described)
@@ -189,9 +189,9 @@ def cut_programs(draw: st.DrawFn) -> Func:
         if k == place:
             cut = draw(st.integers(0, extents[v]))
             slip = draw(st.sampled_from((0, 0, 0, 0, -1, 1)))
-            rest = substituted(body, {v: v + cut + slip})
+            rest = substitute_vars(body, {v: v + cut + slip})
             parts = [(cut, body), (extents[v] - cut, rest)]
-            body = seq(*(renamed(_split(draw, v, n, part), used) for n, part in parts))
+            body = seq(*(copy_with_fresh_names(_split(draw, v, n, part), used) for n, part in parts))
         else:
             body = For(v, const(extents[v]), LoopKind.SERIAL, body)
     return Func("f", (out,), (), (), body)
@@ -203,7 +203,7 @@ def _split(draw: st.DrawFn, v: Var, extent: int, body: Stmt) -> Stmt:
     if draw(st.booleans()) or extent % factor:
         return For(v, const(extent), LoopKind.SERIAL, body)
     o, i = Var("o"), Var("i")
-    inner = For(i, const(factor), LoopKind.SERIAL, substituted(body, {v: o * factor + i}))
+    inner = For(i, const(factor), LoopKind.SERIAL, substitute_vars(body, {v: o * factor + i}))
     return For(o, const(extent // factor), LoopKind.SERIAL, inner)
 
 

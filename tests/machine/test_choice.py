@@ -8,10 +8,10 @@ import pytest
 
 from tilewright.errors import MachineError, OptionError
 from tilewright.machine import Target
+from tilewright.machine.calibration_store import save_calibration
 from tilewright.machine.choice import MachineChoice, Origin, choose_machine
 from tilewright.machine.model import to_json
-from tilewright.machine.shipped import described_host, generic, machine_named
-from tilewright.machine.stored import store
+from tilewright.machine.shipped import generic_machine, host_machine, machine_named
 
 V3 = Target.parse("x86-64-v3")
 
@@ -22,14 +22,14 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_by_default_the_description_of_the_target() -> None:
-    assert choose_machine(None, Target.host()).machine == described_host()
+    assert choose_machine(None, Target.host()).machine == host_machine()
     other = Target.parse("aarch64" if Target.host().arch == "x86_64" else "x86-64-v3")
-    assert choose_machine(None, other) == MachineChoice(generic(other), Origin.GENERIC)
+    assert choose_machine(None, other) == MachineChoice(generic_machine(other), Origin.GENERIC)
 
 
 def test_a_calibration_counts_first() -> None:
-    mine = replace(described_host(), name="mine", ghz=1.25)
-    store(mine)
+    mine = replace(host_machine(), name="mine", ghz=1.25)
+    save_calibration(mine)
     assert choose_machine(None, Target.host()) == MachineChoice(mine, Origin.STORED)
 
 

@@ -8,8 +8,15 @@ import pytest
 
 from tilewright.errors import MachineError
 from tilewright.machine import Target
-from tilewright.machine.model import Level, Machine, parse, read, to_json
-from tilewright.machine.shipped import generic, machine_named, microarchitecture, shipped, signature, with_caches
+from tilewright.machine.model import Level, Machine, parse_machine, read_machine, to_json
+from tilewright.machine.shipped import (
+    generic_machine,
+    machine_named,
+    machine_of_processor,
+    processor_signature,
+    shipped_machines,
+    with_reported_caches,
+)
 
 
 def described(**changes: object) -> str:
@@ -32,16 +39,16 @@ def with_ways(*ways: int) -> str:
     return json.dumps(data)
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize("name", sorted(shipped_machines()))
 def test_every_shipped_description_reads_back_to_itself(name: str) -> None:
     machine = machine_named(name)
-    assert parse(to_json(machine), "here") == machine
+    assert parse_machine(to_json(machine), "here") == machine
     assert machine.gflops() > 0
     assert machine.levels[-1].name == "memory"
 
 
 def test_processors_are_described_by_one_file_each() -> None:
-    signs = [sign for machine in shipped().values() for sign in machine.identify]
+    signs = [sign for machine in shipped_machines().values() for sign in machine.identify]
     assert len(signs) == len(set(signs)) > 30
 
 
@@ -65,16 +72,16 @@ def test_levels_share_their_bandwidth() -> None:
      ("x86-64-v2+avx", "x86-64"), ("aarch64", "aarch64")],
 )  # fmt: skip
 def test_every_instruction_set_has_a_generic_machine(target: str, name: str) -> None:
-    assert generic(Target.parse(target)).name == name
+    assert generic_machine(Target.parse(target)).name == name
 
 
 def test_signatures_of_processors() -> None:
     intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n\nprocessor\t: 1\nmodel : 7\n"
     arm = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd40\n"
-    assert signature(intel) == "GenuineIntel/6/143"
-    assert signature(arm) == "0x41/0xd40"
-    assert signature("nothing") == ""
-    found = microarchitecture("GenuineIntel/6/143"), microarchitecture("0x41/0xd40"), microarchitecture("")
+    assert processor_signature(intel) == "GenuineIntel/6/143"
+    assert processor_signature(arm) == "0x41/0xd40"
+    assert processor_signature("nothing") == ""
+    found = machine_of_processor("GenuineIntel/6/143"), machine_of_processor("0x41/0xd40"), machine_of_processor("")
     assert [m.name if m else None for m in found] == ["sapphire-rapids", "neoverse-v1", None]
 
 
@@ -91,7 +98,7 @@ def cpu(folder: Path, **sizes: tuple[int, str, str, str]) -> Path:
 def test_sizes_of_caches_come_from_the_system(tmp_path: Path) -> None:
     folder = cpu(tmp_path, index0=(1, "Data", "32K", "0"), index1=(1, "Instruction", "64K", "0"),
                  index2=(2, "Unified", "4096K", "0-1"), index3=(3, "Unified", "64M", "0-31"))  # fmt: skip
-    machine = with_caches(machine_named("zen5"), 2, folder)
+    machine = with_reported_caches(machine_named("zen5"), 2, folder)
     assert [x.bytes for x in machine.levels[:3]] == [32 << 10, 4 << 20, 64 << 20]
     assert [x.shared_by for x in machine.levels] == [1, 2, 2, 2]
     assert machine.cores == 2
@@ -103,14 +110,14 @@ def test_two_threads_of_a_core_share_its_caches_as_one(tmp_path: Path) -> None:
                  index3=(3, "Unified", "64M", "0-63"))  # fmt: skip
     (folder / "topology").mkdir()
     (folder / "topology" / "thread_siblings_list").write_text("0,32\n")
-    machine = with_caches(machine_named("sapphire-rapids"), 32, folder)
+    machine = with_reported_caches(machine_named("sapphire-rapids"), 32, folder)
     assert [x.shared_by for x in machine.levels[:3]] == [1, 1, 32]
     assert machine.level("L1").share == 48 << 10
 
 
 def test_caches_that_contradict_each_other_are_not_believed(tmp_path: Path) -> None:
     folder = cpu(tmp_path, index0=(1, "Data", "64M", "0"))
-    assert with_caches(machine_named("zen5"), 4, folder).levels == machine_named("zen5").levels
+    assert with_reported_caches(machine_named("zen5"), 4, folder).levels == machine_named("zen5").levels
 
 
 def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
@@ -123,7 +130,7 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(data))
     with pytest.raises(MachineError) as caught:
-        read(path)
+        read_machine(path)
     text = str(caught.value)
     assert f"machine file '{path}': 5 problems" in text
     for line in ("field 'ghz': is missing", "field 'cores': must be more than 0, got 0",
@@ -137,7 +144,7 @@ def test_impossible_values_do_not_hide_other_problems() -> None:
     data["arch"], data["cores"], data["levels"][2]["name"] = "vax", 0, "L2"
     del data["levels"][3]["ways"]
     with pytest.raises(MachineError) as caught:
-        parse(json.dumps(data), "machine file 'x'")
+        parse_machine(json.dumps(data), "machine file 'x'")
     # levels that could not be read are compared with no other
     assert str(caught.value).splitlines() == [
         "[machine] machine file 'x': 6 problems",
@@ -152,9 +159,9 @@ def test_impossible_values_do_not_hide_other_problems() -> None:
 
 
 def test_only_graphics_processors_have_no_translations() -> None:
-    assert parse(to_json(machine_named("h200")), "here").tlb_entries == 0
+    assert parse_machine(to_json(machine_named("h200")), "here").tlb_entries == 0
     with pytest.raises(MachineError, match="field 'tlb_entries': must be more than 0, got 0"):
-        parse(described(tlb_entries=0), "here")
+        parse_machine(described(tlb_entries=0), "here")
 
 
 def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
@@ -162,13 +169,13 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
     for length in (0, 1, len(text) // 2, len(text) - 3):
         (tmp_path / "cut.json").write_text(text[:length])
         with pytest.raises(MachineError, match=r"machine file '.*cut\.json': is not JSON"):
-            read(tmp_path / "cut.json")
+            read_machine(tmp_path / "cut.json")
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(MachineError, match=r"machine file '.*binary\.json': cannot be read"):
-        read(tmp_path / "binary.json")
+        read_machine(tmp_path / "binary.json")
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(Machine) if f.name not in ("gpu", "identify")])
@@ -176,7 +183,7 @@ def test_every_field_must_be_there(field: str) -> None:
     data = json.loads(described())
     del data[field]
     with pytest.raises(MachineError, match=f"field '{field}': (is missing|expected a list)"):
-        parse(json.dumps(data), "here")
+        parse_machine(json.dumps(data), "here")
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(Level)])
@@ -184,7 +191,7 @@ def test_every_field_of_a_level_must_be_there(field: str) -> None:
     data = json.loads(described())
     del data["levels"][1][field]
     with pytest.raises(MachineError, match=f"1 problem\n.*field 'levels\\[1\\].{field}': is missing"):
-        parse(json.dumps(data), "here")
+        parse_machine(json.dumps(data), "here")
 
 
 @pytest.mark.parametrize(
@@ -230,12 +237,12 @@ def test_every_field_of_a_level_must_be_there(field: str) -> None:
 )
 def test_impossible_descriptions(text: str, message: str) -> None:
     with pytest.raises(MachineError, match=message):
-        parse(text, "machine file 'x'")
+        parse_machine(text, "machine file 'x'")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"nowhere\.json'.*cannot be read"):
-        read(tmp_path / "nowhere.json")
+        read_machine(tmp_path / "nowhere.json")
 
 
 def test_unknown_names() -> None:
@@ -255,4 +262,4 @@ def test_fewer_threads_are_started_sooner() -> None:
     machine = replace(machine_named("zen5"), cores=16, sync_us=4.0)
     assert [machine.with_cores(n).sync_us for n in (16, 4, 2, 1)] == [4.0, 2.0, 1.0, 1.0]
     assert machine.with_cores(2).sync_of(16) == 4.0
-    assert with_caches(machine, 2, Path("none")).sync_us == 1.0
+    assert with_reported_caches(machine, 2, Path("none")).sync_us == 1.0

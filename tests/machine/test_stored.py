@@ -7,8 +7,15 @@ import pytest
 
 from tilewright.errors import MachineError
 from tilewright.machine import Target, host
-from tilewright.machine.shipped import described_host, machine_named
-from tilewright.machine.stored import cache_folder, calibration_path, fingerprint, machine_for, store, stored
+from tilewright.machine.calibration_store import (
+    cache_folder,
+    calibration_path,
+    fingerprint,
+    load_calibration,
+    machine_for,
+    save_calibration,
+)
+from tilewright.machine.shipped import host_machine, machine_named
 
 
 @pytest.fixture
@@ -25,13 +32,13 @@ def test_the_folder_follows_the_environment() -> None:
 
 
 def test_without_a_calibration_the_description_counts(folder: Path) -> None:
-    assert stored() is None
-    assert machine_for(Target.host()) == described_host()
+    assert load_calibration() is None
+    assert machine_for(Target.host()) == host_machine()
 
 
 def test_a_calibration_counts_for_this_machine_alone(folder: Path) -> None:
-    mine = replace(described_host(), name="mine", ghz=1.25)
-    path = store(mine)
+    mine = replace(host_machine(), name="mine", ghz=1.25)
+    path = save_calibration(mine)
     assert path == calibration_path()
     assert path.parent == folder
     assert machine_for(Target.host()) == mine
@@ -49,7 +56,7 @@ def test_a_changed_machine_has_another_fingerprint() -> None:
 
 
 def test_a_damaged_calibration_says_what_to_do(folder: Path) -> None:
-    store(described_host())
+    save_calibration(host_machine())
     calibration_path().write_text("{")
     with pytest.raises(MachineError, match=r"calibration '.*': is not JSON.*doctor --calibrate"):
         machine_for(Target.host())
@@ -59,4 +66,4 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(MachineError, match=r"cannot be written: .*set TILEWRIGHT_CACHE_DIR"):
-        store(described_host())
+        save_calibration(host_machine())

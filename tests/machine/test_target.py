@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import TargetError
-from tilewright.machine import Target, features, host
-from tilewright.machine.features import X86_LEVELS, features_from_cpuinfo, level_features, with_prerequisites
+from tilewright.machine import Target, cpu_features, host
+from tilewright.machine.cpu_features import X86_LEVELS, features_from_cpuinfo, level_features, with_prerequisites
 from tilewright.machine.target import check_host
 
 LEVELS = list(X86_LEVELS)
@@ -140,7 +140,7 @@ def test_kernel_and_llvm_agree_on_this_machine() -> None:
     kernel = features_from_cpuinfo(Path("/proc/cpuinfo").read_text())
     relevant = set(level_features("x86-64-v4")) | {"neon", "fp-armv8"}
     # LLVM also asks whether the system saves the wide registers; the kernel's list says so too
-    assert {f for f in relevant if f in features.host_features()} == {f for f in relevant if f in kernel}
+    assert {f for f in relevant if f in cpu_features.host_features()} == {f for f in relevant if f in kernel}
 
 
 def test_description_of_this_machine() -> None:

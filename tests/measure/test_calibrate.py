@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 
 from tilewright.errors import MachineError, OptionError
-from tilewright.loops.interpret import interpret
-from tilewright.loops.verify import verify
+from tilewright.loops.interpreter import interpret
 from tilewright.machine import Target
-from tilewright.machine.shipped import machine_named, shipped
-from tilewright.measure import kernels
-from tilewright.measure.calibrate import aligned, check_quiet, cpu_times, monotonic, rounded, working_sets
-from tilewright.measure.functions import NativeFunctions
+from tilewright.machine.shipped import machine_named, shipped_machines
+from tilewright.measure import calibration_kernels
+from tilewright.measure.calibrate import (
+    aligned_array,
+    check_quiet,
+    cpu_times,
+    make_monotonic,
+    round_figures,
+    working_sets,
+)
+from tilewright.measure.native_functions import NativeFunctions
+from tilewright.verify.verifier import verify
 
 
 @pytest.fixture
@@ -28,22 +35,30 @@ TARGETS = [t for t in map(Target.parse, ("x86-64-v4", "x86-64-v3", "x86-64", "aa
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_kernels_compute_what_they_say(target: Target, rng: np.random.Generator) -> None:
-    funcs = [kernels.multiply_add(target), kernels.reading(target), kernels.chasing(), kernels.starting()]
+    funcs = [
+        calibration_kernels.multiply_add(target),
+        calibration_kernels.stream_read(target),
+        calibration_kernels.pointer_chase(),
+        calibration_kernels.fork_join(),
+    ]
     for func in funcs:
         verify(func)
     native = NativeFunctions(funcs, target)
 
-    width = kernels.columns(target)
-    x, y = rng.uniform(0.4, 0.6, width).astype(np.float32), rng.uniform(0.4, 0.6, kernels.ROWS).astype(np.float32)
-    out = np.zeros((kernels.ROWS, width), np.float32)
+    width = calibration_kernels.tile_columns(target)
+    x, y = (
+        rng.uniform(0.4, 0.6, width).astype(np.float32),
+        rng.uniform(0.4, 0.6, calibration_kernels.ROWS).astype(np.float32),
+    )
+    out = np.zeros((calibration_kernels.ROWS, width), np.float32)
     native.call("multiply_add", [x, y, out], [5])
-    expected = np.zeros((kernels.ROWS, width), np.float64)
+    expected = np.zeros((calibration_kernels.ROWS, width), np.float64)
     for _ in range(5):
         expected = expected * y[:, None] + x
     np.testing.assert_allclose(out, expected, rtol=1e-6)
 
-    chunk = kernels.CHAINS * target.lanes(32)
-    data = aligned((2, 3, chunk))
+    chunk = calibration_kernels.ACCUMULATORS * target.lanes(32)
+    data = aligned_array((2, 3, chunk))
     data[...] = rng.random(data.shape, dtype=np.float32)
     sums = np.zeros((2, chunk), np.float32)
     native.call("reading", [data, sums], [2, 3, 4], threads=2)
@@ -59,7 +74,7 @@ def test_kernels_compute_what_they_say(target: Target, rng: np.random.Generator)
         expected_place = int(chain[expected_place, 0])
     assert place[0] == expected_place
 
-    touched = np.zeros((3, kernels.APART), np.float32)
+    touched = np.zeros((3, calibration_kernels.PART_DISTANCE), np.float32)
     native.call("starting", [touched], [3, 2, 2], threads=2)
     assert touched[:, 0].tolist() == [1.5, 1.5, 1.5]
     assert not touched[:, 1:].any()
@@ -69,13 +84,13 @@ def test_native_and_interpreter_agree_on_chasing(rng: np.random.Generator) -> No
     chain = np.zeros((5, 8), np.int64)
     chain[:, 0] = [2, 99, 4, -7, 1]  # what is no index is clamped
     place = np.zeros(1, np.int64)
-    interpret(kernels.chasing(), {"P": chain, "OUT": place}, {"size": 5, "steps": 5})
+    interpret(calibration_kernels.pointer_chase(), {"P": chain, "OUT": place}, {"size": 5, "steps": 5})
     found = np.zeros(1, np.int64)
-    NativeFunctions([kernels.chasing()], Target.host()).call("chasing", [chain, found], [5, 5])
+    NativeFunctions([calibration_kernels.pointer_chase()], Target.host()).call("chasing", [chain, found], [5, 5])
     assert place[0] == found[0] == 1  # 0 -> 2 -> 4 -> 1 -> 99; the last one is stored as it is found
 
 
-@pytest.mark.parametrize("name", [n for n, m in shipped().items() if m.gpu is None])
+@pytest.mark.parametrize("name", [n for n, m in shipped_machines().items() if m.gpu is None])
 def test_working_sets_lie_in_their_levels(name: str) -> None:
     machine = machine_named(name).with_cores(2)
     sets = working_sets(machine)
@@ -88,14 +103,14 @@ def test_working_sets_lie_in_their_levels(name: str) -> None:
 def test_noise_does_not_turn_levels_around() -> None:
     levels = machine_named("zen5").levels
     noisy = [levels[0], replace(levels[1], core_gbs=600.0, total_gbs=700.0, latency_ns=0.5), *levels[2:]]
-    found = monotonic(noisy)
+    found = make_monotonic(noisy)
     assert [x.core_gbs for x in found] == sorted((x.core_gbs for x in found), reverse=True)
     assert [x.latency_ns for x in found] == sorted(x.latency_ns for x in found)
     assert all(x.total_gbs >= x.core_gbs for x in found)
 
 
 def test_figures_have_three_digits() -> None:
-    machine = rounded(replace(machine_named("zen5"), ghz=3.14159, sync_us=0.123456))
+    machine = round_figures(replace(machine_named("zen5"), ghz=3.14159, sync_us=0.123456))
     assert (machine.ghz, machine.sync_us) == (3.14, 0.123)
 
 
@@ -128,7 +143,7 @@ def test_processor_times(tmp_path: Path) -> None:
 
 
 def test_calls_are_checked() -> None:
-    native = NativeFunctions([kernels.starting()], Target.host())
+    native = NativeFunctions([calibration_kernels.fork_join()], Target.host())
     with pytest.raises(OptionError, match=r"function 'starting': expected 1 arrays and 3 sizes, got 0 and 1"):
         native.call("starting", [], [3])
     with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected a contiguous"):

@@ -15,9 +15,16 @@ from tests.driver import models
 
 import tilewright
 from tilewright.errors import OptionError
-from tilewright.measure import duel, engine_process
-from tilewright.measure.duel import Block, Plan, best_canary, quiet, result, turns
-from tilewright.measure.engine_process import CANARY, read_feeds, serve, written_feeds
+from tilewright.measure import engine_comparison, engine_process
+from tilewright.measure.engine_comparison import (
+    RunPlan,
+    TimedBlock,
+    best_canary,
+    comparison_result,
+    run_in_turns,
+    undisturbed_blocks,
+)
+from tilewright.measure.engine_process import CANARY, read_feeds, serve, write_feeds
 from tilewright.measure.engines import PEERS, check_installed, onnxruntime_engine, openvino_engine
 
 
@@ -25,7 +32,7 @@ from tilewright.measure.engines import PEERS, check_installed, onnxruntime_engin
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses that were made, without making them."""
     found: list[float] = []
-    monkeypatch.setattr(duel.time, "sleep", found.append)
+    monkeypatch.setattr(engine_comparison.time, "sleep", found.append)
     return found
 
 
@@ -38,7 +45,7 @@ class Machine:
 
     def __call__(self, name: str, seconds: float) -> list[float]:
         if name == CANARY:
-            assert seconds == duel.CANARY_SECONDS
+            assert seconds == engine_comparison.CANARY_SECONDS
             return [self.canary.pop(0) if len(self.canary) > 1 else self.canary[0]]
         self.order.append(name)
         return [self.times[name]] * 3
@@ -46,7 +53,7 @@ class Machine:
 
 def test_engines_take_turns_between_canaries_with_pauses(slept: list[float]) -> None:
     machine = Machine({"a": 1.0, "b": 2.0}, [0.1])
-    blocks = turns(("a", "b"), machine, Plan(3, 0.5, 0.25))
+    blocks = run_in_turns(("a", "b"), machine, RunPlan(3, 0.5, 0.25))
     assert machine.order == ["a", "b", "b", "a", "a", "b"]
     assert len(blocks) == 6
     assert slept == [0.25] * (1 + 2 * 6)
@@ -55,45 +62,49 @@ def test_engines_take_turns_between_canaries_with_pauses(slept: list[float]) -> 
 def test_blocks_beside_a_slow_canary_do_not_count_and_are_made_up_for(slept: list[float]) -> None:
     # before the first block, then after each: the third block has a slow one behind, the fourth before it
     machine = Machine({"a": 1.0, "b": 2.0}, [0.1, 0.1, 0.1, 0.2, 0.1, 0.1])
-    blocks = turns(("a", "b"), machine, Plan(2))
+    blocks = run_in_turns(("a", "b"), machine, RunPlan(2))
     assert [b.canary for b in blocks] == [0.1, 0.1, 0.2, 0.2, 0.1, 0.1]
-    assert [b.engine for b in quiet(blocks)] == ["a", "b", "a", "b"]
-    found = result(("a", "b"), blocks, 0.5)
-    assert (found.engines["a"].quiet, found.engines["a"].blocks, found.engines["a"].calls) == (2, 3, 6)
+    assert [b.engine for b in undisturbed_blocks(blocks)] == ["a", "b", "a", "b"]
+    found = comparison_result(("a", "b"), blocks, 0.5)
+    assert (found.engines["a"].undisturbed, found.engines["a"].blocks, found.engines["a"].calls) == (2, 3, 6)
     assert (found.canary_best, found.canary_worst, found.others) == (0.1, 0.2, 0.5)
 
 
 def test_there_is_a_limit_to_making_up(slept: list[float]) -> None:
     canary = [1.0] + [1.0, 9.0] * 50
     machine = Machine({"a": 1.0, "b": 2.0}, canary)
-    blocks = turns(("a", "b"), machine, Plan(4))
-    assert len(blocks) == 2 * duel.MOST * 4
+    blocks = run_in_turns(("a", "b"), machine, RunPlan(4))
+    assert len(blocks) == 2 * engine_comparison.MAX_ROUND_FACTOR * 4
 
 
 def test_medians_of_medians_and_their_spread() -> None:
     calls = [(1.0, 9.0, 1.0), (2.0, 2.0, 0.5), (3.0,), (4.0, 4.0)]
-    blocks = [Block("tilewright", c, 0.1, 0.1) for c in calls] + [
-        Block("tilewright", (100.0,), 0.2, 0.2),
-        Block("x", (5.0,), 0.1, 0.1),
+    blocks = [TimedBlock("tilewright", c, 0.1, 0.1) for c in calls] + [
+        TimedBlock("tilewright", (100.0,), 0.2, 0.2),
+        TimedBlock("x", (5.0,), 0.1, 0.1),
     ]
-    found = result(("tilewright", "x"), blocks, 0.0)
+    found = comparison_result(("tilewright", "x"), blocks, 0.0)
     own = found.engines["tilewright"]
-    assert (own.median, own.least, own.calls, own.quiet, own.blocks) == (2.5, 0.5, 9, 4, 5)
+    assert (own.median, own.fastest, own.calls, own.undisturbed, own.blocks) == (2.5, 0.5, 9, 4, 5)
     assert own.spread == pytest.approx((3.25 - 1.75) / 2.5)
     assert found.best_peer() == "x"
-    assert result(("tilewright",), blocks, 0.0).best_peer() is None
+    assert comparison_result(("tilewright",), blocks, 0.0).best_peer() is None
 
 
 def test_where_no_block_is_quiet_all_are_told_and_none_counts() -> None:
-    blocks = [Block("a", (1.0,), 0.1, 0.1), Block("a", (1.0,), 0.1, 0.1), *[Block("b", (2.0,), 0.5, 0.5)] * 3]
-    standing = result(("a", "b"), blocks, 0.0).engines["b"]
-    assert (standing.median, standing.quiet, standing.blocks) == (2.0, 0, 3)
+    blocks = [
+        TimedBlock("a", (1.0,), 0.1, 0.1),
+        TimedBlock("a", (1.0,), 0.1, 0.1),
+        *[TimedBlock("b", (2.0,), 0.5, 0.5)] * 3,
+    ]
+    standing = comparison_result(("a", "b"), blocks, 0.0).engines["b"]
+    assert (standing.median, standing.undisturbed, standing.blocks) == (2.0, 0, 3)
 
 
 def test_a_single_fast_canary_is_luck() -> None:
-    blocks = [Block("a", (1.0,), 0.01, 0.01), *[Block("a", (1.0,), 0.1, 0.1)] * 19]
+    blocks = [TimedBlock("a", (1.0,), 0.01, 0.01), *[TimedBlock("a", (1.0,), 0.1, 0.1)] * 19]
     assert best_canary(blocks) == 0.1
-    assert len(quiet(blocks)) == 20
+    assert len(undisturbed_blocks(blocks)) == 20
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16])
@@ -105,7 +116,7 @@ def test_feeds_travel_unchanged(tmp_path: Path, dtype: type) -> None:
         "none": np.empty((0, 2), dtype),
     }
     name = np.dtype(dtype).name
-    described = written_feeds(tmp_path / "f.npz", feeds, dict.fromkeys(feeds, name))
+    described = write_feeds(tmp_path / "f.npz", feeds, dict.fromkeys(feeds, name))
     found = read_feeds(tmp_path / "f.npz", json.loads(json.dumps(described)))
     assert found.keys() == feeds.keys()
     for key, array in feeds.items():
@@ -152,44 +163,48 @@ def test_models_that_an_engine_rejects(tmp_path: Path, engine: str) -> None:
     )
     feeds = {"x": np.ones(2, np.float32)}
     with pytest.raises(OptionError, match=f"{engine} (rejects the model|fails)") as caught:
-        duel.duel(executable, broken_model(tmp_path), [engine], feeds, Plan(1, 0.0, 0.0))
+        engine_comparison.compare_engines(executable, broken_model(tmp_path), [engine], feeds, RunPlan(1, 0.0, 0.0))
     assert engine in str(caught.value)
 
 
 def test_a_process_that_ends_is_an_error_that_names_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duel.sys, "executable", "/bin/false")
+    monkeypatch.setattr(engine_comparison.sys, "executable", "/bin/false")
     executable = tilewright.compile(models.mlp())
     with pytest.raises(OptionError, match="engine canary: its process ended with status 1"):
-        duel.duel(executable, None, [], {"x": np.ones((1, 24), np.float32)}, Plan(1, 0.0, 0.0))
+        engine_comparison.compare_engines(
+            executable, None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
+        )
 
 
 def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(tilewright.__file__).parents[1]))
     (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    found = duel.duel(
-        tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, Plan(1, 0.0, 0.0)
+    found = engine_comparison.compare_engines(
+        tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
     )
     assert found.engines["tilewright"].blocks >= 1
 
 
 def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    popen = duel.subprocess.Popen
+    popen = engine_comparison.subprocess.Popen
 
     def noted(*args, **named):
         process = popen(*args, **named)
         started.append(process.pid)
         return process
 
-    monkeypatch.setattr(duel.subprocess, "Popen", noted)
+    monkeypatch.setattr(engine_comparison.subprocess, "Popen", noted)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(duel, "turns", interrupted)
+    monkeypatch.setattr(engine_comparison, "run_in_turns", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        duel.duel(tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, Plan(1, 0.0, 0.0))
+        engine_comparison.compare_engines(
+            tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
+        )
     assert len(started) == 2
     for pid in started:
         with pytest.raises(ProcessLookupError):

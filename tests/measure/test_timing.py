@@ -31,13 +31,13 @@ class Clock:
 @pytest.mark.parametrize("seconds", [1e-9, 1e-6, 1e-3, 0.5])
 def test_the_time_of_one_repetition(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     run = Clock(monkeypatch).work("x", seconds)
-    assert timing.once(run) == pytest.approx(seconds, rel=1e-6)
-    assert timing.often(run) == pytest.approx(seconds, rel=1e-6)
+    assert timing.time_once(run) == pytest.approx(seconds, rel=1e-6)
+    assert timing.time_median(run) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_candidates_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    found = timing.in_turns({"a": clock.work("a", 0.01), "b": clock.work("b", 0.02)}, repeats=3, pause=0.1)
+    found = timing.time_interleaved({"a": clock.work("a", 0.01), "b": clock.work("b", 0.02)}, repeats=3, pause=0.1)
     assert found == pytest.approx({"a": 0.01, "b": 0.02})
     assert clock.order[-6:] == ["a", "b"] * 3
 
@@ -49,4 +49,4 @@ def test_one_slow_measurement_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     def run(times: int) -> None:
         clock.now += next(calls) * times
 
-    assert timing.often(run, seconds=0.5) == pytest.approx(1.0)
+    assert timing.time_median(run, seconds=0.5) == pytest.approx(1.0)

@@ -11,7 +11,7 @@ from onnx.backend.test.runner import Runner
 
 from tilewright.driver.onnx_backend import OnnxBackend, OnnxBackendRep
 from tilewright.errors import TilewrightError
-from tilewright.graph.passes.uses import RANDOM
+from tilewright.graph.passes.def_use import RANDOM_OPERATORS
 from tilewright.runtime.manifest import FallbackStep
 
 KINDS = ("native", "fallback", "drawn", "refused", "wrong", "failed", "crashed")
@@ -94,7 +94,7 @@ def run_case(case: Callable[..., Any]) -> Outcome:
 def _is_drawn(model: OnnxBackendRep, error: AssertionError) -> bool:
     """Whether elements differ that an operator draws; another type or shape is another matter."""
     nodes = [label for step in model.executable.manifest.steps for label in step.nodes]
-    draws = any(label.endswith(f"({name})") for label in nodes for name in RANDOM)
+    draws = any(label.endswith(f"({name})") for label in nodes for name in RANDOM_OPERATORS)
     return draws and "Mismatched elements" in str(error)
 
 

@@ -17,7 +17,7 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.ops.definition import Definition, Operand, literal
+from tilewright.ops.definition import Definition, Operand, literal_elements
 from tilewright.ops.library import OPERATORS
 
 Array = np.ndarray[Any, Any]
@@ -113,7 +113,9 @@ def define(
             else Var(f"n{n}", 1, 1000) if symbolic and not fixed and n > 1 else const(n)
             for a, n in enumerate(x.shape)
         )  # fmt: skip
-        operands.append(Operand(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal(x, 1024) if fixed else None))
+        operands.append(
+            Operand(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal_elements(x, 1024) if fixed else None)
+        )
     d = Definition(
         op_type, f"node ({op_type})", opset, operands, node_attributes(op_type, attributes or {}), "y", outputs
     )
@@ -137,8 +139,8 @@ def run_stages(d: Definition, results: Sequence[Operand], inputs: Sequence[Array
     values = [buffers[r.buffer.name] for r in results]
     for r, y in zip(results, values, strict=True):
         assert tuple(int(evaluate_expr(s, env)) for s in r.shape) == y.shape
-        if r.known is not None:
-            elements = [np.asarray(evaluate_expr(e, env)) for e in r.known]
+        if r.known_elements is not None:
+            elements = [np.asarray(evaluate_expr(e, env)) for e in r.known_elements]
             np.testing.assert_array_equal(np.array(elements).reshape(y.shape).astype(y.dtype), y, "known elements")
     return values
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.ops.harness import define
 
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Load, Select, Var, both
-from tilewright.expr.prover import prove
+from tilewright.expr.nodes import Expr, Load, Select, Var, conjunction
 
 
 def reads(e: Expr, bounds: Bounds) -> Iterator[tuple[Load, Bounds]]:
@@ -100,7 +100,7 @@ for mode, scale in (
 def test_reads_stay_inside(case):
     op, inputs, attributes, sizes = CASES[case]
     d, _ = define(op, inputs, attributes, sizes=sizes, known=(2,) if op == "Resize" else ())
-    facts = Bounds().assuming(both(*(c for c, _ in d.constraints)))
+    facts = Bounds().assuming(conjunction(*(c for c, _ in d.constraints)))
     for stage in d.stages:
         if not isinstance(stage, Computation):
             continue
@@ -109,5 +109,5 @@ def test_reads_stay_inside(case):
             bounds = bounds.with_loop(axis.var, axis.extent)
         for load, inside in reads(stage.body, bounds):
             for index, size in zip(load.indices, load.buffer.shape, strict=True):
-                assert prove(index >= 0, inside), f"{index} may be negative in {stage}"
-                assert prove(index < size, inside), f"{index} < {size} is not proved in {stage}"
+                assert can_prove(index >= 0, inside), f"{index} may be negative in {stage}"
+                assert can_prove(index < size, inside), f"{index} < {size} is not proved in {stage}"

@@ -15,7 +15,7 @@ from tests.ops.harness import define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.ops.attributes import is_default
-from tilewright.ops.definition import IGNORED, OPERATORS, operator
+from tilewright.ops.definition import IGNORED_ATTRIBUTES, OPERATORS, operator
 
 RNG = np.random.default_rng(41)
 
@@ -221,12 +221,12 @@ def test_every_attribute_counts(op, version, name, opset):
     native = plain is not None and not plain.startswith("[shape]")
     assert native or opset < OLDEST, f"the sample is no native node: {plain}"
     if native and changed == plain:
-        assert name in IGNORED["", op], f"{op}-{version} ignores {name}"
+        assert name in IGNORED_ATTRIBUTES["", op], f"{op}-{version} ignores {name}"
 
 
 def test_a_definition_that_asks_for_nothing_refuses_what_is_not_the_default(monkeypatch):
     monkeypatch.setitem(OPERATORS, ("", "LRN"), OPERATORS["", "LRN"])
-    monkeypatch.setitem(IGNORED, ("", "LRN"), IGNORED["", "LRN"])
+    monkeypatch.setitem(IGNORED_ATTRIBUTES, ("", "LRN"), IGNORED_ATTRIBUTES["", "LRN"])
     operator("LRN", ignores=("size",))(lambda d: d.view(d.input(0), d.input(0).shape))
     default = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
     for harmless in ({}, {"size": 7}, default, {"__note": 3}):

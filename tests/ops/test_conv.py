@@ -6,7 +6,7 @@ from tests.ops.harness import check, define, reference_outputs, run_stages
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Select, Var, const, loads, walk
+from tilewright.expr.nodes import Select, Var, const, loads, post_order
 
 RNG = np.random.default_rng(11)
 
@@ -110,7 +110,7 @@ def test_conv_contraction_has_no_conditions_and_no_unit_axes():
         contraction = steps[-1]
         assert isinstance(contraction, Computation)
         assert len(contraction.reduce_axes) == axes
-        assert not any(isinstance(n, Select) for n in walk(contraction.body))
+        assert not any(isinstance(n, Select) for n in post_order(contraction.body))
 
 
 def test_depthwise_conv_reads_its_own_channel():

@@ -10,7 +10,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Binary, Select, walk
+from tilewright.expr.nodes import Binary, Select, post_order
 
 rng = np.random.default_rng(7)
 
@@ -157,7 +157,7 @@ def test_division_by_zero_and_overflow_do_not_trap(dtype):
 
 def _divisors(stage):
     assert isinstance(stage, Computation)
-    return [e.b for e in walk(stage.body) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
+    return [e.b for e in post_order(stage.body) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
 
 
 def test_float_remainder():

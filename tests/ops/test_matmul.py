@@ -6,7 +6,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Binary, Load, walk
+from tilewright.expr.nodes import Binary, Load, post_order
 from tilewright.ops.einsum import parse_equation
 
 RNG = np.random.default_rng(7)
@@ -247,7 +247,9 @@ def test_equation_without_arrow_sorts_what_occurs_once():
 
 def test_einsum_of_many_operands_contracts_pairs():
     d, _ = define("Einsum", [normal(2, 3), normal(3, 4), normal(4, 5)], {"equation": "ij,jk,kl->il"})
-    assert [len([n for n in walk(s.body) if isinstance(n, Load)]) for s in d.stages if isinstance(s, Computation)] == [
+    assert [
+        len([n for n in post_order(s.body) if isinstance(n, Load)]) for s in d.stages if isinstance(s, Computation)
+    ] == [
         2,
         2,
     ]

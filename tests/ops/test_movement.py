@@ -8,7 +8,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Binary, Select, Var, const, walk
+from tilewright.expr.nodes import Binary, Select, Var, const, post_order
 
 rng = np.random.default_rng(11)
 
@@ -23,7 +23,7 @@ def index(*values, dtype=np.int64):
 
 def operations(d):
     """The kinds of operations in all bodies that a definition emitted."""
-    nodes = [e for stage in d.stages if not isinstance(stage, View) for e in walk(stage.body)]
+    nodes = [e for stage in d.stages if not isinstance(stage, View) for e in post_order(stage.body)]
     return {e.op for e in nodes if isinstance(e, Binary)} | {"select" for e in nodes if isinstance(e, Select)}
 
 
@@ -241,7 +241,7 @@ def test_pad_by_a_symbolic_width():
 
     from tilewright.ops.library import OPERATORS
 
-    d.operands = [d.operands[0], replace(d.operands[1], known=(const(0), const(0), const(0), width))]
+    d.operands = [d.operands[0], replace(d.operands[1], known_elements=(const(0), const(0), const(0), width))]
     assert str(OPERATORS["", "Pad"](d).shape[1]) == "width + 4"
 
 

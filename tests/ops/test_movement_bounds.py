@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.ops.harness import define
 
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Expr, Load, Select, Var
-from tilewright.expr.prover import prove
 from tilewright.loops.access import negation
 
 N, M = Var("n", 1, 64), Var("m", 1, 4096)
@@ -97,6 +97,6 @@ def test_reads_stay_inside(case):
         for load, inside in reads(stage.body, bounds):
             for place, size in zip(load.indices, load.buffer.shape, strict=True):
                 seen += 1
-                assert prove(place >= 0, inside), f"{place} may be negative in {stage}"
-                assert prove(place < size, inside), f"{place} < {size} is not proved in {stage}"
+                assert can_prove(place >= 0, inside), f"{place} may be negative in {stage}"
+                assert can_prove(place < size, inside), f"{place} < {size} is not proved in {stage}"
     assert seen

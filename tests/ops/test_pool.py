@@ -6,7 +6,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Select, Var, walk
+from tilewright.expr.nodes import Select, Var, post_order
 
 RNG = np.random.default_rng(13)
 
@@ -137,7 +137,7 @@ def test_pool_without_padding_has_no_padded_copy():
 def test_windows_have_no_conditions():
     d, _ = define("AveragePool", [normal(1, 2, 8, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, symbolic=True)
     windows = next(s for s in d.stages if isinstance(s, Computation) and s.is_reduction)
-    assert not any(isinstance(n, Select) for n in walk(windows.body))
+    assert not any(isinstance(n, Select) for n in post_order(windows.body))
 
 
 def test_average_over_full_windows_divides_by_a_literal():

@@ -5,7 +5,7 @@ import pytest
 from tests.ops.harness import check, define, reference_outputs
 
 from tilewright.errors import ShapeError, UnsupportedError
-from tilewright.expr.nodes import Cast, Var, loads, walk
+from tilewright.expr.nodes import Cast, Var, loads, post_order
 from tilewright.ops.resize_scale import short_fraction
 
 RNG = np.random.default_rng(17)
@@ -182,7 +182,7 @@ def test_indices_are_integers_throughout():
     d, _ = define(
         "Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1.7, 0.3), {"mode": "nearest"}, known=(2,), symbolic=True
     )
-    inside = [n for load in loads(d.stages[0].body) for i in load.indices for n in walk(i)]
+    inside = [n for load in loads(d.stages[0].body) for i in load.indices for n in post_order(i)]
     assert not any(isinstance(n, Cast) or n.dtype.is_float for n in inside)
 
 

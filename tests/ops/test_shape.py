@@ -9,7 +9,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, float32, int64
 from tilewright.expr.nodes import Var, as_expr, const
-from tilewright.ops.definition import Definition, Operand, literal
+from tilewright.ops.definition import Definition, Operand, literal_elements
 from tilewright.ops.library import OPERATORS
 
 rng = np.random.default_rng(17)
@@ -126,7 +126,7 @@ class Chain:
     def constant(self, value, dtype=np.int64):
         array = np.asarray(value, dtype)
         made = self.tensor(*array.shape, dtype=dtype_of(array.dtype))
-        return Operand(made.buffer, literal(array))
+        return Operand(made.buffer, literal_elements(array))
 
     def __call__(self, op, *operands, opset=18, wanted=1, **attributes):
         self.count += 1
@@ -200,9 +200,9 @@ def test_resize_sizes_through_floating_point():
     for factor, expected in ((2.0, ["h * 2", "w * 2"]), (0.5, ["h // 2", "w // 2"])):
         scaled = do("Cast", do("Floor", do("Mul", sizes, do.constant([factor, factor], np.float32))), to=7)
         target = do("Concat", do("Slice", do("Shape", x), [0], [2]), scaled, axis=0)
-        assert [str(v) for v in target.known] == ["1", "3", *expected]
+        assert [str(v) for v in target.known_elements] == ["1", "3", *expected]
     halves = do("Cast", do("Ceil", do("Div", sizes, do.constant([2.0], np.float32))), to=7)
-    assert [str(v) for v in halves.known] == ["(h + 1) // 2", "(w + 1) // 2"]
+    assert [str(v) for v in halves.known_elements] == ["(h + 1) // 2", "(w + 1) // 2"]
 
 
 def test_integer_arithmetic_on_sizes():
@@ -215,12 +215,13 @@ def test_integer_arithmetic_on_sizes():
         ("Div", (do("Mul", n, 6), 3), "sequence * 2"),
     ]  # fmt: skip
     for op, operands, expected in cases:
-        assert str(do(op, *operands).known[0]) == expected, op
+        assert str(do(op, *operands).known_elements[0]) == expected, op
     assert (
-        str(do("ReduceProd", do("Shape", do.tensor(BATCH, 3, SEQUENCE)), keepdims=0).known[0]) == "batch * sequence * 3"
+        str(do("ReduceProd", do("Shape", do.tensor(BATCH, 3, SEQUENCE)), keepdims=0).known_elements[0])
+        == "batch * sequence * 3"
     )
-    assert do("Equal", n, 0).known[0].value is False
-    assert str(do("Squeeze", do("Unsqueeze", n, [0]), [0]).known[0]) == "sequence"
+    assert do("Equal", n, 0).known_elements[0].value is False
+    assert str(do("Squeeze", do("Unsqueeze", n, [0]), [0]).known_elements[0]) == "sequence"
 
 
 def test_causal_mask_of_transformers():
@@ -236,7 +237,7 @@ def test_causal_mask_of_transformers():
     one = do("Unsqueeze", length, [0])
     target = do("Concat", batch, [1], one, one, axis=0)
     wanted = do("Where", do("Equal", target, [-1, -1, -1, -1]), do("ConstantOfShape", [4], value=_ones()), target)
-    assert [str(v) for v in wanted.known] == ["batch", "1", "sequence", "sequence"]
+    assert [str(v) for v in wanted.known_elements] == ["batch", "1", "sequence", "sequence"]
     full = do("Expand", mask, wanted)
     assert shape_of(full) == ["batch", "1", "sequence", "sequence"]
     low = do("Where", full, do.constant(0.0, np.float32), do.constant(-1e9, np.float32))
@@ -283,7 +284,7 @@ def test_scale_by_a_symbolic_number_needs_no_tensor():
     do = Chain()
     size = do("Cast", do("Gather", do("Shape", do.tensor(BATCH, 64)), 1, axis=0), to=1)
     scale = do("Div", do.constant(1.0, np.float32), do("Sqrt", size))
-    assert scale.known == (const(0.125, float32),)
+    assert scale.known_elements == (const(0.125, float32),)
 
 
 REFUSED = [

@@ -4,15 +4,15 @@ import numpy as np
 from tests.codegen.native import Native
 from tests.optimize.programs import Program, data_for, scheduled, shape_of
 
-from tilewright.driver.offline import split_offline
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
+from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.optimize.interface import Optimizer
 
 
 def same(program: Program, target: str, optimizer: Optimizer, *, any_kind: bool = False) -> None:
     """Native code against the interpreter, on the same schedule; `any_kind` as `scheduled` has it."""
     kernel, _, schedule = scheduled(program, target, optimizer, any_kind=any_kind)
-    func = split_offline(schedule.func, frozenset()).func
+    func = prepack_constants(schedule.func, frozenset()).func
     rng = np.random.default_rng(7)
     inputs = set(kernel.params[:-1])
     arrays: dict[str, np.ndarray] = {}

@@ -13,16 +13,16 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, as_expr, binary, both, const, maximum, select, unary
-from tilewright.graph.collapse import Kernel, make_kernel
-from tilewright.loops.interpret import interpret
+from tilewright.expr.nodes import Expr, Var, as_expr, binary, conjunction, const, maximum, select, unary
+from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
-from tilewright.loops.lower import lower
-from tilewright.loops.verify import verify
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.optimize.interface import Optimizer, Task
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.trace import Schedule, replay
+from tilewright.verify.verifier import verify
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 
@@ -65,7 +65,7 @@ def scheduled(
         any_kind: of kernels may be among the programs; the rule then takes what the optimizer does not apply to.
     """
     kernel = make_kernel(program.stages)
-    func = lower("kernel", kernel.stages, kernel.params, tuple(program.sizes))
+    func = lower_to_loops("kernel", kernel.stages, kernel.params, tuple(program.sizes))
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     fixed = frozenset(p.name for p, a in pairs if a.name in program.constants)
     task = Task(func, fixed, Target.parse(target))
@@ -165,7 +165,7 @@ def _operand(draw, name: str, variables: Sequence[Var], shape: Sequence[Expr], d
         shown = {"plain": v, "shift": v - 1, "reverse": n - 1 - v, "repeat": v // 2, "one": const(0)}
         indices.append(shown[how])
     value = buffer(name, dims, dtype)[tuple(indices)]
-    return select(both(*guards), value, const(2, dtype)) if guards else value
+    return select(conjunction(*guards), value, const(2, dtype)) if guards else value
 
 
 @st.composite
@@ -253,7 +253,7 @@ def conv(draw) -> Program:
     channel = IN.var if groups == 1 else OUT.var // o * i + IN.var
     image = buffer("x", (n, i * groups, h, w))[N.var, channel, y, x]
     if pad:
-        image = select(both(y >= 0, y < h, x >= 0, x < w), image, const(0, float32))
+        image = select(conjunction(y >= 0, y < h, x >= 0, x < w), image, const(0, float32))
     body = image * buffer("w", (o * groups, i, *kernel))[OUT.var, IN.var, KY.var, KX.var]
     stages = draw(with_epilogue([N, OUT, Y, X], [IN, KY, KX], body, Reducer.SUM))
     return Program(stages, sizes, draw(st.sampled_from([frozenset(), frozenset({"w"})])))
@@ -272,5 +272,5 @@ def pool(draw) -> Program:
     y, x = Y.var * stride + KY.var - pad, X.var * stride + KX.var - pad
     value = buffer("x", (c, h, w))[C.var, y, x]
     if pad:
-        value = select(both(y >= 0, y < h, x >= 0, x < w), value, reducer.identity(float32))
+        value = select(conjunction(y >= 0, y < h, x >= 0, x < w), value, reducer.identity(float32))
     return Program(draw(with_epilogue([C, Y, X], [KY, KX], value, reducer)), sizes)

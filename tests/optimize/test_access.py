@@ -7,11 +7,11 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, int64
 from tilewright.expr.nodes import Binary, Load, Var, cast, const
 from tilewright.loops.ir import Block, blocks
-from tilewright.loops.lower import lower
-from tilewright.optimize.access import (
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.optimize.strides import (
     combined_value,
-    factors,
-    flattened,
+    contraction_operands,
+    flat_index,
     is_literal,
     load_stride,
     store_stride,
@@ -48,13 +48,13 @@ def test_strides_of_loads(load: object, var: Var, expected: str) -> None:
 def block(body: object, reducer: Reducer = Reducer.SUM) -> Block:
     out = buffer("out", (N, 5))
     stage = Computation(out, axes("ab", (N, 5)), axes("i", (7,)), body, reducer)  # type: ignore[arg-type]
-    (found,) = blocks(lower("f", [stage], (*stage.inputs, out), (N,)).body)
+    (found,) = blocks(lower_to_loops("f", [stage], (*stage.inputs, out), (N,)).body)
     return found
 
 
 def test_a_product_of_two_loads_is_a_contraction() -> None:
     node = block(x[a, i] * w[i, b])
-    pair = factors(node)
+    pair = contraction_operands(node)
     assert pair is not None
     assert [p.buffer.name for p in pair] == ["x", "w"]
     assert str(combined_value(node)) == "x[v_a, v_i] * w[v_i, v_b]"
@@ -63,20 +63,20 @@ def test_a_product_of_two_loads_is_a_contraction() -> None:
 
 def test_casts_do_not_hide_a_contraction() -> None:
     half = buffer("h", (N, 7), float16)
-    pair = factors(block(cast(float32, half[a, i]) * w[i, b]))
+    pair = contraction_operands(block(cast(float32, half[a, i]) * w[i, b]))
     assert pair is not None
     assert [p.buffer.name for p in pair] == ["h", "w"]
 
 
 def test_other_blocks_are_no_contractions() -> None:
-    assert factors(block(x[a, i] * w[i, b], Reducer.MAX)) is None
-    assert factors(block(x[a, i] + w[i, b])) is None
-    assert factors(block(x[a, i] * x[a, i])) is None
-    assert factors(block(x[a, i] * const(2, float32))) is None
+    assert contraction_operands(block(x[a, i] * w[i, b], Reducer.MAX)) is None
+    assert contraction_operands(block(x[a, i] + w[i, b])) is None
+    assert contraction_operands(block(x[a, i] * x[a, i])) is None
+    assert contraction_operands(block(x[a, i] * const(2, float32))) is None
 
 
 def test_flattened_and_is_literal() -> None:
-    assert str(flattened((a, b), w.shape)) == "a * 5 + b"
+    assert str(flat_index((a, b), w.shape)) == "a * 5 + b"
     assert is_literal(const(1), 1)
     assert not is_literal(N, 1)
     assert not is_literal(None, 0)

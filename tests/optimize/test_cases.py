@@ -9,9 +9,9 @@ from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Var, const, select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
-from tilewright.loops.lower import lower
-from tilewright.optimize.cases import MOST, case_axes
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.rule import Rule
+from tilewright.optimize.select_axes import MAX_UNROLLED_CASES, select_axes
 
 N = Var("n", 1, 40)
 
@@ -46,11 +46,11 @@ def test_native_code():
 
 def test_only_few_literal_cases_count():
     def positions(stage):
-        return case_axes(blocks(lower("f", [stage], [*stage.inputs, stage.output], (N,)).body)[0])
+        return select_axes(blocks(lower_to_loops("f", [stage], [*stage.inputs, stage.output], (N,)).body)[0])
 
     assert positions(chosen(4, const(9))) == (0,)
     assert positions(chosen(4, const(9), 1)) == (1,)
-    assert positions(chosen(MOST + 1, const(9))) == ()
+    assert positions(chosen(MAX_UNROLLED_CASES + 1, const(9))) == ()
     axes = (Axis(Var("i0"), N),)
     a = Buffer("a", (N,), float32)
     symbolic = Computation(

@@ -10,21 +10,29 @@ from tests.optimize import programs
 from tests.optimize.programs import Program, check, scheduled
 from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
 
-from tilewright.cost.analytical import times
-from tilewright.expr.buffer import Scope
+from tilewright.cost.analytical import program_times
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.descent import descents, neighbours
-from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, keeping, walks
-from tilewright.optimize.construct.moving import moving_forms
-from tilewright.optimize.construct.optimizer import KEPT_FORMS, LOWERED, SHORTER, Constructed, Gensor, Roller, spaces
+from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
+from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, record_probability, run_walks
+from tilewright.optimize.construct.local_search import neighbours, search_locally
+from tilewright.optimize.construct.optimizer import (
+    K_BLOCK_SHRINK_STEPS,
+    MAX_LOWERING_TRIES,
+    MAX_SKETCHES,
+    ConstructionResult,
+    Gensor,
+    Roller,
+    search_spaces,
+)
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
-from tilewright.tile.problem import Axis, Operand, Problem, problem_of
-from tilewright.tile.program import L1, L2, LEVELS, REGISTER, legal, literal_sizes
+from tilewright.tile.problem import Axis, Operand, Problem, extract_problem
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 
 MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}
 QUICK = Annealing(walks=3)
@@ -97,14 +105,14 @@ def test_accumulators_fit_the_registers() -> None:
     for m, n, k in ((512, 512, 512), (28, 64, 40), (50, 50, 50), (3, 48, 64)):
         for optimizer in optimizers("x86-64-v4"):
             _, _, s = scheduled(Program([product(m, n, k)], {}, frozenset({"w"})), "x86-64-v4", optimizer)
-            kept = [b for b in s.func.allocs if b.scope is Scope.REGISTER]
+            kept = [b for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
             assert kept
             for b in kept:
                 size = np.prod([int(x.value) for x in b.shape if isinstance(x, Const)])
                 assert size * 32 <= 512 * 31
 
 
-def constructed(program: Program, optimizer: Roller | Gensor) -> Constructed:
+def constructed(program: Program, optimizer: Roller | Gensor) -> ConstructionResult:
     found = optimizer.construct(task_of(program))
     assert found is not None
     return found
@@ -118,7 +126,7 @@ def test_a_large_product_gets_a_tile_of_many_rows_and_vectors_that_threads_share
     best = constructed(large(), Gensor(machine_named("zen5"))).programs[0]
     rows, lanes = best.sizes[REGISTER][0], best.sizes[REGISTER][1]
     assert 20 <= rows * lanes / 16 <= 30
-    assert best.form.packed
+    assert best.sketch.packed
     assert np.prod(best.sizes[L2][:2]) < 512 * 512
     _, _, s = scheduled(large(), "x86-64-v4", Gensor(machine_named("zen5")))
     assert any(step.primitive == "parallel" for step in s.trace)
@@ -146,13 +154,13 @@ def products_of_pictures(count: int, channels: int, pixels: int, kept: int) -> P
 def test_no_form_is_given_up_that_holds_a_much_better_program(size: tuple[int, int, int, int]) -> None:
     machine, task = machine_named("x86-64-v4").with_cores(2), task_of(products_of_pictures(*size))
     best = constructed(products_of_pictures(*size), Gensor(machine)).nanoseconds[0]
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    found = spaces(problem, task, machine)
-    assert len(found) > KEPT_FORMS
+    found = search_spaces(problem, task, machine)
+    assert len(found) > MAX_SKETCHES
     for space, forms in found.items():
-        states = walks(space, Annealing(), 0).kept()
-        assert best <= 1.03 * min(d.nanoseconds for f in forms for d in descents(space, f, states))
+        states = run_walks(space, Annealing(), 0).recorded_states()
+        assert best <= 1.03 * min(d.nanoseconds for f in forms for d in search_locally(space, f, states))
 
 
 def column_sums(rows: int, columns: int) -> Program:
@@ -169,7 +177,7 @@ def test_long_sums_that_stream_are_added_in_chunks(rows: int, chain: int) -> Non
     for optimizer in optimizers("x86-64-v4"):
         assert isinstance(optimizer, Roller | Gensor)
         for found in constructed(program, optimizer).programs:
-            assert found.form.lane == 0
+            assert found.sketch.lane == 0
             assert found.sizes[L1][1] <= chain
         check(program, "x86-64-v4", optimizer)
 
@@ -194,25 +202,25 @@ def test_small_kernels_start_no_threads() -> None:
 @pytest.mark.parametrize("reading", Reading)
 def test_every_state_of_a_walk_is_a_program(reading: Reading) -> None:
     task = task_of(Program([image(1, 24, 40, 21, 3)], {}, frozenset({"w"})))
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    for space in spaces(problem, task, machine_named("zen5")):
-        history = walks(space, Annealing(walks=4, reading=reading), 7)
+    for space in search_spaces(problem, task, machine_named("zen5")):
+        history = run_walks(space, Annealing(walks=4, reading=reading), 7)
         sizes = space.sizes(history.states.reshape(-1, len(problem.axes)))
-        assert legal(problem, space.form, sizes).all()
-        assert space.possible(sizes).all()
+        assert is_legal(problem, space.sketch, sizes).all()
+        assert space.are_lowerable(sizes).all()
         assert (history.levels[0] == L2).all()
         assert (history.levels[-1] == REGISTER).all()
         assert np.allclose(history.probabilities.sum(axis=2), 1.0)
-        assert len(history.found()) > 4
+        assert len(history.recorded_sizes()) > 4
 
 
 def test_a_walk_tells_what_it_did() -> None:
-    walk = constructed(large(), Gensor(machine_named("zen5"), QUICK)).histories[0].walk(0)
-    assert len(walk.moves) == 100
-    assert {m.level for m in walk.moves} == set(LEVELS)
-    assert walk.moves[0].sizes[L1] == walk.moves[0].sizes[REGISTER][:2] + walk.moves[0].sizes[L1][2:]
-    for m in walk.moves:
+    walk = constructed(large(), Gensor(machine_named("zen5"), QUICK)).walk_batches[0].trajectory(0)
+    assert len(walk.steps) == 100
+    assert {m.level for m in walk.steps} == set(LEVELS)
+    assert walk.steps[0].sizes[L1] == walk.steps[0].sizes[REGISTER][:2] + walk.steps[0].sizes[L1][2:]
+    for m in walk.steps:
         assert m.action in [name for name, _ in m.probabilities]
     text = str(walk)
     assert "cache" in text
@@ -223,44 +231,46 @@ def test_a_walk_tells_what_it_did() -> None:
 def test_a_descent_ends_where_no_neighbour_is_better() -> None:
     machine = machine_named("zen5")
     found = constructed(large(), Gensor(machine, QUICK))
-    assert any(d.edges for d in found.descents)
-    for d in found.descents:
-        own = times(d.space.problem, d.form, d.space.sizes(d.states), machine).total
+    assert any(d.edges for d in found.searches)
+    for d in found.searches:
+        own = program_times(d.space.problem, d.sketch, d.space.sizes(d.states), machine).total
         assert (np.diff(own) < 0).all()
         targets, exists = neighbours(d.space, d.states[-1:])
         sizes = d.space.sizes(targets[exists])
-        sizes = sizes[d.space.possible(sizes)]
-        assert own[-1] <= times(d.space.problem, d.form, sizes, machine).total.min()
-        assert len(d.moves()) == len(d.edges) == len(d.states) - 1
+        sizes = sizes[d.space.are_lowerable(sizes)]
+        assert own[-1] <= program_times(d.space.problem, d.sketch, sizes, machine).total.min()
+        assert len(d.trajectory_steps()) == len(d.edges) == len(d.states) - 1
 
 
 def test_the_way_to_the_best_program_is_a_walk_and_a_descent() -> None:
     found = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2)))
-    walk, best = found.walk(), found.programs[0]
+    walk, best = found.trajectory(), found.programs[0]
     assert walk is not None
-    assert walk.final == best.sizes or best.sizes in [m.sizes for m in walk.moves]
-    assert walk.moves[0].sizes in [h.walk(0, 1).moves[0].sizes for h in found.histories]
-    assert all(m.action in [name for name, _ in m.probabilities] for m in walk.moves)
+    assert walk.final == best.sizes or best.sizes in [m.sizes for m in walk.steps]
+    assert walk.steps[0].sizes in [h.trajectory(0, 1).steps[0].sizes for h in found.walk_batches]
+    assert all(m.action in [name for name, _ in m.probabilities] for m in walk.steps)
 
 
 def test_the_way_to_the_best_program_may_be_a_descent_behind_greedy_growth() -> None:
     """With a cut of the reduction that single better steps do not lead to from where growth ended."""
     program = products_of_pictures(128, 512, 784, 128)
     found = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
-    walk, best, problem = found.walk(), found.programs[0], found.programs[0].problem
+    walk, best, problem = found.trajectory(), found.programs[0], found.programs[0].problem
     assert walk is not None
     assert walk.final == best.sizes
-    (path,) = [p for p in found.paths if (p.space.form.lane, p.space.form.packed) == (best.form.lane, best.form.packed)]
-    assert walk.moves[0].sizes == literal_sizes(path.space.sizes(path.space.start()[None])[0])
-    grown = [m for m in walk.moves if not m.recorded]
-    cuts = [m.action for m in grown[-SHORTER:]]
-    assert cuts == [f"inv_tile({problem.axes[problem.reduce[0]].name})"] * SHORTER
-    steps = path.steps[: len(grown) - SHORTER]
-    assert [m.sizes for m in walk.moves[1 : len(steps) + 1]] == [g.sizes for g in steps]
-    states = [m.sizes for m in walk.moves] + [walk.final]
+    (path,) = [
+        p for p in found.paths if (p.space.sketch.lane, p.space.sketch.packed) == (best.sketch.lane, best.sketch.packed)
+    ]
+    assert walk.steps[0].sizes == size_tuples(path.space.sizes(path.space.initial_state()[None])[0])
+    grown = [m for m in walk.steps if not m.recorded]
+    cuts = [m.action for m in grown[-K_BLOCK_SHRINK_STEPS:]]
+    assert cuts == [f"inv_tile({problem.axes[problem.reduce[0]].name})"] * K_BLOCK_SHRINK_STEPS
+    steps = path.steps[: len(grown) - K_BLOCK_SHRINK_STEPS]
+    assert [m.sizes for m in walk.steps[1 : len(steps) + 1]] == [g.sizes for g in steps]
+    states = [m.sizes for m in walk.steps] + [walk.final]
     assert len(set(states)) == len(states)
     names = [a.name for a in problem.axes]
-    for m, before, after in zip(walk.moves, states, states[1:], strict=False):
+    for m, before, after in zip(walk.steps, states, states[1:], strict=False):
         moved = [k for k in range(len(names)) if [x[k] for x in before] != [x[k] for x in after]]
         assert [names[k] in m.action for k in range(len(names))] == [k in moved for k in range(len(names))]
         assert len(moved) == 1
@@ -269,35 +279,35 @@ def test_the_way_to_the_best_program_may_be_a_descent_behind_greedy_growth() -> 
 def test_every_descent_starts_and_ends_at_a_possible_program_and_none_is_ranked_twice() -> None:
     program = products_of_pictures(128, 512, 784, 128)
     found = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
-    assert all(d.space.possible(d.space.sizes(d.states)).all() for d in found.descents)
-    assert len(set(found.programs)) == len(found.programs) == LOWERED
+    assert all(d.space.are_lowerable(d.space.sizes(d.states)).all() for d in found.searches)
+    assert len(set(found.programs)) == len(found.programs) == MAX_LOWERING_TRIES
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_best_program_at_unknown_sizes_has_a_way_to_it(seed: int) -> None:
     program = Program([product(M, 96, 80)], {M: 8}, frozenset({"w"}))
     found = constructed(program, Gensor(machine_named("x86-64-v4"), Annealing(walks=4), seed))
-    walk = found.walk()
+    walk = found.trajectory()
     assert walk is not None
-    assert walk.final == found.programs[0].sizes or found.programs[0].sizes in [m.sizes for m in walk.moves]
+    assert walk.final == found.programs[0].sizes or found.programs[0].sizes in [m.sizes for m in walk.steps]
 
 
 def test_without_virtual_threads_no_action_sets_them() -> None:
     found = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2, vthreads=False)))
-    assert not any("vthread" in a.label(found.programs[0].problem) for h in found.histories for a in h.actions)
+    assert not any("vthread" in a.label(found.programs[0].problem) for h in found.walk_batches for a in h.actions)
 
 
 def test_roller_tells_its_path() -> None:
     found = constructed(large(), Roller(machine_named("zen5")))
     assert "tile(v_" in str(found.paths[0])
-    assert found.walk() is None
+    assert found.trajectory() is None
 
 
 def test_the_formulas_of_annealing() -> None:
     a = Annealing()
     assert a.iterations == 100
-    assert keeping(a.temperature(0)) > 0.999
-    assert keeping(a.temperature(99)) < 0.01
+    assert record_probability(a.temperature(0)) > 0.999
+    assert record_probability(a.temperature(99)) < 0.01
     assert cache_weight(0) == pytest.approx(0.5)
     assert cache_weight(10) == pytest.approx(1.5)
     assert cache_weight(20) == pytest.approx(2.5)
@@ -315,4 +325,4 @@ def test_vectors_of_movement_fill_registers(bits: int, copied: int, turned: int)
     across = replace(same, index=((0, 1), (1, 0)))
     for read, lanes in ((same, copied), (across, turned)):
         problem = Problem("y", "y", axes, (read, written), (), 1, bits)
-        assert {f.lanes for f in moving_forms(problem, Target.parse("x86-64-v4"))} == {lanes}
+        assert {f.lanes for f in elementwise_sketches(problem, Target.parse("x86-64-v4"))} == {lanes}

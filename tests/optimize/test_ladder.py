@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.optimize.construct.ladder import MAX_FACTOR, chunk_lengths, divisors
+from tilewright.optimize.construct.tile_lattice import MAX_FACTOR, divisors, k_block_sizes
 
 
 @given(st.integers(1, 3000))
@@ -31,11 +31,11 @@ def test_divisors_of_large_numbers_take_no_time(n: int) -> None:
     [(1, (1,)), (16, (1, 2, 4, 8, 16)), (13, (1, 2, 4, 7, 13)), (1021, (1, 2, 4, 8, 16, 32, 64, 128, 256, 511, 1021))],
 )
 def test_lengths_without_divisors_are_even(n: int, found: tuple[int, ...]) -> None:
-    assert chunk_lengths(n) == found
+    assert k_block_sizes(n) == found
 
 
 @given(st.integers(2, 1 << 20))
 def test_there_is_a_length_up_to_every_power_of_two(n: int) -> None:
-    found = chunk_lengths(n)
+    found = k_block_sizes(n)
     for most in (1 << k for k in range(n.bit_length())):
         assert any(most < 2 * d <= 2 * most for d in found)

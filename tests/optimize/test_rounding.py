@@ -12,7 +12,7 @@ from tests.optimize.programs import Program, scheduled, shape_of
 from tests.optimize.test_construct import column_sums
 from tests.optimize.test_rule import product
 
-from tilewright.driver.offline import split_offline
+from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.interface import Optimizer
@@ -41,7 +41,7 @@ def in_chunks(left: Floats, right: Floats) -> Floats:
 def run(program: Program, optimizer: Optimizer) -> tuple[list[Floats], Floats]:
     """Arrays of terms of one sign, and what an optimizer's program makes of them."""
     kernel, _, schedule = scheduled(program, "host", optimizer)
-    func = split_offline(schedule.func, frozenset()).func
+    func = prepack_constants(schedule.func, frozenset()).func
     rng = np.random.default_rng(7)
     arrays = {p.name: rng.random(shape_of(p, {}), np.float32) for p in func.params}
     found = Native(func)(arrays)[kernel.params[-1].name]

@@ -8,14 +8,14 @@ from tests.optimize import programs
 from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Expr, Var, both, const, maximum, select
+from tilewright.expr.nodes import Expr, Var, conjunction, const, maximum, select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor
-from tilewright.optimize.rows import is_chain, shared_axes
+from tilewright.optimize.rowwise import is_rowwise, outer_rank
 from tilewright.optimize.rule import Rule
 
 a, b, c, i, j, p, q = (Var(n) for n in "abcijpq")
@@ -43,7 +43,7 @@ def windows(
     h, w = size
     wide = (channels, h + 2 * pad, w + 2 * pad)
     x, padded = buffer("x", (channels, h, w)), buffer("padded", wide)
-    inside = both(b >= pad, b < h + pad, c >= pad, c < w + pad)
+    inside = conjunction(b >= pad, b < h + pad, c >= pad, c < w + pad)
     outs = (channels, (wide[1] - taps[0]) // stride + 1, (wide[2] - taps[1]) // stride + 1)
     sums = buffer("sums", outs)
     value: Expr = padded[a, b * stride + p, c * stride + q]
@@ -103,8 +103,8 @@ def test_native_rows(rows: int, columns: int) -> None:
 @pytest.mark.parametrize(("rows", "beside"), [(63, []), (64, ["2"]), (30, [])])
 def test_what_rows_hand_on_is_a_row_on_the_stack(rows: int, beside: list[str]) -> None:
     _, func, s = scheduled(Program(normalised(rows, 1000)), "x86-64-v4")
-    assert is_chain(func)
-    assert shared_axes(func) == 1
+    assert is_rowwise(func)
+    assert outer_rank(func) == 1
     assert [(str(n.scope), [str(e) for e in n.shape]) for n in s.func.allocs] == [
         ("stack", beside), ("stack", [*beside, "1000"]), ("stack", beside),
     ]  # fmt: skip
@@ -117,18 +117,18 @@ def test_long_rows_whose_sums_are_cut_are_rows_on_the_stack(columns: int) -> Non
     for optimizer in (Rule(), Gensor(machine_named("zen5"), Annealing(walks=3))):
         _, _, s = scheduled(Program(normalised(40, columns)), "x86-64-v4", optimizer)
         assert len(s.func.allocs) == 4
-        assert all(n.scope is Scope.STACK for n in s.func.allocs)
+        assert all(n.scope is MemoryScope.STACK for n in s.func.allocs)
 
 
 def test_short_planes_are_padded_several_at_once() -> None:
     _, _, s = scheduled(Program(windows(960, (7, 7), (3, 3), 1, 1, weighted=True)), "x86-64-v4")
-    (padded,) = (n for n in s.func.allocs if n.scope is Scope.STACK)
+    (padded,) = (n for n in s.func.allocs if n.scope is MemoryScope.STACK)
     assert [str(e) for e in padded.shape] == ["24", "9", "9"]
 
 
 def test_rows_that_stacks_do_not_hold_stay_in_memory() -> None:
     _, _, s = scheduled(Program(normalised(4, 100_000)), "x86-64-v4")
-    assert all(n.scope is Scope.MEMORY for n in s.func.allocs)
+    assert all(n.scope is MemoryScope.MEMORY for n in s.func.allocs)
     assert not s.trace
 
 
@@ -136,4 +136,4 @@ def test_an_epilogue_makes_no_chain() -> None:
     stages = windows(3, (9, 9), (3, 3), 1, 0, weighted=True, epilogue=True)[1:]
     _, func, _ = scheduled(Program(stages), "x86-64-v4")
     assert len(blocks(func.body)) == 2
-    assert not is_chain(func)
+    assert not is_rowwise(func)

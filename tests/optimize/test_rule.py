@@ -7,17 +7,17 @@ from tests.optimize import programs
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
 from tilewright.errors import OptionError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, float64, int8, int32
 from tilewright.expr.nodes import Const, Expr, Var, as_expr, cast, const, maximum, unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
 from tilewright.machine import Target
 from tilewright.optimize.interface import DEFAULT, FALLBACK, Task, optimizer_named
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.trace import Schedule
+from tilewright.verify.verifier import verify
 
 EXAMPLES = {"elementwise": 40, "reduction": 40, "gemm": 40, "conv": 30, "pool": 25}
 
@@ -116,7 +116,7 @@ def test_the_accumulators_of_a_contraction_fit_the_registers(target: str) -> Non
     for m, n in ((28, 64), (64, 28), (7, 200), (M, 64), (3, 48), (50, 50), (N, 64)):
         sizes = {v: 3 for v in (m, n) if isinstance(v, Var)}
         _, _, s = scheduled(Program([product(m, n, 8)], sizes, frozenset({"w"})), target)
-        kept = [b for b in s.func.allocs if b.scope is Scope.REGISTER]
+        kept = [b for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
         assert kept
         for b in kept:
             size = 1
@@ -192,7 +192,7 @@ def test_threads_share_a_long_reduction_to_one_value_where_it_divides(shape: tup
 
 def test_functions_with_axes_of_one_element() -> None:
     """Not in normal form, as nothing forces a function to be."""
-    from tilewright.loops.lower import lower
+    from tilewright.loops.lowering import lower_to_loops
 
     x = buffer("x", (1, 30, 1))
     a, b, i = Var("a"), Var("b"), Var("i")
@@ -205,7 +205,7 @@ def test_functions_with_axes_of_one_element() -> None:
         product(1, 30, 1),
         product(30, 1, 4),
     ):
-        func = lower("f", [stage], (*stage.inputs, stage.output), ())
+        func = lower_to_loops("f", [stage], (*stage.inputs, stage.output), ())
         s = Rule().optimize(Task(func, frozenset(), Target.parse("x86-64-v3")))
         assert s is not None
         verify(s.func)

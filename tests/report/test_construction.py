@@ -12,17 +12,17 @@ import pytest
 from onnx import helper
 from tests.driver import models
 
-from tilewright.driver.build import Build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import Build
 from tilewright.errors import OptionError, ScheduleError
 from tilewright.machine.choice import choose_machine
-from tilewright.optimize.construct import lowering
+from tilewright.optimize.construct import lower_programs
 from tilewright.optimize.construct.gensor import Annealing
-from tilewright.optimize.construct.lowering import Program
+from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.report.construction import constructions, data, node_names, picture, text
-from tilewright.report.states import StateGraph, of_path, of_walk
+from tilewright.report.state_graph import StateGraph, graph_of_growth, graph_of_trajectory
 from tilewright.schedule.trace import Schedule
 from tilewright.tile.program import TileProgram
 
@@ -46,7 +46,7 @@ def walked() -> Compilation:
     return compiled(gemm(16, 16, 16), "gensor")
 
 
-def tiles(program: Program) -> TileProgram:
+def tiles(program: KernelProgram) -> TileProgram:
     """A program that is none of a chain."""
     assert isinstance(program, TileProgram)
     return program
@@ -70,14 +70,14 @@ def test_text_of_greedy_growth(golden: Callable[[str], None]) -> None:
 def test_what_is_shown_is_what_was_compiled(walked: Compilation) -> None:
     (found,) = constructions(walked)
     (kernel,) = walked.kernels
-    assert sum(p.lowered for p in found.programs) == 1
-    assert found.programs[0].total == pytest.approx(found.found.nanoseconds[0] if found.found else 0.0)
+    assert sum(p.is_lowered for p in found.programs) == 1
+    assert found.programs[0].total == pytest.approx(found.constructed.nanoseconds[0] if found.constructed else 0.0)
     assert [p.total for p in found.programs] == sorted(p.total for p in found.programs)
-    chosen = tiles(next(p.program for p in found.programs if p.lowered))
-    from tilewright.optimize.nest import PARALLEL_POINTS
-    from tilewright.tile.lower import lower
+    chosen = tiles(next(p.program for p in found.programs if p.is_lowered))
+    from tilewright.optimize.parallelize import MIN_PARALLEL_POINTS
+    from tilewright.tile.lower import lower_program
 
-    assert lower(chosen, kernel.origin, chosen.problem.points >= PARALLEL_POINTS).trace == kernel.trace
+    assert lower_program(chosen, kernel.origin, chosen.problem.points >= MIN_PARALLEL_POINTS).trace == kernel.trace
 
 
 def test_data_is_json(walked: Compilation) -> None:
@@ -110,33 +110,33 @@ def consistent(graph: StateGraph) -> None:
 
 def test_states_of_a_walk(walked: Compilation) -> None:
     (found,) = constructions(walked)
-    walk = found.walk
+    walk = found.trajectory
     assert walk is not None
-    graph = of_walk(walk, tiles(found.programs[0].program))
+    graph = graph_of_trajectory(walk, tiles(found.programs[0].program))
     assert len({(s.level, s.sizes) for s in graph.states}) == len(graph.states)
-    assert {(m.level, m.sizes) for m in walk.moves} <= {(s.level, s.sizes) for s in graph.states}
+    assert {(m.level, m.sizes) for m in walk.steps} <= {(s.level, s.sizes) for s in graph.states}
     # a move that stays is no edge
-    changes = sum(a.sizes != b.sizes or a.level != b.level for a, b in zip(walk.moves, walk.moves[1:], strict=False))
+    changes = sum(a.sizes != b.sizes or a.level != b.level for a, b in zip(walk.steps, walk.steps[1:], strict=False))
     assert changes <= sum(e.count for e in graph.edges) <= changes + 1
     consistent(graph)
 
 
 def test_states_of_greedy_growth() -> None:
     (found,) = constructions(compiled(gemm(48, 16, 40), "roller"))
-    assert found.path is not None
-    assert found.walk is None
-    graph = of_path(found.path, tiles(found.programs[0].program))
+    assert found.growth_path is not None
+    assert found.trajectory is None
+    graph = graph_of_growth(found.growth_path, tiles(found.programs[0].program))
     consistent(graph)
-    assert len(graph.edges) == len(found.path.steps) == len(graph.states) - 1
+    assert len(graph.edges) == len(found.growth_path.steps) == len(graph.states) - 1
 
 
 @pytest.mark.parametrize("optimizer", ["gensor", "roller"])
 def test_the_picture_has_every_state_and_edge(optimizer: str) -> None:
     found = constructions(compiled(gemm(16, 16, 16), optimizer))
     best = tiles(found[0].programs[0].program)
-    walk, path = found[0].walk, found[0].path
+    walk, path = found[0].trajectory, found[0].growth_path
     assert path is not None
-    graph = of_path(path, best) if walk is None else of_walk(walk, best)
+    graph = graph_of_growth(path, best) if walk is None else graph_of_trajectory(walk, best)
     root = ElementTree.fromstring(picture(found))
     states = [g for g in root.iter(f"{SVG}g") if "state" in g.attrib["class"].split()]
     edges = [p for p in root.iter(f"{SVG}path") if "edge" in p.attrib.get("class", "").split()]
@@ -163,7 +163,7 @@ def test_kernels_by_node() -> None:
     every = constructions(made)
     assert [c.kernel for c in every] == [k.name for k in made.kernels]
     assert all(c.problem is not None for c in every)
-    left = replace(every[0], found=None, programs=())
+    left = replace(every[0], constructed=None, programs=())
     assert left.problem is None
     assert "the rule took it" in text([left])
     one = next(c for c in every if c.programs)
@@ -182,7 +182,7 @@ def test_kernels_by_node() -> None:
 def test_why_programs_were_not_lowered(
     legal: int, walked: Compilation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lower, asked = lowering.lower, list[TileProgram]()
+    lower, asked = lower_programs.lower_program, list[TileProgram]()
 
     def refuse(program: TileProgram, *rest: Any) -> Schedule:
         asked.append(program)
@@ -190,10 +190,10 @@ def test_why_programs_were_not_lowered(
             return lower(program, *rest)
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lowering, "lower", refuse)
+    monkeypatch.setattr(lower_programs, "lower", refuse)
     with caplog.at_level("DEBUG", "tilewright.construct"):
         (found,) = constructions(walked)
-    assert [p.lowered for p in found.programs] == [False, bool(legal), False]
+    assert [p.is_lowered for p in found.programs] == [False, bool(legal), False]
     shown = text([found])
     assert shown.count("can't be lowered: [schedule] split: it is not legal") == (1 if legal else 3)
     assert ("not lowered: the rule took it" in shown) == (not legal)

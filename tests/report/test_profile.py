@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tilewright.cost.limits import Limit
+from tilewright.cost.roofline import RooflineBound
 from tilewright.driver.profile import Entry, Profile
-from tilewright.machine.shipped import machine_named, shipped
+from tilewright.machine.shipped import machine_named, shipped_machines
 from tilewright.measure.profiling import ThreadTimes
 from tilewright.report import profile as report
-from tilewright.report.profile_pictures import FAR, NEAR, OTHER, colour
+from tilewright.report.profile_timeline import MAIN_MEMORY, NEAREST_CACHE, OTHER, colour
 
 NAME = 'conv <1> & "two"\x1b[31m\n\x00'
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -23,8 +23,8 @@ def made(machine: str = "zen4") -> Profile:
     """Four entries of a call of 100 us, one after the other."""
     described = machine_named(machine)
     near, *_, far = [x.name for x in described.levels[1:]]
-    compute = Limit(10.0, "compute", 10.0, ((near, 2.0), (far, 0.0)), 1e5)
-    limits = [compute, Limit(6.0, near, 0.0, ((near, 6.0), (far, 1.0)), 2e5)]
+    compute = RooflineBound(10.0, "compute", 10.0, ((near, 2.0), (far, 0.0)), 1e5)
+    limits = [compute, RooflineBound(6.0, near, 0.0, ((near, 6.0), (far, 1.0)), 2e5)]
     threads = (ThreadTimes(1.0, 37.0, 2.0, 6.0, 43.0), ThreadTimes(4.5, 35.0, 0.5, 9.5, 44.5))
     entries = (
         Entry("k0_conv", "kernel", NAME, 0, 5.0, 40.0, 0.4, 1, threads, 2.56e6, limits[0]),
@@ -50,7 +50,7 @@ def test_long_names_are_cut_for_terminals_only() -> None:
     long = replace(made().entries[0], nodes="n" * 300)
     (row,) = report.rows([long])
     assert len(row[0]) == 300
-    assert len(report.shortened(row)[0]) == report.LONGEST
+    assert len(report.shortened(row)[0]) == report.MAX_NAME_LENGTH
 
 
 def test_the_summary_adds_up() -> None:
@@ -91,7 +91,7 @@ class _Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("machine", sorted(n for n in shipped() if machine_named(n).gpu is None))
+@pytest.mark.parametrize("machine", sorted(n for n in shipped_machines() if machine_named(n).gpu is None))
 def test_the_page_is_well_formed_and_stands_alone(machine: str) -> None:
     page = report.html(made(machine))
     root = ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>"))
@@ -124,10 +124,10 @@ def test_every_entry_and_every_thread_is_drawn_in_its_place() -> None:
 
 def test_colours_say_what_limits() -> None:
     kernel = made().entries[1]
-    assert colour(kernel) == NEAR
+    assert colour(kernel) == NEAREST_CACHE
     assert kernel.limit is not None
     last = kernel.limit.memory_us[-1][0]
-    assert colour(replace(kernel, limit=replace(kernel.limit, by=last))) == FAR
+    assert colour(replace(kernel, limit=replace(kernel.limit, by=last))) == MAIN_MEMORY
     assert colour(made().entries[3]) == OTHER
 
 

@@ -5,13 +5,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tilewright.machine.shipped import machine_named, shipped
+from tilewright.machine.shipped import machine_named, shipped_machines
 from tilewright.report.roofline import roofline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize("name", sorted(shipped_machines()))
 def test_every_machine_has_a_picture(name: str) -> None:
     machine = machine_named(name)
     root = ElementTree.fromstring(roofline(machine, machine.cores))

@@ -7,12 +7,12 @@ from onnx import TensorProto, helper
 from tilewright.machine import Target
 from tilewright.runtime import Artifact
 from tilewright.runtime.manifest import (
-    Constraint,
+    ConstraintSpec,
     FallbackStep,
     Manifest,
     ModelMeta,
     NativeStep,
-    Symbol,
+    SymbolSpec,
     TargetSpec,
     TensorSpec,
 )
@@ -115,7 +115,7 @@ team:
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-N = Symbol("n", 0, 1000)
+N = SymbolSpec("n", 0, 1000)
 X = TensorSpec("x", "float32", ("n", 3))
 Y = TensorSpec("y", "float32", ("n", 3))
 WEIGHT = np.array([2.0, -1.0, 0.5], np.float32)
@@ -143,7 +143,7 @@ def scale_artifact(target: Target | None = None, meta: ModelMeta | None = None) 
         outputs=(Y,),
         weights=("w",),
         symbols=("n",),
-        constraints=(Constraint("n != 13", "node 'lucky' (Reshape)"),),
+        constraints=(ConstraintSpec("n != 13", "node 'lucky' (Reshape)"),),
         nodes=("mul",),
     )
     meta = meta or ModelMeta("scale", "tests", "1", "", 7, "", (("character", "a\nb"),))
@@ -174,10 +174,10 @@ def compress_artifact() -> Artifact:
         [helper.make_tensor_value_info("kept", TensorProto.FLOAT, [None, 3])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    first = NativeStep("tw", (X,), (middle,), ("w",), ("n",), (Constraint("n != 13"),))
+    first = NativeStep("tw", (X,), (middle,), ("w",), ("n",), (ConstraintSpec("n != 13"),))
     pick = FallbackStep("fallback0", (middle, keep), (kept,), ("node 'pick' (Compress)",))
-    last = NativeStep("tw1", (kept,), (out,), ("w",), ("m",), (Constraint("m != 13"),))
-    symbols = (N, Symbol("m", 0, None))
+    last = NativeStep("tw1", (kept,), (out,), ("w",), ("m",), (ConstraintSpec("m != 13"),))
+    symbols = (N, SymbolSpec("m", 0, None))
     manifest = Manifest((X, keep), (out, kept), symbols, (first, pick, last), TargetSpec.of(Target.host()))
     text = SCALE.replace("@P_", "@tw_") + SCALE.replace("@P_", "@tw1_")
     weights = {"w": WEIGHT, "fallback0": np.frombuffer(model.SerializeToString(), np.uint8)}

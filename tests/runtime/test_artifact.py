@@ -20,10 +20,10 @@ from tilewright.errors import ArtifactError, TargetError, TilewrightError
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable, is_artifact, load, load_artifact, save_artifact
 from tilewright.runtime.artifact import FORMAT_VERSION, MAGIC
-from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
-from tilewright.runtime.manifest import Manifest, NativeStep, Symbol, TensorSpec
+from tilewright.runtime.manifest import Manifest, NativeStep, SymbolSpec, TensorSpec
+from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 from tilewright.runtime.schema import Json
-from tilewright.runtime.weights import GUARD_BYTES, layout_weights, read_weights
+from tilewright.runtime.weights import GUARD_BYTES, make_weight_section, read_weights
 
 HEADER = struct.Struct("<8sIIQQ32s")
 FEED = np.random.default_rng(11).uniform(0.5, 2.0, (5, 3)).astype(np.float32)
@@ -121,7 +121,7 @@ WEIGHTS = {
 
 
 def test_weights_are_a_safetensors_section() -> None:
-    data = b"".join(bytes(chunk) for chunk in layout_weights(WEIGHTS, "here").chunks())
+    data = b"".join(bytes(chunk) for chunk in make_weight_section(WEIGHTS, "here").pieces())
     theirs = dict(safetensors.deserialize(data))
     assert {name for name in theirs if not name.startswith("__pad__")} == WEIGHTS.keys()
     for name, array in WEIGHTS.items():
@@ -143,7 +143,7 @@ def test_weights_are_a_safetensors_section() -> None:
 )
 def test_weights_that_cannot_be_stored(weights: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ArtifactError) as caught:
-        layout_weights(weights, "here")
+        make_weight_section(weights, "here")
     assert str(caught.value) == message
 
 
@@ -211,7 +211,7 @@ def test_weights_are_not_compared_when_not_asked_for(file: Path) -> None:
 def test_a_vector_may_reach_over_the_last_weight() -> None:
     """As many bytes as a vector register has stand behind it; readers take them for padding."""
     arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}
-    section = b"".join(layout_weights(arrays, "here").chunks())
+    section = b"".join(make_weight_section(arrays, "here").pieces())
     assert section.endswith(arrays["b"].tobytes() + bytes(GUARD_BYTES))
     found = read_weights(memoryview(section), "here")
     assert list(found) == ["a", "b"]
@@ -282,7 +282,7 @@ def rewrite(file: Path, change: Callable[[Json], None], section: bytes | None = 
     section = data[weights:] if section is None else section
     obj["weights"] = {"length": len(section), "sha256": [hashlib.sha256(section).hexdigest()] if section else []}
     change(obj)
-    text = dump(obj)
+    text = dump_json(obj)
     body = text + bytes(-(64 + len(text)) % 64) + data[code:weights] + section
     head = HEADER.pack(MAGIC, FORMAT_VERSION, 0, len(text), 64 + len(body), hashlib.sha256(text).digest())
     file.write_bytes(head + body)
@@ -486,13 +486,13 @@ def test_artifact_without_a_weight_is_not_saved(file: Path) -> None:
 
 def test_manifest_text_does_not_depend_on_the_process() -> None:
     manifest = compress_artifact().manifest
-    assert dump(manifest_to_json(manifest)) == dump(
+    assert dump_json(manifest_to_json(manifest)) == dump_json(
         manifest_to_json(manifest_from_json(manifest_to_json_text(manifest), "x"))
     )
 
 
 def manifest_to_json_text(manifest: Manifest) -> Json:
-    return json.loads(dump(manifest_to_json(manifest)))
+    return json.loads(dump_json(manifest_to_json(manifest)))
 
 
 def test_manifest_problems_are_listed_together() -> None:
@@ -502,7 +502,7 @@ def test_manifest_problems_are_listed_together() -> None:
     bad = dataclasses.replace(
         good,
         inputs=(*good.inputs, TensorSpec("x", "float32", (-2,))),
-        symbols=(Symbol("n", 5, 4), Symbol("n", 0, 1)),
+        symbols=(SymbolSpec("n", 5, 4), SymbolSpec("n", 0, 1)),
         steps=(step, step),
     )
     assert bad.problems() == [

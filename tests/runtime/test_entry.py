@@ -9,12 +9,12 @@ from tests.runtime.models import WEIGHT, scale_artifact
 from tests.runtime.test_feed_errors import CASES, A, B, C, expect_error, pair
 
 from tilewright.runtime import Executable
-from tilewright.runtime import entry as module
-from tilewright.runtime.entry import CONTEXT, REFUSED, entry, expected_words
-from tilewright.runtime.frame import KEPT, address_of
-from tilewright.runtime.native import NativeCall
+from tilewright.runtime import fast_call as module
+from tilewright.runtime.call_frame import CAN_REUSE_OUTPUTS, address_of
+from tilewright.runtime.fast_call import CONTEXT_WORDS, MISMATCH, expected_words, make_fast_call
+from tilewright.runtime.native_call import NativeCall
 
-pytestmark = pytest.mark.skipif(not KEPT, reason="this interpreter has no entries")
+pytestmark = pytest.mark.skipif(not CAN_REUSE_OUTPUTS, reason="this interpreter has no entries")
 
 MAIN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5, ctypes.c_int64)
 ANSWER = 7
@@ -33,7 +33,7 @@ class Kernel:
         code = ctypes.cast(self.main, ctypes.c_void_p).value
         known = (code, 2, ctypes.addressof(self.places), 11, 12, 13, 14, 3, address_of(self.words))
         self.context = np.array(known, np.int64)
-        made = entry(self.context)
+        made = make_fast_call(self.context)
         assert made is not None
         self.enter = made
 
@@ -59,7 +59,7 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
 
 
 def test_a_context_has_its_words(kernel: Kernel) -> None:
-    assert len(kernel.context) == len(CONTEXT)
+    assert len(kernel.context) == len(CONTEXT_WORDS)
 
 
 def test_arrays_as_expected(kernel: Kernel) -> None:
@@ -91,7 +91,7 @@ REFUSALS: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_other_arguments_are_refused(kernel: Kernel, case: str) -> None:
-    assert kernel.enter(*REFUSALS[case]) == REFUSED
+    assert kernel.enter(*REFUSALS[case]) == MISMATCH
     assert kernel.calls == []
 
 
@@ -135,14 +135,14 @@ SCENARIOS: dict[str, Callable[[Executable], list[np.ndarray]]] = {
 @pytest.mark.parametrize("case", SCENARIOS)
 def test_results_are_those_without_entries(exe: Executable, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = np.concatenate(SCENARIOS[case](exe))
-    monkeypatch.setattr(module, "_linked", lambda: None)
+    monkeypatch.setattr(module, "_link_once", lambda: None)
     plain = Executable(scale_artifact(), threads=1)
-    assert entry(np.zeros(len(CONTEXT), np.int64)) is None
+    assert make_fast_call(np.zeros(len(CONTEXT_WORDS), np.int64)) is None
     np.testing.assert_array_equal(found, np.concatenate(SCENARIOS[case](plain)))
 
 
 def test_a_wrong_field_means_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands: Callable[[], bool] = module._fields_stand  # pyright: ignore[reportPrivateUsage]
+    stands: Callable[[], bool] = module._has_expected_layout  # pyright: ignore[reportPrivateUsage]
     assert stands()
     for name in ("_RANK", "_DTYPE", "_FLAGS"):
         with monkeypatch.context() as m:

@@ -21,7 +21,7 @@ from tilewright.errors import ArtifactError, OptionError, TargetError, Unsupport
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
 from tilewright.runtime.manifest import FallbackStep, Manifest, TargetSpec, TensorSpec
-from tilewright.runtime.workspace import PATIENCE, WorkspacePool
+from tilewright.runtime.workspace import MAX_IDLE_CALLS, WorkspacePool
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_workspace_is_reused_grows_and_shrinks() -> None:
     assert big is not room
     assert big.size == 1_000_000
     pool.give(big)
-    for _ in range(PATIENCE):
+    for _ in range(MAX_IDLE_CALLS):
         held = pool.take(100)
         assert held is big
         pool.give(held)
@@ -362,7 +362,7 @@ def test_the_library_is_freed() -> None:
 def test_values_in_the_middle_live_no_longer_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     import weakref
 
-    from tilewright.runtime.native import NativeCall
+    from tilewright.runtime.native_call import NativeCall
 
     seen: list[weakref.ref[np.ndarray]] = []
     alive: list[bool] = []

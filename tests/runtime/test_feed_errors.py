@@ -9,7 +9,7 @@ from tests.runtime.models import X, compile_ir, compress_artifact, scale_artifac
 from tilewright.errors import EvaluatorError, FeedError, ShapeError, TilewrightError
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, Symbol, TargetSpec, TensorSpec
+from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, SymbolSpec, TargetSpec, TensorSpec
 
 PAIR = """
 define i64 @P_check(ptr %symbols) { ret i64 0 }
@@ -26,7 +26,7 @@ def pair(status: int = 0) -> Executable:
     inputs = (TensorSpec("a", "float32", ("n", 4)), TensorSpec("b", "int64", ("n", "m")), TensorSpec("c", "bool", ()))
     output = TensorSpec("y", "float32", ())
     step = NativeStep("tw", inputs, (output,), (), ("n", "m"))
-    symbols = (Symbol("n", 1, None), Symbol("m", 1, 8))
+    symbols = (SymbolSpec("n", 1, None), SymbolSpec("m", 1, 8))
     manifest = Manifest(inputs, (output,), symbols, (step,), TargetSpec.of(Target.host()))
     return Executable(Artifact(manifest, compile_ir(PAIR.replace("STATUS", str(status))), {}), threads=1)
 
@@ -240,7 +240,7 @@ define i64 @P_main(ptr %inputs, ptr %outputs, ptr %weights, ptr %workspace, ptr 
 def test_sizes_beyond_the_memory(status: int, output: int, room: int, message: str) -> None:
     x, y = TensorSpec("x", "float32", ("n",)), TensorSpec("y", "float32", ("big",))
     manifest = Manifest(
-        (x,), (y,), (Symbol("n"),), (NativeStep("tw", (x,), (y,), (), ("n",)),), TargetSpec.of(Target.host())
+        (x,), (y,), (SymbolSpec("n"),), (NativeStep("tw", (x,), (y,), (), ("n",)),), TargetSpec.of(Target.host())
     )
     text = LARGE.replace("STATUS", str(status)).replace("OUTPUT", str(output)).replace("ROOM", str(room))
     exe = Executable(Artifact(manifest, compile_ir(text), {}), threads=1)
@@ -301,7 +301,7 @@ def with_middle_result(kept: TensorSpec, data: np.ndarray) -> Executable:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     step = FallbackStep("f", (X,), (kept,), ("node 'pick' (Gather)",))
-    symbols = (Symbol("n"), Symbol("m"))
+    symbols = (SymbolSpec("n"), SymbolSpec("m"))
     manifest = Manifest((X,), (kept,), symbols, (step,), TargetSpec.of(Target.host()))
     return Executable(Artifact(manifest, b"", {"f": np.frombuffer(model.SerializeToString(), np.uint8)}))
 

@@ -16,10 +16,10 @@ import pytest
 from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
 
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.frame import KEPT, KEPT_BYTES, Memory, address_of
-from tilewright.runtime.manifest import Symbol
+from tilewright.runtime.call_frame import CAN_REUSE_OUTPUTS, MAX_REUSED_BYTES, OutputMemory, address_of
+from tilewright.runtime.manifest import SymbolSpec
 
-pytestmark = pytest.mark.skipif(not KEPT, reason="this interpreter's references can't be counted")
+pytestmark = pytest.mark.skipif(not CAN_REUSE_OUTPUTS, reason="this interpreter's references can't be counted")
 
 
 def rows(n: int, seed: int = 0) -> np.ndarray:
@@ -172,10 +172,10 @@ def test_memory_of_other_sizes_is_let_go(exe: Executable) -> None:
 
 def test_large_outputs_and_values_in_the_middle_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 1 << 20
-    assert most < KEPT_BYTES
-    monkeypatch.setattr("tilewright.runtime.native.KEPT_BYTES", most)
+    assert most < MAX_REUSED_BYTES
+    monkeypatch.setattr("tilewright.runtime.native_call.KEPT_BYTES", most)
     made = scale_artifact()
-    unlimited = replace(made.manifest, symbols=(Symbol("n", 0, None),))
+    unlimited = replace(made.manifest, symbols=(SymbolSpec("n", 0, None),))
     large = Executable(Artifact(unlimited, made.code, made.weights), threads=1)
     y = large(np.zeros((most // 12 + 1, 3), np.float32))
     ref = weakref.ref(y.base)
@@ -189,10 +189,10 @@ def test_large_outputs_and_values_in_the_middle_are_not_kept(monkeypatch: pytest
 
 
 def test_memory_counts_its_views() -> None:
-    m = Memory((2, 3), np.dtype(np.float32))
+    m = OutputMemory((2, 3), np.dtype(np.float32))
     counts = [getrefcount(m.owner)]
     view = m.array.view()
     counts.append(getrefcount(m.owner))
     del view
     counts.append(getrefcount(m.owner))
-    assert counts == [m.unused, m.unused + 1, m.unused]
+    assert counts == [m.idle_references, m.idle_references + 1, m.idle_references]

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 from tests.runtime.process import python
 
 import tilewright
-from tilewright.runtime import executable, frame
-from tilewright.runtime.frame import address_of
-from tilewright.runtime.pages import HUGE, populate, populate_read
-from tilewright.runtime.workspace import GUARD_BYTES, Workspace
+from tilewright.runtime import call_frame, executable
+from tilewright.runtime.call_frame import address_of
+from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate, populate_read
+from tilewright.runtime.workspace import GUARD_BYTES, WorkspaceBlock
 
 
 def faults() -> int:
@@ -71,13 +71,13 @@ def test_a_model_for_another_machine_is_not_linked() -> None:
 
 def test_very_large_memory_is_not_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    monkeypatch.setattr("tilewright.runtime.native.KEPT_BYTES", 1 << 20)
-    monkeypatch.setattr(frame, "populate", lambda address, size: taken.append(size))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("tilewright.runtime.native_call.KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr(call_frame, "populate", lambda address, size: taken.append(size))  # pyright: ignore[reportUnknownLambdaType]
     tilewright.compile(chain(1024))
     assert taken == []
 
 
-@pytest.mark.parametrize("size", [1, 5000, 3 * HUGE + 17])
+@pytest.mark.parametrize("size", [1, 5000, 3 * HUGE_PAGE_BYTES + 17])
 def test_populated_memory_keeps_what_stands_there_and_faults_no_more(size: int) -> None:
     room = mmap.mmap(-1, size + mmap.PAGESIZE)
     array = np.frombuffer(room, np.uint8)
@@ -92,9 +92,9 @@ def test_populated_memory_keeps_what_stands_there_and_faults_no_more(size: int) 
 
 
 def test_a_workspace_is_mapped() -> None:
-    for size in (0, 100, 1 << 20, 2 * HUGE + 5):
-        room = Workspace(size)
-        assert room.address % (HUGE if size >= HUGE else 64) == 0
+    for size in (0, 100, 1 << 20, 2 * HUGE_PAGE_BYTES + 5):
+        room = WorkspaceBlock(size)
+        assert room.address % (HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else 64) == 0
         before = faults()
         ctypes.memset(room.address, 1, size)
         assert faults() - before < 8
@@ -102,7 +102,7 @@ def test_a_workspace_is_mapped() -> None:
 
 def test_a_vector_may_reach_over_the_end_of_a_workspace() -> None:
     """The bytes of a vector register behind it are mapped, so that masked loads there find a page."""
-    room = Workspace(2 * HUGE)
+    room = WorkspaceBlock(2 * HUGE_PAGE_BYTES)
     before = faults()
     ctypes.string_at(room.address + room.size, GUARD_BYTES)
     assert faults() == before

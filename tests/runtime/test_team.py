@@ -52,8 +52,8 @@ def test_what_users_chose_stays(chosen: str, monkeypatch: pytest.MonkeyPatch) ->
     if chosen:
         monkeypatch.setenv(chosen, "7")
     monkeypatch.setattr(ctypes, "CDLL", opening)
-    assert module.load("libgomp.so.1") is not None
-    assert seen == [{"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None, "": str(module.SPINS)}[chosen]]
+    assert module.open_library("libgomp.so.1") is not None
+    assert seen == [{"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None, "": str(module.SPIN_COUNT)}[chosen]]
     assert [os.environ.get(name) for name in CHOICES] == ["7" if name == chosen else None for name in CHOICES]
 
 

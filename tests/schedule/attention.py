@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.verify.verifier import verify
 
 SOFTMAX = parse("""
 func softmax(X: float32[N, T], F: float32[T, 3], Y: float32[N, 3]; N: 1..32, T: 1..64):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import const
-from tilewright.expr.simplify import substitute
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
 from tilewright.schedule.trace import Schedule, replay
+from tilewright.verify.verifier import verify
 
 SCALE = parse("""
 func scale(A: float32[N, 6], Y: float32[N, 6]; N: 1..64):

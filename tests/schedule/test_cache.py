@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.cache import cache_read, cache_write, pack
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import parallel, vectorize
-from tilewright.schedule.loops import peel, reorder, split
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 
@@ -46,7 +46,7 @@ def test_cache_read_follows_the_last_writer() -> None:
 
 
 def test_cache_read_on_the_stack() -> None:
-    func = applied(MATMUL, "cache_read", "C", "B", "fast", Scope.STACK)
+    func = applied(MATMUL, "cache_read", "C", "B", "fast", MemoryScope.STACK)
     assert "alloc fast: float32[5, 9] in stack\n" in show(func)
 
 
@@ -54,8 +54,8 @@ def test_cache_read_on_the_stack() -> None:
 def test_cache_read_in_a_layout_keeps_meaning(func: Func) -> None:
     block, buffer = ("C", func.params[0]) if func is MATMUL else ("Y", func.allocs[0])
     tiles = Layout.of(buffer.shape).pad_to(0, 4).split(0, (None, 4))
-    applied(func, "cache_read", block, buffer.name, None, Scope.MEMORY, tiles)
-    applied(func, "cache_read", block, buffer.name, None, Scope.MEMORY, Layout.of(buffer.shape).pad(0, 2, 3))
+    applied(func, "cache_read", block, buffer.name, None, MemoryScope.MEMORY, tiles)
+    applied(func, "cache_read", block, buffer.name, None, MemoryScope.MEMORY, Layout.of(buffer.shape).pad(0, 2, 3))
 
 
 CONVOLUTION = parse("""
@@ -71,7 +71,7 @@ func convolution(X: float32[N + 2], W: float32[3], Y: float32[N]; N: 1..64):
 def test_cache_read_in_overlapping_tiles(golden) -> None:
     n = Var("N", 1, 64)
     windows = Layout.of((n + 2,)).pad(0, 0, (n + 3) // 4 * 4 - n).unfold(0, 6, 4)
-    golden(show(applied(CONVOLUTION, "cache_read", "Y", "X", "X_tiles", Scope.MEMORY, windows)))
+    golden(show(applied(CONVOLUTION, "cache_read", "Y", "X", "X_tiles", MemoryScope.MEMORY, windows)))
 
 
 @pytest.mark.parametrize(
@@ -90,22 +90,22 @@ def test_cache_read_in_overlapping_tiles(golden) -> None:
             "cache_read of 'T' for block 'Y': block 'T' writes it in the same nest",
         ),
         (
-            lambda: cache_read(MATMUL, "C", "A", None, Scope.STACK),
+            lambda: cache_read(MATMUL, "C", "A", None, MemoryScope.STACK),
             "set_scope of 'A_copy' to stack: its shape (M, 5) is not literal; leave it in memory, where `parallel` "
             "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
             "compute it per tile",
         ),
         (lambda: cache_read(MATMUL, "C", "B", "k"), "cache_read of 'B' for block 'C': name 'k' is already used"),
         (
-            lambda: cache_read(MATMUL, "C", "B", None, Scope.MEMORY, Layout.of((9, 5))),
+            lambda: cache_read(MATMUL, "C", "B", None, MemoryScope.MEMORY, Layout.of((9, 5))),
             "cache_read of 'B' for block 'C': the layout is of shape [9, 5], expected [5, 9]",
         ),
         (
-            lambda: cache_read(MATMUL, "C", "B", None, Scope.MEMORY, Layout.of((5, 9)).store_at("bias", (9,), 0)),
+            lambda: cache_read(MATMUL, "C", "B", None, MemoryScope.MEMORY, Layout.of((5, 9)).store_at("bias", (9,), 0)),
             "cache_read of 'B' for block 'C': the layout attaches 'bias', another tensor",
         ),
         (
-            lambda: cache_read(MATMUL, "C", "B", None, Scope.MEMORY, Layout.of((5, 9)).unpad(1, 0, 1)),
+            lambda: cache_read(MATMUL, "C", "B", None, MemoryScope.MEMORY, Layout.of((5, 9)).unpad(1, 0, 1)),
             "cache_read of 'B' for block 'C': block 'C': index v_j of buffer 'B_copy' (read, dimension 1) is not "
             "proved < 8",
         ),
@@ -138,7 +138,7 @@ def blocked(func: Func, columns: int, depth: int, lanes: int) -> Func:
     func = split(func, "j", lanes, ("ji", "jv"))
     func = reorder(func, ("jo", "ko", "i", "ji", "k", "jv"))
     func = compute_at(pack(func, "C", "B", 1, lanes, "P"), "P_pack", "ko")
-    return parallel(set_scope(func, "P", Scope.STACK), "jo")
+    return parallel(set_scope(func, "P", MemoryScope.STACK), "jo")
 
 
 def test_gemm_with_a_tile_packed_where_it_is_used(golden) -> None:
@@ -172,16 +172,16 @@ def test_cache_write(golden) -> None:
 
 
 def test_cache_write_in_a_layout(golden) -> None:
-    golden(show(applied(MATMUL, "cache_write", "C", None, Scope.MEMORY, TILES)))
+    golden(show(applied(MATMUL, "cache_write", "C", None, MemoryScope.MEMORY, TILES)))
 
 
 def test_cache_write_in_a_layout_of_a_scheduled_nest() -> None:
     func = split(MATMUL, "j", 4)
-    check_same(MATMUL, cache_write(func, "C", "tile", Scope.MEMORY, TILES))
+    check_same(MATMUL, cache_write(func, "C", "tile", MemoryScope.MEMORY, TILES))
 
 
 def test_cache_write_on_the_stack() -> None:
-    func = applied(ROWS, "cache_write", "Y", None, Scope.STACK)
+    func = applied(ROWS, "cache_write", "Y", None, MemoryScope.STACK)
     assert "alloc Y_local: float32[8] in stack\n" in show(func)
 
 
@@ -238,13 +238,13 @@ func part(A: float32[6], Y: float32[8]):
         ),
         (lambda: cache_write(MATMUL, "C", "A"), "cache_write of 'C': name 'A' is already used"),
         (
-            lambda: cache_write(MATMUL, "C", None, Scope.REGISTER),
+            lambda: cache_write(MATMUL, "C", None, MemoryScope.REGISTER),
             "set_scope of 'C_local' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` "
             "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
             "compute it per tile",
         ),
         (
-            lambda: cache_write(MATMUL, "C", None, Scope.MEMORY, Layout.of((M, 8))),
+            lambda: cache_write(MATMUL, "C", None, MemoryScope.MEMORY, Layout.of((M, 8))),
             "transform_layout of 'C_local': the layout is of shape [M, 8], expected [M, 9]",
         ),
         (lambda: cache_write(MATMUL, "D"), "matmul: there is no block 'D'; blocks are C"),

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
 from tests.schedule.test_staging import OVERWRITTEN
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_write
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import parallel, unroll, vectorize
-from tilewright.schedule.loops import peel, reorder, split
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import clone_producer, set_scope
 
@@ -431,7 +431,7 @@ def shared_serial(rows: int) -> Func:
 
 def test_accumulators_in_registers(golden) -> None:
     func = compute_at(tiled(2, 4), "T", "j_1_o")
-    func = set_scope(func, "T", Scope.REGISTER)
+    func = set_scope(func, "T", MemoryScope.REGISTER)
     func = decompose_reduction(reorder(func, ("v_k_t", "v_i_t", "v_j_t")), "T", "v_k_t")
     func = vectorize(unroll(vectorize(func, "v_j_t"), "v_i_t"), "j_1_i")
     golden(show(parallel(func, "i_1_o")))

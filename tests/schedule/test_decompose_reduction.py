@@ -6,9 +6,9 @@ from tests.schedule.test_compute_at import tiled
 
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import unroll, vectorize
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import unroll, vectorize
-from tilewright.schedule.loops import peel, reorder, split
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 
 

@@ -10,11 +10,11 @@ from tests.schedule.functions import CHAIN, MATMUL, STENCIL, applied, check_same
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize, virtual_thread
 from tilewright.schedule.hoist import hoist
-from tilewright.schedule.kinds import bind, parallel, unroll, vectorize, virtual_thread
-from tilewright.schedule.loops import peel, reorder, split
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
+from tilewright.verify.verifier import verify
 
 OUTER = parse("""
 func outer(A: float32[N], B: float32[9], Y: float32[N, 9]; N: 1..64):

@@ -11,11 +11,11 @@ from tests.schedule.test_staging import OVERWRITTEN
 
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.cache import cache_read, cache_write, pack
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.inline import inline
-from tilewright.schedule.kinds import parallel, vectorize
-from tilewright.schedule.loops import peel, reorder, split
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.reverse_inline import reverse_inline
 

@@ -4,13 +4,13 @@ import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, applied, check_same, refuses
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize, virtual_thread
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import bind, parallel, unroll, vectorize, virtual_thread
-from tilewright.schedule.loops import fuse, split
+from tilewright.schedule.loop_transforms import fuse, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tile import tile
@@ -41,12 +41,12 @@ def test_a_reduction_may_be_vectorized() -> None:
     check_same(MATMUL, vectorize(decompose_reduction(MATMUL, "C", "k"), "k"))
 
 
-def private(scope: Scope) -> object:
+def private(scope: MemoryScope) -> object:
     return parallel(set_scope(compute_at(ROWS, "T", "i_1"), "T", scope), "i_1")
 
 
-@pytest.mark.parametrize("scope", [Scope.STACK, Scope.REGISTER])
-def test_a_private_buffer_does_not_race(scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [MemoryScope.STACK, MemoryScope.REGISTER])
+def test_a_private_buffer_does_not_race(scope: MemoryScope) -> None:
     check_same(ROWS, private(scope))
 
 
@@ -58,7 +58,7 @@ def test_a_private_buffer_does_not_race(scope: Scope) -> None:
             "parallel of loop 'k': block 'C': reduces over parallel loop 'k' (variable 'v_k')",
         ),
         (
-            lambda: private(Scope.MEMORY),
+            lambda: private(MemoryScope.MEMORY),
             "parallel of loop 'i_1': block 'T': iterations of parallel loop 'i_1' may write the same element: T[]; "
             "every iteration needs a part of 'T' of its own: use set_scope('T', 'stack') where its shape is literal "
             "and small, or parallel before compute_at, which then keeps the dimension",
@@ -72,7 +72,7 @@ def test_a_private_buffer_does_not_race(scope: Scope) -> None:
             "parallel of loop 'j_i': parallel loop 'j_i' would be inside vectorized loop 'j_o'",
         ),
         (
-            lambda: set_scope(private(Scope.STACK), "T", Scope.MEMORY),
+            lambda: set_scope(private(MemoryScope.STACK), "T", MemoryScope.MEMORY),
             "set_scope of 'T' to memory: block 'T': iterations of parallel loop 'i_1' may write the same element: T[]",
         ),
     ],
@@ -103,7 +103,7 @@ def test_parallel_refuses(make, message: str) -> None:
             "vectorize of loop 'j_o': parallel loop 'j_i' would be inside vectorized loop 'j_o'",
         ),
         (
-            lambda: vectorize(set_scope(compute_at(ROWS, "T", "i_1"), "T", Scope.STACK), "i_1"),
+            lambda: vectorize(set_scope(compute_at(ROWS, "T", "i_1"), "T", MemoryScope.STACK), "i_1"),
             "vectorize of loop 'i_1': block 'T': iterations of vectorized loop 'i_1' may write the same element: T[]",
         ),
         (
@@ -228,7 +228,7 @@ def test_several_loops_of_one_block_run_one_after_the_other() -> None:
             "bind of loop 'j_i' to thread_x: thread_x loop 'j_i' would be inside vectorized loop 'j_o'",
         ),
         (
-            lambda: set_scope(bound(PRODUCER, i=X, j=TX, k=TX), "T", Scope.STACK),
+            lambda: set_scope(bound(PRODUCER, i=X, j=TX, k=TX), "T", MemoryScope.STACK),
             "set_scope of 'T' to stack: loop 'j' on thread_x: stack buffer 'T' of one thread is used outside of it "
             "too, in block 'Y'",
         ),
@@ -255,7 +255,7 @@ def test_virtual_threads_may_be_around_threads_and_vectors() -> None:
 
 def test_registers_of_virtual_threads_are_indexed_by_them() -> None:
     tiled = tile(CHAIN, ("i_1", "j_1"), (4, 3))
-    func = set_scope(compute_at(tiled, "T", "j_1_o"), "T", Scope.REGISTER)
+    func = set_scope(compute_at(tiled, "T", "j_1_o"), "T", MemoryScope.REGISTER)
     check_same(CHAIN, virtual_thread(virtual_thread(func, "v_j_t"), "j_1_i"))
 
 
@@ -275,7 +275,7 @@ def test_registers_of_virtual_threads_are_indexed_by_them() -> None:
             "virtual_thread of loop 'k': block 'C': reduces over vthread loop 'k' (variable 'v_k')",
         ),
         (
-            lambda: virtual_thread(set_scope(compute_at(ROWS, "T", "i_1"), "T", Scope.REGISTER), "i_1"),
+            lambda: virtual_thread(set_scope(compute_at(ROWS, "T", "i_1"), "T", MemoryScope.REGISTER), "i_1"),
             "virtual_thread of loop 'i_1': block 'T': iterations of vthread loop 'i_1' may write the same element: T[]",
         ),
         (

@@ -9,7 +9,7 @@ import tilewright as tw
 from tilewright.errors import ScheduleError
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.schedule.loops import peel
+from tilewright.schedule.loop_transforms import peel
 from tilewright.schedule.trace import PRIMITIVES, Schedule, replay
 from tilewright.schedule.trace_json import decode, encode
 

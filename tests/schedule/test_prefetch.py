@@ -9,22 +9,22 @@ from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, che
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ParseError, VerifyError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.canonical import canonicalized
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
 from tilewright.machine import Target
+from tilewright.schedule.annotate import parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_read
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.inline import inline
-from tilewright.schedule.kinds import parallel, unroll, vectorize
-from tilewright.schedule.loops import fuse, peel, reorder, split
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.reverse_inline import reverse_inline
 from tilewright.schedule.staging import pad_storage, set_scope
+from tilewright.verify.verifier import verify
 
 ROWS = parse("""
 func rows(A: float32[N, 40], Y: float32[N]; N: 1..64):
@@ -120,7 +120,7 @@ def test_hints_that_mean_nothing_any_more_are_dropped() -> None:
     lanes = vectorize(prefetch(split(SCALE, "j", 2), "j_i", "A", 1), "j_i")
     assert "prefetching" not in show(lanes)
     near = parse(show(CHAIN).replace("; M: 1..64", "").replace("M", "7"))
-    assert "prefetching" not in show(set_scope(prefetch(near, "i_1", "T", 1), "T", Scope.STACK))
+    assert "prefetching" not in show(set_scope(prefetch(near, "i_1", "T", 1), "T", MemoryScope.STACK))
     for func, origin in ((outside, ROWS), (moved, CHAIN), (lanes, SCALE)):
         check_same(origin, func)
 
@@ -192,7 +192,7 @@ func copies(A: float32[N, 4], Y: float32[N, 4]; N: 1..64):
             "prefetch of 'A' in loop 'j': the loop is vectorized: its iterations run at once",
         ),
         (
-            lambda: prefetch(set_scope(compute_at(ROWS_TWICE, "T", "i_1"), "T", Scope.REGISTER), "i_1", "T", 1),
+            lambda: prefetch(set_scope(compute_at(ROWS_TWICE, "T", "i_1"), "T", MemoryScope.REGISTER), "i_1", "T", 1),
             "prefetch of 'T' in loop 'i_1': it is in scope register, near the processor already",
         ),
     ],

@@ -8,18 +8,18 @@ from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, 
 from tests.schedule.strategies import layouts
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import parallel
-from tilewright.schedule.loops import split
+from tilewright.schedule.loop_transforms import split
 from tilewright.schedule.prefetch import prefetch
-from tilewright.schedule.relayout import transform_layout
 from tilewright.schedule.staging import set_scope
+from tilewright.schedule.transform_layout import transform_layout
 
 M, N = Var("M", 1, 64), Var("N", 1, 64)
 T = Layout.of((M, 9))
@@ -132,7 +132,7 @@ def test_hints_follow_the_buffer() -> None:
 def test_in_native_code() -> None:
     tiles = Layout.of((7, 9)).pad_to(1, 4).split(1, (None, 4)).reorder((1, 0, 2))
     fixed = parse(show(CHAIN).replace("; M: 1..64", "").replace("M", "7"))
-    func = transform_layout(set_scope(fixed, "T", Scope.STACK), "T", tiles)
+    func = transform_layout(set_scope(fixed, "T", MemoryScope.STACK), "T", tiles)
     rng = np.random.default_rng(2)
     shapes = {"A": (7, 5), "B": (5, 9), "bias": (9,), "Y": (7, 9)}
     check(func, {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()})
@@ -184,7 +184,7 @@ def test_random_layouts_keep_the_meaning(func: Func) -> None:
             "transform_layout of 'T': block 'Y': index w_j of buffer 'T' (read, dimension 1) is not proved < 8",
         ),
         (
-            lambda: transform_layout(set_scope(ROWS, "T", Scope.STACK), "T", Layout.of((8,)).pad(0, 0, M)),
+            lambda: transform_layout(set_scope(ROWS, "T", MemoryScope.STACK), "T", Layout.of((8,)).pad(0, 0, M)),
             "transform_layout of 'T': its shape (M + 8) is not literal, as scope stack needs it",
         ),
     ],

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATRICES, ROWS, SCALE, STENCIL, TWO_STEPS, applied, check_same, refuses, run
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel
 from tilewright.schedule.cache import cache_write
-from tilewright.schedule.kinds import parallel
-from tilewright.schedule.loops import fuse, peel, reorder, split
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope
@@ -82,7 +82,7 @@ def test_the_copy_of_a_result_follows_its_tile() -> None:
 
 def test_it_runs_natively() -> None:
     func = store_at(reverse_compute_at(tiled(4, 4), "Y", "j_o"), "T", "i_o")
-    func = set_scope(func, "T", Scope.STACK)
+    func = set_scope(func, "T", MemoryScope.STACK)
     for size in (1, 7, 16):
         check(parallel(func, "i_o"), run(CHAIN, {"M": size}), {"M": size})
 

@@ -9,11 +9,11 @@ from tilewright.expr.nodes import const
 from tilewright.loops.ir import blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import vectorize
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import vectorize
-from tilewright.schedule.loops import peel, reorder, split
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction, rfactor
-from tilewright.schedule.tree import find_block
+from tilewright.schedule.rewrite_tree import find_block
 
 BARE = decompose_reduction(ROWS, "T", "k")
 

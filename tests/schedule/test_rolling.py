@@ -8,26 +8,26 @@ from tests.codegen.native import check
 from tests.schedule.attention import ATTENTION, SOFTMAX, check_close, feeds, results
 from tests.schedule.functions import refuses
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import parallel, vectorize
-from tilewright.schedule.loops import reorder, split
+from tilewright.schedule.loop_transforms import reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
-from tilewright.schedule.rolling import rolling_update
+from tilewright.schedule.rolling_update import rolling_update
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.store_at import store_at
 from tilewright.schedule.trace import Schedule, replay
+from tilewright.verify.verifier import verify
 
 
 def local(func: Func, names: tuple[str, ...], loop: str) -> Func:
     """The function with buffers on the stack, a piece per iteration of a loop, which then is parallel."""
     for name in names:
-        func = set_scope(store_at(func, name, loop), name, Scope.STACK)
+        func = set_scope(store_at(func, name, loop), name, MemoryScope.STACK)
     return parallel(func, loop)
 
 
@@ -47,7 +47,7 @@ def flash(chunk: int, rows: int | None = None) -> Func:
     for block in ("L", "O"):
         func = rolling_update(func, block, "k_1_o")
     func = compute_at(func, "S", "k_1_o")
-    func = set_scope(reverse_compute_at(func, "Y", top), "S", Scope.STACK)
+    func = set_scope(reverse_compute_at(func, "Y", top), "S", MemoryScope.STACK)
     return local(func, ("m", "m_old", "L", "O"), top)
 
 

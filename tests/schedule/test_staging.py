@@ -5,12 +5,12 @@ import pytest
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, STENCIL, applied, check_same, refuses
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Var
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.loops import peel, split
+from tilewright.schedule.loop_transforms import peel, split
 from tilewright.schedule.staging import clone_producer, pad_storage, set_scope
 
 M = Var("M", 1, 64)
@@ -19,10 +19,10 @@ M = Var("M", 1, 64)
 # set_scope
 
 
-@pytest.mark.parametrize("scope", list(Scope))
-def test_set_scope_keeps_meaning(scope: Scope) -> None:
+@pytest.mark.parametrize("scope", list(MemoryScope))
+def test_set_scope_keeps_meaning(scope: MemoryScope) -> None:
     func = set_scope(ROWS, "T", scope)
-    assert f"alloc T: float32[8]{'' if scope is Scope.MEMORY else f' in {scope}'}\n" in show(func)
+    assert f"alloc T: float32[8]{'' if scope is MemoryScope.MEMORY else f' in {scope}'}\n" in show(func)
     check_same(ROWS, func)
 
 
@@ -30,13 +30,13 @@ def test_set_scope_keeps_meaning(scope: Scope) -> None:
     ("make", "message"),
     [
         (
-            lambda: set_scope(CHAIN, "T", Scope.REGISTER),
+            lambda: set_scope(CHAIN, "T", MemoryScope.REGISTER),
             "set_scope of 'T' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` "
             "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
             "compute it per tile",
         ),
-        (lambda: set_scope(CHAIN, "A", Scope.STACK), "chain: there is no internal buffer 'A'; there are: T"),
-        (lambda: set_scope(MATMUL, "C", Scope.STACK), "matmul: there is no internal buffer 'C'; there are: none"),
+        (lambda: set_scope(CHAIN, "A", MemoryScope.STACK), "chain: there is no internal buffer 'A'; there are: T"),
+        (lambda: set_scope(MATMUL, "C", MemoryScope.STACK), "matmul: there is no internal buffer 'C'; there are: none"),
     ],
 )
 def test_set_scope_refuses(make, message: str) -> None:
@@ -127,7 +127,7 @@ def test_pad_storage_of_one_dimension() -> None:
 
 
 def test_padded_storage_on_the_stack_in_native_code() -> None:
-    func = pad_storage(set_scope(ROWS, "T", Scope.STACK), "T", 0, 16, 16)
+    func = pad_storage(set_scope(ROWS, "T", MemoryScope.STACK), "T", 0, 16, 16)
     assert "alloc T: float32[32] in stack\n" in show(func)
     check(func, {"A": np.random.default_rng(1).standard_normal((8, 6), np.float32), "Y": np.zeros(8, np.float32)})
 

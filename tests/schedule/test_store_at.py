@@ -7,12 +7,12 @@ from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, 
 from tests.schedule.test_compute_at import BLUR
 from tests.schedule.test_reverse_compute_at import tiled
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import parallel, vectorize
-from tilewright.schedule.loops import fuse, split
+from tilewright.schedule.loop_transforms import fuse, split
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.store_at import store_at
@@ -32,7 +32,7 @@ def test_one_element(golden) -> None:
 def test_the_loop_decides_about_the_shape(loop: str, shape: str) -> None:
     func = store_at(FUSED, "T", loop)
     assert f"alloc T: float32[{shape}]\n" in show(func)
-    check_same(CHAIN, parallel(set_scope(func, "T", Scope.STACK), "i_o"))
+    check_same(CHAIN, parallel(set_scope(func, "T", MemoryScope.STACK), "i_o"))
 
 
 @settings(max_examples=25)

@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, SUMS, WIDE, applied, check_same, refuses
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_write, pack
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.kinds import bind, parallel, unroll, vectorize
-from tilewright.schedule.loops import fuse, reorder, split, split_parts
+from tilewright.schedule.loop_transforms import fuse, reorder, split, split_parts
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tails import Tail
 from tilewright.schedule.tile import tile
+from tilewright.verify.verifier import verify
 
 INDEX = parse("""
 func index(Y: float32[N]; N: 1..64):
@@ -102,7 +102,7 @@ def test_a_parallel_loop_keeps_its_threads() -> None:
 
 
 def test_the_remainder_has_private_buffers_of_its_own() -> None:
-    private = parallel(set_scope(compute_at(ROWS, "T", "i_1"), "T", Scope.STACK), "i_1")
+    private = parallel(set_scope(compute_at(ROWS, "T", "i_1"), "T", MemoryScope.STACK), "i_1")
     func = split(private, "i_1", 3, None, Tail.REMAINDER)
     assert [a.name for a in func.allocs] == ["T", "T_3"]
     check_same(ROWS, func)

@@ -10,20 +10,20 @@ import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Scope
-from tilewright.expr.define import Size, compute, placeholder, reduce_axis, stages_of, symbol
+from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.define import Size, collect_stages, compute, placeholder, reduce_axis, symbol
 from tilewright.expr.define import sum as sum_over
 from tilewright.expr.nodes import Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.loops.lower import lower
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
-from tilewright.schedule.argument_kinds import Size as SizeKind
+from tilewright.schedule.argument_kinds import SizeKind as SizeKind
 from tilewright.schedule.arguments import parameters
 from tilewright.schedule.tails import Tail
 from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, replay
+from tilewright.verify.verifier import verify
 
 
 def made() -> Schedule:
@@ -49,9 +49,9 @@ def gemm(m: Size, n: Size, k: Size) -> Func:
     """C = A B for the given sizes; symbols are parameters."""
     a, b, r = placeholder((m, k), name="A"), placeholder((k, n), name="B"), reduce_axis(k, "k")
     c = compute((m, n), lambda i, j: sum_over(a[i, r] * b[r, j], r), "C")
-    inputs, stages = stages_of([c])
+    inputs, stages = collect_stages([c])
     symbols = tuple(x for x in (m, n, k) if isinstance(x, Var))
-    return lower("gemm", stages, [*(t.plain for t in inputs), c.plain], symbols)
+    return lower_to_loops("gemm", stages, [*(t.plain_buffer for t in inputs), c.plain_buffer], symbols)
 
 
 def tuned() -> Schedule:
@@ -123,8 +123,8 @@ def test_tile_answers_with_its_loops() -> None:
 def test_arguments_have_one_form() -> None:
     by_method, by_name, positional = Schedule(CHAIN), Schedule(CHAIN), Schedule(CHAIN)
     by_method.set_scope("T", "memory")
-    by_name.do("set_scope", scope=Scope.MEMORY, buffer="T")
-    positional.do("set_scope", "T", Scope.MEMORY)
+    by_name.do("set_scope", scope=MemoryScope.MEMORY, buffer="T")
+    positional.do("set_scope", "T", MemoryScope.MEMORY)
     assert by_method.trace == by_name.trace == positional.trace
     assert Step.of("reorder", ["i", "j"]) == Step.of("reorder", ("i", "j"))
     assert Step.of("split", "i", 4, None, "guard") == Step("split", ("i", 4))

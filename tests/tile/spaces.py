@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from benchmarks.populations import reachable
+from benchmarks.populations import reachable_tile_sizes
 from tests.optimize.programs import Program, buffer
 from tests.optimize.test_construct import MACHINES, task_of
 
@@ -16,10 +16,10 @@ from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, float64, int32
 from tilewright.expr.nodes import Expr, Var, as_expr, const, maximum
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.optimizer import problem_for, spaces
-from tilewright.optimize.construct.space import Space
+from tilewright.optimize.construct.optimizer import problem_for, search_spaces
+from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.interface import Task
-from tilewright.tile.program import L1, REGISTER, Form, TileProgram, legal, remainders
+from tilewright.tile.program import L1, REGISTER, Sketch, TileProgram, is_legal, remainders
 
 ROWS = (1, 2, 3, 5, 7, 11, 13, 17, 23, 24, 29, 31, 37)
 COLUMNS = (1, 3, 5, 8, 9, 15, 16, 17, 23, 24, 31, 33, 40, 48, 50)
@@ -50,13 +50,13 @@ class Drawn:
 
     def features(self) -> frozenset[str]:
         """What does not divide: `rows`, `lanes`, `chunks`; and `symbols`."""
-        problem, form, sizes = self.tiled.problem, self.tiled.form, self.tiled.array
-        cut, lane = form.chunked, problem.axes[form.lane]
+        problem, form, sizes = self.tiled.problem, self.tiled.sketch, self.tiled.array
+        cut, lane = form.k_block_axis, problem.axes[form.lane]
         found = {
             "rows": remainders(problem, form, sizes[None]).any(),
-            "lanes": not lane.literal or lane.extent % sizes[REGISTER, form.lane],
+            "lanes": not lane.is_static or lane.extent % sizes[REGISTER, form.lane],
             "chunks": cut is not None and problem.axes[cut].extent % sizes[L1, cut],
-            "symbols": not all(a.literal for a in problem.axes),
+            "symbols": not all(a.is_static for a in problem.axes),
         }
         return frozenset(name for name, there in found.items() if there)
 
@@ -70,22 +70,25 @@ def drawn(seed: int, target: str, each: int = 1) -> list[Drawn]:
     if problem is None:
         return []
     found: list[Drawn] = []
-    for space, forms in spaces(replace(problem, samples=()), task, machine_named(MACHINES[target])).items():
+    for space, forms in search_spaces(replace(problem, samples=()), task, machine_named(MACHINES[target])).items():
         form = forms[rng.integers(len(forms))]
         for tiled in _some(space, form, rng, each):
             found.append(Drawn(kernel, task, tiled, bool(rng.integers(2)), int(rng.choice([1, 2, 8]))))
     return found
 
 
-def _some(space: Space, form: Form, rng: np.random.Generator, count: int) -> Iterator[TileProgram]:
-    chains = [reachable(ladder, int(start)) for ladder, start in zip(space.ladders, space.start(), strict=True)]
+def _some(space: SearchSpace, form: Sketch, rng: np.random.Generator, count: int) -> Iterator[TileProgram]:
+    chains = [
+        reachable_tile_sizes(ladder, int(start))
+        for ladder, start in zip(space.lattices, space.initial_state(), strict=True)
+    ]
     sizes = space.sizes(np.stack([rng.choice(c, 16 * count) for c in chains], axis=1)).copy()
-    cut = form.chunked
+    cut = form.k_block_axis
     if cut is not None:
         for row in sizes:
             step = int(row[REGISTER, cut])
             row[L1, cut] = step * rng.integers(1, space.problem.axes[cut].extent // step + 1)
-    for k in np.flatnonzero(space.possible(sizes) & legal(space.problem, form, sizes))[:count]:
+    for k in np.flatnonzero(space.are_lowerable(sizes) & is_legal(space.problem, form, sizes))[:count]:
         yield TileProgram.of(space.problem, form, sizes[k])
 
 

@@ -5,21 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tile.test_features import FORM, matrix_product, tiles
 
-from tilewright.cost.analytical import times
+from tilewright.cost.analytical import program_times
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.features import extract_features
+from tilewright.cost.load_phase import load_phase_fraction
+from tilewright.cost.shape_family import ShapeFamily
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.arrival import arriving
-from tilewright.tile.columns import Columns
-from tilewright.tile.family import Family
-from tilewright.tile.features import features
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import Form, Sizes
+from tilewright.tile.program import Sizes, Sketch
 
-PANELS = Form(1, 16, (1, 0), 2, ((1, 1),))
+PANELS = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 
 
-def part(problem: Problem, sizes: Sizes, capacity: float, form: Form = FORM) -> float:
+def part(problem: Problem, sizes: Sizes, capacity: float, form: Sketch = FORM) -> float:
     """The part of the work of one program while data come."""
-    return float(arriving(problem, form, Columns.of(Family.of(problem), form, sizes), capacity, 64)[0])
+    return float(
+        load_phase_fraction(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), capacity, 64)[0]
+    )
 
 
 @given(tiles(), st.floats(0.0, 1e4))
@@ -41,7 +43,7 @@ def test_work_that_hides_nothing_is_added_to_the_time_of_memory() -> None:
     problem, machine = matrix_product(16, 4096, 4096), machine_named("x86-64-v4")
 
     def time(*sizes: tuple[int, ...]) -> tuple[float, float, float]:
-        found = times(problem, PANELS, np.array([sizes]), machine)
+        found = program_times(problem, PANELS, np.array([sizes]), machine)
         return float(found.compute[0]), float(found.memory[1][0]), float(found.total[0])
 
     several = time((4, 64, 1), (4, 64, 512), (4, 64, 4096))
@@ -53,11 +55,11 @@ def test_work_that_hides_nothing_is_added_to_the_time_of_memory() -> None:
 
 def test_lanes_along_the_reduction_have_sums_of_their_own() -> None:
     problem = matrix_product(8, 3, 100)
-    form = Form(2, 16, (0, 1), None, ((1, 2),))
+    form = Sketch(2, 16, (0, 1), None, ((1, 2),))
     sizes = np.array([[[4, 3, 32], [8, 3, 128], [8, 3, 128]]], np.int64)
-    found = features(problem, form, Columns.of(Family.of(problem), form, sizes))
-    assert found.accumulators[0] == found.multiply_adds[0] == 4 * 3 * 2
+    found = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes))
+    assert found.accumulators[0] == found.vector_operations[0] == 4 * 3 * 2
     assert found.steps[0] == 4
-    assert found.micro_tiles[0] == 2
+    assert found.register_tiles[0] == 2
     assert found.vector_loads[0] == (4 + 3) * 2
-    assert found.element_loads[0] == 0
+    assert found.broadcast_loads[0] == 0

@@ -7,12 +7,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.tile.columns import Columns
-from tilewright.tile.crowding import crowding, crowds
-from tilewright.tile.family import Family
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.conflict_misses import can_conflict, conflict_factors
+from tilewright.cost.shape_family import ShapeFamily
+from tilewright.cost.traffic import cache_traffic
 from tilewright.tile.problem import Axis, Operand, Problem
-from tilewright.tile.program import Form
-from tilewright.tile.traffic import cache_traffic
+from tilewright.tile.program import Sketch
 
 SETS, LINE = 16, 64
 
@@ -39,9 +39,9 @@ def fullest(operand: Operand, box: tuple[int, ...]) -> int:
 
 def factor(operand: Operand, box: tuple[int, ...]) -> float:
     """Of the second of two caches; in the first one, with a single set, nothing is a power of two apart."""
-    found = crowding(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
+    found = conflict_factors(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
     assert 0 not in found
-    assert (1 in found) == crowds(operand, SETS, LINE)
+    assert (1 in found) == can_conflict(operand, SETS, LINE)
     return float(found[1][0]) if found else 1.0
 
 
@@ -77,8 +77,8 @@ def test_rows_a_power_of_two_apart_crowd_and_others_do_not() -> None:
     assert factor(matrix(64, 256), (64, 64)) == SETS / 4
     assert factor(matrix(64, 256), (1, 16)) == 1.0
     assert factor(matrix(64, 272), (64, 16)) == 1.0
-    assert not crowds(matrix(64, 272), SETS, LINE)
-    assert crowds(matrix(64, 32), SETS, LINE)
+    assert not can_conflict(matrix(64, 272), SETS, LINE)
+    assert can_conflict(matrix(64, 32), SETS, LINE)
     assert factor(matrix(64, 32), (8, 16)) == 1.0, "eight rows begin in eight sets"
     assert factor(matrix(64, 32), (16, 16)) == 2.0
 
@@ -90,9 +90,9 @@ def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -
     shape = (1024, apart)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
-    form = Form(1, 8, (1, 0), None)
+    form = Sketch(1, 8, (1, 0), None)
     sizes = np.array([[[written, rows], [written, rows], [16, rows]]])
-    columns = Columns.of(Family.of(p), form, sizes)
+    columns = CandidateBatch.of(ShapeFamily.of(p), form, sizes)
     alone, _ = cache_traffic(p, form, columns, [4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024])
     return float(alone[0][0])
 
@@ -121,8 +121,8 @@ def storing_across(lanes: int) -> float:
     shape = (1024, 1024)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
-    form = Form(0, 8, (0, 1), None)
-    columns = Columns.of(Family.of(p), form, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
+    form = Sketch(0, 8, (0, 1), None)
+    columns = CandidateBatch.of(ShapeFamily.of(p), form, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
     alone, _ = cache_traffic(p, form, columns, [32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
     return float(alone[0][0])
 

@@ -8,19 +8,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.features import extract_features
+from tilewright.cost.footprint import contiguous_dims, moved_bytes, touched_elements
+from tilewright.cost.hw_prefetch import ramp_factors
+from tilewright.cost.shape_family import ShapeFamily
+from tilewright.cost.traffic import USABLE_CACHE_FRACTION, cache_traffic
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.forms import forms
-from tilewright.optimize.construct.gensor import Annealing, walks
-from tilewright.optimize.construct.space import Space
-from tilewright.tile.columns import Columns
-from tilewright.tile.family import Family
-from tilewright.tile.features import features
-from tilewright.tile.following import starts
-from tilewright.tile.footprint import elements, joined, moved_bytes
+from tilewright.optimize.construct.gensor import Annealing, run_walks
+from tilewright.optimize.construct.reduction_sketches import reduction_sketches
+from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.problem import Axis, Operand, Problem
-from tilewright.tile.program import L1, L2, REGISTER, Form, Sizes, legal
-from tilewright.tile.traffic import USABLE, cache_traffic
+from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, is_legal
 
 
 def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:
@@ -68,7 +68,7 @@ def dense(operand: Operand, box: tuple[int, ...]) -> bool:
 def test_elements_are_counted_right(case: tuple[Operand, tuple[int, ...]]) -> None:
     operand, box = case
     counted = len(touched(operand, box, (0,) * len(box)))
-    formula = elements(operand, numbers(box))[0]
+    formula = touched_elements(operand, numbers(box))[0]
     assert formula >= counted or np.isclose(formula, counted)
     if dense(operand, box):
         assert formula == counted
@@ -91,7 +91,7 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
     assert min(found) <= said
     if all(b == n for b, n in zip(box[1:], shape[1:], strict=True)):
         assert said < max(found) + 1
-    whole = [n for n, row in zip(shape, joined(operand, 64), strict=True) if row]
+    whole = [n for n, row in zip(shape, contiguous_dims(operand, 64), strict=True) if row]
     assert prod(whole) >= 16 > prod(whole[1:])
 
 
@@ -104,7 +104,7 @@ def matrix_product(m: int, n: int, k: int) -> Problem:
     return Problem("C", "C", axes, (A, B), (C,), 1, 32)
 
 
-FORM = Form(1, 2, (0, 1), 2)
+FORM = Sketch(1, 2, (0, 1), 2)
 """Vectors of two lanes along j."""
 
 
@@ -128,11 +128,11 @@ def tiles(draw: st.DrawFn) -> tuple[Problem, Sizes]:
 @given(tiles())
 def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    assert legal(problem, FORM, sizes).all()
+    assert is_legal(problem, FORM, sizes).all()
     known = machine_named("x86-64-v3")
     # with lines of one element all bytes are asked for
     machine = replace(known, levels=tuple(replace(x, line=4) for x in known.levels))
-    space = Space(problem, FORM, machine, ())
+    space = SearchSpace(problem, FORM, machine, ())
     extents = [a.extent for a in problem.axes]
     for level in (REGISTER, L1, L2):
         box, at = tuple(int(x) for x in sizes[0, level]), np.array([level])
@@ -141,7 +141,7 @@ def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> N
         read = sum(4 * len(touched(o, box, (0, 0, 0))) for o in problem.operands)
         part = held / machine.vector_registers
         if level != REGISTER:
-            part = read / (machine.levels[level - 1].share * USABLE)
+            part = read / (machine.levels[level - 1].share * USABLE_CACHE_FRACTION)
         assert np.isclose(space.footprint(numbers(box), at)[0], part)
         full = (*box[:2], extents[2])
         firsts = [(x, y, 0) for x in range(0, extents[0], box[0]) for y in range(0, extents[1], box[1])]
@@ -152,25 +152,25 @@ def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> N
 @given(tiles())
 def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    found = features(problem, FORM, Columns.of(Family.of(problem), FORM, sizes))
+    found = extract_features(problem, FORM, CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes))
     (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
     tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
     assert found.tasks[0] == tasks
     micro = (extents[0] // register[0]) * (extents[1] // register[1]) * (extents[2] // near[2])
-    assert found.micro_tiles[0] == micro
+    assert found.register_tiles[0] == micro
     assert found.accumulators[0] == register[0] * register[1] / 2
-    assert found.steps[0] * register[2] * found.micro_tiles[0] == (
+    assert found.steps[0] * register[2] * found.register_tiles[0] == (
         extents[0] // register[0] * (extents[1] // register[1]) * extents[2]
     )
-    assert found.multiply_adds[0] * found.steps[0] * found.micro_tiles[0] * 2 == problem.points
+    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == problem.points
     assert found.vector_loads[0] == register[2] * register[1] / 2
-    assert found.element_loads[0] == register[2] * register[0]
+    assert found.broadcast_loads[0] == register[2] * register[0]
 
 
 @given(tiles(), st.integers(0, 4))
 def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[Problem, Sizes], size: int) -> None:
     problem, sizes = case
-    columns = Columns.of(Family.of(problem), FORM, sizes)
+    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes)
     everything = (*problem.operands, *problem.results)
     once = sum(4 * len(touched(o, tuple(a.extent for a in problem.axes), (0, 0, 0))) * (1 + o.written)
                for o in everything)  # fmt: skip
@@ -186,31 +186,31 @@ def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[
 def test_what_threads_share_comes_to_each() -> None:
     problem = matrix_product(8, 8, 4)
     # 4 x 2 tasks, rows outside
-    columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
+    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
         _, (own, shared) = cache_traffic(problem, FORM, columns, [1e6, 1e6], 4, threads=[threads])
         # threads beyond those that have rows of their own take columns, and read the same rows
         assert own[0] == a * tasks / rows + b * rows + 2 * c
         assert shared[0] == 0.0
-    turned = Form(1, 2, (1, 0), 2)
+    turned = Sketch(1, 2, (1, 0), 2)
     assert cache_traffic(problem, turned, columns, [1e6, 1e6], 4, threads=[2])[1][0][0] == 2 * a + b + 2 * c
 
 
 def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> None:
     problem = matrix_product(8, 8, 4)
-    columns = Columns.of(Family.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
+    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     strip, line = a / 4 + b + c / 4, 4
-    by = [x.cache[0] for x in starts(problem, FORM, columns, line, inf)]
-    fits_twice = (strip + b) / USABLE
+    by = [x.cache[0] for x in ramp_factors(problem, FORM, columns, line, inf)]
+    fits_twice = (strip + b) / USABLE_CACHE_FRACTION
     for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
         # two threads with two strips of rows each
         alone, together = cache_traffic(problem, FORM, columns, [1e6, capacity, 1e6], line, threads=[2, 2, 1])
         assert alone[1][0] == by[0] * a + by[1] * b + by[2] * 2 * c
         assert together[1][0] == by[0] * a + by[1] * times_read * b + by[2] * 2 * c
     # what the first cache loses comes from the core's own second one, or from one of several cores
-    for capacities in ([strip / USABLE, 1e6, 1e6], [strip / USABLE, 1e6]):
+    for capacities in ([strip / USABLE_CACHE_FRACTION, 1e6, 1e6], [strip / USABLE_CACHE_FRACTION, 1e6]):
         threads = [2, 2, 1][-len(capacities) :]
         assert cache_traffic(problem, FORM, columns, capacities, line, threads=threads)[1][0][0] == a + 2 * b + 2 * c
 
@@ -218,25 +218,27 @@ def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> 
 def test_a_tail_of_lanes_is_waste() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
-    found = features(problem, FORM, Columns.of(Family.of(problem), FORM, sizes))
+    found = extract_features(problem, FORM, CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes))
     # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
-    assert found.multiply_adds[0] * found.steps[0] * found.micro_tiles[0] * 2 == 4 * 8 * 3
+    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == 4 * 8 * 3
 
 
 def test_streams_are_of_what_is_read() -> None:
     problem = matrix_product(64, 4096, 2048)
     sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)
-    columns = Columns.of(Family.of(problem), FORM, sizes)
+    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes)
     read = replace(problem, results=())
-    assert features(problem, FORM, columns).streams[0] == features(read, FORM, columns).streams[0] == 8 + 1
+    assert (
+        extract_features(problem, FORM, columns).streams[0] == extract_features(read, FORM, columns).streams[0] == 8 + 1
+    )
 
 
 def test_all_candidates_of_a_batch_are_scored_alike() -> None:
     problem = matrix_product(48, 80, 60)
-    for form in forms(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
-        space = Space.of(problem, form, machine_named("zen3"))
-        sizes = walks(space, Annealing(walks=2), 3).found()
-        many = features(problem, form, Columns.of(Family.of(problem), form, sizes))
+    for form in reduction_sketches(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
+        space = SearchSpace.of(problem, form, machine_named("zen3"))
+        sizes = run_walks(space, Annealing(walks=2), 3).recorded_sizes()
+        many = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes))
         for k in range(0, len(sizes), 7):
-            one = features(problem, form, Columns.of(Family.of(problem), form, sizes[k : k + 1]))
+            one = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes[k : k + 1]))
             assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

@@ -4,36 +4,36 @@ import numpy as np
 import pytest
 from tests.tile.test_features import matrix_product
 
-from tilewright.tile.columns import Columns
-from tilewright.tile.family import Family
-from tilewright.tile.following import (
-    ACROSS_START,
-    ALONE,
-    FETCHED_AGAIN,
-    IN_TURNS,
-    PAGES_FOLLOWED,
-    UNFOLLOWED,
-    Near,
-    starts,
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.hw_prefetch import (
+    INTERLEAVED_STORE_PENALTY,
+    MAX_PREFETCH_PAGES,
+    REFETCH_FACTOR,
+    SINGLE_STREAM_PENALTY,
+    SPLIT_STORE_RAMP_BYTES,
+    UNPREFETCHED_PENALTY,
+    L1Cache,
+    ramp_factors,
 )
+from tilewright.cost.shape_family import ShapeFamily
 from tilewright.tile.problem import Axis, Operand, Problem
-from tilewright.tile.program import Form
+from tilewright.tile.program import Sketch
 
 LINE, TRANSLATIONS = 64, 112
-ALONG_ROWS = Form(0, 16, (0, 1), 2, ((0, 0),))
+ALONG_ROWS = Sketch(0, 16, (0, 1), 2, ((0, 0),))
 """Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
 
 
-def growth(n: int, chunk: int, form: Form = ALONG_ROWS, held: bool = False) -> float:
+def growth(n: int, chunk: int, form: Sketch = ALONG_ROWS, held: bool = False) -> float:
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1]
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1]
     return float((found.cache if held else found.memory)[0])
 
 
 def test_the_register_tiles_of_a_row_go_on_in_few_pages() -> None:
-    assert growth(4096, 8) == growth(4096, int(PAGES_FOLLOWED)) < 1.2
+    assert growth(4096, 8) == growth(4096, int(MAX_PREFETCH_PAGES)) < 1.2
 
 
 def test_of_too_many_pages_every_register_tile_begins_anew() -> None:
@@ -48,21 +48,25 @@ def test_rows_that_share_pages_are_followed_together() -> None:
 
 @pytest.mark.parametrize("chunk", [32, 128])
 def test_panels_are_read_from_first_to_last(chunk: int) -> None:
-    assert growth(4096, chunk, Form(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0
+    assert growth(4096, chunk, Sketch(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0
 
 
 @pytest.mark.parametrize(
     ("lanes", "rows", "width", "ahead", "expected"),
     [
-        (8, 1, 16, True, ALONE), (8, 1, 24, True, ALONE), (8, 1, 56, True, ALONE),
-        (8, 1, 32, True, 1.0), (8, 1, 48, True, 1.0), (16, 1, 48, True, 1.0), (16, 1, 16, True, ALONE),
+        (8, 1, 16, True, SINGLE_STREAM_PENALTY), (8, 1, 24, True, SINGLE_STREAM_PENALTY), (8, 1, 56, True,
+        SINGLE_STREAM_PENALTY),
+        (8, 1, 32, True, 1.0), (8, 1, 48, True, 1.0), (16, 1, 48, True, 1.0), (16, 1, 16, True, SINGLE_STREAM_PENALTY),
         (8, 4, 24, True, 1.0), (8, 1, 56, False, 1.0),
     ],
 )  # fmt: skip
 def test_a_single_row_waits_for_a_single_panel(lanes: int, rows: int, width: int, ahead: bool, expected: float) -> None:
-    p, form = matrix_product(16, 4096, 4096), Form(1, lanes, (0, 1), 2, ((1, 1),), ahead=(1,) if ahead else ())
+    p, form = (
+        matrix_product(16, 4096, 4096),
+        Sketch(1, lanes, (0, 1), 2, ((1, 1),), prefetched_operands=(1,) if ahead else ()),
+    )
     sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
-    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1]
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1]
     assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
 
 
@@ -72,9 +76,11 @@ def test_what_a_cache_holds_comes_soon_enough() -> None:
 
 def stores(rows: int, lanes: int) -> float:
     """By what writing tiles of a product of matrices takes longer than their bytes."""
-    p, form = matrix_product(4096, 4096, 256), Form(1, 16, (0, 1), 2, ((1, 1),))
+    p, form = matrix_product(4096, 4096, 256), Sketch(1, 16, (0, 1), 2, ((1, 1),))
     sizes = np.array([[[rows, lanes, 1], [rows, 512, 256], [rows, 512, 256]]])
-    return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[2].memory[0])
+    return float(
+        ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[2].memory[0]
+    )
 
 
 def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
@@ -84,7 +90,7 @@ def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
 
 
 def moved(
-    rows: int, columns: int, read: tuple[int, int], form: Form, sizes: tuple[tuple[int, int], ...]
+    rows: int, columns: int, read: tuple[int, int], form: Sketch, sizes: tuple[tuple[int, int], ...]
 ) -> tuple[float, float]:
     """By what reading and writing a matrix of so many rows takes longer than its bytes; `read` gives the axes by which
     the source is indexed."""
@@ -92,11 +98,11 @@ def moved(
     shape, index = (rows, columns), ((1, 0), (0, 1))
     source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
-    found = starts(p, form, Columns.of(Family.of(p), form, np.array([sizes])), LINE, TRANSLATIONS)
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, np.array([sizes])), LINE, TRANSLATIONS)
     return float(found[0].memory[0]), float(found[1].memory[0])
 
 
-ROW_BY_ROW = Form(1, 16, (0, 1), None)
+ROW_BY_ROW = Sketch(1, 16, (0, 1), None)
 
 
 def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, int]) -> tuple[float, float]:
@@ -107,7 +113,7 @@ def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, 
 def test_reads_of_few_pages_at_once_are_followed() -> None:
     few, many = (transposed(1024, 1024, (4, 16), (256, lanes))[0] for lanes in (32, 64))
     assert few < 1.01
-    assert many == pytest.approx(1.0 + UNFOLLOWED, rel=0.1)
+    assert many == pytest.approx(1.0 + UNPREFETCHED_PENALTY, rel=0.1)
     # column by column: pages are left after a few bytes, and come back to after very many others
     assert transposed(1024, 1024, (4, 16), (1024, 1024))[0] > 2.0 * many
 
@@ -129,7 +135,7 @@ def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> No
     # row by row, a run goes on in the same lines
     assert 0.0 < one - 1.0 < 0.2 * (min(more) - 1.0)
     # a store of a line's length, begun anywhere in lines, needs two of them nearly always
-    assert more == pytest.approx([1.0 + ACROSS_START / 128.0] * 3, rel=0.05)
+    assert more == pytest.approx([1.0 + SPLIT_STORE_RAMP_BYTES / 128.0] * 3, rel=0.05)
     # a little more or less than a page from row to row is much alike
     assert transposed(768, 1000, (4, 16), (4, 144))[1] == pytest.approx(
         transposed(768, 1030, (4, 16), (4, 144))[1], rel=0.2
@@ -146,9 +152,11 @@ def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
         index = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         out = Operand("y", 4, False, (32, rows, columns), index, True)
         x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
-        p, form = Problem("y", "y", axes, (x, out), (), 1, 32), Form(0, 16, (0, 1, 2), None)
+        p, form = Problem("y", "y", axes, (x, out), (), 1, 32), Sketch(0, 16, (0, 1, 2), None)
         sizes = np.array([[[16, 8, 2], [16, 8, 2], [32, 8, 2]]])
-        return float(starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS)[1].memory[0])
+        return float(
+            ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1].memory[0]
+        )
 
     whole = storing(504, 2)
     assert whole == 2.0, "planes are whole lines, whose rows follow each other"
@@ -157,26 +165,26 @@ def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
 
 
 def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
-    across, sizes = Form(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
+    across, sizes = Sketch(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
     assert moved(1024, 1024, (1, 0), across, sizes)[1] < 1.2
 
 
-def summed(columns: int, lanes: int, chunk: int, near: Near | None) -> tuple[float, float]:
+def summed(columns: int, lanes: int, chunk: int, near: L1Cache | None) -> tuple[float, float]:
     """By what sums over the columns of 1024 rows grow that come into the nearest cache, and into others."""
     axes = (Axis("j", columns, True, False), Axis("k", 1024, True, True))
     x = Operand("x", 4, False, (1024, columns), ((0, 1), (1, 0)), False)
     y = Operand("y", 4, False, (columns,), ((1, 0),), True)
-    p, form = Problem("y", "y", axes, (x,), (y,), 1, 32, added=True), Form(0, 8, (0,), 1)
+    p, form = Problem("y", "y", axes, (x,), (y,), 1, 32, is_plain_sum=True), Sketch(0, 8, (0,), 1)
     sizes = np.array([[[lanes, 1], [columns, chunk], [columns, 1024]]])
-    found = starts(p, form, Columns.of(Family.of(p), form, sizes), LINE, TRANSLATIONS, near)[0]
-    return float(found.nearest[0]), float(found.cache[0])
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS, near)[0]
+    return float(found.l1[0]), float(found.cache[0])
 
 
 def test_rows_that_crowd_lose_what_was_fetched_ahead() -> None:
     """Into 8 ways of 64 sets."""
-    near = Near(64, 32768.0)
+    near = L1Cache(64, 32768.0)
     few, more, many = (summed(1024, 16, chunk, near)[0] for chunk in (8, 16, 32))
-    assert (few, more, many) == pytest.approx((1.0, 1.0 + FETCHED_AGAIN / 2, 1.0 + FETCHED_AGAIN * 3 / 4))
+    assert (few, more, many) == pytest.approx((1.0, 1.0 + REFETCH_FACTOR / 2, 1.0 + REFETCH_FACTOR * 3 / 4))
     # runs of four lines come while their first ones are read
     assert summed(1024, 64, 32, near)[0] - 1.0 == pytest.approx((many - 1.0) / 2, rel=0.3)
     # rows that are spread over all sets, and where nothing is known of them
@@ -191,11 +199,17 @@ def test_copies_to_rows_that_begin_anywhere_are_made_row_by_row() -> None:
         source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
         p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
         sizes = np.array([[[height, 8], [height, 8], [64, columns]]])
-        found = starts(p, Form(1, 8, (0, 1), None), Columns.of(Family.of(p), Form(1, 8, (0, 1), None), sizes), LINE, 64)
+        found = ramp_factors(
+            p,
+            Sketch(1, 8, (0, 1), None),
+            CandidateBatch.of(ShapeFamily.of(p), Sketch(1, 8, (0, 1), None), sizes),
+            LINE,
+            64,
+        )
         return float(found[1].cache[0]), float(found[1].memory[0])
 
     for height in (1, 2, 4):
         cache, memory = stored(194, height)
-        assert cache / memory == pytest.approx(1.0 + IN_TURNS * (1.0 - 1.0 / height))
+        assert cache / memory == pytest.approx(1.0 + INTERLEAVED_STORE_PENALTY * (1.0 - 1.0 / height))
         assert stored(192, height)[0] == stored(192, height)[1], "rows are whole lines"
         assert stored(194, height, (1, 0))[0] == stored(194, height, (1, 0))[1], "what is turned needs rows"

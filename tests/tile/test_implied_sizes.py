@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Expr, Var
-from tilewright.tile.samples import DIVIDED, LEFT, UNDECLARED, Samples, implied, used_by
+from tilewright.tile.shape_samples import (
+    DEFAULT_MAX_SIZE,
+    MAX_DOWNSAMPLING,
+    SMALLEST_MAP_SIZES,
+    ShapeSamples,
+    ranges_from_divisions,
+    used_by,
+)
 
 H, W = Var("h", 1, MAX_SIZE), Var("w", 1, MAX_SIZE)
 DECLARED = Var("d", 1, 64)
@@ -19,42 +26,48 @@ def halved(size: Expr, times: int) -> Expr:
 
 
 def test_pictures_are_hundreds_where_the_smallest_map_is_a_32nd() -> None:
-    found = implied((H, W, DECLARED), [halved(H, k) for k in range(6)] + [halved(W, 3), DECLARED // 4])
-    assert found == {H: (128, 1024), W: (32, UNDECLARED)}
+    found = ranges_from_divisions((H, W, DECLARED), [halved(H, k) for k in range(6)] + [halved(W, 3), DECLARED // 4])
+    assert found == {H: (128, 1024), W: (32, DEFAULT_MAX_SIZE)}
 
 
 def test_quotients_of_quotients_and_what_is_made_of_them_count() -> None:
-    assert implied((H,), [((H + 3) // 4 * 2 + 5) // 8])[H] == (LEFT[0] * 16, LEFT[1] * 16)
+    assert ranges_from_divisions((H,), [((H + 3) // 4 * 2 + 5) // 8])[H] == (
+        SMALLEST_MAP_SIZES[0] * 16,
+        SMALLEST_MAP_SIZES[1] * 16,
+    )
 
 
 def test_sizes_that_are_not_divided_or_only_together_stay_as_they_are() -> None:
-    assert implied((H, W), [H, H * 2 + 1, H * W // 64, (H + W) // 8]) == {}
+    assert ranges_from_divisions((H, W), [H, H * 2 + 1, H * W // 64, (H + W) // 8]) == {}
 
 
 def test_a_size_is_taken_to_be_divided_so_much_at_most() -> None:
-    assert implied((H,), [H // (1 << 20)])[H] == (LEFT[0] * DIVIDED, LEFT[1] * DIVIDED)
+    assert ranges_from_divisions((H,), [H // (1 << 20)])[H] == (
+        SMALLEST_MAP_SIZES[0] * MAX_DOWNSAMPLING,
+        SMALLEST_MAP_SIZES[1] * MAX_DOWNSAMPLING,
+    )
 
 
 def test_the_least_size_that_is_known_stays_the_least() -> None:
     large = Var("h", 5000, MAX_SIZE)
-    assert implied((large,), [large // 2])[large] == (5000, 5000)
+    assert ranges_from_divisions((large,), [large // 2])[large] == (5000, 5000)
 
 
 def test_sizes_of_maps_follow_from_those_of_the_picture() -> None:
     rows, columns = Var("n0", 1, MAX_SIZE // 8), Var("n1", 1, MAX_SIZE // 8)
     values = {rows: halved(H, 3), columns: halved(W, 3)}
-    ranges = implied((H, W), [halved(H, 5), halved(W, 5)])
-    found = Samples.of(used_by((H, W, DECLARED), values.values()), ranges).of_sizes(values)
-    assert tuple(found.usual.values()) == (46, 46)
-    assert [tuple(s.values()) for s in found.others] == [(18, 18), (41, 41), (96, 96), (18, 96), (96, 41)]
+    ranges = ranges_from_divisions((H, W), [halved(H, 5), halved(W, 5)])
+    found = ShapeSamples.of(used_by((H, W, DECLARED), values.values()), ranges).mapped(values)
+    assert tuple(found.representative.values()) == (46, 46)
+    assert [tuple(s.values()) for s in found.shapes] == [(18, 18), (41, 41), (96, 96), (18, 96), (96, 41)]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 200))
 def test_maps_have_at_least_one_place_and_no_less_than_is_known(first: int, second: int, taken: int) -> None:
     own = Var("n0", 3, MAX_SIZE)
     divided = (halved(H, first) - taken) // (1 << second)
-    found = Samples.of((H,), implied((H,), [divided])).of_sizes({own: divided, H: H})
-    for sizes in (found.usual, *found.others):
+    found = ShapeSamples.of((H,), ranges_from_divisions((H,), [divided])).mapped({own: divided, H: H})
+    for sizes in (found.representative, *found.shapes):
         assert sizes[own] >= 3
         assert sizes[H] >= 1
-    assert len({tuple(s.items()) for s in found.others}) == len(found.others)
+    assert len({tuple(s.items()) for s in found.shapes}) == len(found.shapes)

@@ -16,19 +16,19 @@ from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
-from tilewright.measure.functions import with_workspace
-from tilewright.optimize.construct.gensor import Annealing, walks
-from tilewright.optimize.construct.optimizer import spaces
+from tilewright.measure.native_functions import with_workspace_params
+from tilewright.optimize.construct.gensor import Annealing, run_walks
+from tilewright.optimize.construct.optimizer import search_spaces
 from tilewright.schedule.trace import replay
-from tilewright.tile.lower import lower
-from tilewright.tile.problem import problem_of
-from tilewright.tile.program import Form, TileProgram, check_program, legal
-from tilewright.tile.steps import loop_extent
+from tilewright.tile.lower import lower_program
+from tilewright.tile.problem import extract_problem
+from tilewright.tile.program import Sketch, TileProgram, check_program, is_legal
+from tilewright.tile.schedule_helpers import loop_extent
+from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])
@@ -37,19 +37,19 @@ def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
     def run(program: Program, target: str, seed: int) -> None:
         task = task_of(program, target)
-        problem = problem_of(task.func, task.constants)
+        problem = extract_problem(task.func, task.constants)
         if problem is None or not problem.spatial:
             return
         rng = np.random.default_rng(seed)
-        choices = list(spaces(problem, task, machine_named(MACHINES[target])).items())
+        choices = list(search_spaces(problem, task, machine_named(MACHINES[target])).items())
         if not choices:
             return
         space, forms = choices[rng.integers(len(choices))]
-        found = walks(space, Annealing(walks=1), seed).found()
+        found = run_walks(space, Annealing(walks=1), seed).recorded_sizes()
         chain = found[rng.integers(len(found))]
         sizes = tuple(tuple(int(x) for x in level) for level in chain)
         form = forms[rng.integers(len(forms))]
-        made = lower(TileProgram(problem, form, sizes), task.func, bool(rng.integers(2)))
+        made = lower_program(TileProgram(problem, form, sizes), task.func, bool(rng.integers(2)))
         verify(made.func)
         assert replay(task.func, made.trace) == made.func
         check_same_results(task.func, made.func, program, rng)
@@ -73,24 +73,24 @@ def a_product(sizes: tuple[tuple[int, ...], ...]) -> tuple[TileProgram, Program]
     """A program for a product of 28 x 64 x 48."""
     program = Program([product(28, 64, 48)], {}, frozenset({"w"}))
     task = task_of(program)
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    return TileProgram(problem, Form(1, 16, (0, 1), 2, ((1, 1),)), sizes), program
+    return TileProgram(problem, Sketch(1, 16, (0, 1), 2, ((1, 1),)), sizes), program
 
 
 def test_every_level_becomes_loops(golden) -> None:
     tiled, program = a_product(((2, 16, 2), (4, 32, 24), (28, 64, 48)))
-    golden(show(lower(tiled, task_of(program).func).func))
+    golden(show(lower_program(tiled, task_of(program).func).func))
 
 
 def test_rows_that_are_left_become_a_part_of_their_own(golden) -> None:
     tiled, program = a_product(((6, 32, 1), (12, 32, 48), (24, 64, 48)))
-    golden(show(lower(tiled, task_of(program).func, parallel=False).func))
+    golden(show(lower_program(tiled, task_of(program).func, parallel=False).func))
 
 
 def test_rows_that_are_left_run_in_the_tasks_of_the_others_where_these_have_all_rows(golden) -> None:
     tiled, program = a_product(((6, 32, 1), (24, 32, 48), (24, 32, 48)))
-    golden(show(lower(tiled, task_of(program).func).func))
+    golden(show(lower_program(tiled, task_of(program).func).func))
 
 
 @pytest.mark.parametrize("near", [48, 16])
@@ -98,8 +98,8 @@ def test_rows_that_are_left_run_in_the_tasks_of_the_others_where_these_have_all_
 def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, near: int) -> None:
     sizes = ((rows, 32, 2), (28 // rows * rows, 32, near), (28 // rows * rows, 32, 48))
     tiled, program = a_product(sizes)
-    tiled = replace(tiled, form=replace(tiled.form, packed=((1, 1), (0, 0)), ahead=(0, 1)))
-    made = lower(tiled, task_of(program).func)
+    tiled = replace(tiled, sketch=replace(tiled.sketch, packed=((1, 1), (0, 0)), prefetched_operands=(0, 1)))
+    made = lower_program(tiled, task_of(program).func)
     verify(made.func)
     steps = [step.primitive for step in made.trace]
     assert steps.count("pack") == 2
@@ -114,12 +114,14 @@ def test_panels_from_far_memory_are_one_line_wide(rows: int, columns: int, ahead
     """At widths that end inside a tile or inside a vector too."""
     program = Program([product(rows, columns, 40)], {}, frozenset({"w"}))
     task = task_of(program)
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
     tile = min(48, -(-columns // 16) * 16)
     whole = -(-columns // tile) * tile
     sizes = ((rows, tile, 2), (rows, whole, 40), (rows, whole, 40))
-    made = lower(TileProgram(problem, Form(1, 16, (0, 1), 2, ((1, 1),), ahead=ahead), sizes), task.func)
+    made = lower_program(
+        TileProgram(problem, Sketch(1, 16, (0, 1), 2, ((1, 1),), prefetched_operands=ahead), sizes), task.func
+    )
     verify(made.func)
     (step,) = (step for step in made.trace if step.primitive == "pack")
     assert step.args[3] == (16 if ahead else tile)
@@ -131,11 +133,13 @@ def test_panels_are_no_part_of_a_line(tile: int, panel: int) -> None:
     """Vectors of half a line: panels have whole lines, or as many columns as the register tile."""
     program = Program([product(3, 112, 40)], {}, frozenset({"w"}))
     task = task_of(program, "x86-64-v3")
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
     whole = -(-112 // tile) * tile
     sizes = ((3, tile, 2), (3, whole, 40), (3, whole, 40))
-    made = lower(TileProgram(problem, Form(1, 8, (0, 1), 2, ((1, 1),), ahead=(1,)), sizes), task.func)
+    made = lower_program(
+        TileProgram(problem, Sketch(1, 8, (0, 1), 2, ((1, 1),), prefetched_operands=(1,)), sizes), task.func
+    )
     verify(made.func)
     (step,) = (step for step in made.trace if step.primitive == "pack")
     assert step.args[3] == panel
@@ -149,11 +153,11 @@ def test_narrow_panels_of_an_operand_that_lies_across_are_filled_together(rows: 
     turned = Computation(out, programs.axes("ab", (70, 32)), programs.axes("i", (40,)), x[i, a] * w[i, b], Reducer.SUM)
     program = Program([turned], {}, frozenset({"w"}))
     task = task_of(program)
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
     whole = 70 // rows * rows
     sizes = ((rows, 32, 2), (whole, 32, 40), (whole, 32, 40))
-    made = lower(TileProgram(problem, Form(1, 16, (0, 1), 2, ((1, 1), (0, 0))), sizes), task.func)
+    made = lower_program(TileProgram(problem, Sketch(1, 16, (0, 1), 2, ((1, 1), (0, 0))), sizes), task.func)
     verify(made.func)
     loops = made.loops("a0_packed_pack")
     assert len(loops) == 4, "groups of panels, the reduction, panels of a group, the inside of a panel"
@@ -183,13 +187,15 @@ def test_what_a_register_tile_reads_does_not_push_out_its_sums(
     program: Program, tile: tuple[int, int, int], packed: int
 ) -> None:
     task = task_of(program, "x86-64-v4")
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
     whole = (*(a.extent for a in problem.axes[:3]), 64)
     sizes = ((*tile, 2), (*tile, 64), whole)
-    made = lower(TileProgram(problem, Form(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False).func
+    made = lower_program(
+        TileProgram(problem, Sketch(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False
+    ).func
     verify(made)
-    loop = hot_loop(assembly(emit_llvm([with_workspace(made)], [], task.target), task.target), "vfmadd")
+    loop = hot_loop(assembly(emit_llvm([with_workspace_params(made)], [], task.target), task.target), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
     check_same_results(task.func, made, program, np.random.default_rng(3))
@@ -197,9 +203,9 @@ def test_what_a_register_tile_reads_does_not_push_out_its_sums(
 
 def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:
     tiled, program = a_product(((2, 16, 2), (4, 32, 24), (28, 64, 48)))
-    tiled = replace(tiled, form=replace(tiled.form, packed=((0, 1),)))
+    tiled = replace(tiled, sketch=replace(tiled.sketch, packed=((0, 1),)))
     with pytest.raises(ScheduleError, match="'a0' can't be packed along v_i1"):
-        lower(tiled, task_of(program).func)
+        lower_program(tiled, task_of(program).func)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +221,8 @@ def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:
 def test_what_is_no_program_is_refused(sizes: tuple[tuple[int, ...], ...], message: str) -> None:
     tiled, program = a_product(sizes)
     with pytest.raises(ScheduleError, match=message):
-        lower(tiled, task_of(program).func)
-    assert not legal(tiled.problem, tiled.form, tiled.array[None]).all()
+        lower_program(tiled, task_of(program).func)
+    assert not is_legal(tiled.problem, tiled.sketch, tiled.array[None]).all()
 
 
 def test_a_program_prints_its_chains() -> None:

@@ -10,9 +10,9 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import DType, float16, float32, int64, uint8
 from tilewright.expr.nodes import Expr, Var, cast, const, select
-from tilewright.loops.lower import lower
-from tilewright.tile.problem import Problem, problem_of
-from tilewright.tile.samples import representative
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.tile.problem import Problem, extract_problem
+from tilewright.tile.shape_samples import representative_size
 
 a, b, i = Var("a"), Var("b"), Var("i")
 
@@ -29,13 +29,13 @@ def problem_or_none(
 ) -> Problem | None:
     made = {s.output for s in stages}
     inputs = dict.fromkeys(x for s in stages for x in s.inputs if x not in made)
-    func = lower("f", stages, (*inputs, stages[-1].output), tuple(symbols or {}))
-    return problem_of(func, frozenset(constants.split()))
+    func = lower_to_loops("f", stages, (*inputs, stages[-1].output), tuple(symbols or {}))
+    return extract_problem(func, frozenset(constants.split()))
 
 
 def test_a_product() -> None:
     p = problem([product(28, 64, 5)], constants="w")
-    assert [(x.name, x.extent, x.literal, x.reduce) for x in p.axes] == [
+    assert [(x.name, x.extent, x.is_static, x.is_reduction) for x in p.axes] == [
         ("v_a", 28, True, False), ("v_b", 64, True, False), ("v_i", 5, True, True)
     ]  # fmt: skip
     x, w = p.operands
@@ -65,7 +65,7 @@ def test_windows_overlap() -> None:
 def test_element_wise_work_has_its_store_among_the_operands() -> None:
     x = buffer("x", (4, 7), float16)
     p = problem([Computation(buffer("y", (7, 4), float16), axes("ab", (7, 4)), (), x[b, a] + x[b, a])])
-    assert [(o.buffer, o.strides, o.bytes, o.written) for o in p.operands] == [
+    assert [(o.buffer, o.strides, o.element_bytes, o.written) for o in p.operands] == [
         ("x", (1, 7), 2, False), ("y", (4, 1), 2, True)
     ]  # fmt: skip
     assert (p.results, p.reduce) == ((), ())
@@ -78,13 +78,13 @@ def test_scalars_are_rows_of_one() -> None:
 
 def test_symbols_have_a_representative_size() -> None:
     p = problem([row_sums(M, 100)], {M: 7})
-    assert (p.axes[0].extent, p.axes[0].literal) == (22, False)
-    assert representative(Var("n", 1, 4)) == 2
-    assert representative(Var("n", 512, 512)) == 512
-    assert representative(Var("n", 0, None)) == 16
-    assert representative(Var("n", 1000, 1 << 62)) == 1000
+    assert (p.axes[0].extent, p.axes[0].is_static) == (22, False)
+    assert representative_size(Var("n", 1, 4)) == 2
+    assert representative_size(Var("n", 512, 512)) == 512
+    assert representative_size(Var("n", 0, None)) == 16
+    assert representative_size(Var("n", 1000, 1 << 62)) == 1000
     # nobody has declared the end of this range
-    assert representative(Var("n", 1, MAX_SIZE)) == 16
+    assert representative_size(Var("n", 1, MAX_SIZE)) == 16
 
 
 @pytest.mark.parametrize("index", [a // 2, a % 3, a * a])

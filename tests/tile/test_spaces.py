@@ -13,12 +13,12 @@ from tests.tile.spaces import Drawn, drawn
 from tests.tile.test_lower import check_same_results
 
 from tilewright.expr.nodes import Var
-from tilewright.loops import settled
-from tilewright.loops.verify import verify
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.rule import Rule
-from tilewright.tile.lower import lower
-from tilewright.tile.program import Form, TileProgram
+from tilewright.tile.lower import lower_program
+from tilewright.tile.program import Sketch, TileProgram
+from tilewright.verify import coverage_fallbacks
+from tilewright.verify.verifier import verify
 
 SEEDS = 18
 """Kernels."""
@@ -27,12 +27,12 @@ SEEDS = 18
 @pytest.fixture(autouse=True)
 def algebra_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is proved by running through the iterations of small programs, so that they stand for large ones."""
-    monkeypatch.setattr(settled, "MOST_QUESTIONS", 0)
+    monkeypatch.setattr(coverage_fallbacks, "MAX_ENUMERATED_GROUPS", 0)
 
 
 def check_program_of(case: Drawn, seed: int) -> None:
     """Lowers a program, verifies it, and compares its results."""
-    made = lower(case.tiled, case.task.func, case.parallel, case.cores)
+    made = lower_program(case.tiled, case.task.func, case.parallel, case.cores)
     verify(made.func)
     check_same_results(case.task.func, made.func, case.kernel, np.random.default_rng(seed))
 
@@ -54,8 +54,8 @@ def test_rows_lanes_and_chunks_of_a_large_product_may_all_be_left_over(order: tu
     problem = problem_for(task)
     assert problem is not None
     sizes = ((5, 80, 1), (85, 80, 509), (85, 80, 1520))
-    form = Form(1, task.target.lanes(32), order, 2, ((1, 1),))
-    made = lower(TileProgram(problem, form, sizes), task.func)
+    form = Sketch(1, task.target.lanes(32), order, 2, ((1, 1),))
+    made = lower_program(TileProgram(problem, form, sizes), task.func)
     verify(made.func)
     assert sum(step.primitive == "peel" for step in made.trace) == 5, "rows; and the last chunk, and its end, of both"
 
@@ -68,7 +68,9 @@ def test_rows_of_which_only_even_numbers_are_left() -> None:
     problem = problem_for(task)
     assert problem is not None
     sizes = ((4, 48, 1), (4, 48, 13), (4, 48, 47))
-    made = lower(TileProgram(replace(problem, samples=()), Form(1, 16, (0, 1), 2, ((1, 1),)), sizes), task.func)
+    made = lower_program(
+        TileProgram(replace(problem, samples=()), Sketch(1, 16, (0, 1), 2, ((1, 1),)), sizes), task.func
+    )
     verify(made.func)
     check_same_results(task.func, made.func, program, np.random.default_rng(0))
 
@@ -82,7 +84,7 @@ def test_the_rule_leaves_rows_lanes_and_chunks_over(rows: int, target: str) -> N
 
 
 if __name__ == "__main__":
-    settled.MOST_QUESTIONS = 0
+    coverage_fallbacks.MAX_ENUMERATED_GROUPS = 0
     first, count = int(sys.argv[1]), int(sys.argv[2])
     for seed in range(first, first + count):
         for case in drawn(seed, TARGETS[seed % len(TARGETS)], 3):

@@ -17,15 +17,15 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.forms import NARROW
-from tilewright.optimize.construct.gensor import Annealing, walks
-from tilewright.optimize.construct.optimizer import Gensor, spaces
+from tilewright.optimize.construct.gensor import Annealing, run_walks
+from tilewright.optimize.construct.optimizer import Gensor, search_spaces
+from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS
 from tilewright.schedule.trace import Schedule, replay
-from tilewright.tile.lower import lower
-from tilewright.tile.problem import problem_of
+from tilewright.tile.lower import lower_program
+from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import TileProgram
+from tilewright.verify.verifier import verify
 
 K = Var("K", 1, 500)
 ROWS, COLUMNS = Var("R", 1, 50), Var("C", 1, 50)
@@ -43,12 +43,12 @@ def rows_by_rows(m: Expr | int, n: Expr | int, k: Expr | int, turned: bool = Fal
 def along_lanes(program: Program, seed: int, target: str = "x86-64-v4") -> list[TileProgram]:
     """States of a walk through the programs with lanes along the reduction; none where there are no such programs."""
     task = task_of(program, target)
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
     found: list[TileProgram] = []
-    for space, forms in spaces(problem, task, machine_named(MACHINES[target])).items():
-        if problem.axes[space.form.lane].reduce:
-            for chain in walks(space, Annealing(walks=1), seed).found():
+    for space, forms in search_spaces(problem, task, machine_named(MACHINES[target])).items():
+        if problem.axes[space.sketch.lane].is_reduction:
+            for chain in run_walks(space, Annealing(walks=1), seed).recorded_sizes():
                 sizes = tuple(tuple(int(x) for x in level) for level in chain)
                 found.append(TileProgram(problem, forms[seed % len(forms)], sizes))
     return found
@@ -57,7 +57,7 @@ def along_lanes(program: Program, seed: int, target: str = "x86-64-v4") -> list[
 def check_lowered(program: Program, tiled: TileProgram, seed: int, target: str = "x86-64-v4") -> Schedule:
     """Lowers a program and compares with the untransformed loops."""
     task = task_of(program, target)
-    made = lower(tiled, task.func, bool(seed % 2))
+    made = lower_program(tiled, task.func, bool(seed % 2))
     verify(made.func)
     assert replay(task.func, made.trace) == made.func
     check_same_results(task.func, made.func, program, np.random.default_rng(seed))
@@ -85,7 +85,7 @@ def test_any_state_keeps_the_meaning(
     program = Program(rows_by_rows(m, n, k, turned), sizes, constants)
     found = along_lanes(program, seed, target)
     # packed along the reduction, columns must all be in one register tile
-    assert bool(found) == (not turned or (isinstance(n, int) and n <= NARROW))
+    assert bool(found) == (not turned or (isinstance(n, int) and n <= MAX_PACKED_RESULTS))
     if found:
         check_lowered(program, found[rng.integers(len(found))], seed, target)
 
@@ -96,7 +96,7 @@ def test_random_kernels_keep_their_meaning(kind: str) -> None:
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
     def run(program: Program, target: str, seed: int) -> None:
         task = task_of(program, target)
-        problem = problem_of(task.func, task.constants)
+        problem = extract_problem(task.func, task.constants)
         if problem is None or not problem.reduce or not problem.spatial:
             return
         found = along_lanes(program, seed, target)
@@ -110,7 +110,7 @@ def test_only_the_last_step_is_masked(golden) -> None:
     program = Program(rows_by_rows(8, 3, 100), {}, frozenset({"w"}))
     tiled = along_lanes(program, 0)[0]
     sizes = ((4, 3, 32), (8, 3, 128), (8, 3, 128))
-    made = check_lowered(program, replace(tiled, form=replace(tiled.form, order=(0, 1)), sizes=sizes), 1)
+    made = check_lowered(program, replace(tiled, sketch=replace(tiled.sketch, order=(0, 1)), sizes=sizes), 1)
     golden(show(made.func))
 
 
@@ -118,9 +118,9 @@ def test_only_the_last_step_is_masked(golden) -> None:
 def test_a_tail_has_loops_of_its_own_where_there_may_be_whole_steps_too(k: Expr | int, parts: int) -> None:
     program = Program(rows_by_rows(4, 2, k), {K: 37} if k is K else {})
     task = task_of(program)
-    problem = problem_of(task.func, task.constants)
+    problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    form = along_lanes(Program(rows_by_rows(4, 2, 96)), 0)[0].form
+    form = along_lanes(Program(rows_by_rows(4, 2, 96)), 0)[0].sketch
     cover = -(-problem.axes[2].extent // 32) * 32
     made = check_lowered(program, TileProgram(problem, form, ((2, 2, 32), (4, 2, cover), (4, 2, cover))), 0)
     loops = [s for s, _ in walk(made.func.body) if isinstance(s, For)]
@@ -141,7 +141,7 @@ def test_they_are_chosen_for_narrow_results_and_not_for_wide_ones() -> None:
         assert found is not None
         best = found.programs[0]
         assert isinstance(best, TileProgram)
-        return best.form.lane
+        return best.sketch.lane
 
     assert lane(4096, 4, 1024) == 2
     assert lane(4096, 3, 1000) == 2
@@ -156,7 +156,7 @@ def test_several_rows_are_read_at_once_where_all_come_from_far_away(name: str) -
     best = found.programs[0]
     # not as a chain of blocks, which reads one row after the other
     assert isinstance(best, TileProgram)
-    assert best.problem.axes[best.form.lane].reduce
+    assert best.problem.axes[best.sketch.lane].is_reduction
     assert best.sizes[0][0] > 1
 
 
@@ -164,8 +164,8 @@ def test_the_last_vector_may_be_beyond_the_end_but_not_a_whole_one() -> None:
     tiled = along_lanes(Program(rows_by_rows(8, 3, 100)), 0)[0]
     task = task_of(Program(rows_by_rows(8, 3, 100)))
     with pytest.raises(ScheduleError, match="fill those above"):
-        lower(replace(tiled, sizes=((1, 3, 32), (8, 3, 96), (8, 3, 96))), task.func)
+        lower_program(replace(tiled, sizes=((1, 3, 32), (8, 3, 96), (8, 3, 96))), task.func)
     with pytest.raises(ScheduleError, match="one reduction axis is cut at most"):
-        lower(replace(tiled, sizes=((1, 3, 32), (8, 3, 64), (8, 3, 128))), task.func)
+        lower_program(replace(tiled, sizes=((1, 3, 32), (8, 3, 64), (8, 3, 128))), task.func)
     with pytest.raises(ScheduleError, match="the register tile has whole vectors"):
-        lower(replace(tiled, sizes=((1, 3, 20), (8, 3, 100), (8, 3, 100))), task.func)
+        lower_program(replace(tiled, sizes=((1, 3, 20), (8, 3, 100), (8, 3, 100))), task.func)

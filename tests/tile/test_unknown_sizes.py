@@ -11,25 +11,26 @@ from tests.optimize.programs import Program, data_for, shape_of
 from tests.optimize.test_construct import task_of
 from tests.optimize.test_rule import product
 
-from tilewright.cost.analytical import CALL, expected, times
+from tilewright.cost.analytical import CALL_NS, mean_time, program_times
+from tilewright.cost.candidate_batch import remainder_tiles
+from tilewright.cost.shape_family import ShapeFamily
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Var
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, blocks, walk
 from tilewright.loops.parser import parse
-from tilewright.loops.verify import verify
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.family import Family
-from tilewright.tile.lower import lower
-from tilewright.tile.problem import Problem, problem_of
-from tilewright.tile.program import Form, TileProgram, legal, remainder_tiles, rungs
-from tilewright.tile.samples import TOGETHER, representative, samples
+from tilewright.tile.lower import lower_program
+from tilewright.tile.problem import Problem, extract_problem
+from tilewright.tile.program import Sketch, TileProgram, is_legal, remainder_tile_heights
+from tilewright.tile.shape_samples import MAX_SAMPLE_VOLUME, representative_size, sample_shapes
+from tilewright.verify.verifier import verify
 
 R = Var("R", 1, 64)
 C = Var("C", 1, 64)
 B = Var("B", 1, 9)
 FEW = Var("B", 1, 3)
-FORM = Form(1, 16, (1, 0), 2, ((1, 1),))
+FORM = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 MACHINE = machine_named("zen5").with_cores(2)
 
 
@@ -38,7 +39,7 @@ def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Prog
     sizes = {v: 7 for v in (rows, columns) if isinstance(v, Var)}
     program = Program([product(rows, columns, 48)], sizes, frozenset({"w"}))
     task = task_of(program)
-    found = problem_of(task.func, task.constants)
+    found = extract_problem(task.func, task.constants)
     assert found is not None
     return found, program
 
@@ -46,25 +47,25 @@ def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Prog
 def test_samples_lie_all_over_the_ranges_and_sizes_differ() -> None:
     h, w = Var("h", 8, 128), Var("w", 8, 128)
     found = [(1, 9, 9), (6, 28, 28), (48, 96, 96), (1, 96, 96), (48, 28, 28)]
-    assert [tuple(s.values()) for s in samples((R, h, w))] == found
+    assert [tuple(s.values()) for s in sample_shapes((R, h, w))] == found
     for symbol, each in ((Var("n", 5, 5), [5]), (Var("n", 0, None), [1, 12, 192]), (Var("n", 1, 3), [1, 2, 3]),
                          (Var("n", 1, MAX_SIZE), [1, 12, 192]), (Var("n", 1000, 1 << 62), [1000]),
                          (Var("n", 1, MAX_SIZE // 16 + 1), [1, 12, 192]), (Var("n", 65, 70), [65, 67])):  # fmt: skip
-        assert [s[symbol] for s in samples((symbol,))] == each
-    assert samples(()) == ({},)
+        assert [s[symbol] for s in sample_shapes((symbol,))] == each
+    assert sample_shapes(()) == ({},)
 
 
 def test_what_symbols_make_together_varies_as_they_do() -> None:
-    made = [prod(s.values()) for s in samples(tuple(Var(n, 1, 64) for n in "bhw"))]
+    made = [prod(s.values()) for s in sample_shapes(tuple(Var(n, 1, 64) for n in "bhw"))]
     assert made == [1, 216, 110592, 2304, 1728]
-    assert min(made) < prod(representative(Var(n, 1, 64)) for n in "bhw") < max(made)
+    assert min(made) < prod(representative_size(Var(n, 1, 64)) for n in "bhw") < max(made)
 
 
 @pytest.mark.parametrize("high", [64, 4096, MAX_SIZE])
 def test_many_symbols_make_no_monsters(high: int) -> None:
-    for s in samples(tuple(Var(n, 1, high) for n in "bchwst")):
-        assert 1 <= prod(s.values()) <= TOGETHER
-    (least,) = samples(tuple(Var(n, 1 << 12, 1 << 20) for n in "bhw"))
+    for s in sample_shapes(tuple(Var(n, 1, high) for n in "bchwst")):
+        assert 1 <= prod(s.values()) <= MAX_SAMPLE_VOLUME
+    (least,) = sample_shapes(tuple(Var(n, 1 << 12, 1 << 20) for n in "bhw"))
     assert set(least.values()) == {1 << 12}
 
 
@@ -78,12 +79,16 @@ def test_a_problem_has_samples_where_a_size_is_a_symbol() -> None:
 def test_expected_times_are_geometric_means_over_samples() -> None:
     sizes = np.array([[[8, 32, 1], [8, 32, 48], [8, 64, 48]], [[2, 32, 1], [2, 32, 48], [2, 32, 48]]])
     found, _ = problem()
-    each = np.array([times(p, FORM, sizes, MACHINE).total for p in found.samples])
+    each = np.array([program_times(p, FORM, sizes, MACHINE).total for p in found.samples])
     assert np.isfinite(each).all()
     assert (each > 0).all()
-    np.testing.assert_allclose(expected(found, FORM, sizes, MACHINE), np.exp(np.log(each + CALL).mean(axis=0)) - CALL)
+    np.testing.assert_allclose(
+        mean_time(found, FORM, sizes, MACHINE), np.exp(np.log(each + CALL_NS).mean(axis=0)) - CALL_NS
+    )
     known, _ = problem(28)
-    np.testing.assert_array_equal(expected(known, FORM, sizes, MACHINE), times(known, FORM, sizes, MACHINE).total)
+    np.testing.assert_array_equal(
+        mean_time(known, FORM, sizes, MACHINE), program_times(known, FORM, sizes, MACHINE).total
+    )
 
 
 @given(st.integers(1, 14), st.integers(1, 200))
@@ -92,18 +97,18 @@ def test_rows_that_are_left_are_covered_by_few_tiles(rows: int, extent: int) -> 
     at = replace(found, axes=(replace(found.axes[0], extent=extent), *found.axes[1:]))
     sizes = np.array([[[rows, 32, 1]] * 3])
     left, tiles = extent % rows, 0
-    for height in rungs(rows):
+    for height in remainder_tile_heights(rows):
         left, tiles = left % height, tiles + left // height
     assert left == 0
     assert tiles <= 2 * rows**0.5
-    heights, counts = remainder_tiles(Family.of(at), FORM, sizes)
+    heights, counts = remainder_tiles(ShapeFamily.of(at), FORM, sizes)
     assert counts[0].tolist() == [tiles, 0, 0]
-    assert heights[0].tolist() == [rungs(rows)[0] if tiles else 0, 0, 0]
+    assert heights[0].tolist() == [remainder_tile_heights(rows)[0] if tiles else 0, 0, 0]
 
 
 def test_a_known_number_of_rows_that_are_left_is_one_tile() -> None:
     found, _ = problem(28)
-    heights, counts = remainder_tiles(Family.of(found), FORM, np.array([[[8, 32, 1]] * 3]))
+    heights, counts = remainder_tiles(ShapeFamily.of(found), FORM, np.array([[[8, 32, 1]] * 3]))
     assert (heights.tolist(), counts.tolist()) == ([[4, 0, 0]], [[1, 0, 0]])
 
 
@@ -111,10 +116,10 @@ def test_a_known_number_of_rows_that_are_left_is_one_tile() -> None:
 def test_rows_of_unknown_number_keep_the_meaning(rows: int) -> None:
     found, program = problem()
     task = task_of(program)
-    made = lower(TileProgram(found, FORM, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func)
+    made = lower_program(TileProgram(found, FORM, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func)
     verify(made.func)
     sums = [b for b in blocks(made.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
-    assert len(sums) == (1 + len(rungs(rows)) if rows > 1 else 1)
+    assert len(sums) == (1 + len(remainder_tile_heights(rows)) if rows > 1 else 1)
     check_all_sizes(task.func, made.func, rows)
 
 
@@ -140,7 +145,7 @@ def test_tiles_of_fewer_rows_have_more_lanes(
     found, program = problem(R, columns)
     form = replace(FORM, order=order, packed=FORM.packed if packed else ())
     task = task_of(program)
-    made = lower(TileProgram(found, form, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
+    made = lower_program(TileProgram(found, form, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
     verify(made.func)
     assert lanes_of_sums(made.func) == lanes
     check_all_sizes(task.func, made.func, 6)
@@ -168,7 +173,7 @@ def test_rows_of_unknown_number_share_panels_that_are_tasks_enough(
     found, program = problem(columns=128)
     task = task_of(program)
     tiles = ((6, 32, 1), (6, 32, 48), (6, 32, 48))
-    made = lower(TileProgram(found, replace(FORM, order=order), tiles), task.func, cores=cores)
+    made = lower_program(TileProgram(found, replace(FORM, order=order), tiles), task.func, cores=cores)
     verify(made.func)
     parallel = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
                 and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
@@ -198,11 +203,11 @@ func depthwise(
                                 init y[vb, vc, vh, vl] = 0.0
                                 y[vb, vc, vh, vl] = y[vb, vc, vh, vl] + x[vb, vc, vh + vr, vl + vs] * w[vc, vr, vs]
 """)
-    found = problem_of(func, frozenset({"w"}))
+    found = extract_problem(func, frozenset({"w"}))
     assert found is not None
-    form = Form(3, 8, (*order, 3), None)
+    form = Sketch(3, 8, (*order, 3), None)
     tiles = tuple((1, 1, 4, 8, *rest) for rest in ((1, 1), (3, 3), (3, 3)))
-    made = lower(TileProgram(found, form, tiles), func)
+    made = lower_program(TileProgram(found, form, tiles), func)
     verify(made.func)
     nests = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
              and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
@@ -215,8 +220,8 @@ func depthwise(
 
 def test_one_axis_of_unknown_size_has_more_than_one_row() -> None:
     found, _ = problem(R, C)
-    form = Form(2, 16, (1, 0), None)
+    form = Sketch(2, 16, (1, 0), None)
     both = np.array([[[2, 2, 16], [2, 2, 48], [2, 2, 48]]])
     one = np.array([[[2, 1, 16], [2, 1, 48], [2, 1, 48]]])
-    assert not legal(found, form, both).any()
-    assert legal(found, form, one).all()
+    assert not is_legal(found, form, both).any()
+    assert is_legal(found, form, one).all()

@@ -6,7 +6,7 @@ import pytest
 from tests.optimize.programs import buffer
 
 from tilewright.expr.nodes import Binary, BinaryOp, Expr, Unary, UnaryOp, Var
-from tilewright.tile.work import DIVISION, FREE, FUNCTION, POWER, SIMPLE, Work, work_of
+from tilewright.tile.operation_cost import DIVISION, FREE, FUNCTION, POWER, SIMPLE, OperationCost, operation_cost
 
 X = buffer("x", ())[()]
 
@@ -17,11 +17,11 @@ X = buffer("x", ())[()]
      (Binary("mul", X, X), SIMPLE), (Binary("div", X, X), DIVISION), (Unary("rsqrt", X), DIVISION),
      (Unary("sigmoid", X), FUNCTION), (Unary("abs", X), SIMPLE), (Binary("pow", X, X), POWER)],
 )  # fmt: skip
-def test_work(value: Expr, work: Work) -> None:
-    assert work_of(value) == work
+def test_work(value: Expr, work: OperationCost) -> None:
+    assert operation_cost(value) == work
 
 
 def test_every_operation_counts_and_none_less_alone() -> None:
-    unary = [work_of(Unary(op, X)) for op in get_args(UnaryOp)]
-    binary = [work_of(Binary(op, X, X)) for group in get_args(BinaryOp) for op in get_args(group) or (group,)]
-    assert all(w.alone >= w.among >= 1 for w in (*unary, *binary))
+    unary = [operation_cost(Unary(op, X)) for op in get_args(UnaryOp)]
+    binary = [operation_cost(Binary(op, X, X)) for group in get_args(BinaryOp) for op in get_args(group) or (group,)]
+    assert all(w.latency >= w.throughput >= 1 for w in (*unary, *binary))

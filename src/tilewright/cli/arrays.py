@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import FeedError, OptionError
-from tilewright.runtime.manifest import LOOSE_DTYPES, Manifest, TensorSpec
+from tilewright.runtime.manifest import FALLBACK_DTYPES, Manifest, TensorSpec
 from tilewright.runtime.weights import numpy_dtype
 
 Arrays = dict[str, Any]
@@ -53,7 +53,7 @@ def feeds_of(options: argparse.Namespace, manifest: Manifest, *, random_default:
         return read_npz(options.inputs)
     if not (options.random or random_default):
         raise OptionError("the model needs inputs", where="inputs", hint="give --inputs X.npz or --random")
-    return random_inputs(manifest, parse_sizes(options.size), _range(options.ints), options.seed)
+    return random_inputs(manifest, parse_sizes(options.size), _parse_range(options.ints), options.seed)
 
 
 def read_npz(path: str) -> Arrays:
@@ -67,29 +67,29 @@ def read_npz(path: str) -> Arrays:
         with open(path, "rb") as source:
             file = np.load(source, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FeedError("expected an npz file with arrays by name", where=where, hint=_NPZ)
-            return {name: _member(file, name, where) for name in file.files}
+                raise FeedError("expected an npz file with arrays by name", where=where, hint=_NPZ_HINT)
+            return {name: _read_member(file, name, where) for name in file.files}
     except OSError as error:
         raise FeedError(f"can't be read: {error.strerror or error}", where=where) from error
-    except _BROKEN_NPZ as error:
-        raise FeedError("is not an npz file of arrays", where=where, hint=_NPZ) from error
+    except _NPZ_ERRORS as error:
+        raise FeedError("is not an npz file of arrays", where=where, hint=_NPZ_HINT) from error
 
 
-_NPZ = "write it with numpy.savez"
+_NPZ_HINT = "write it with numpy.savez"
 
-_BROKEN_NPZ = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_NPZ_ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """What NumPy and zipfile raise on other files, on damaged ones, and on encrypted or exotically compressed ones."""
 
 
-def _member(file: Any, name: str, where: str) -> Any:
+def _read_member(file: Any, name: str, where: str) -> Any:
     """One array of an npz file; NumPy's own texts advise to unpickle, which no input needs."""
     try:
         value = file[name]
-    except _BROKEN_NPZ as error:
+    except _NPZ_ERRORS as error:
         what = f"'{name}' is damaged, or an array of Python objects, which are not read"
-        raise FeedError(what, where=where, hint=_NPZ) from error
+        raise FeedError(what, where=where, hint=_NPZ_HINT) from error
     if not isinstance(value, np.ndarray):
-        raise FeedError(f"'{name}' is not an array", where=where, hint=_NPZ)
+        raise FeedError(f"'{name}' is not an array", where=where, hint=_NPZ_HINT)
     return value
 
 
@@ -123,7 +123,7 @@ def parse_sizes(entries: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def _range(text: str) -> tuple[int, int]:
+def _parse_range(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", text)
     if found is None or int(found[1]) > int(found[2]):
         raise OptionError(f"expected LO..HI, got {text!r}", where="--ints", hint="for example --ints 0..999")
@@ -144,24 +144,24 @@ def random_inputs(manifest: Manifest, sizes: Mapping[str, int], ints: tuple[int,
     chosen = {name: max(s.lo, min(DEFAULT_SIZE, DEFAULT_SIZE if s.hi is None else s.hi)) for name, s in known.items()}
     chosen |= sizes
     generator = np.random.default_rng(seed)
-    return {spec.name: _random(spec, chosen, ints, generator) for spec in manifest.inputs}
+    return {spec.name: _random_array(spec, chosen, ints, generator) for spec in manifest.inputs}
 
 
-def _random(
+def _random_array(
     spec: TensorSpec, sizes: Mapping[str, int], ints: tuple[int, int], generator: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     shape = tuple(sizes[d] if isinstance(d, str) else d if d is not None else DEFAULT_SIZE for d in spec.dims)
-    if spec.dtype in LOOSE_DTYPES:
+    if spec.dtype in FALLBACK_DTYPES:
         raise OptionError(f"there are no random values of type {spec.dtype}", where=f"input '{spec.name}'")
     dtype = numpy_dtype(spec.dtype)
     try:
-        return _values(spec.dtype, dtype, shape, ints, generator)
+        return _random_values(spec.dtype, dtype, shape, ints, generator)
     except (MemoryError, ValueError) as error:
         what = f"there is no memory for random values of shape {list(shape)}"
         raise OptionError(what, where=f"input '{spec.name}'", hint="give smaller sizes by --size") from error
 
 
-def _values(
+def _random_values(
     name: str, dtype: Any, shape: tuple[int, ...], ints: tuple[int, int], generator: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     if name == "bool":

@@ -26,9 +26,9 @@ from tilewright.cli.common import (
 )
 from tilewright.errors import OptionError
 from tilewright.machine.host import host
-from tilewright.measure import duel
-from tilewright.measure.engines import PEERS, check_installed, installed, version
-from tilewright.measure.load import governor
+from tilewright.measure import engine_comparison
+from tilewright.measure.engines import PEERS, check_installed, is_installed, version
+from tilewright.measure.system_load import governor
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -66,10 +66,12 @@ def execute(options: argparse.Namespace) -> Result:
     executable = executable_of(options).prepare()
     feeds = feeds_of(options, executable.manifest, random_default=True)
     executable.run(feeds)  # what does not fit is an error of this process
-    plan = duel.Plan(options.rounds, options.seconds, options.pause)
+    plan = engine_comparison.RunPlan(options.rounds, options.seconds, options.pause)
 
-    def timed(tell: Progress) -> duel.Result:
-        return duel.duel(executable, None if is_compiled(options.file) else options.file, peers, feeds, plan, tell)
+    def timed(tell: Progress) -> engine_comparison.ComparisonResult:
+        return engine_comparison.compare_engines(
+            executable, None if is_compiled(options.file) else options.file, peers, feeds, plan, tell
+        )
 
     found = with_progress(options, timed)
     data = {
@@ -87,7 +89,7 @@ def _peers(options: argparse.Namespace) -> tuple[str, ...]:
     compiled = is_compiled(options.file)
     if options.engines is None:
         default = "onnxruntime"
-        return () if options.no_onnxruntime or compiled or not installed(default) else (default,)
+        return () if options.no_onnxruntime or compiled or not is_installed(default) else (default,)
     names = tuple(dict.fromkeys(name.strip() for name in options.engines.split(",") if name.strip()))
     for name in names:
         check_installed(name)
@@ -97,22 +99,23 @@ def _peers(options: argparse.Namespace) -> tuple[str, ...]:
     return names
 
 
-def _data(found: duel.Result) -> dict[str, Any]:
+def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
     """A duel's outcome and its circumstances, for `--json`."""
-    versions = {name: __version__ if name == "tilewright" else version(name) for name in found.engines}
+    versions = {name: __version__ if name == "tilewright" else version(name) for name in result.engines}
     data: dict[str, Any] = {
         "engines": {
-            name: {"median_s": s.median, "spread": s.spread, "min_s": s.least, "calls": s.calls,
-                   "quiet_blocks": s.quiet, "blocks": s.blocks, "version": versions[name]}
-            for name, s in found.engines.items()
+            name: {"median_s": s.median, "spread": s.spread, "min_s": s.fastest, "calls": s.calls,
+                   "quiet_blocks": s.undisturbed, "blocks": s.blocks, "version": versions[name]}
+            for name, s in result.engines.items()
         },
-        "canary": {"best_s": found.canary_best, "worst_s": found.canary_worst, "limit": duel.DISTURBED},
-        "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": found.others},
+        "canary": {"best_s": result.canary_best, "worst_s": result.canary_worst,
+        "limit": engine_comparison.MAX_CANARY_SLOWDOWN},
+        "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": result.others},
     }  # fmt: skip
-    best = found.best_peer()
+    best = result.best_peer()
     if best is not None:
         data["best_peer"] = best
-        data["ratio"] = found.engines["tilewright"].median / found.engines[best].median
+        data["ratio"] = result.engines["tilewright"].median / result.engines[best].median
     if "onnxruntime" in versions:
         data["onnxruntime_version"] = versions["onnxruntime"]
     return data

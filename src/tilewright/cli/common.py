@@ -13,14 +13,14 @@ from tilewright.runtime import Executable, is_artifact, load, load_artifact
 from tilewright.runtime.manifest import BuildSpec
 
 if TYPE_CHECKING:
-    from tilewright.layout.plan import Plan
+    from tilewright.graph.layouts.plan import Plan
 
 T = TypeVar("T")
 
 Verbs = Any
 """What argparse's `add_subparsers` returns, which has no public type."""
 
-_LONG = 5.0
+_PROGRESS_INTERVAL = 5.0
 """Seconds after which progress is told even where standard error is no terminal."""
 
 
@@ -95,7 +95,7 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_COMPILING = ("shape", "target", "optimizer", "machine", "exact", "winograd", "plan")
+_COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "plan")
 """Options that only count where a model is compiled."""
 
 
@@ -113,7 +113,7 @@ def compile_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read_plan(path: Path) -> "Plan":
-    from tilewright.layout.plan_json import read_plan  # here because only compiling verbs need it
+    from tilewright.graph.layouts.plan_json import read_plan  # here because only compiling verbs need it
 
     return read_plan(path)
 
@@ -130,7 +130,7 @@ class Progress:
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._terminal = quiet, sys.stderr.isatty()
-        self._start = self._told = time.monotonic()
+        self._start = self._last_report = time.monotonic()
         self._stage = ""
 
     def __call__(self, what: str, done: int, total: int) -> None:
@@ -140,8 +140,10 @@ class Progress:
         now = time.monotonic()
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{what} {done}/{total}")
-        elif now - self._start > _LONG and (what != self._stage or now - self._told > _LONG):
-            self._told = now
+        elif now - self._start > _PROGRESS_INTERVAL and (
+            what != self._stage or now - self._last_report > _PROGRESS_INTERVAL
+        ):
+            self._last_report = now
             sys.stderr.write(f"{now - self._start:.0f} s: {what} {done}/{total}\n")
         self._stage = what
         sys.stderr.flush()
@@ -175,7 +177,7 @@ def is_compiled(path: str) -> bool:
         raise ModelFileError(f"can't be read: {error.strerror}", where=f"file '{path}'") from error
 
 
-def refuse_compiled(path: str, what: str) -> None:
+def reject_compiled(path: str, what: str) -> None:
     """Raises where a file is an artifact: what is wrong with a damaged one, else `what`.
 
     Raises:
@@ -196,7 +198,7 @@ def count_text(count: int, noun: str) -> str:
 def executable_of(options: argparse.Namespace) -> Executable:
     """The executable of the verb's file, compiled now where it is a model."""
     if is_compiled(options.file):
-        given = [name for name in _COMPILING if getattr(options, name)]
+        given = [name for name in _COMPILE_OPTIONS if getattr(options, name)]
         if given:
             listed = ", ".join(f"--{name}" for name in given)
             what = f"{listed} {'has' if len(given) == 1 else 'have'} no effect on a model that is compiled already"
@@ -220,10 +222,10 @@ def write_text(path: Path, text: str, option: str, quiet: bool) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OptionError(f"cannot be written: {error.strerror}", where=f"{option} {path}") from error
-    say_written(path, quiet)
+    report_written(path, quiet)
 
 
-def say_written(path: Path | str, quiet: bool) -> None:
+def report_written(path: Path | str, quiet: bool) -> None:
     """Says on standard error that a file was written, unless all is to be quiet."""
     if not quiet:
         print(f"wrote {path}", file=sys.stderr)

@@ -15,11 +15,11 @@ from tilewright.cli.common import (
     add_threads_option,
     build_text,
     compile_arguments,
-    refuse_compiled,
+    reject_compiled,
     size_text,
     with_progress,
 )
-from tilewright.errors import OptionError, counted
+from tilewright.errors import OptionError, pluralize
 from tilewright.runtime import Artifact, save_artifact
 from tilewright.runtime.manifest import FallbackStep
 
@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> Result:
     """Compiles and saves."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
 
-    refuse_compiled(options.file, "is compiled already")
+    reject_compiled(options.file, "is compiled already")
     output = options.output or str(Path(options.file).with_suffix(".tw"))
     if output.endswith(os.sep) or Path(output).is_dir():
         raise OptionError(f"'{output}' is a folder", where="--output", hint="name the file to write in it")
@@ -68,7 +68,7 @@ def execute(options: argparse.Namespace) -> Result:
         "outputs": {s.name: str(s) for s in artifact.manifest.outputs},
         "fallbacks": [list(nodes) for nodes in fallbacks],
     }
-    functions = counted(len(made.kernels), "function")
+    functions = pluralize(len(made.kernels), "function")
     text = f"{output}: {size_text(size)}, {functions}, for {made.target}, in {seconds:.1f} s"
     if made.build.machine is not None:
         text += f"\n{build_text(made.build.spec())}"

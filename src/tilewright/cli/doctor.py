@@ -10,12 +10,12 @@ from typing import Any
 
 from tilewright import __version__
 from tilewright.cli.common import Result, Verbs, add_threads_option, size_text
-from tilewright.cli.machine import machine_model
+from tilewright.cli.machine import describe_machine
 from tilewright.errors import MachineError, OptionError
 from tilewright.machine import Target, host, thread_count
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.threads import VARIABLES
-from tilewright.runtime.openmp import openmp
+from tilewright.runtime.openmp import find_openmp
 
 PACKAGES = ("numpy", "llvmlite", "onnx", "ml_dtypes", "onnxruntime", "torch", "hypothesis", "pytest")
 """Packages whose versions matter to reports; those after `ml_dtypes` are optional."""
@@ -40,7 +40,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Collects the facts."""
     if options.machine or options.calibrate or (options.svg or options.save) is not None:
-        return machine_model(options)
+        return describe_machine(options)
     data = facts()
     return Result(data, _text(data), optional=False)
 
@@ -102,10 +102,10 @@ def _threads() -> dict[str, Any]:
 
 def _openmp() -> dict[str, Any]:
     try:
-        found = openmp()
+        found = find_openmp()
     except OptionError as error:
         return {"path": None, "parallel": False, "problem": str(error)}
-    return {"path": found.path, "parallel": found.parallel}
+    return {"path": found.path, "parallel": found.is_parallel}
 
 
 def _version(name: str) -> str | None:
@@ -115,8 +115,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _described(found: dict[str, Any]) -> str:
-    return found.get("problem") or f"{found['name']} ({found['origin']}, sha256 {found['sha256'][:16]})"
+def _description_text(description: dict[str, Any]) -> str:
+    return (
+        description.get("problem")
+        or f"{description['name']} ({description['origin']}, sha256 {description['sha256'][:16]})"
+    )
 
 
 def _text(data: dict[str, Any]) -> str:
@@ -134,7 +137,7 @@ def _text(data: dict[str, Any]) -> str:
         f"caches      {caches or 'unknown'}",
         f"target      {target['name']}, {target['vector_registers']} vectors of {target['vector_bits']} bits",
         f"features    {' '.join(target['features'])}",
-        f"description {_described(data['description'])}",
+        f"description {_description_text(data['description'])}",
         f"threads     {threads['count']} ({threads['reason']})",
         f"openmp      {omp.get('problem') or (omp['path'] if omp['parallel'] else 'none: models run on one thread')}",
         f"packages    {packages}",

@@ -16,7 +16,7 @@ from tilewright.cli.common import (
     compile_arguments,
     count_text,
     is_compiled,
-    refuse_compiled,
+    reject_compiled,
     shapes_of,
     size_text,
     with_progress,
@@ -65,12 +65,12 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError("it belongs to --construction", where=flag, hint="add --construction")
     if is_compiled(options.file):
         if chosen:
-            refuse_compiled(options.file, f"a compiled file has no --{chosen[0]} any more")
-        return _artifact(options.file)
+            reject_compiled(options.file, f"a compiled file has no --{chosen[0]} any more")
+        return _inspect_artifact(options.file)
     from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation
     from tilewright.frontend.onnx import load_onnx
-    from tilewright.layout.plan_json import to_data
+    from tilewright.graph.layouts.plan_json import to_data
     from tilewright.report import construction
 
     if options.node is not None:
@@ -101,29 +101,29 @@ def execute(options: argparse.Namespace) -> Result:
     }
     texts = {level: printers[level]() for level in chosen or ["summary"]}
     parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
-    data = {level: _parts(made, level, text, options.kernel) for level, text in texts.items()}
+    data = {level: _level_data(made, level, text, options.kernel) for level, text in texts.items()}
     if options.layouts:
-        data["layouts"] = {"text": texts["layouts"].splitlines(), "plan": to_data(made.plan, made.lowered)}
+        data["layouts"] = {"text": texts["layouts"].splitlines(), "plan": to_data(made.layout_plan, made.lowered)}
     if options.construction:
         data["construction"] = [construction.data(c) for c in built]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
 
 
-def _parts(made: "Compilation", level: str, text: str, kernel: str | None) -> Any:
+def _level_data(compilation: "Compilation", level: str, text: str, kernel: str | None) -> Any:
     """A level for `--json`: functions one by one, LLVM IR and assembly as they are, all else line by line."""
     from tilewright.driver import show  # here because it imports the compiler
 
-    chosen = [k for k in made.kernels if kernel is None or k.name == kernel]
+    chosen = [k for k in compilation.kernels if kernel is None or k.name == kernel]
     match level:
         case "loops":
-            return [{"name": k.name, "text": show.loops(made, k.name)} for k in chosen]
+            return [{"name": k.name, "text": show.loops(compilation, k.name)} for k in chosen]
         case "schedule":
             return [
                 {
                     "name": k.name,
                     "optimizer": k.optimizer,
                     "steps": [str(step) for step in k.trace],
-                    "text": show.schedules(made, k.name),
+                    "text": show.schedules(compilation, k.name),
                 }
                 for k in chosen
             ]
@@ -133,10 +133,10 @@ def _parts(made: "Compilation", level: str, text: str, kernel: str | None) -> An
             return text.splitlines()
 
 
-def _artifact(path: str) -> Result:
+def _inspect_artifact(path: str) -> Result:
     """What a compiled file says about itself."""
     from tilewright.runtime import load_artifact
-    from tilewright.runtime.encoding import manifest_to_json
+    from tilewright.runtime.manifest_json import manifest_to_json
 
     artifact = load_artifact(path)
     manifest = artifact.manifest
@@ -151,7 +151,7 @@ def _artifact(path: str) -> Result:
     lines += [f"input    {s.name}: {s}" for s in manifest.inputs]
     lines += [f"output   {s.name}: {s}" for s in manifest.outputs]
     lines += [f"symbol   {s.name}: {s.lo}..{'' if s.hi is None else s.hi}" for s in manifest.symbols]
-    lines += [f"step     {_engine(s)}: {count_text(len(s.nodes), 'node')}" for s in manifest.steps]
+    lines += [f"step     {_engine_name(s)}: {count_text(len(s.nodes), 'node')}" for s in manifest.steps]
     lines += [
         f"code     {size_text(len(artifact.code))}",
         f"weights  {size_text(weights)} in {count_text(len(artifact.weights), 'array')}",
@@ -159,6 +159,6 @@ def _artifact(path: str) -> Result:
     return Result(data, "\n".join(lines), optional=False)
 
 
-def _engine(step: object) -> str:
+def _engine_name(step: object) -> str:
     """What executes a step."""
     return "native code" if isinstance(step, NativeStep) else "reference evaluator"

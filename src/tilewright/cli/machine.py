@@ -7,13 +7,13 @@ import sys
 from tilewright.cli.common import Result, size_text, write_text
 from tilewright.errors import OptionError
 from tilewright.machine import Target, thread_count
+from tilewright.machine.calibration_store import calibration_path, save_calibration
 from tilewright.machine.choice import Origin, choose_machine
 from tilewright.machine.model import Machine, to_json
-from tilewright.machine.stored import calibration_path, store
 from tilewright.report.roofline import roofline
 
 
-def machine_model(options: argparse.Namespace) -> Result:
+def describe_machine(options: argparse.Namespace) -> Result:
     """Describes, and on demand measures and draws, the machine of a target.
 
     Raises:
@@ -24,7 +24,7 @@ def machine_model(options: argparse.Namespace) -> Result:
     threads = thread_count(options.threads)
     place, origin = "", Origin.STORED
     if options.calibrate:
-        machine, place = _calibrated(target, threads)
+        machine, place = _calibrate(target, threads)
     else:
         found = choose_machine(None, target)
         machine, origin = found.machine, found.origin
@@ -37,20 +37,20 @@ def machine_model(options: argparse.Namespace) -> Result:
     if options.save is not None:
         write_text(options.save, to_json(machine), "--save", options.quiet)
     data = {**json.loads(to_json(machine)), "file": place or None}
-    return Result(data, _text(machine, cores, _source(origin, place, target)), optional=False)
+    return Result(data, _text(machine, cores, _origin_text(origin, place, target)), optional=False)
 
 
-def _calibrated(target: Target, threads: int) -> tuple[Machine, str]:
+def _calibrate(target: Target, threads: int) -> tuple[Machine, str]:
     if target != Target.host():
         what = f"only this machine can be measured, its target is {Target.host()}"
         raise OptionError(what, where=f"--target {target}", hint="leave --target out")
     from tilewright.measure.calibrate import calibrate  # here because `doctor` alone should not load LLVM's linker
 
     machine = calibrate(threads, lambda line: print(line, file=sys.stderr))
-    return machine, str(store(machine))
+    return machine, str(save_calibration(machine))
 
 
-def _source(origin: Origin, place: str, target: Target) -> str:
+def _origin_text(origin: Origin, place: str, target: Target) -> str:
     match origin:
         case Origin.STORED:
             return f"measured, {place}"

@@ -89,10 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print(options, result)
         return result.status
     except InternalError as error:
-        _report(options, error)
+        _report_error(options, error)
         return INTERNAL_ERROR
     except TilewrightError as error:
-        _report(options, error)
+        _report_error(options, error)
         return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("TILEWRIGHT_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}"
-        _report(options, InternalError(what, where=options.verb, hint=_TRACEBACK_HINT))
+        _report_error(options, InternalError(what, where=options.verb, hint=_TRACEBACK_HINT))
         return INTERNAL_ERROR
 
 
@@ -131,7 +131,7 @@ def _print(options: argparse.Namespace, result: Result) -> None:
     sys.stdout.flush()
 
 
-def _report(options: argparse.Namespace, error: TilewrightError) -> None:
+def _report_error(options: argparse.Namespace, error: TilewrightError) -> None:
     if options.json:
         data: dict[str, Any] = {
             "code": error.code, "where": error.where, "what": error.what, "hint": error.hint, "text": str(error)

@@ -17,7 +17,7 @@ from tilewright.cli.common import (
     add_compile_options,
     add_threads_option,
     compile_arguments,
-    refuse_compiled,
+    reject_compiled,
     table,
     with_progress,
     write_text,
@@ -46,10 +46,10 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Compiles, calls and tells."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
-    from tilewright.driver.profile import profile_of
+    from tilewright.driver.profile import profile_compilation
     from tilewright.report import profile as report
 
-    refuse_compiled(options.file, "is compiled already, without clock readings")
+    reject_compiled(options.file, "is compiled already, without clock readings")
     if not math.isfinite(options.seconds) or options.seconds <= 0:
         what = f"expected a finite number of seconds of more than 0, got {options.seconds}"
         raise OptionError(what, where="--seconds")
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> Result:
         options, lambda tell: make_compilation(options.file, progress=tell, **compile_arguments(options))
     )
     feeds = feeds_of(options, made.manifest, random_default=True)
-    found = profile_of(made, feeds, options.threads, options.seconds, options.overhead, options.file)
+    found = profile_compilation(made, feeds, options.threads, options.seconds, options.overhead, options.file)
     if options.html is not None:
         write_text(options.html, report.html(found), "--html", options.quiet)
     chosen = report.slowest(found)[: options.top]

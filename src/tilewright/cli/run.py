@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.cli.arrays import add_input_options, feeds_of, write_npz
-from tilewright.cli.common import Result, Verbs, add_compile_options, add_threads_option, executable_of, say_written
+from tilewright.cli.common import Result, Verbs, add_compile_options, add_threads_option, executable_of, report_written
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -31,9 +31,9 @@ def execute(options: argparse.Namespace) -> Result:
     seconds = time.perf_counter() - start
     if options.outputs is not None:
         write_npz(options.outputs, outputs)
-        say_written(options.outputs, options.quiet)
+        report_written(options.outputs, options.quiet)
     described = {name: describe(value) for name, value in outputs.items()}
-    lines = [f"{name}: {_line(d)}" for name, d in described.items()]
+    lines = [f"{name}: {_output_line(d)}" for name, d in described.items()]
     data = {"outputs": described, "seconds": seconds, "threads": executable.threads, "file": options.outputs}
     took = f"{seconds * 1e3:.2f} ms for the first call, with {executable.threads} threads"
     return Result(data, "\n".join([*lines, took]))
@@ -55,7 +55,7 @@ def describe(value: Any) -> dict[str, Any]:
     return found
 
 
-def _line(d: dict[str, Any]) -> str:
+def _output_line(d: dict[str, Any]) -> str:
     text = f"{d['dtype']} {d['shape']}"
     if "min" in d:
         text += f"  min {d['min']:.6g}  max {d['max']:.6g}  mean {d['mean']:.6g}"

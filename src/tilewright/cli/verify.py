@@ -15,14 +15,14 @@ from tilewright.cli.common import (
     add_compile_options,
     add_threads_option,
     compile_arguments,
-    refuse_compiled,
+    reject_compiled,
     table,
     with_progress,
 )
 from tilewright.errors import OptionError
-from tilewright.measure.engines import installed, onnxruntime_engine
+from tilewright.measure.engines import is_installed, onnxruntime_engine
 
-FAILED = 3
+EXIT_FAILED = 3
 """Exit code where an output differs too much."""
 
 
@@ -47,41 +47,43 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Compiles, runs and compares."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
-    from tilewright.driver.verification import DIVERGED, compare_layers, compare_outputs
+    from tilewright.driver.verification import DIVERGENCE_THRESHOLD, compare_layers, compare_outputs
     from tilewright.runtime import Executable
 
-    refuse_compiled(options.file, "is compiled already, so there is nothing to compare it with")
+    reject_compiled(options.file, "is compiled already, so there is nothing to compare it with")
     if options.tolerance is not None and not options.tolerance >= 0:  # nan is not either
         raise OptionError(f"expected a number of at least 0, got {options.tolerance}", where="--tolerance")
 
     def compiled(probes: bool) -> Any:
         return with_progress(
             options,
-            lambda tell: make_compilation(options.file, progress=tell, probes=probes, **compile_arguments(options)),
+            lambda tell: make_compilation(
+                options.file, progress=tell, expose_intermediates=probes, **compile_arguments(options)
+            ),
         )
 
     made = compiled(False)
     executable = Executable(made.artifact(), options.threads)
     feeds = feeds_of(options, executable.manifest, random_default=True)
     actual = executable.run(feeds)
-    compared = not options.no_onnxruntime and installed("onnxruntime")
+    compared = not options.no_onnxruntime and is_installed("onnxruntime")
     engine = onnxruntime_engine(options.file, executable.threads) if compared else None
     other = None if engine is None else engine(feeds)
     outputs = compare_outputs(made, feeds, actual, other, options.tolerance)
     passed = all(c.passed for c in outputs)
     layers = compare_layers(compiled(True), feeds, options.threads) if options.layers or not passed else ()
-    first = next((c.name for c in layers if c.error > DIVERGED), None)
+    first = next((c.name for c in layers if c.error > DIVERGENCE_THRESHOLD), None)
     data = {
         "passed": passed,
         "outputs": [
-            {"name": c.name, "error": c.error, "onnxruntime": c.other, "limit": c.limit, "passed": c.passed}
+            {"name": c.name, "error": c.error, "onnxruntime": c.peer_error, "limit": c.limit, "passed": c.passed}
             for c in outputs
         ],
         "layers": [{"name": c.name, "error": c.error} for c in layers],
         "first_diverging": first,
     }
     shown = layers if options.layers else ()
-    return Result(data, _text(outputs, shown, None if passed else (first or "")), 0 if passed else FAILED, passed)
+    return Result(data, _text(outputs, shown, None if passed else (first or "")), 0 if passed else EXIT_FAILED, passed)
 
 
 def _text(outputs: Sequence[Any], layers: Sequence[Any], diverging: str | None) -> str:

@@ -5,17 +5,26 @@
 """
 
 from tilewright.codegen.module import assembly, compile_object, emit_llvm
-from tilewright.codegen.plan import Call, Copy, Input, Location, Output, Segment, Weight, Workspace
+from tilewright.codegen.segment import (
+    BufferCopy,
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    KernelCall,
+    OutputLocation,
+    Segment,
+    WorkspaceLocation,
+)
 
 __all__ = [
-    "Call",
-    "Copy",
-    "Input",
-    "Location",
-    "Output",
+    "BufferCopy",
+    "BufferLocation",
+    "ConstantLocation",
+    "InputLocation",
+    "KernelCall",
+    "OutputLocation",
     "Segment",
-    "Weight",
-    "Workspace",
+    "WorkspaceLocation",
     "assembly",
     "compile_object",
     "emit_llvm",

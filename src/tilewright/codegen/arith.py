@@ -9,29 +9,29 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from tilewright.codegen import half, vecmath
-from tilewright.codegen.division import divided, remainder, truncated
-from tilewright.codegen.types import (
+from tilewright.codegen.division import floor_division, floor_remainder, truncating_division
+from tilewright.codegen.llvm_types import (
     I64,
+    broadcast,
+    call_intrinsic,
     constant,
-    count,
-    declared,
-    intrinsic,
+    constant_like,
+    declare,
     is_half,
-    like,
-    matched,
+    lane_count,
     memory_type,
-    picked,
     register_type,
-    shaped,
-    suffix,
+    shuffle,
+    type_suffix,
+    with_lanes,
 )
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import DType, float64
 from tilewright.machine import Target
 
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _CONTRACT = ("contract",)
-_IDENTITIES_OF_INTEGERS = frozenset(("floor", "ceil", "round", "trunc"))
+_INTEGER_IDENTITIES = frozenset(("floor", "ceil", "round", "trunc"))
 
 
 class Arith:
@@ -45,76 +45,78 @@ class Arith:
     def __init__(self, builder: ir.IRBuilder, target: Target) -> None:
         self.builder, self.target = builder, target
         self.features = frozenset(f[1:] for f in target.features if f.startswith("+"))
-        self.native_half = target.arch == "aarch64" or target.has("f16c")
-        self.native_extrema = target.arch == "aarch64"
+        self.has_native_half = target.arch == "aarch64" or target.has("f16c")
+        self.has_native_extrema = target.arch == "aarch64"
 
     # memory representation
 
     def from_memory(self, dtype: DType, stored: ir.Value) -> ir.Value:
         """The register value of what a load gave."""
         if dtype.kind == "b":
-            return self.builder.icmp_unsigned("!=", stored, like(stored, 0))
-        return half.widened(self.builder, dtype, stored, self.native_half) if is_half(dtype) else stored
+            return self.builder.icmp_unsigned("!=", stored, constant_like(stored, 0))
+        return half.extend(self.builder, dtype, stored, self.has_native_half) if is_half(dtype) else stored
 
     def to_memory(self, dtype: DType, value: ir.Value) -> ir.Value:
         """What a store of the register value writes."""
         if dtype.kind == "b":
-            return self.builder.zext(value, shaped(memory_type(dtype), count(value)))
-        return half.narrowed(self.builder, dtype, value, self.native_half) if is_half(dtype) else value
+            return self.builder.zext(value, with_lanes(memory_type(dtype), lane_count(value)))
+        return half.truncate(self.builder, dtype, value, self.has_native_half) if is_half(dtype) else value
 
-    def _rounded(self, dtype: DType, value: ir.Value) -> ir.Value:
-        return half.rounded(self.builder, dtype, value, self.native_half) if is_half(dtype) else value
+    def _round_to_half(self, dtype: DType, value: ir.Value) -> ir.Value:
+        return half.round_trip(self.builder, dtype, value, self.has_native_half) if is_half(dtype) else value
 
     # operations
 
     def select(self, cond: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a` where `cond`; a scalar condition chooses whole vectors."""
-        if count(cond):
-            cond, a, b = matched(self.builder, cond, a, b)
+        if lane_count(cond):
+            cond, a, b = broadcast(self.builder, cond, a, b)
         else:
-            a, b = matched(self.builder, a, b)
+            a, b = broadcast(self.builder, a, b)
         return self.builder.select(cond, a, b)
 
     def unary(self, op: str, dtype: DType, a: ir.Value) -> ir.Value:
         """`op` of a value of type `dtype`."""
         if op == "not":
-            return self.builder.xor(a, like(a, 1 if dtype.kind == "b" else -1))
+            return self.builder.xor(a, constant_like(a, 1 if dtype.kind == "b" else -1))
         if dtype.is_float:
             result = vecmath.emit(self.builder, op, [a], self.features)
-            return result if op in ("isnan", "isinf") else self._rounded(dtype, result)
+            return result if op in ("isnan", "isinf") else self._round_to_half(dtype, result)
         return self._integer_unary(op, dtype, a)
 
     def _integer_unary(self, op: str, dtype: DType, a: ir.Value) -> ir.Value:
         b = self.builder
-        if op in _IDENTITIES_OF_INTEGERS or dtype.kind == "b":
+        if op in _INTEGER_IDENTITIES or dtype.kind == "b":
             return a
         if op in ("isnan", "isinf"):
-            return constant(shaped(ir.IntType(1), count(a)), 0)
-        zero = like(a, 0)
+            return constant(with_lanes(ir.IntType(1), lane_count(a)), 0)
+        zero = constant_like(a, 0)
         if op == "neg":
             return b.sub(zero, a)
-        negative = b.icmp_signed("<", a, zero) if dtype.kind == "i" else constant(shaped(ir.IntType(1), count(a)), 0)
+        negative = (
+            b.icmp_signed("<", a, zero) if dtype.kind == "i" else constant(with_lanes(ir.IntType(1), lane_count(a)), 0)
+        )
         if op == "abs":
             return b.select(negative, b.sub(zero, a), a)
         if op == "sign":
-            return b.select(negative, like(a, -1), b.zext(b.icmp_unsigned("!=", a, zero), a.type))
+            return b.select(negative, constant_like(a, -1), b.zext(b.icmp_unsigned("!=", a, zero), a.type))
         wide = vecmath.emit(b, op, [self.cast(dtype, float64, a)], self.features)
         return self.cast(float64, dtype, wide)
 
     def binary(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         """`op` of two values whose operands have type `dtype`."""
-        x, y = matched(self.builder, x, y)
-        if op in _COMPARE:
+        x, y = broadcast(self.builder, x, y)
+        if op in _PREDICATES:
             return self.compare(op, dtype, x, y)
         if dtype.kind == "b":
             return self._logic(op, x, y)
         if dtype.is_float:
-            return self._rounded(dtype, self._float(op, x, y))
+            return self._round_to_half(dtype, self._float(op, x, y))
         return self._integer(op, dtype, x, y)
 
     def compare(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         """The comparison; false on NaN, except "ne"."""
-        b, sign = self.builder, _COMPARE[op]
+        b, sign = self.builder, _PREDICATES[op]
         if dtype.is_float:
             return b.fcmp_unordered(sign, x, y) if op == "ne" else b.fcmp_ordered(sign, x, y)
         return b.icmp_signed(sign, x, y) if dtype.kind == "i" else b.icmp_unsigned(sign, x, y)
@@ -152,10 +154,10 @@ class Arith:
         """Remainder with the sign of the divisor, as Python's and NumPy's."""
         b = self.builder
         r = b.frem(x, y)
-        zero = like(r, 0.0)
+        zero = constant_like(r, 0.0)
         apart = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", r, zero))
         moved = b.select(apart, b.fadd(r, y), r)
-        signed_zero = intrinsic(b, f"copysign.{suffix(r.type)}", r.type, [zero, y])
+        signed_zero = call_intrinsic(b, f"copysign.{type_suffix(r.type)}", r.type, [zero, y])
         return b.select(b.fcmp_ordered("==", r, zero), signed_zero, moved)
 
     def _float_floordiv(self, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -163,16 +165,16 @@ class Arith:
         b = self.builder
         kind = x.type
         r = b.frem(x, y)
-        zero = like(r, 0.0)
+        zero = constant_like(r, 0.0)
         apart = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", r, zero))
         correct = b.and_(apart, b.fcmp_unordered("!=", r, zero))
         quotient = b.fdiv(b.fsub(x, r), y)
-        quotient = b.select(correct, b.fsub(quotient, like(r, 1.0)), quotient)
+        quotient = b.select(correct, b.fsub(quotient, constant_like(r, 1.0)), quotient)
         # the quotient is an integer up to rounding
-        near = intrinsic(b, f"rint.{suffix(kind)}", kind, [quotient])
+        near = call_intrinsic(b, f"rint.{type_suffix(kind)}", kind, [quotient])
         plain = b.fdiv(x, y)
         sign_of = b.select(b.fcmp_ordered("==", near, zero), plain, near)
-        signed = intrinsic(b, f"copysign.{suffix(kind)}", kind, [near, sign_of])
+        signed = call_intrinsic(b, f"copysign.{type_suffix(kind)}", kind, [near, sign_of])
         return b.select(b.fcmp_ordered("==", y, zero), plain, signed)
 
     def _integer(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -184,16 +186,16 @@ class Arith:
             return simple[op](x, y)
         match op:
             case "min" | "max":
-                name = f"{'s' if signed else 'u'}{op}.{suffix(x.type)}"
-                return intrinsic(b, name, x.type, [x, y])
+                name = f"{'s' if signed else 'u'}{op}.{type_suffix(x.type)}"
+                return call_intrinsic(b, name, x.type, [x, y])
             case "div":
-                return truncated(b, x, y, signed)
+                return truncating_division(b, x, y, signed)
             case "fmod":
-                return truncated(b, x, y, signed, rest=True)
+                return truncating_division(b, x, y, signed, want_remainder=True)
             case "floordiv":
-                return divided(b, x, y, signed)
+                return floor_division(b, x, y, signed)
             case "mod":
-                return remainder(b, x, y, signed)
+                return floor_remainder(b, x, y, signed)
             case "shl" | "shr":
                 return self._shift(op, x, y, signed)
             case "pow":
@@ -204,21 +206,21 @@ class Arith:
     def _shift(self, op: str, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
         """Shifts by the width or more move all bits out."""
         b = self.builder
-        bits = x.type.element.width if count(x) else x.type.width
-        inside = b.icmp_unsigned("<", y, like(y, bits))
-        amount = b.select(inside, y, like(y, bits - 1))
+        bits = x.type.element.width if lane_count(x) else x.type.width
+        inside = b.icmp_unsigned("<", y, constant_like(y, bits))
+        amount = b.select(inside, y, constant_like(y, bits - 1))
         if op == "shr" and signed:
             return b.ashr(x, amount)
         moved = b.shl(x, amount) if op == "shl" else b.lshr(x, amount)
-        return b.select(inside, moved, like(x, 0))
+        return b.select(inside, moved, constant_like(x, 0))
 
     def _integer_power(self, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         """Lane by lane through a helper function; a negative exponent gives the truncated reciprocal."""
         b = self.builder
-        helper = integer_power(b.module)
-        lanes = count(x)
-        wide = [b.sext(v, shaped(I64, lanes)) if dtype.kind == "i" and dtype.bits < 64 else (
-            b.zext(v, shaped(I64, lanes)) if dtype.bits < 64 else v) for v in (x, y)]  # fmt: skip
+        helper = integer_power_function(b.module)
+        lanes = lane_count(x)
+        wide = [b.sext(v, with_lanes(I64, lanes)) if dtype.kind == "i" and dtype.bits < 64 else (
+            b.zext(v, with_lanes(I64, lanes)) if dtype.bits < 64 else v) for v in (x, y)]  # fmt: skip
         if not lanes:
             result: ir.Value = b.call(helper, wide)
         else:
@@ -234,18 +236,22 @@ class Arith:
         """Conversion between types; float to integer truncates, saturates and maps NaN to 0."""
         if source == dtype:
             return a
-        b, lanes = self.builder, count(a)
-        kind = shaped(register_type(dtype), lanes)
+        b, lanes = self.builder, lane_count(a)
+        kind = with_lanes(register_type(dtype), lanes)
         if dtype.kind == "b":
-            return b.fcmp_unordered("!=", a, like(a, 0.0)) if source.is_float else b.icmp_unsigned("!=", a, like(a, 0))
+            return (
+                b.fcmp_unordered("!=", a, constant_like(a, 0.0))
+                if source.is_float
+                else b.icmp_unsigned("!=", a, constant_like(a, 0))
+            )
         if dtype.is_float and source.is_float:
             return self._float_to_float(dtype, a, kind)
         if dtype.is_float:
             value = b.sitofp(a, kind) if source.kind == "i" else b.uitofp(a, kind)
-            return self._rounded(dtype, value)
+            return self._round_to_half(dtype, value)
         if source.is_float:
-            name = f"fpto{'s' if dtype.kind == 'i' else 'u'}i.sat.{suffix(kind)}.{suffix(a.type)}"
-            return intrinsic(b, name, kind, [a])
+            name = f"fpto{'s' if dtype.kind == 'i' else 'u'}i.sat.{type_suffix(kind)}.{type_suffix(a.type)}"
+            return call_intrinsic(b, name, kind, [a])
         bits = 1 if source.kind == "b" else source.bits
         if bits == dtype.bits:
             return a
@@ -259,40 +265,40 @@ class Arith:
         if dtype.bits == 64:
             return a if wide else b.fpext(a, kind)
         if not wide:
-            return self._rounded(dtype, a)
-        return self._rounded(dtype, half.float_of_double(b, a)) if is_half(dtype) else b.fptrunc(a, kind)
+            return self._round_to_half(dtype, a)
+        return self._round_to_half(dtype, half.round_to_odd(b, a)) if is_half(dtype) else b.fptrunc(a, kind)
 
     # lanes
 
-    def reduce(self, op: str, dtype: DType, vector: ir.Value) -> ir.Value:
+    def reduce_lanes(self, op: str, dtype: DType, vector: ir.Value) -> ir.Value:
         """All lanes combined with `op` in a tree."""
-        return self.tree(lambda x, y: self.binary(op, dtype, x, y), vector)
+        return self.tree_reduce(lambda x, y: self.binary(op, dtype, x, y), vector)
 
-    def tree(self, combined: Callable[[ir.Value, ir.Value], ir.Value], vector: ir.Value) -> ir.Value:
+    def tree_reduce(self, combine: Callable[[ir.Value, ir.Value], ir.Value], vector: ir.Value) -> ir.Value:
         """All lanes combined in a tree by a function of two vectors, or two scalars."""
         b = self.builder
-        lanes = count(vector)
+        lanes = lane_count(vector)
         left: list[ir.Value] = []
         while lanes > 1:
             middle = lanes // 2
             if lanes % 2:
                 left.append(b.extract_element(vector, ir.Constant(ir.IntType(32), lanes - 1)))
-            low = picked(b, vector, vector, range(middle))
-            high = picked(b, vector, vector, range(middle, 2 * middle))
-            vector = combined(low, high)
+            low = shuffle(b, vector, vector, range(middle))
+            high = shuffle(b, vector, vector, range(middle, 2 * middle))
+            vector = combine(low, high)
             lanes = middle
         result: ir.Value = b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
         for value in left:
-            result = combined(result, value)
+            result = combine(result, value)
         return result
 
 
-def integer_power(module: ir.Module) -> ir.Function:
+def integer_power_function(module: ir.Module) -> ir.Function:
     """The helper `int64 power(int64 base, int64 exponent)`, wrapping; defined in the module at its first use."""
     found = module.globals.get("tilewright_integer_power")
     if found is not None:
         return found
-    f = declared(module, "tilewright_integer_power", I64, [I64, I64])
+    f = declare(module, "tilewright_integer_power", I64, [I64, I64])
     f.linkage = "internal"
     entry, loop, done = (f.append_basic_block(n) for n in ("entry", "loop", "done"))
     base, exponent = f.args

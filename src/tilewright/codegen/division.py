@@ -2,80 +2,82 @@
 
 from llvmlite import ir
 
-from tilewright.codegen.types import I32, Splat, constant, count, element, like, shaped
+from tilewright.codegen.llvm_types import I32, Splat, constant, constant_like, element_type, lane_count, with_lanes
 from tilewright.expr.dtype import DType
 
 
-def _literals(value: ir.Value) -> list[int] | None:
+def _constant_lanes(value: ir.Value) -> list[int] | None:
     """The lanes of a literal, or None."""
     if not isinstance(value, ir.Constant) or value.constant is None or value.constant is ir.Undefined:
         return None
     if isinstance(value, Splat):
-        return [int(value.number)] * count(value)
-    listed = value.constant if count(value) else [value.constant]
+        return [int(value.number)] * lane_count(value)
+    listed = value.constant if lane_count(value) else [value.constant]
     return [int(v.constant if isinstance(v, ir.Constant) else v) for v in listed]
 
 
-def _guarded(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value | None]:
+def _nontrapping_divisor(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value | None]:
     """A divisor that can't trap, and where the original one was zero (None: nowhere)."""
-    known = _literals(y)
+    known = _constant_lanes(y)
     if known is not None and 0 not in known and -1 not in known:
         return y, None
-    zero = b.icmp_unsigned("==", y, like(y, 0))
+    zero = b.icmp_unsigned("==", y, constant_like(y, 0))
     bad: ir.Value = zero
     if signed:
-        lowest = like(x, -(1 << (element(x.type).width - 1)))
-        overflow = b.and_(b.icmp_unsigned("==", x, lowest), b.icmp_unsigned("==", y, like(y, -1)))
+        lowest = constant_like(x, -(1 << (element_type(x.type).width - 1)))
+        overflow = b.and_(b.icmp_unsigned("==", x, lowest), b.icmp_unsigned("==", y, constant_like(y, -1)))
         bad = b.or_(zero, overflow)
-    return b.select(bad, like(y, 1), y), zero
+    return b.select(bad, constant_like(y, 1), y), zero
 
 
-def truncated(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool, rest: bool = False) -> ir.Value:
+def truncating_division(
+    b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool, want_remainder: bool = False
+) -> ir.Value:
     """Quotient rounded towards zero, or with `rest` its remainder (C's operators)."""
-    divisor, zero = _guarded(b, x, y, signed)
-    if rest:
+    divisor, zero = _nontrapping_divisor(b, x, y, signed)
+    if want_remainder:
         result = b.srem(x, divisor) if signed else b.urem(x, divisor)
     else:
         result = b.sdiv(x, divisor) if signed else b.udiv(x, divisor)
-    return result if zero is None else b.select(zero, like(x, 0), result)
+    return result if zero is None else b.select(zero, constant_like(x, 0), result)
 
 
-def divided(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
+def floor_division(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
     """Quotient rounded towards minus infinity."""
     if not signed:
-        return truncated(b, x, y, False)
-    divisor, zero = _guarded(b, x, y, True)
+        return truncating_division(b, x, y, False)
+    divisor, zero = _nontrapping_divisor(b, x, y, True)
     quotient, rest = b.sdiv(x, divisor), b.srem(x, divisor)
-    down = b.icmp_unsigned("!=", rest, like(rest, 0))
-    apart = b.icmp_signed("<", b.xor(rest, divisor), like(rest, 0))
+    down = b.icmp_unsigned("!=", rest, constant_like(rest, 0))
+    apart = b.icmp_signed("<", b.xor(rest, divisor), constant_like(rest, 0))
     result = b.add(quotient, b.sext(b.and_(down, apart), quotient.type))
-    return result if zero is None else b.select(zero, like(x, 0), result)
+    return result if zero is None else b.select(zero, constant_like(x, 0), result)
 
 
-def remainder(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
+def floor_remainder(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
     """Remainder with the sign of the divisor."""
     if not signed:
-        return truncated(b, x, y, False, rest=True)
-    divisor, zero = _guarded(b, x, y, True)
+        return truncating_division(b, x, y, False, want_remainder=True)
+    divisor, zero = _nontrapping_divisor(b, x, y, True)
     rest = b.srem(x, divisor)
-    down = b.icmp_unsigned("!=", rest, like(rest, 0))
-    apart = b.icmp_signed("<", b.xor(rest, divisor), like(rest, 0))
-    result = b.add(rest, b.select(b.and_(down, apart), divisor, like(rest, 0)))
-    return result if zero is None else b.select(zero, like(x, 0), result)
+    down = b.icmp_unsigned("!=", rest, constant_like(rest, 0))
+    apart = b.icmp_signed("<", b.xor(rest, divisor), constant_like(rest, 0))
+    result = b.add(rest, b.select(b.and_(down, apart), divisor, constant_like(rest, 0)))
+    return result if zero is None else b.select(zero, constant_like(x, 0), result)
 
 
-def of_sizes(b: ir.IRBuilder, op: str, x: ir.Value, y: ir.Value, narrow: bool) -> ir.Value:
+def nonnegative_division(b: ir.IRBuilder, op: str, x: ir.Value, y: ir.Value, narrow: bool) -> ir.Value:
     """`floordiv` or `mod` of int64 values known to be x >= 0 and y > 0; `narrow` when both fit 31 bits."""
     wide = x.type
     if narrow:
-        kind = shaped(I32, count(x))
-        x, y = _narrowed(b, x, kind), _narrowed(b, y, kind)
+        kind = with_lanes(I32, lane_count(x))
+        x, y = _truncate(b, x, kind), _truncate(b, y, kind)
     result = b.udiv(x, y) if op == "floordiv" else b.urem(x, y)
     return b.zext(result, wide) if narrow else result
 
 
-def _narrowed(b: ir.IRBuilder, v: ir.Value, kind: ir.Type) -> ir.Value:
-    known = _literals(v)
+def _truncate(b: ir.IRBuilder, v: ir.Value, kind: ir.Type) -> ir.Value:
+    known = _constant_lanes(v)
     if known is None:
         return b.trunc(v, kind)
     return constant(kind, known[0] if len(set(known)) == 1 else known)

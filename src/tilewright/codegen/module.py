@@ -10,14 +10,14 @@ from functools import lru_cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tilewright.codegen.entry import emit_segment
-from tilewright.codegen.kernel import emit_kernel
-from tilewright.codegen.kinds import cpu_kinds
-from tilewright.codegen.plan import Segment
-from tilewright.codegen.team import Team
-from tilewright.codegen.types import I64, PTR, VOID
+from tilewright.codegen.emit_kernel import emit_kernel
+from tilewright.codegen.emit_segment import emit_segment
+from tilewright.codegen.llvm_types import I64, PTR, VOID
+from tilewright.codegen.lower_vthreads import lower_vthreads
+from tilewright.codegen.segment import Segment
+from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
-from tilewright.loops.empty import with_empty_reductions
+from tilewright.loops.empty_reductions import initialize_empty_reductions
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.machine import Target
 
@@ -37,29 +37,29 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     """
     module = ir.Module(name="tilewright")
     module.triple = target.triple
-    teams = Team(module)
-    stamped = any(s.stamps is not None for s in segments)
+    teams = TeamEmitter(module)
+    stamped = any(s.timestamps is not None for s in segments)
     functions: dict[str, ir.Function] = {}
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
-        prepared = cpu_kinds(with_empty_reductions(kernel), target)
+        prepared = lower_vthreads(initialize_empty_reductions(kernel), target)
         name = kernel.name if segments else f"{kernel.name}.kernel"
         functions[kernel.name] = emit_kernel(teams, prepared, target, name, stamped)
         if not segments:
-            _export(teams, functions[kernel.name], kernel)
-    shared = frozenset(kernel.name for kernel in kernels if is_parallel(kernel))
+            _emit_exported_kernel(teams, functions[kernel.name], kernel)
+    shared = frozenset(kernel.name for kernel in kernels if has_parallel_loop(kernel))
     for segment in segments:
         emit_segment(teams, segment, functions, shared, target)
     return str(module)
 
 
-def is_parallel(func: Func) -> bool:
+def has_parallel_loop(func: Func) -> bool:
     """Whether a function has loops that threads share."""
     return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(func.body))
 
 
-def _export(teams: Team, kernel: ir.Function, func: Func) -> None:
+def _emit_exported_kernel(teams: TeamEmitter, kernel: ir.Function, func: Func) -> None:
     """The kernel for callers outside of the module, with the number of threads instead of the team."""
     kinds = [argument.type for argument in kernel.args[:-1]]
     function = ir.Function(teams.module, ir.FunctionType(VOID, [*kinds, I64]), func.name)
@@ -69,10 +69,10 @@ def _export(teams: Team, kernel: ir.Function, func: Func) -> None:
     function.attributes.add("nounwind")
     b = ir.IRBuilder(function.append_basic_block("entry"))
     *arguments, threads = function.args
-    if is_parallel(func):
+    if has_parallel_loop(func):
         several = b.icmp_signed(">", threads, I64(1))
         with b.if_then(several):
-            teams.started(b, kernel, arguments, threads)
+            teams.emit_start(b, kernel, arguments, threads)
             b.ret_void()
     b.call(kernel, [*arguments, PTR(None)])
     b.ret_void()
@@ -84,8 +84,8 @@ def compile_object(llvm_ir: str, target: Target) -> bytes:
     Raises:
         InternalError: LLVM rejects the text.
     """
-    machine = _machine(target)
-    return machine.emit_object(optimized(llvm_ir, target))
+    machine = _target_machine(target)
+    return machine.emit_object(optimize_module(llvm_ir, target))
 
 
 def assembly(llvm_ir: str, target: Target) -> str:
@@ -94,17 +94,17 @@ def assembly(llvm_ir: str, target: Target) -> str:
     Raises:
         InternalError: LLVM rejects the text.
     """
-    machine = _machine(target)
-    return machine.emit_assembly(optimized(llvm_ir, target))
+    machine = _target_machine(target)
+    return machine.emit_assembly(optimize_module(llvm_ir, target))
 
 
-def optimized(llvm_ir: str, target: Target) -> llvm.ModuleRef:
+def optimize_module(llvm_ir: str, target: Target) -> llvm.ModuleRef:
     """The module after LLVM's target-independent passes.
 
     Raises:
         InternalError: LLVM rejects the text.
     """
-    machine = _machine(target)
+    machine = _target_machine(target)
     try:
         module = llvm.parse_assembly(llvm_ir)
         module.verify()
@@ -124,7 +124,7 @@ def optimized(llvm_ir: str, target: Target) -> llvm.ModuleRef:
 
 
 @lru_cache(maxsize=8)
-def _machine(target: Target) -> llvm.TargetMachine:
+def _target_machine(target: Target) -> llvm.TargetMachine:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     chosen = llvm.Target.from_triple(target.triple)

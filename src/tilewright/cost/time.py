@@ -7,16 +7,16 @@ from operator import add
 
 import numpy as np
 
+from tilewright.cost.footprint import Numbers
+from tilewright.cost.traffic import USABLE_CACHE_FRACTION
 from tilewright.errors import MachineError
 from tilewright.machine.model import Level, Machine
-from tilewright.tile.footprint import Numbers
-from tilewright.tile.traffic import USABLE
 
-DRIFT = 0.1
+CORE_SPEED_VARIATION = 0.1
 """The part by which cores differ in speed for a while: neighbours on a shared machine, clocks, interrupts. Chosen, not
 measured; it bounds the wait for the last task, which threads that are done can't take from the one that has it."""
 
-OVERLAP = 0.25
+EXPOSED_FRACTION = 0.25
 """The part of the time of all but the slowest kind of work that is not hidden behind it."""
 
 
@@ -36,15 +36,17 @@ class Time:
     parallel: Numbers
     total: Numbers
 
-    def each(self, change: Callable[[Numbers], Numbers]) -> "Time":
+    def map_arrays(self, function: Callable[[Numbers], Numbers]) -> "Time":
         """The times with every array changed alike."""
-        return Time(change(self.compute), tuple(map(change, self.memory)), change(self.parallel), change(self.total))
+        return Time(
+            function(self.compute), tuple(map(function, self.memory)), function(self.parallel), function(self.total)
+        )
 
     @staticmethod
-    def joined(parts: Sequence["Time"]) -> "Time":
+    def concat(batches: Sequence["Time"]) -> "Time":
         """The times of several batches, one behind the other."""
-        memory = tuple(np.concatenate(level) for level in zip(*(x.memory for x in parts), strict=True))
-        compute, parallel, total = (np.concatenate(x) for x in zip(*((x.compute, x.parallel, x.total) for x in parts),
+        memory = tuple(np.concatenate(level) for level in zip(*(x.memory for x in batches), strict=True))
+        compute, parallel, total = (np.concatenate(x) for x in zip(*((x.compute, x.parallel, x.total) for x in batches),
                                                                    strict=True))  # fmt: skip
         return Time(compute, memory, parallel, total)
 
@@ -55,9 +57,9 @@ class Time:
         return Time(compute, memory, parallel, self.total + later.total)
 
 
-def shared_out(
-    parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, longer: Numbers, machine: Machine,
-    streaming: bool = False, grown: Sequence[Numbers] = (),
+def parallel_time(
+    parts: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, slowdown: Numbers, machine: Machine,
+    streaming: bool = False, traffic_growth: Sequence[Numbers] = (),
 ) -> Time:  # fmt: skip
     """The times on one thread or on all cores, whichever are shorter.
 
@@ -71,16 +73,16 @@ def shared_out(
         grown: per level by what the bytes grow where threads share the tasks, as what several of them need comes to
             each; not at all where nothing is given.
     """
-    far, of = machine.levels[1:], _streaming_time if streaming else _time
+    far, of = machine.levels[1:], _streaming_time if streaming else _overlapped_time
     alone = reduce(add, [of(work, [m / x.gbs(1) for m, x in zip(moved, far, strict=True)]) for work, moved in parts])
     threads = np.minimum(machine.cores, tasks)
     balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
     # fewer tasks than threads: the busiest thread has one of them, and only so many threads read
     uneven = np.where(tasks < machine.cores, 1.0, balance)
     # where rounds are whole, half of the last task; bandwidth that all share is used up by whoever is left
-    busiest = np.maximum(balance, 1.0 + np.minimum(DRIFT, threads / (2.0 * tasks)))
+    busiest = np.maximum(balance, 1.0 + np.minimum(CORE_SPEED_VARIATION, threads / (2.0 * tasks)))
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in far]
-    more = [uneven * g for g in grown] or [uneven] * len(far)
+    more = [uneven * g for g in traffic_growth] or [uneven] * len(far)
     shared = reduce(add, [
         of(work * busiest / machine.cores, [m * g / r for m, g, r in zip(moved, more, rates, strict=True)])
         for work, moved in parts
@@ -89,17 +91,17 @@ def shared_out(
     together = shared.total + wake
     better = (together < alone.total) & (tasks > 1)
     memory = tuple(np.where(better, s, a) for s, a in zip(shared.memory, alone.memory, strict=True))
-    total = np.where(better, together, alone.total) * longer
+    total = np.where(better, together, alone.total) * slowdown
     compute = np.where(better, shared.compute, alone.compute)
     return Time(compute, memory, np.where(better, wake, 0.0), total)
 
 
-def _time(compute: Numbers, memory: list[Numbers]) -> Time:
+def _overlapped_time(compute: Numbers, memory: list[Numbers]) -> Time:
     kinds = [compute, *memory]
     longest, total = kinds[0], kinds[0]
     for x in kinds[1:]:
         longest, total = np.maximum(longest, x), total + x
-    return Time(compute, tuple(memory), np.zeros_like(compute), longest + OVERLAP * (total - longest))
+    return Time(compute, tuple(memory), np.zeros_like(compute), longest + EXPOSED_FRACTION * (total - longest))
 
 
 def _streaming_time(compute: Numbers, memory: list[Numbers]) -> Time:
@@ -107,14 +109,14 @@ def _streaming_time(compute: Numbers, memory: list[Numbers]) -> Time:
     fetched while they run."""
     near = compute + memory[0]
     far = sum(memory[1:], start=np.zeros_like(compute))
-    total = np.maximum(near, far) + OVERLAP * np.minimum(near, far)
+    total = np.maximum(near, far) + EXPOSED_FRACTION * np.minimum(near, far)
     return Time(compute, tuple(memory), np.zeros_like(compute), total)
 
 
-def missing(size: float, capacity: float) -> float:
+def miss_ratio(size: float, capacity: float) -> float:
     """The part of so many bytes, used again and again, that a cache farther than the first has not kept: earlier
     kernels have just made what they hand on, and what does not fit as a whole stays in part."""
-    return max(0.0, 1.0 - capacity * USABLE / max(1.0, size))
+    return max(0.0, 1.0 - capacity * USABLE_CACHE_FRACTION / max(1.0, size))
 
 
 def caches(machine: Machine) -> tuple[Level, ...]:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen import assembly, compile_object, emit_llvm
-from tilewright.driver.build import Build
-from tilewright.driver.collector import seldom_collected
-from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct
+from tilewright.driver.gc_policy import raised_gc_threshold
+from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
+from tilewright.driver.options import Build
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.ir import Graph
+from tilewright.graph.layouts.plan import Plan
+from tilewright.graph.layouts.propagate import Propagation
 from tilewright.graph.partition import Partition
 from tilewright.graph.program import Program
-from tilewright.layout.plan import Plan
-from tilewright.layout.propagate import Propagation
 from tilewright.machine import Target
 from tilewright.runtime import Artifact
 from tilewright.runtime.manifest import Manifest
@@ -44,8 +44,8 @@ class Compilation:
 
     graph: Graph
     lowered: Program
-    plan: Plan
-    placed: Propagation | None
+    layout_plan: Plan
+    laid_out: Propagation | None
     program: Program
     partition: Partition
     target: Target
@@ -58,7 +58,7 @@ class Compilation:
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The distinct functions, in the order of first use."""
-        return distinct(self.units)
+        return distinct_kernels(self.units)
 
     def llvm(self) -> str:
         """The LLVM IR text that is compiled."""
@@ -68,7 +68,7 @@ class Compilation:
         """The machine code as assembly text."""
         return assembly(self.llvm(), self.target)
 
-    @seldom_collected()
+    @raised_gc_threshold()
     def artifact(self) -> Artifact:
         """The compiled model as data; generates the object code."""
         code = compile_object(self.llvm(), self.target) if self.segments else b""

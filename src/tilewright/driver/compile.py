@@ -6,41 +6,49 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.cost.time import caches
-from tilewright.driver.build import Build, MachineOption, make_build
-from tilewright.driver.collector import seldom_collected
+from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.convolutions import (
-    convolutions_of,
-    times_of_stages,
-    with_copied_operands,
-    with_fast_convolutions,
+from tilewright.driver.conv_algorithm import (
+    choose_conv_algorithm,
+    make_stage_oracle,
+    select_dense_copies,
+    select_winograd,
 )
 from tilewright.driver.fallbacks import fallback_step
+from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import compile_kernels
-from tilewright.driver.limits import check_inputs, check_sizes
-from tilewright.driver.naming import Names, dims, make_names
-from tilewright.driver.segments import PlannedSegment, Run, make_runs, plan_segment
-from tilewright.driver.sizes import implied_ranges
-from tilewright.driver.weights import WeightPool
+from tilewright.driver.options import Build, MachineOption, make_build
+from tilewright.driver.segments import NativeRegion, PlannedSegment, make_regions, plan_segment
+from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
+from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
-from tilewright.graph.collapse import Kernel
-from tilewright.graph.lower import lower
+from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.layouts.plan import Choice, Plan
+from tilewright.graph.layouts.propagate import propagate
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import Partition, Unit, partition
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Fallback, Program
-from tilewright.graph.slices import with_slices
-from tilewright.layout.plan import Choice, Plan
-from tilewright.layout.propagate import propagate
+from tilewright.graph.slice_kernels import slice_kernels
+from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine import Target
 from tilewright.runtime import Executable
-from tilewright.runtime.manifest import Manifest, ModelMeta, NativeStep, Step, Symbol, TargetSpec, TensorSpec
+from tilewright.runtime.manifest import (
+    Manifest,
+    ManifestStep,
+    ModelMeta,
+    NativeStep,
+    SymbolSpec,
+    TargetSpec,
+    TensorSpec,
+)
 
 if TYPE_CHECKING:
     import onnx
 
-KEPT_BETWEEN = 0.25
+SLICE_CACHE_FRACTION = 0.25
 """Of the last cache, what kernels of a slice hand on: it is shared with all that they read, and often with other
 processes. Attention of 8 heads of 754 x 873 scores (2.6 MB a head, handed on twice) on two cores of Zen 4 with 32 MB
 takes 0.60, 0.65, 0.76 and 0.92 ms per head with 1, 2, 4 and 8 heads at once."""
@@ -104,14 +112,14 @@ def compile_model(
     return executable.prepare() if is_native and made.target.runs_here else executable
 
 
-@seldom_collected()
+@raised_gc_threshold()
 def make_compilation(
     model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
     shapes: Mapping[str, ShapeOption] | None = None,
     target: "Target | str | None" = None,
     optimizer: str | None = None,
     progress: Progress | None = None,
-    probes: bool = False,
+    expose_intermediates: bool = False,
     layouts: Plan | Mapping[str, Choice] | None = None,
     machine: MachineOption | None = None,
     exact: bool = False,
@@ -121,44 +129,44 @@ def make_compilation(
 
     With `probes` the results of all kernels become outputs, and the kernels stay as they are without them.
     """
-    tell = progress or _silent
+    tell = progress or _ignore_progress
     if shapes is not None and not isinstance(shapes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         hint = 'pass for example {"batch": "1..64"}'
         raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
     made_for = Target.of(target)
     build = make_build(optimizer, machine, made_for)
-    plan = _plan(layouts)
-    build = replace(build, convolutions=convolutions_of(exact, winograd, build, bool(plan.choices)))
+    plan = _checked_layout_plan(layouts)
+    build = replace(build, convolutions=choose_conv_algorithm(exact, winograd, build, bool(plan.choices)))
     tell("model", 0, 4)
     graph = load_onnx(model, shapes)
-    check_inputs(graph)
+    check_input_sizes(graph)
     tell("model", 1, 4)
     graph = simplify_graph(graph)
     tell("model", 2, 4)
-    lowered = lower(graph)
-    check_sizes(lowered)
+    lowered = lower_graph(graph)
+    check_tensor_sizes(lowered)
     tell("model", 3, 4)
     placed = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    parts = partition(placed.program if placed else _rewritten(lowered, build, made_for))
-    program = _with_probes(parts) if probes else parts.program
-    parts = replace(parts, units=_in_slices(parts, program, build, made_for))
+    parts = partition(placed.program if placed else _rewrite_contractions(lowered, build, made_for))
+    program = _expose_intermediates(parts) if expose_intermediates else parts.program
+    parts = replace(parts, units=_slice_units(parts, program, build, made_for))
     units = compile_kernels(
         parts.units,
         frozenset(program.constants),
         _all_symbols(program),
         made_for,
-        build.described(made_for),
+        build.machine_for(made_for),
         build.optimizer,
         lambda done, total: tell("kernels", done, total),
         implied_ranges(program),
     )
     names, pool = make_names(program), WeightPool()
-    runs = make_runs(program, units, names)
+    runs = make_regions(program, units, names)
     segments: list[PlannedSegment] = []
-    steps: list[Step] = []
+    steps: list[ManifestStep] = []
     for k, run in enumerate(runs):
         tell("weights and memory", k, len(runs))
-        if isinstance(run, Run):
+        if isinstance(run, NativeRegion):
             segments.append(plan_segment(run, f"tw{len(segments) or ''}", program, names, pool))
             steps.append(segments[-1].step)
         else:
@@ -169,26 +177,26 @@ def make_compilation(
     )
 
 
-def _rewritten(program: Program, build: Build, target: Target) -> Program:
+def _rewrite_contractions(program: Program, build: Build, target: Target) -> Program:
     """The program with other ways to compute its sums, where they are estimated to be faster."""
-    times = times_of_stages(program, build, target)
-    return with_copied_operands(with_fast_convolutions(program, build, times), times)
+    times = make_stage_oracle(program, build, target)
+    return select_dense_copies(select_winograd(program, build, times), times)
 
 
-def _in_slices(parts: Partition, program: Program, build: Build, target: Target) -> tuple[Unit, ...]:
+def _slice_units(fused: Partition, program: Program, build: Build, target: Target) -> tuple[Unit, ...]:
     """The units with groups of kernels that run slice by slice, where programs are constructed for a machine."""
     if build.machine is None:
-        return parts.units
-    last = caches(build.described(target))[-1]
-    return with_slices(parts.units, program, int(KEPT_BETWEEN * last.bytes))
+        return fused.units
+    last = caches(build.machine_for(target))[-1]
+    return slice_kernels(fused.units, program, int(SLICE_CACHE_FRACTION * last.bytes))
 
 
-def _with_probes(parts: Partition) -> Program:
+def _expose_intermediates(fused: Partition) -> Program:
     """The program whose outputs are the results of all kernels, called like the model's values if they have names."""
-    program = parts.program
+    program = fused.program
     names = {b.name: name for name, b in list(program.values.items())[::-1]}
     listed = [(name, b) for name, b in program.outputs if b.name not in program.constants]
-    results = [u.arguments[-1] for u in parts.units if isinstance(u, Kernel)]
+    results = [u.arguments[-1] for u in fused.units if isinstance(u, Kernel)]
     known = {b.name for _, b in listed}
     taken = {name for name, _ in listed} | set(program.input_names)
     for b in results:
@@ -201,11 +209,11 @@ def _with_probes(parts: Partition) -> Program:
     return replace(program, outputs=tuple(listed))
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def _ignore_progress(what: str, done: int, total: int) -> None:
     """Tells nobody."""
 
 
-def _plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:
+def _checked_layout_plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:
     if layouts is None or isinstance(layouts, Plan):
         return layouts or Plan()
     if not isinstance(layouts, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
@@ -216,14 +224,16 @@ def _plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:
 
 def _all_symbols(program: Program) -> tuple[Var, ...]:
     """The program's symbols and those that fallbacks bring."""
-    fresh = [v for s in program.steps if isinstance(s, Fallback) for v in s.fresh]
+    fresh = [v for s in program.steps if isinstance(s, Fallback) for v in s.data_symbols]
     return tuple(dict.fromkeys((*program.symbols, *fresh)))
 
 
-def _manifest(program: Program, names: Names, steps: tuple[Step, ...], target: Target, build: Build) -> Manifest:
-    inputs = [TensorSpec(names.of(b), b.dtype.name, dims(b.shape, names, printed=False)) for b in program.inputs]
-    outputs = [TensorSpec(name, b.dtype.name, dims(b.shape, names, printed=True)) for name, b in program.outputs]
-    symbols = [Symbol(names.symbol(v), v.lo or 0, v.hi) for v in _all_symbols(program)]
+def _manifest(
+    program: Program, names: ArtifactNames, steps: tuple[ManifestStep, ...], target: Target, build: Build
+) -> Manifest:
+    inputs = [TensorSpec(names.of(b), b.dtype.name, dim_specs(b.shape, names, printed=False)) for b in program.inputs]
+    outputs = [TensorSpec(name, b.dtype.name, dim_specs(b.shape, names, printed=True)) for name, b in program.outputs]
+    symbols = [SymbolSpec(names.symbol_name(v), v.lo or 0, v.hi) for v in _all_symbols(program)]
     made_for = TargetSpec.of(target)
     return Manifest(tuple(inputs), tuple(outputs), tuple(symbols), steps, made_for, _meta(program), build.spec())
 

@@ -4,32 +4,32 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.driver.naming import Names, spec
-from tilewright.driver.weights import WeightPool
+from tilewright.driver.artifact_names import ArtifactNames, tensor_spec
+from tilewright.driver.weight_pool import WeightPool
 from tilewright.graph.program import Fallback
 from tilewright.runtime.manifest import FallbackStep
 
 
-def fallback_step(unit: Fallback, index: int, names: Names, pool: WeightPool) -> FallbackStep:
+def fallback_step(unit: Fallback, index: int, names: ArtifactNames, pool: WeightPool) -> FallbackStep:
     """The record of a fallback; its model travels as a weight."""
     pairs = {b.name: names.of(b) for b in (*unit.inputs, *unit.outputs)}
     model = unit.model
     if any(own != value for own, value in pairs.items()):
-        model = _renamed(model, pairs)
-    results = [replace(b, shape=sizes) for b, sizes in zip(unit.outputs, unit.arriving, strict=True)]
+        model = _rename_values(model, pairs)
+    results = [replace(b, shape=sizes) for b, sizes in zip(unit.outputs, unit.runtime_shapes, strict=True)]
     return FallbackStep(
         model=pool.add(f"fallback.{index}", np.frombuffer(model, np.uint8)),
-        inputs=tuple(spec(names.of(b), b, names, printed=False) for b in unit.inputs),
-        outputs=tuple(spec(names.of(b), b, names, printed=False) for b in results),
+        inputs=tuple(tensor_spec(names.of(b), b, names, printed=False) for b in unit.inputs),
+        outputs=tuple(tensor_spec(names.of(b), b, names, printed=False) for b in results),
         nodes=tuple(n.label for n in unit.nodes),
     )
 
 
-def _renamed(data: bytes, names: dict[str, str]) -> bytes:
+def _rename_values(model_bytes: bytes, names: dict[str, str]) -> bytes:
     """The model with other names for its inputs and outputs, by nodes that only pass them on."""
     import onnx  # here because few models need it
 
-    model = onnx.load_model_from_string(data)
+    model = onnx.load_model_from_string(model_bytes)
     graph = model.graph
     before = [
         onnx.helper.make_node("Identity", [names[v.name]], [v.name]) for v in graph.input if names[v.name] != v.name

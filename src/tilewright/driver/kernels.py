@@ -5,28 +5,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.cost.threads import grains
-from tilewright.driver.offline import split_offline, with_own_symbols
-from tilewright.driver.sizes import with_own_sizes
+from tilewright.cost.parallel_grains import parallel_grains
 from tilewright.errors import InternalError, ScheduleError, UnsupportedError, VerifyError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.simplify import substitute
-from tilewright.graph.collapse import Kernel
+from tilewright.graph.coalesce_axes import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk
-from tilewright.loops.lower import lower
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
+from tilewright.lower.abstract_sizes import abstract_sizes
+from tilewright.lower.prepack_constants import drop_unused_symbols, prepack_constants
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.interface import FALLBACK, Optimizer, Task, optimizer_named
 from tilewright.schedule.trace import Trace
-from tilewright.tile.samples import Ranges, Samples, used_by
+from tilewright.tile.shape_samples import Ranges, ShapeSamples, used_by
+from tilewright.verify.verifier import verify
 
-_KEY = "kernel"
+_KEY_NAME = "kernel"
 """Name under which functions are compared."""
 
 
@@ -54,11 +54,11 @@ class CompiledKernel:
     optimizer: str
     scheduled: Func
     func: Func
-    packed: tuple[Computation, ...]
+    prepacked: tuple[Computation, ...]
     scratch: tuple[Buffer, ...]
     constants: frozenset[str]
-    grains: Expr | None
-    samples: Samples | None = None
+    parallel_grains: Expr | None
+    samples: ShapeSamples | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +80,9 @@ class BoundKernel:
         return tuple(self.sizes.get(v, v) for v in self.compiled.func.symbols)
 
     @property
-    def grains(self) -> Expr | None:
+    def parallel_grains(self) -> Expr | None:
         """How much work it is over the program's symbols; None where no loop is parallel."""
-        own = self.compiled.grains
+        own = self.compiled.parallel_grains
         return None if own is None else substitute(own, self.sizes)
 
     @property
@@ -91,7 +91,7 @@ class BoundKernel:
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
-_Key = tuple[str, frozenset[str]]
+_KernelKey = tuple[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class _LoweredKernel:
 
     origin: Func
     sizes: Mapping[Var, Expr]
-    samples: Samples
-    key: _Key
+    samples: ShapeSamples
+    key: _KernelKey
 
 
 BoundUnit = BoundKernel | View | Fallback
@@ -141,12 +141,12 @@ def compile_kernels(
         InternalError: an optimizer made a program that is not legal.
     """
     optimizers = [optimizer] if optimizer.name == FALLBACK else [optimizer, optimizer_named(FALLBACK)]
-    lowered = _lowered_kernels(units, symbols, constants, ranges)
-    largest: dict[_Key, Samples] = {}
+    lowered = _lower_kernels(units, symbols, constants, ranges)
+    largest: dict[_KernelKey, ShapeSamples] = {}
     for kernel in lowered.values():
-        if kernel.key not in largest or _points(kernel.samples) > _points(largest[kernel.key]):
+        if kernel.key not in largest or _sample_volume(kernel.samples) > _sample_volume(largest[kernel.key]):
             largest[kernel.key] = kernel.samples
-    done: dict[_Key, CompiledKernel] = {}
+    done: dict[_KernelKey, CompiledKernel] = {}
     count = 0
     bound: list[BoundUnit] = []
     for k, unit in enumerate(units):
@@ -160,57 +160,57 @@ def compile_kernels(
         if key not in done:
             name = _function_name(len(done), unit.label)
             task = Task(replace(lowered[k].origin, name=name), key[1], target, largest[key])
-            done[key] = _compiled(task, machine, optimizers, unit.label)
+            done[key] = _compile_kernel(task, machine, optimizers, unit.label)
         bound.append(BoundKernel(unit, done[key], lowered[k].sizes))
     return tuple(bound)
 
 
-def _lowered_kernels(
+def _lower_kernels(
     units: Sequence[Unit], symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
 ) -> dict[int, _LoweredKernel]:
     """The kernels among the units by position."""
     found: dict[int, _LoweredKernel] = {}
-    first: dict[_Key, _LoweredKernel] = {}
+    first: dict[_KernelKey, _LoweredKernel] = {}
     for k, unit in enumerate(units):
         if isinstance(unit, Kernel):
-            kernel = _lowered_kernel(unit, symbols, constants, ranges)
+            kernel = _lower_kernel(unit, symbols, constants, ranges)
             known = first.setdefault(kernel.key, kernel)
             found[k] = replace(kernel, origin=known.origin, key=known.key)
     return found
 
 
-def _lowered_kernel(
+def _lower_kernel(
     unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
 ) -> _LoweredKernel:
     try:
-        origin, sizes = _lowered(unit, symbols)
+        origin, sizes = _lower_abstracted(unit, symbols)
     except RecursionError as error:
         what = "its expressions are nested too deep to be worked on"
         raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
     fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
     values = {v: sizes.get(v, v) for v in origin.symbols}
-    samples = Samples.of(used_by(symbols, values.values()), ranges).of_sizes(values)
+    samples = ShapeSamples.of(used_by(symbols, values.values()), ranges).mapped(values)
     return _LoweredKernel(origin, sizes, samples, (show(origin), fixed))
 
 
-def _points(samples: Samples) -> int:
+def _sample_volume(samples: ShapeSamples) -> int:
     """How large a kernel is, among those of the same loops."""
-    return prod(samples.usual.values())
+    return prod(samples.representative.values())
 
 
-def distinct(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
+def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
     """The functions that the units need, each once, in the order of first use."""
     return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
 
 
-def _lowered(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Mapping[Var, Expr]]:
+def _lower_abstracted(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Mapping[Var, Expr]]:
     """The untransformed loops, over sizes of their own unless a proof needs to know how they come about."""
-    sized = with_own_sizes(kernel.stages, kernel.params, symbols)
+    sized = abstract_sizes(kernel.stages, kernel.params, symbols)
     if sized.sizes:
-        func = with_own_symbols(lower(_KEY, sized.stages, sized.params, (*symbols, *sized.sizes)))
-        if not sized.related or _is_legal(func):
+        func = drop_unused_symbols(lower_to_loops(_KEY_NAME, sized.stages, sized.params, (*symbols, *sized.sizes)))
+        if not sized.correlated or _is_legal(func):
             return func, sized.sizes
-    return with_own_symbols(lower(_KEY, kernel.stages, kernel.params, symbols)), {}
+    return drop_unused_symbols(lower_to_loops(_KEY_NAME, kernel.stages, kernel.params, symbols)), {}
 
 
 def _is_legal(func: Func) -> bool:
@@ -221,7 +221,7 @@ def _is_legal(func: Func) -> bool:
     return True
 
 
-def _compiled(task: Task, machine: Machine, optimizers: Sequence[Optimizer], label: str) -> CompiledKernel:
+def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer], label: str) -> CompiledKernel:
     origin, constants = task.func, task.constants
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
     for optimizer in optimizers:
@@ -230,7 +230,7 @@ def _compiled(task: Task, machine: Machine, optimizers: Sequence[Optimizer], lab
             if schedule is None:
                 continue
             verify(schedule.func)
-            split = split_offline(schedule.func, constants)
+            split = prepack_constants(schedule.func, constants)
             if split.func != schedule.func:
                 verify(split.func)
         except (ScheduleError, VerifyError) as error:
@@ -244,18 +244,18 @@ def _compiled(task: Task, machine: Machine, optimizers: Sequence[Optimizer], lab
             optimizer.name,
             schedule.func,
             split.func,
-            split.packed,
+            split.prepacked,
             split.scratch,
             constants,
-            _grains(origin, split.func, machine),
+            _parallel_grains(origin, split.func, machine),
             task.samples,
         )
     raise InternalError("no optimizer applies", where=where)
 
 
-def _grains(origin: Func, scheduled: Func, machine: Machine) -> Expr | None:
+def _parallel_grains(origin: Func, scheduled: Func, machine: Machine) -> Expr | None:
     kinds = {s.kind for s, _ in walk(scheduled.body) if isinstance(s, For)}
-    return grains(origin, machine, LoopKind.VECTORIZED in kinds) if LoopKind.PARALLEL in kinds else None
+    return parallel_grains(origin, machine, LoopKind.VECTORIZED in kinds) if LoopKind.PARALLEL in kinds else None
 
 
 def _function_name(index: int, label: str) -> str:

@@ -5,21 +5,31 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen import Call, Input, Location, Output, Segment, Workspace, assembly, compile_object, emit_llvm
-from tilewright.driver.interface import Interface, spec_of
+from tilewright.codegen import (
+    BufferLocation,
+    InputLocation,
+    KernelCall,
+    OutputLocation,
+    Segment,
+    WorkspaceLocation,
+    assembly,
+    compile_object,
+    emit_llvm,
+)
+from tilewright.driver.kernel_signature import KernelSignature, parameter_spec
 from tilewright.errors import FeedError, OptionError
 from tilewright.expr.nodes import Expr, ceildiv, const, free_vars
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
-from tilewright.loops.reach import reached
 from tilewright.machine import Target, team_size, thread_count
-from tilewright.measure.functions import with_workspace
-from tilewright.runtime.feeds import contiguous
-from tilewright.runtime.frame import Plan
-from tilewright.runtime.loader import link
+from tilewright.measure.native_functions import with_workspace_params
+from tilewright.runtime.call_frame import CallPlan
+from tilewright.runtime.feeds import make_contiguous
+from tilewright.runtime.linker import link
 from tilewright.runtime.manifest import NativeStep, format_dims
-from tilewright.runtime.native import NativeCall, remember
+from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.workspace import ALIGNMENT, WorkspacePool
+from tilewright.verify.index_overflow import overflow_candidates
 
 Array = np.ndarray[Any, Any]
 
@@ -48,13 +58,13 @@ class NativeKernel:
         target.check_host()
         self.func, self.target, self.threads = func, target, thread_count(threads)
         self._team = team_size(self.threads)
-        self.interface = Interface(func)
-        code = compile_object(native_text(func, target), target)
-        outputs = tuple(spec_of(b) for b in self.interface.outputs)
-        step = NativeStep(_PREFIX, self.interface.specs, outputs, (), tuple(s.name for s in func.symbols))
+        self.signature = KernelSignature(func)
+        code = compile_object(kernel_llvm(func, target), target)
+        outputs = tuple(parameter_spec(b) for b in self.signature.outputs)
+        step = NativeStep(_PREFIX, self.signature.specs, outputs, (), tuple(s.name for s in func.symbols))
         self._native = NativeCall(step, link(code, [_PREFIX], f"kernel '{func.name}'"), {})
         self._pool = WorkspacePool()
-        self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
+        self._plans: dict[tuple[tuple[int, ...], ...], CallPlan] = {}
 
     def __call__(self, *arrays: object, out: "Array | Sequence[Array] | None" = None, **named: object) -> Any:
         """Computes the outputs.
@@ -68,22 +78,22 @@ class NativeKernel:
             FeedError: lists every input that is missing, unknown, or of the wrong type or shape.
             ShapeError: sizes that contradict each other or leave their declared range.
         """
-        given = self.interface.arrays(arrays, named)
+        given = self.signature.bind_inputs(arrays, named)
         shapes = tuple(a.shape for a in given.values())
-        plan = None if self.interface.free else self._plans.get(shapes)
+        plan = None if self.signature.free_symbols else self._plans.get(shapes)
         if plan is None:
-            plan = self._native.plan(self.interface.sizes(given, named))
-            if not self.interface.free:
-                remember(self._plans, shapes, plan)
-        inputs = [contiguous(name, array) for name, array in given.items()]
+            plan = self._native.plan(self.signature.bind_sizes(given, named))
+            if not self.signature.free_symbols:
+                cache_plan(self._plans, shapes, plan)
+        inputs = [make_contiguous(name, array) for name, array in given.items()]
         into = None if out is None else self._checked_out(out, plan, inputs)
         results = self._native.run(inputs, plan, self._pool, self._team, into)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _checked_out(self, out: "Array | Sequence[Array]", plan: Plan, inputs: Sequence[Array]) -> list[Array]:
+    def _checked_out(self, out: "Array | Sequence[Array]", plan: CallPlan, inputs: Sequence[Array]) -> list[Array]:
         """The arrays for the outputs, which fit and lie apart from everything else."""
         given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
-        outputs = self.interface.outputs
+        outputs = self.signature.outputs
         if len(given) != len(outputs):
             raise FeedError(f"expected {len(outputs)} arrays, got {len(given)}", where="out")
         for k, (b, array, (shape, dtype)) in enumerate(zip(outputs, given, plan.outputs, strict=True)):
@@ -101,10 +111,10 @@ class NativeKernel:
 
     def inspect(self, level: str = "loops") -> str:
         """The kernel as text; `level` is "loops", "llvm" or "assembly"."""
-        return shown(self.func, level, self.target)
+        return kernel_text(self.func, level, self.target)
 
     def __repr__(self) -> str:
-        ins, outs = (", ".join(map(str, bs)) for bs in (self.interface.inputs, self.interface.outputs))
+        ins, outs = (", ".join(map(str, bs)) for bs in (self.signature.inputs, self.signature.outputs))
         return f"<NativeKernel {self.func.name} ({ins}) -> ({outs}), {self.target}, {self.threads} threads>"
 
 
@@ -113,21 +123,21 @@ def native_segment(func: Func) -> tuple[Func, Segment]:
 
     Every buffer of scope memory gets a place of its own in the workspace.
     """
-    kernel, known = with_workspace(func), Interface(func)
+    kernel, known = with_workspace_params(func), KernelSignature(func)
     offset: Expr = const(0)
-    rooms: list[Location] = []
+    rooms: list[BufferLocation] = []
     for b in kernel.params[len(func.params) :]:
-        rooms.append(Workspace(offset))
+        rooms.append(WorkspaceLocation(offset))
         offset = offset + ceildiv(b.size * b.dtype.bytes, ALIGNMENT) * ALIGNMENT
-    places: dict[str, Location] = {b.name: Input(k) for k, b in enumerate(known.inputs)}
-    places |= {b.name: Output(k) for k, b in enumerate(known.outputs)}
-    call = Call(func.name, (*(places[p.name] for p in func.params), *rooms), func.symbols)
+    places: dict[str, BufferLocation] = {b.name: InputLocation(k) for k, b in enumerate(known.inputs)}
+    places |= {b.name: OutputLocation(k) for k, b in enumerate(known.outputs)}
+    call = KernelCall(func.name, (*(places[p.name] for p in func.params), *rooms), func.symbols)
     sizes = tuple(dict.fromkeys(e for e in (b.size * b.dtype.bytes for b in kernel.params) if free_vars(e)))
     shapes = tuple(b.shape for b in known.outputs)
-    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), sizes, reached(func, {}))
+    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), sizes, overflow_candidates(func, {}))
 
 
-def native_text(func: Func, target: Target) -> str:
+def kernel_llvm(func: Func, target: Target) -> str:
     """The LLVM IR of a function and its entry.
 
     Raises:
@@ -137,7 +147,7 @@ def native_text(func: Func, target: Target) -> str:
     return emit_llvm([kernel], [segment], target)
 
 
-def shown(func: Func, level: str, target: Target) -> str:
+def kernel_text(func: Func, level: str, target: Target) -> str:
     """A scheduled function as text of one level.
 
     Raises:
@@ -147,8 +157,8 @@ def shown(func: Func, level: str, target: Target) -> str:
         case "loops":
             return show(func)
         case "llvm":
-            return native_text(func, target)
+            return kernel_llvm(func, target)
         case "assembly":
-            return assembly(native_text(func, target), target)
+            return assembly(kernel_llvm(func, target), target)
         case _:
             raise OptionError(f"there is no level {level!r}", where="inspect", hint="use loops, llvm or assembly")

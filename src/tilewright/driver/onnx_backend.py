@@ -94,7 +94,7 @@ class OnnxBackend(Backend):
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         for value, (dtype, shape) in zip(results, outputs_info or (), strict=False):
             value.type.CopyFrom(helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape))
-        given = [helper.make_value_info(name, _type_of(feeds[name])) for name in names]
+        given = [helper.make_value_info(name, _onnx_type_of(feeds[name])) for name in names]
         graph = helper.make_graph([node], node.name or node.op_type, given, results)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
         return cls.prepare(model, device, **kwargs).run([feeds[name] for name in names])
@@ -108,10 +108,10 @@ class OnnxBackend(Backend):
             return False
 
 
-def _type_of(value: Any) -> onnx.TypeProto:
+def _onnx_type_of(value: Any) -> onnx.TypeProto:
     """The type of a value that is fed: a list is a sequence, everything else a tensor."""
     if isinstance(value, list) and value and isinstance(value[0], np.ndarray | list):
-        return helper.make_sequence_type_proto(_type_of(value[0]))
+        return helper.make_sequence_type_proto(_onnx_type_of(value[0]))
     array = np.asarray(value)
     number = onnx.TensorProto.STRING if array.dtype.kind in "OUS" else helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(number, array.shape)

@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.interface import Interface
+from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.errors import MismatchError, OptionError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.interpret import interpret
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, IterKind, blocks
 
 Array = np.ndarray[Any, Any]
-Run = Callable[[Mapping[str, Array], Mapping[str, int]], Sequence[Array]]
+RunKernel = Callable[[Mapping[str, Array], Mapping[str, int]], Sequence[Array]]
 """Computes the outputs from inputs by name and sizes by name."""
 
-_LARGEST_SAMPLE = 100
+_MAX_SAMPLE_SPREAD = 100
 """Sizes that are drawn lie at most so far above the smallest one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """What a comparison found.
 
     Attributes:
@@ -43,12 +43,12 @@ class Checked:
 
 def compare(
     origin: Func,
-    run: Run,
+    run: RunKernel,
     sizes: Mapping[str, int] | None,
     inputs: Mapping[str, Array] | None,
     seed: int,
     tolerance: float | None,
-) -> Checked:
+) -> CheckResult:
     """Compares a kernel with its untransformed loops.
 
     Args:
@@ -62,60 +62,60 @@ def compare(
     Raises:
         MismatchError: an element differs by more; names it.
     """
-    rng, known_as, given = np.random.default_rng(seed), Interface(origin), inputs or {}
-    drawn = drawn_sizes(origin.symbols, rng)
-    told = {**_told(known_as, given), **(sizes or {})}
+    rng, known_as, given = np.random.default_rng(seed), KernelSignature(origin), inputs or {}
+    drawn = sample_sizes(origin.symbols, rng)
+    told = {**_sizes_from_inputs(known_as, given), **(sizes or {})}
     combinations = [{**c, **told} for c in (drawn if sizes is None else drawn[:1])]
     combinations = [c for k, c in enumerate(combinations) if c not in combinations[:k]]
     worst = 0.0
     for known in combinations:
-        feeds = known_as.arrays((), random_inputs(known_as, known, rng, given))
-        for name, size in known_as.sizes(feeds, known).items():
+        feeds = known_as.bind_inputs((), random_inputs(known_as, known, rng, given))
+        for name, size in known_as.bind_sizes(feeds, known).items():
             if size != known[name]:
                 raise OptionError(f"{name} is {known[name]}, but the inputs tell {size}", where="sizes")
-        expected = interpreted(origin, feeds, known)
+        expected = interpret_outputs(origin, feeds, known)
         for b, want, got in zip(known_as.outputs, expected, run(feeds, known), strict=True):
-            allowed = tolerance_of(origin, b.dtype, known) if tolerance is None else tolerance
-            worst = max(worst, _compared(b, want, got, allowed, known))
-    return Checked(tuple(combinations), worst)
+            allowed = reordering_tolerance(origin, b.dtype, known) if tolerance is None else tolerance
+            worst = max(worst, _max_error(b, want, got, allowed, known))
+    return CheckResult(tuple(combinations), worst)
 
 
-def _told(known: Interface, given: Mapping[str, Array]) -> dict[str, int]:
+def _sizes_from_inputs(signature: KernelSignature, arrays: Mapping[str, Array]) -> dict[str, int]:
     """The sizes that given arrays tell."""
-    shapes = ((b.shape, np.shape(given[b.name])) for b in known.inputs if b.name in given)
+    shapes = ((b.shape, np.shape(arrays[b.name])) for b in signature.inputs if b.name in arrays)
     return {n.name: size for dims, shape in shapes for n, size in zip(dims, shape, strict=False) if isinstance(n, Var)}
 
 
-def interpreted(
+def interpret_outputs(
     func: Func, feeds: Mapping[str, Array], sizes: Mapping[str, int], seed: int | None = None
 ) -> tuple[Array, ...]:
     """The outputs of loops, computed in NumPy."""
-    known = Interface(func)
+    known = KernelSignature(func)
     outputs = {b.name: np.zeros(known.shape(b, sizes), b.dtype.numpy) for b in known.outputs}
     interpret(func, {**feeds, **outputs}, {s.name: sizes[s.name] for s in func.symbols}, seed=seed)
     return tuple(outputs.values())
 
 
 def random_inputs(
-    known: Interface, sizes: Mapping[str, int], rng: np.random.Generator, given: Mapping[str, Array]
+    signature: KernelSignature, sizes: Mapping[str, int], rng: np.random.Generator, fixed: Mapping[str, Array]
 ) -> dict[str, Array]:
     """An array for every input: those given, the others drawn; floats are normally distributed, integers small."""
-    names = [b.name for b in known.inputs]
-    for name in given:
+    names = [b.name for b in signature.inputs]
+    for name in fixed:
         if name not in names:
             raise OptionError(f"there is no input {name!r}", where="inputs", hint=f"there are {', '.join(names)}")
-    drawn = {b.name: _drawn(b, known.shape(b, sizes), rng) for b in known.inputs if b.name not in given}
-    return {name: given[name] if name in given else drawn[name] for name in names}
+    drawn = {b.name: _random_array(b, signature.shape(b, sizes), rng) for b in signature.inputs if b.name not in fixed}
+    return {name: fixed[name] if name in fixed else drawn[name] for name in names}
 
 
-def _drawn(b: Buffer, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def _random_array(b: Buffer, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     if b.dtype.is_float:
         return rng.standard_normal(shape).astype(b.dtype.numpy)
     low, high = {"i": (-8, 9), "u": (0, 9), "b": (0, 2)}[b.dtype.kind]
     return rng.integers(low, high, shape).astype(b.dtype.numpy)
 
 
-def drawn_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict[str, int], ...]:
+def sample_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict[str, int], ...]:
     """The smallest sizes, and two more combinations."""
     if not symbols:
         return ({},)
@@ -124,10 +124,12 @@ def drawn_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict[
         low = v.lo or 0
         return int(rng.integers(low, min(low + spread, low + spread if v.hi is None else v.hi) + 1))
 
-    return tuple({v.name: size(v, spread) for v in symbols} for spread in (0, _LARGEST_SAMPLE // 4, _LARGEST_SAMPLE))
+    return tuple(
+        {v.name: size(v, spread) for v in symbols} for spread in (0, _MAX_SAMPLE_SPREAD // 4, _MAX_SAMPLE_SPREAD)
+    )
 
 
-def tolerance_of(func: Func, dtype: DType, sizes: Mapping[str, int]) -> float:
+def reordering_tolerance(func: Func, dtype: DType, sizes: Mapping[str, int]) -> float:
     """What sums in another order may differ by, relative to the largest value: the rounding error times the length."""
     if not dtype.is_float:
         return 0.0
@@ -142,11 +144,11 @@ def tolerance_of(func: Func, dtype: DType, sizes: Mapping[str, int]) -> float:
     return 2.0**-digits * (16 + length)
 
 
-def _compared(b: Buffer, want: Array, got: Array, allowed: float, sizes: Mapping[str, int]) -> float:
+def _max_error(b: Buffer, expected: Array, actual: Array, allowed: float, sizes: Mapping[str, int]) -> float:
     """The largest difference, relative to the largest value."""
-    if not want.size:
+    if not expected.size:
         return 0.0
-    wide, found = want.astype(np.float64), got.astype(np.float64)
+    wide, found = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.abs(wide[np.isfinite(wide)])
     scale = float(finite.max()) if finite.size and finite.max() else 1.0
     same = (wide == found) | (np.isnan(wide) & np.isnan(found))
@@ -157,9 +159,10 @@ def _compared(b: Buffer, want: Array, got: Array, allowed: float, sizes: Mapping
     if error[worst] > allowed:
         at = f"[{', '.join(str(int(i)) for i in worst)}]" if worst else "[]"
         known = f" for {', '.join(f'{k}={n}' for k, n in sizes.items())}" if sizes else ""
-        many = f"{int(np.count_nonzero(error > allowed))} of {want.size} elements"
+        many = f"{int(np.count_nonzero(error > allowed))} of {expected.size} elements"
         raise MismatchError(
-            f"expected {want[worst]}, got {got[worst]}; {many} differ by more than {allowed:.1e} of the largest value",
+            f"expected {expected[worst]}, got {actual[worst]}; {many} differ "
+            f"by more than {allowed:.1e} of the largest value",
             where=f"output '{b.name}' at {at}{known}",
         )
     return float(error[worst])

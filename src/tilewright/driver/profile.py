@@ -5,30 +5,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.plan import Call, Copy, Location, Output, Workspace
-from tilewright.cost.limits import Limit, Operations, Touch, limit, number, operations, sources, touched
-from tilewright.driver.build import MachineOption
+from tilewright.codegen.segment import BufferCopy, BufferLocation, KernelCall, OutputLocation, WorkspaceLocation
+from tilewright.cost.roofline import (
+    OperandUse,
+    OperationCounts,
+    RooflineBound,
+    count_operations,
+    roofline_bound,
+    size_value,
+    source_levels,
+    touched_bytes,
+)
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import Progress, make_compilation
-from tilewright.driver.instrumented import instrumented
+from tilewright.driver.instrumentation import instrument
 from tilewright.driver.kernels import BoundKernel
-from tilewright.driver.segments import called
+from tilewright.driver.options import MachineOption
+from tilewright.driver.segments import calls_in_order
 from tilewright.errors import OptionError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.expr.simplify import substitute
 from tilewright.frontend.onnx import ShapeOption
-from tilewright.layout.plan import Choice, Plan
+from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.machine import thread_count
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
-from tilewright.measure.profiling import Recorder, Span, ThreadTimes, overhead
+from tilewright.measure.profiling import Recorder, Span, ThreadTimes, stamp_overhead
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import NativeStep
 
 if TYPE_CHECKING:
     import onnx
 
-Values = Mapping[Var, Expr]
+SymbolValues = Mapping[Var, Expr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,7 @@ class Entry:
     regions: int
     threads: tuple[ThreadTimes, ...]
     flops: float | None
-    limit: Limit | None
+    limit: RooflineBound | None
 
     @property
     def start(self) -> float:
@@ -143,11 +152,13 @@ def profile(
                             winograd=winograd)  # fmt: skip
     if progress is not None:
         progress("machine code", 0, 1)
-    return profile_of(made, feeds, threads, seconds, name=str(model) if isinstance(model, str | os.PathLike) else None)
+    return profile_compilation(
+        made, feeds, threads, seconds, name=str(model) if isinstance(model, str | os.PathLike) else None
+    )
 
 
-def profile_of(
-    made: Compilation,
+def profile_compilation(
+    compilation: Compilation,
     feeds: Mapping[str, Any],
     threads: int | None = None,
     seconds: float = 1.0,
@@ -171,107 +182,118 @@ def profile_of(
     """
     if not 0 < seconds < float("inf"):
         raise OptionError(f"expected a number of seconds of more than 0, got {seconds}", where="argument 'seconds'")
-    noted = instrumented(made, thread_count(threads))
-    segments = [p.segment for p in noted.made.segments]
-    recorder = Recorder(noted.made.artifact(), segments, noted.buffers, thread_count(threads), feeds)
+    noted = instrument(compilation, thread_count(threads))
+    segments = [p.segment for p in noted.compilation.segments]
+    recorder = Recorder(noted.compilation.artifact(), segments, noted.timestamp_outputs, thread_count(threads), feeds)
     recorder.executable.prepare()
-    extra = overhead(recorder, Executable(made.artifact(), threads), feeds, seconds) if with_overhead else None
+    extra = (
+        stamp_overhead(recorder, Executable(compilation.artifact(), threads), feeds, seconds) if with_overhead else None
+    )
     found = recorder.record(seconds)
     values = [dict(zip(s.symbols, map(const, sizes), strict=True))
               for s, sizes in zip(segments, found.sizes, strict=True)]  # fmt: skip
-    chosen = choose_machine(None, made.target) if made.build.machine is None else made.build.machine
-    machine, used = chosen.for_target(made.target), recorder.executable.threads
-    kernels = _kernels(made, values, machine, min(used, machine.cores))
+    chosen = (
+        choose_machine(None, compilation.target) if compilation.build.machine is None else compilation.build.machine
+    )
+    machine, used = chosen.for_target(compilation.target), recorder.executable.threads
+    kernels = _describe_calls(compilation, values, machine, min(used, machine.cores))
     entries: list[Entry] = []
     native, fallbacks = iter(range(len(segments))), iter(found.fallbacks)
-    for k, step in enumerate(made.manifest.steps):
+    for k, step in enumerate(compilation.manifest.steps):
         if isinstance(step, NativeStep):
             segment = next(native)
             for described, span in zip(kernels[segment], found.segments[segment], strict=True):
                 entries.append(_entry(described, span, k, found.call_us))
         else:
-            described = _Described("fallback", "fallback", ", ".join(step.nodes))
+            described = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
             entries.append(_entry(described, next(fallbacks), k, found.call_us))
-    names = {n: int(size) for p, given in zip(made.segments, found.sizes, strict=True)
+    names = {n: int(size) for p, given in zip(compilation.segments, found.sizes, strict=True)
              for n, size in zip(p.step.symbols, given, strict=True)}  # fmt: skip
     inputs = {name: tuple(int(n) for n in getattr(a, "shape", ())) for name, a in feeds.items()}
-    return Profile(made.manifest.meta.graph_name if name is None else name, inputs, names, used, found.calls,
+    return Profile(compilation.manifest.meta.graph_name if name is None else name, inputs, names, used, found.calls,
                    found.call_us, found.median_us, tuple(entries), machine, str(chosen.origin), extra)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
+class _EntryInfo:
     """What is known of an entry without running it."""
 
     name: str
     kind: str
     nodes: str
     flops: float | None = None
-    limit: Limit | None = None
+    limit: RooflineBound | None = None
 
 
-def _entry(d: _Described, span: Span, step: int, call_us: float) -> Entry:
+def _entry(info: _EntryInfo, span: Span, step: int, call_us: float) -> Entry:
     share = span.us / call_us if call_us > 0 else 0.0
-    return Entry(d.name, d.kind, d.nodes, step, span.begin, span.us, share, span.regions, span.threads, d.flops,
-                 d.limit)  # fmt: skip
+    return Entry(info.name, info.kind, info.nodes, step, span.begin, span.us, share, span.regions, span.threads,
+    info.flops,
+                 info.limit)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _CallWork:
     """What a kernel does at the sizes of a call; None for operations of a copy."""
 
     name: str
     nodes: str
-    operations: Operations | None
-    touches: tuple[Touch, ...]
+    operations: OperationCounts | None
+    touches: tuple[OperandUse, ...]
 
 
-def _kernels(made: Compilation, values: Sequence[Values], machine: Machine, cores: int) -> list[tuple[_Described, ...]]:
+def _describe_calls(
+    compilation: Compilation, values: Sequence[SymbolValues], machine: Machine, cores: int
+) -> list[tuple[_EntryInfo, ...]]:
     """Per segment its calls, with their limits."""
-    bound = iter([u for u, _ in called(made.units)])
-    listed: list[list[_Work]] = []
-    for k, (planned, given) in enumerate(zip(made.segments, values, strict=True)):
-        works: list[_Work] = []
+    bound = iter([u for u, _ in calls_in_order(compilation.units)])
+    listed: list[list[_CallWork]] = []
+    for k, (planned, given) in enumerate(zip(compilation.segments, values, strict=True)):
+        works: list[_CallWork] = []
         for call in planned.segment.calls:
-            if isinstance(call, Call):
-                works.append(_work(next(bound), call, k, given))
+            if isinstance(call, KernelCall):
+                works.append(_kernel_work(next(bound), call, k, given))
             else:
-                works.append(_copy(call, k, given, planned.step))
+                works.append(_copy_work(call, k, given, planned.step))
         listed.append(works)
     flat = [w for works in listed for w in works]
-    levels = iter(sources([w.touches for w in flat], machine, cores))
-    return [tuple(_described(w, next(levels), machine, cores) for w in works) for works in listed]
+    levels = iter(source_levels([w.touches for w in flat], machine, cores))
+    return [tuple(_entry_info(w, next(levels), machine, cores) for w in works) for works in listed]
 
 
-def _described(w: _Work, levels: Sequence[tuple[Touch, int]], machine: Machine, cores: int) -> _Described:
-    if w.operations is None:
-        return _Described(w.name, "copy", w.nodes, None, limit(Operations(0.0, ()), levels, machine, cores))
-    return _Described(w.name, "kernel", w.nodes, w.operations.flops, limit(w.operations, levels, machine, cores))
+def _entry_info(work: _CallWork, levels: Sequence[tuple[OperandUse, int]], machine: Machine, cores: int) -> _EntryInfo:
+    if work.operations is None:
+        return _EntryInfo(
+            work.name, "copy", work.nodes, None, roofline_bound(OperationCounts(0.0, ()), levels, machine, cores)
+        )
+    return _EntryInfo(
+        work.name, "kernel", work.nodes, work.operations.flops, roofline_bound(work.operations, levels, machine, cores)
+    )
 
 
-def _work(unit: BoundKernel, call: Call, segment: int, given: Values) -> _Work:
+def _kernel_work(unit: BoundKernel, call: KernelCall, segment: int, symbol_values: SymbolValues) -> _CallWork:
     """A kernel at the sizes of a call. Where packed weights lie does not matter: no other kernel's operands are
     there."""
-    values = {**given, **{v: substitute(e, given) for v, e in unit.sizes.items()}}
+    values = {**symbol_values, **{v: substitute(e, symbol_values) for v, e in unit.sizes.items()}}
     origin = unit.compiled.origin
     places = dict(zip((p.name for p in unit.compiled.func.params), call.args, strict=True))
-    sizes = touched(origin, values)
+    sizes = touched_bytes(origin, values)
     given_as = unit.arguments
-    keys = {p.name: _place(places[p.name], segment, given) if p.name in places else given_as[p.name].name
+    keys = {p.name: _memory_key(places[p.name], segment, symbol_values) if p.name in places else given_as[p.name].name
             for p in origin.params}  # fmt: skip
-    touches = tuple(Touch(key, sizes[name]) for name, key in keys.items())
-    return _Work(call.kernel, unit.kernel.label, operations(origin, values), touches)
+    touches = tuple(OperandUse(key, sizes[name]) for name, key in keys.items())
+    return _CallWork(call.kernel, unit.kernel.label, count_operations(origin, values), touches)
 
 
-def _copy(copy: Copy, segment: int, given: Values, step: NativeStep) -> _Work:
-    size = number(copy.bytes, given)
-    places = (_place(copy.src, segment, given), _place(copy.dst, segment, given))
-    name = f"output '{step.outputs[copy.dst.index].name}'" if isinstance(copy.dst, Output) else ""
-    return _Work("copy", name, None, tuple(Touch(p, size) for p in places))
+def _copy_work(copy: BufferCopy, segment: int, symbol_values: SymbolValues, step: NativeStep) -> _CallWork:
+    size = size_value(copy.bytes, symbol_values)
+    places = (_memory_key(copy.src, segment, symbol_values), _memory_key(copy.dst, segment, symbol_values))
+    name = f"output '{step.outputs[copy.dst.index].name}'" if isinstance(copy.dst, OutputLocation) else ""
+    return _CallWork("copy", name, None, tuple(OperandUse(p, size) for p in places))
 
 
-def _place(location: Location, segment: int, given: Values) -> object:
+def _memory_key(location: BufferLocation, segment: int, symbol_values: SymbolValues) -> object:
     """What tells memory apart within a call: segments have a workspace in common, all else is a segment's own."""
-    if isinstance(location, Workspace):
-        return "workspace", number(location.offset, given)
+    if isinstance(location, WorkspaceLocation):
+        return "workspace", size_value(location.offset, symbol_values)
     return segment, location

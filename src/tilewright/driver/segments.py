@@ -11,39 +11,39 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.plan import (
-    MAX_BYTES,
-    MAX_NUMBER,
-    Call,
-    Copy,
-    Input,
-    Location,
-    Output,
+from tilewright.codegen.segment import (
+    MAX_BUFFER_BYTES,
+    MAX_SIZE_VALUE,
+    BufferCopy,
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    KernelCall,
+    OutputLocation,
     Segment,
-    Weight,
-    Workspace,
+    WorkspaceLocation,
 )
+from tilewright.driver.artifact_names import ArtifactNames, dim_specs, tensor_spec
 from tilewright.driver.kernels import BoundKernel, BoundUnit
-from tilewright.driver.naming import Names, dims, spec
-from tilewright.driver.offline import evaluate_packed
-from tilewright.driver.weights import WeightPool
+from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import InternalError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr, Var, const, free_vars
 from tilewright.expr.printer import show
-from tilewright.graph.memory import (
-    Access,
+from tilewright.graph.memory_plan import (
     InConstant,
     InInput,
     InOutput,
     InWorkspace,
+    KernelAccess,
     MemoryPlan,
     plan_memory,
 )
 from tilewright.graph.program import Constraint, Fallback, Program
-from tilewright.loops.reach import reached
+from tilewright.lower.prepack_constants import evaluate_prepacked
 from tilewright.runtime import manifest as m
+from tilewright.verify.index_overflow import overflow_candidates
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,7 @@ NativeUnit = BoundKernel | View
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class NativeRegion:
     """Kernels and views between two fallbacks.
 
     Attributes:
@@ -66,7 +66,7 @@ class Run:
     inputs: tuple[tuple[str, Buffer], ...]
     outputs: tuple[tuple[str, Buffer], ...]
     constraints: tuple[Constraint, ...]
-    arriving: Mapping[str, tuple[Expr, ...]]
+    runtime_shapes: Mapping[str, tuple[Expr, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,33 +78,35 @@ class PlannedSegment:
     step: m.NativeStep
 
 
-def make_runs(program: Program, units: Sequence[BoundUnit], names: Names) -> tuple[Run | Fallback, ...]:
+def make_regions(
+    program: Program, units: Sequence[BoundUnit], names: ArtifactNames
+) -> tuple[NativeRegion | Fallback, ...]:
     """The units as runs of native ones between fallbacks, with what flows between them.
 
     The last run also makes the outputs that need a copy: inputs, constants, and second names of a value.
     """
-    groups = _groups(units, any(names.is_extra(name, b) for name, b in program.outputs))
+    groups = _group_units(units, any(names.is_copy(name, b) for name, b in program.outputs))
     last = max((k for k, g in enumerate(groups) if not isinstance(g, Fallback)), default=-1)
-    needs = [_needs(g, program) for g in groups]
+    needs = [_external_reads(g, program) for g in groups]
     if last >= 0:
-        extras = [b for name, b in program.outputs if names.is_extra(name, b) and b.name not in program.constants]
+        extras = [b for name, b in program.outputs if names.is_copy(name, b) and b.name not in program.constants]
         needs[last] |= {b.name: b for b in extras}
     pending = list(program.constraints)
     known = {v for b in program.inputs for n in b.shape for v in free_vars(n)}
     arriving: dict[str, tuple[Expr, ...]] = {}
-    result: list[Run | Fallback] = []
+    result: list[NativeRegion | Fallback] = []
     for k, group in enumerate(groups):
         if isinstance(group, Fallback):
-            arriving |= {b.name: sizes for b, sizes in zip(group.outputs, group.arriving, strict=True)}
-            known |= set(group.fresh)
+            arriving |= {b.name: sizes for b, sizes in zip(group.outputs, group.runtime_shapes, strict=True)}
+            known |= set(group.data_symbols)
             result.append(group)
             continue
-        written = {b.name: b for u in group for b in _writes(u)}
+        written = {b.name: b for u in group for b in _written_buffers(u)}
         later = {name for n in needs[k + 1 :] for name in n}
-        outputs = [(name, b) for name, b in program.outputs if b.name in written and not names.is_extra(name, b)]
+        outputs = [(name, b) for name, b in program.outputs if b.name in written and not names.is_copy(name, b)]
         if k == last:
             belongs = {name for name, _ in outputs}
-            outputs = [(n, b) for n, b in program.outputs if n in belongs or names.is_extra(n, b)]
+            outputs = [(n, b) for n, b in program.outputs if n in belongs or names.is_copy(n, b)]
         shown = {b.name for n, b in outputs if names.of(b) == n}
         outputs += [(names.of(b), b) for b in written.values() if b.name in later and b.name not in shown]
         read = [b for name, b in needs[k].items() if name not in written]
@@ -112,11 +114,11 @@ def make_runs(program: Program, units: Sequence[BoundUnit], names: Names) -> tup
         ready = [c for c in pending if free_vars(c.condition) <= known]
         pending = [c for c in pending if c not in ready]
         given = tuple((names.of(b), b) for b in inputs)
-        result.append(Run(group, given, tuple(outputs), tuple(ready), arriving))
+        result.append(NativeRegion(group, given, tuple(outputs), tuple(ready), arriving))
     return tuple(result)
 
 
-def _groups(units: Sequence[BoundUnit], copies: bool) -> list[Fallback | tuple[NativeUnit, ...]]:
+def _group_units(units: Sequence[BoundUnit], has_copies: bool) -> list[Fallback | tuple[NativeUnit, ...]]:
     """Fallbacks alone, the others in runs; a run at the end where outputs have to be copied."""
     groups: list[Fallback | tuple[NativeUnit, ...]] = []
     for single, members in groupby(units, key=lambda u: isinstance(u, Fallback)):
@@ -125,16 +127,16 @@ def _groups(units: Sequence[BoundUnit], copies: bool) -> list[Fallback | tuple[N
             groups += [u for u in listed if isinstance(u, Fallback)]
         else:
             groups.append(tuple(u for u in listed if not isinstance(u, Fallback)))
-    if not groups or (copies and isinstance(groups[-1], Fallback)):
+    if not groups or (has_copies and isinstance(groups[-1], Fallback)):
         groups.append(())
     return groups
 
 
-def _writes(unit: NativeUnit) -> tuple[Buffer, ...]:
+def _written_buffers(unit: NativeUnit) -> tuple[Buffer, ...]:
     return (unit.output,) if isinstance(unit, View) else (unit.kernel.arguments[-1],)
 
 
-def _needs(group: Fallback | tuple[NativeUnit, ...], program: Program) -> dict[str, Buffer]:
+def _external_reads(group: Fallback | tuple[NativeUnit, ...], program: Program) -> dict[str, Buffer]:
     """The buffers without data of their own that a group reads, by name."""
     if isinstance(group, Fallback):
         read = list(group.inputs)
@@ -144,26 +146,30 @@ def _needs(group: Fallback | tuple[NativeUnit, ...], program: Program) -> dict[s
 
 
 @dataclass(slots=True)
-class _Weights:
+class _SegmentWeights:
     """The weights of one segment, in the order of their pointers."""
 
     pool: WeightPool
     names: dict[str, int] = field(default_factory=dict[str, int])
 
-    def add(self, hint: str, array: Array) -> Weight:
+    def add(self, hint: str, array: Array) -> ConstantLocation:
         """The place of an array among the segment's weights."""
         name = self.pool.add(hint, array)
-        return Weight(self.names.setdefault(name, len(self.names)))
+        return ConstantLocation(self.names.setdefault(name, len(self.names)))
 
 
-def _numbers(run: Run) -> tuple[Expr, ...]:
+def _index_bounds(region: NativeRegion) -> tuple[Expr, ...]:
     """What numbers in the kernels are at most, where they may be large."""
-    kernels = [u for u in run.units if isinstance(u, BoundKernel)]
+    kernels = [u for u in region.units if isinstance(u, BoundKernel)]
     funcs = ((u.compiled.func, u.symbols) for u in kernels)
-    return tuple(dict.fromkeys(e for f, given in funcs for e in reached(f, dict(zip(f.symbols, given, strict=True)))))
+    return tuple(
+        dict.fromkeys(e for f, given in funcs for e in overflow_candidates(f, dict(zip(f.symbols, given, strict=True))))
+    )
 
 
-def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: WeightPool) -> PlannedSegment:
+def plan_segment(
+    region: NativeRegion, prefix: str, program: Program, names: ArtifactNames, pool: WeightPool
+) -> PlannedSegment:
     """The native entry of one run: memory planned, weights collected, sizes as expressions.
 
     Args:
@@ -173,167 +179,183 @@ def plan_segment(run: Run, prefix: str, program: Program, names: Names, pool: We
         names: what values and symbols are called in the artifact.
         pool: receives the weights.
     """
-    scratch = [_scratch(k, u) for k, u in enumerate(run.units)]
-    raw = _raw_constants(run, program)
-    groups = [list(g) for _, g in groupby(zip(run.units, scratch, strict=True), key=lambda pair: _group(pair[0]))]
-    steps = [s for g in groups for s in _accesses(g)]
-    plan = plan_memory(steps, [b for _, b in run.inputs], [b for _, b in run.outputs], list(raw.values()))
-    weights = _Weights(pool)
+    scratch = [_scratch_buffers(k, u) for k, u in enumerate(region.units)]
+    raw = _raw_constants(region, program)
+    groups = [
+        list(g) for _, g in groupby(zip(region.units, scratch, strict=True), key=lambda pair: _slice_group(pair[0]))
+    ]
+    steps = [s for g in groups for s in _group_accesses(g)]
+    plan = plan_memory(steps, [b for _, b in region.inputs], [b for _, b in region.outputs], list(raw.values()))
+    weights = _SegmentWeights(pool)
 
-    def place(b: Buffer) -> Location:
-        match plan.places[b.name]:
+    def place(b: Buffer) -> BufferLocation:
+        match plan.locations[b.name]:
             case InInput(index):
-                return Input(index)
+                return InputLocation(index)
             case InOutput(index):
-                return Output(index)
+                return OutputLocation(index)
             case InConstant(name):
                 return weights.add(name, program.constants[name])
             case InWorkspace(_, offset):
-                return Workspace(offset)
+                return WorkspaceLocation(offset)
 
-    owned = {id(u): _packed(u, program, weights) | {n: place(b) for n, b in own.items()}
-             for u, own in zip(run.units, scratch, strict=True) if isinstance(u, BoundKernel)}  # fmt: skip
-    calls: list[Call | Copy] = []
-    for unit, k in called(run.units):
+    owned = {id(u): _prepacked_weights(u, program, weights) | {n: place(b) for n, b in own.items()}
+             for u, own in zip(region.units, scratch, strict=True) if isinstance(u, BoundKernel)}  # fmt: skip
+    calls: list[KernelCall | BufferCopy] = []
+    for unit, k in calls_in_order(region.units):
         where, given = owned[id(unit)], unit.arguments
-        args = tuple(where[p.name] if p.name in where else _part(place(given[p.name]), unit, p, k)
+        args = tuple(where[p.name] if p.name in where else _slice_location(place(given[p.name]), unit, p, k)
                      for p in unit.compiled.func.params)  # fmt: skip
-        calls.append(Call(unit.compiled.name, args, unit.symbols, unit.grains))
+        calls.append(KernelCall(unit.compiled.name, args, unit.symbols, unit.parallel_grains))
     for copy in plan.copies:
-        calls.append(Copy(Output(copy.index), place(copy.source), copy.source.size * copy.source.dtype.bytes))
-    shapes = tuple(b.shape for _, b in run.outputs)
-    conditions = tuple(c.condition for c in run.constraints)
-    sizes = _sizes(run, scratch)
-    symbols = _ordered_symbols(program, run, calls, [plan.total, *conditions, *sizes, *(n for s in shapes for n in s)])
-    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes, _numbers(run))
-    return PlannedSegment(segment, plan, _native_step(segment, run, names, tuple(weights.names)))
+        calls.append(
+            BufferCopy(OutputLocation(copy.index), place(copy.source), copy.source.size * copy.source.dtype.bytes)
+        )
+    shapes = tuple(b.shape for _, b in region.outputs)
+    conditions = tuple(c.condition for c in region.constraints)
+    sizes = _checked_sizes(region, scratch)
+    symbols = _ordered_symbols(
+        program, region, calls, [plan.total, *conditions, *sizes, *(n for s in shapes for n in s)]
+    )
+    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes, _index_bounds(region))
+    return PlannedSegment(segment, plan, _native_step(segment, region, names, tuple(weights.names)))
 
 
-def called(units: Iterable[BoundUnit]) -> Iterator[tuple[BoundKernel, int]]:
+def calls_in_order(units: Iterable[BoundUnit]) -> Iterator[tuple[BoundKernel, int]]:
     """The kernels in the order of their calls, each with the slice that the call computes."""
-    for _, group in groupby(units, key=_group):
+    for _, group in groupby(units, key=_slice_group):
         kernels = [u for u in group if isinstance(u, BoundKernel)]
         slices = kernels[0].kernel.slices if kernels else None
         for k in range(1 if slices is None else slices.count):
             yield from ((u, k) for u in kernels)
 
 
-def _group(unit: BoundUnit) -> object:
+def _slice_group(unit: BoundUnit) -> object:
     """What the units of a group that runs slice by slice have in common, and no others."""
     slices = unit.kernel.slices if isinstance(unit, BoundKernel) else None
     return id(unit) if slices is None else slices
 
 
-def _part(location: Location, unit: BoundKernel, parameter: Buffer, k: int) -> Location:
+def _slice_location(location: BufferLocation, unit: BoundKernel, parameter: Buffer, slice_index: int) -> BufferLocation:
     """Where slice `k` of an argument begins."""
     slices = unit.kernel.slices
-    if slices is None or parameter.name not in unit.kernel.cut or unit.arguments[parameter.name].name in slices.private:
+    if (
+        slices is None
+        or parameter.name not in unit.kernel.sliced_params
+        or unit.arguments[parameter.name].name in slices.intermediates
+    ):
         return location
-    apart = k * prod(_literal(parameter)) * parameter.dtype.bytes
+    apart = slice_index * prod(_literal_shape(parameter)) * parameter.dtype.bytes
     match location:
-        case Workspace(offset):
-            return Workspace(offset + apart)
-        case Input() | Output():
+        case WorkspaceLocation(offset):
+            return WorkspaceLocation(offset + apart)
+        case InputLocation() | OutputLocation():
             return replace(location, offset=apart)
-        case Weight():
+        case ConstantLocation():
             raise InternalError(f"a constant is cut into slices: {parameter}", where="memory plan")
 
 
-def _native_step(segment: Segment, run: Run, names: Names, weights: tuple[str, ...]) -> m.NativeStep:
-    labels = dict.fromkeys(u.kernel.label for u in run.units if isinstance(u, BoundKernel) and u.kernel.label)
+def _native_step(
+    segment: Segment, region: NativeRegion, names: ArtifactNames, weights: tuple[str, ...]
+) -> m.NativeStep:
+    labels = dict.fromkeys(u.kernel.label for u in region.units if isinstance(u, BoundKernel) and u.kernel.label)
     return m.NativeStep(
         prefix=segment.name,
         inputs=tuple(
-            m.TensorSpec(name, b.dtype.name, dims(run.arriving.get(b.name, b.shape), names, printed=False))
-            for name, b in run.inputs
+            m.TensorSpec(
+                name, b.dtype.name, dim_specs(region.runtime_shapes.get(b.name, b.shape), names, printed=False)
+            )
+            for name, b in region.inputs
         ),
-        outputs=tuple(spec(name, b, names) for name, b in run.outputs),
+        outputs=tuple(tensor_spec(name, b, names) for name, b in region.outputs),
         weights=weights,
-        symbols=tuple(names.symbol(v) for v in segment.symbols),
-        constraints=tuple(m.Constraint(show(names.shown(c.condition)), c.message) for c in run.constraints),
+        symbols=tuple(names.symbol_name(v) for v in segment.symbols),
+        constraints=tuple(
+            m.ConstraintSpec(show(names.with_user_symbols(c.condition)), c.message) for c in region.constraints
+        ),
         nodes=tuple(labels),
     )
 
 
-def _sizes(run: Run, scratch: Sequence[Mapping[str, Buffer]]) -> tuple[Expr, ...]:
+def _checked_sizes(region: NativeRegion, scratch: Sequence[Mapping[str, Buffer]]) -> tuple[Expr, ...]:
     """Bytes of every buffer of a run, and how often its kernels' bodies run, scaled so that both have one limit."""
-    found = [b for _, b in (*run.inputs, *run.outputs)]
+    found = [b for _, b in (*region.inputs, *region.outputs)]
     counts: list[Expr] = []
-    for unit, own in zip(run.units, scratch, strict=True):
+    for unit, own in zip(region.units, scratch, strict=True):
         if isinstance(unit, View):
             found += (unit.source, unit.output)
         else:
             found += (*unit.kernel.arguments, *own.values())
             for stage in unit.kernel.stages:
                 count = reduce(mul, (a.extent for a in (*stage.axes, *stage.reduce_axes)), const(1))
-                counts.append(count // (MAX_NUMBER // MAX_BYTES))
+                counts.append(count // (MAX_SIZE_VALUE // MAX_BUFFER_BYTES))
     bytes_ = [b.size * b.dtype.bytes for b in found]
     return tuple(dict.fromkeys(e for e in (*bytes_, *counts) if free_vars(e)))
 
 
-def _scratch(index: int, unit: NativeUnit) -> dict[str, Buffer]:
+def _scratch_buffers(index: int, unit: NativeUnit) -> dict[str, Buffer]:
     """Workspace that a kernel needs for itself, by the name of its parameter."""
     if isinstance(unit, View):
         return {}
     return {b.name: b.renamed(f"{b.name}@{index}") for b in unit.scratch}
 
 
-def _accesses(group: Sequence[tuple[NativeUnit, Mapping[str, Buffer]]]) -> list[Access | View]:
+def _group_accesses(group: Sequence[tuple[NativeUnit, Mapping[str, Buffer]]]) -> list[KernelAccess | View]:
     """What the planner has to know of units with their scratch: of those that run slice by slice, that all of them go
     on from the first slice to the last, with room for one slice of what they hand on."""
     first = group[0][0]
-    found = [_access(u, s) for u, s in group]
+    found = [_unit_access(u, s) for u, s in group]
     slices = first.kernel.slices if isinstance(first, BoundKernel) else None
-    single = [a for a in found if isinstance(a, Access)]
+    single = [a for a in found if isinstance(a, KernelAccess)]
     if slices is None or not single:
         return found
-    handed = [b for a in single for b in a.writes if b.name in slices.private]
+    handed = [b for a in single for b in a.writes if b.name in slices.intermediates]
     rooms = [replace(b, shape=(b.size // slices.count,)) for b in handed]
-    reads = dict.fromkeys(b for a in single for b in a.reads if b.name not in slices.private)
-    return [Access(tuple(reads), single[-1].writes, (*rooms, *(b for a in single for b in a.scratch)))]
+    reads = dict.fromkeys(b for a in single for b in a.reads if b.name not in slices.intermediates)
+    return [KernelAccess(tuple(reads), single[-1].writes, (*rooms, *(b for a in single for b in a.scratch)))]
 
 
-def _access(unit: NativeUnit, scratch: Mapping[str, Buffer]) -> Access | View:
+def _unit_access(unit: NativeUnit, scratch: Mapping[str, Buffer]) -> KernelAccess | View:
     """What the planner has to know of a unit."""
     if isinstance(unit, View):
         return unit
     given = unit.arguments
     reads = [given[p.name] for p in unit.compiled.func.params if p.name in given]
     output = unit.kernel.arguments[-1]
-    return Access(tuple(b for b in reads if b.name != output.name), (output,), tuple(scratch.values()))
+    return KernelAccess(tuple(b for b in reads if b.name != output.name), (output,), tuple(scratch.values()))
 
 
-def _raw_constants(run: Run, program: Program) -> dict[str, Buffer]:
+def _raw_constants(region: NativeRegion, program: Program) -> dict[str, Buffer]:
     """The constants whose own data is read, by name."""
     found: dict[str, Buffer] = {}
-    for unit in run.units:
+    for unit in region.units:
         if isinstance(unit, View):
             found[unit.source.name] = unit.source
         else:
             given = unit.arguments
             found |= {given[p.name].name: given[p.name] for p in unit.compiled.func.params if p.name in given}
-    found |= {b.name: b for _, b in run.outputs}
+    found |= {b.name: b for _, b in region.outputs}
     return {name: b for name, b in found.items() if name in program.constants}
 
 
-def _packed(unit: BoundKernel, program: Program, weights: _Weights) -> dict[str, Location]:
+def _prepacked_weights(unit: BoundKernel, program: Program, weights: _SegmentWeights) -> dict[str, BufferLocation]:
     """The kernel's packed weights, by the name of its parameter."""
     needed = {p.name for p in unit.compiled.func.params}
-    if not any(c.output.name in needed for c in unit.compiled.packed):
+    if not any(c.output.name in needed for c in unit.compiled.prepacked):
         return {}
     pairs = zip(unit.kernel.params, unit.kernel.arguments, strict=True)
     fixed = {p.name: (p, b.name) for p, b in pairs if b.name in program.constants}
-    data = {name: program.constants[b].reshape(_literal(p)) for name, (p, b) in fixed.items()}
-    found: dict[str, Location] = {}
-    for name, array in evaluate_packed(unit.compiled.packed, data).items():
+    data = {name: program.constants[b].reshape(_literal_shape(p)) for name, (p, b) in fixed.items()}
+    found: dict[str, BufferLocation] = {}
+    for name, array in evaluate_prepacked(unit.compiled.prepacked, data).items():
         if name in needed:
-            source = next((fixed[b.name][1] for c in unit.compiled.packed if c.output.name == name for b in c.inputs
+            source = next((fixed[b.name][1] for c in unit.compiled.prepacked if c.output.name == name for b in c.inputs
                            if b.name in fixed), unit.compiled.name)  # fmt: skip
             found[name] = weights.add(f"{source}.packed", array)
     return found
 
 
-def _literal(b: Buffer) -> tuple[int, ...]:
+def _literal_shape(b: Buffer) -> tuple[int, ...]:
     sizes = [getattr(n, "value", None) for n in b.shape]
     if None in sizes:
         raise InternalError(f"constant {b.name!r} has the size {b.shape}, which is no literal")
@@ -341,20 +363,20 @@ def _literal(b: Buffer) -> tuple[int, ...]:
 
 
 def _ordered_symbols(
-    program: Program, run: Run, calls: Sequence[Call | Copy], others: Sequence[Expr]
+    program: Program, region: NativeRegion, calls: Sequence[KernelCall | BufferCopy], sizes: Sequence[Expr]
 ) -> tuple[Var, ...]:
     """The symbols that an entry needs: the program's in their order, then those of fallbacks."""
     used: dict[Var, None] = {}
-    locations: list[Location] = []
-    expressions = list(others)
+    locations: list[BufferLocation] = []
+    expressions = list(sizes)
     for call in calls:
-        if isinstance(call, Call):
-            expressions += (*call.symbols, *(() if call.grains is None else (call.grains,)))
+        if isinstance(call, KernelCall):
+            expressions += (*call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,)))
             locations += call.args
         else:
             expressions.append(call.bytes)
             locations += [call.dst, call.src]
-    expressions += [x.offset for x in locations if isinstance(x, Workspace)]
+    expressions += [x.offset for x in locations if isinstance(x, WorkspaceLocation)]
     for e in expressions:
         used |= dict.fromkeys(sorted(free_vars(e), key=lambda v: v.name))
     first = [v for v in program.symbols if v in used]

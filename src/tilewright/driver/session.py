@@ -15,16 +15,16 @@ from typing import Any
 
 from tilewright.errors import OptionError
 from tilewright.runtime import Executable, is_artifact, load
-from tilewright.runtime.artifact import MAGIC, checked_path
+from tilewright.runtime.artifact import MAGIC, path_text
 from tilewright.runtime.manifest import TensorSpec
 
 PROVIDER = "CPUExecutionProvider"
 _log = logging.getLogger("tilewright.session")
 
-_IGNORED = frozenset(["disabled_optimizers", "enable_fallback", "read_config_from_model"])
+_IGNORED_KEYWORDS = frozenset(["disabled_optimizers", "enable_fallback", "read_config_from_model"])
 """Keyword arguments of ONNX Runtime's class that have no meaning here."""
 
-_COMPILING = ("shapes", "target", "optimizer", "machine", "layouts", "exact", "winograd")
+_COMPILE_KEYWORDS = ("shapes", "target", "optimizer", "machine", "layouts", "exact", "winograd")
 """Keyword arguments of `tilewright.compile`."""
 
 _ONNX_TYPES = {"float32": "float", "float64": "double", "any": "unknown"}
@@ -175,7 +175,7 @@ class InferenceSession:
         """
         _check_keywords(kwargs)
         self._options = SessionOptions() if sess_options is None else sess_options
-        _mention_other_providers(providers or ())
+        _warn_other_providers(providers or ())
         threads = int(getattr(self._options, "intra_op_num_threads", 0)) or None
         overrides: Mapping[str, int] = getattr(self._options, "free_dimension_overrides", {})
         self._executable = _make_executable(path_or_bytes, threads, overrides, kwargs)
@@ -245,7 +245,7 @@ class InferenceSession:
 
     def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Any = None) -> None:
         """Accepted and without effect."""
-        _mention_other_providers(providers or ())
+        _warn_other_providers(providers or ())
 
 
 def get_available_providers() -> list[str]:
@@ -259,7 +259,7 @@ def get_device() -> str:
 
 
 def _check_keywords(kwargs: Mapping[str, Any]) -> None:
-    known = (*_COMPILING, "progress", *sorted(_IGNORED))
+    known = (*_COMPILE_KEYWORDS, "progress", *sorted(_IGNORED_KEYWORDS))
     for name in kwargs:
         if name not in known:
             hint = f"those that exist are {', '.join(known)}"
@@ -269,8 +269,8 @@ def _check_keywords(kwargs: Mapping[str, Any]) -> None:
 def _make_executable(
     source: str | os.PathLike[str] | bytes, threads: int | None, overrides: Mapping[str, int], kwargs: Mapping[str, Any]
 ) -> Executable:
-    given = {name: kwargs[name] for name in _COMPILING if kwargs.get(name) is not None}
-    if _holds_artifact(source):
+    given = {name: kwargs[name] for name in _COMPILE_KEYWORDS if kwargs.get(name) is not None}
+    if _is_artifact_source(source):
         for name, value in given.items():
             if value is not False:
                 what = f"{value!r} has no effect on a model that is compiled already"
@@ -285,17 +285,17 @@ def _make_executable(
     return compile_model(source, threads=threads, progress=kwargs.get("progress"), **given)
 
 
-def _holds_artifact(source: str | os.PathLike[str] | bytes) -> bool:
+def _is_artifact_source(source: str | os.PathLike[str] | bytes) -> bool:
     if isinstance(source, bytes):
         return is_artifact(source)
     try:
-        with Path(checked_path(source)).open("rb") as file:
+        with Path(path_text(source)).open("rb") as file:
             return is_artifact(file.read(len(MAGIC)))
     except (OSError, ValueError):
         return False  # the front end says what is wrong with the path
 
 
-def _mention_other_providers(providers: Iterable[Any]) -> None:
+def _warn_other_providers(providers: Iterable[Any]) -> None:
     for entry in providers:
         name = entry if isinstance(entry, str) else entry[0]
         if name != PROVIDER:

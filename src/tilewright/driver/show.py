@@ -10,81 +10,84 @@ from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
-from tilewright.graph.memory import InConstant, InInput, InOutput, InWorkspace, Place
+from tilewright.graph.memory_plan import BufferLocation, InConstant, InInput, InOutput, InWorkspace
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
 
-_LONGEST_VALUE = 60
+_MAX_VALUE_LENGTH = 60
 
 
-def graph(made: Compilation) -> str:
+def graph(compilation: Compilation) -> str:
     """Inputs, nodes with the types of their results, and outputs."""
-    values = made.lowered.values
-    lines = [f"input {v.name}: {v.type}" for v in made.graph.inputs]
-    for n in made.graph.nodes:
-        results = ", ".join(f"{o}: {_type(values[o])}" if o in values else o for o in n.outputs if o)
-        attributes = ", ".join(f"{k}={_short(v)}" for k, v in n.attributes.items())
+    values = compilation.lowered.values
+    lines = [f"input {v.name}: {v.type}" for v in compilation.graph.inputs]
+    for n in compilation.graph.nodes:
+        results = ", ".join(f"{o}: {_type_text(values[o])}" if o in values else o for o in n.outputs if o)
+        attributes = ", ".join(f"{k}={_short_text(v)}" for k, v in n.attributes.items())
         arguments = ", ".join(i or "-" for i in n.inputs)
         lines.append(f"{results} = {n.op_type}({arguments}){f' {{{attributes}}}' if attributes else ''}  # {n.name}")
-    return "\n".join([*lines, *(f"output {name}" for name in made.graph.outputs)])
+    return "\n".join([*lines, *(f"output {name}" for name in compilation.graph.outputs)])
 
 
-def _type(buffer: object) -> str:
+def _type_text(buffer: object) -> str:
     return str(buffer).partition(": ")[2]
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     text = f"array{value.shape}" if isinstance(value, np.ndarray) else repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
 
 
-def expressions(made: Compilation) -> str:
+def expressions(compilation: Compilation) -> str:
     """Every step of the program after inlining."""
-    return "\n".join(f"fallback {s.label}" if isinstance(s, Fallback) else str(s) for s in made.program.steps)
+    return "\n".join(f"fallback {s.label}" if isinstance(s, Fallback) else str(s) for s in compilation.program.steps)
 
 
-def layouts(made: Compilation) -> str:
+def layouts(compilation: Compilation) -> str:
     """Which tensors have which layout and why, and the conversions between them."""
-    return "every tensor is stored row by row" if made.placed is None else str(made.placed)
+    return "every tensor is stored row by row" if compilation.laid_out is None else str(compilation.laid_out)
 
 
-def loops(made: Compilation, name: str | None = None) -> str:
+def loops(compilation: Compilation, name: str | None = None) -> str:
     """The untransformed loops of every function, or of one."""
-    return "\n".join(show(k.origin) for k in _chosen(made, name))
+    return "\n".join(show(k.origin) for k in _select_kernels(compilation, name))
 
 
-def schedules(made: Compilation, name: str | None = None) -> str:
+def schedules(compilation: Compilation, name: str | None = None) -> str:
     """The trace of every function, or of one, and its loops afterwards."""
     parts: list[str] = []
-    for k in _chosen(made, name):
+    for k in _select_kernels(compilation, name):
         steps = "".join(f"#   {step}\n" for step in k.trace)
         parts.append(f"# {k.name} by {k.optimizer}:\n{steps}{show(k.scheduled)}")
     return "\n".join(parts)
 
 
-def _chosen(made: Compilation, name: str | None) -> Iterable[CompiledKernel]:
-    return [k for k in made.kernels if name is None or k.name == name]
+def _select_kernels(compilation: Compilation, name: str | None) -> Iterable[CompiledKernel]:
+    return [k for k in compilation.kernels if name is None or k.name == name]
 
 
-def memory(made: Compilation) -> str:
+def memory(compilation: Compilation) -> str:
     """Slots of the workspace, and what every kernel reads and writes where."""
     lines: list[str] = []
-    for planned in made.segments:
+    for planned in compilation.segments:
         plan = planned.memory
-        lines.append(f"{planned.segment.name}: workspace {_size(plan.total)}, without reuse {_size(plan.unshared)}")
+        lines.append(
+            f"{planned.segment.name}"
+            f": workspace {_bytes_text(plan.total)}, without reuse {_bytes_text(plan.size_without_reuse)}"
+        )
         for k, slot in enumerate(plan.slots):
-            lines.append(f"  slot {k}: {_size(slot.size)}: {', '.join(slot.buffers)}")
-        for b, place in plan.places.items():
-            lines.append(f"  {b}: {_place(place)}")
+            lines.append(f"  slot {k}: {_bytes_text(slot.size)}: {', '.join(slot.buffers)}")
+        for b, place in plan.locations.items():
+            lines.append(f"  {b}: {_place_text(place)}")
         lines += [f"  copy of {c.source.name} to output {c.index}" for c in plan.copies]
     return "\n".join(lines)
 
 
-def _size(e: Expr) -> str:
+def _bytes_text(e: Expr) -> str:
     return f"{show_expr(e)} bytes"
 
 
-def _place(place: Place) -> str:
+def _place_text(place: BufferLocation) -> str:
     match place:
         case InInput(index):
             return f"input {index}"
@@ -96,26 +99,30 @@ def _place(place: Place) -> str:
             return f"slot {slot}"
 
 
-def _build(made: Compilation) -> str:
-    machine = made.build.machine
+def _build_text(compilation: Compilation) -> str:
+    machine = compilation.build.machine
     of = "" if machine is None else f" for {machine.machine.name} ({machine.origin})"
-    return f"optimizer {made.build.optimizer.name}{of}"
+    return f"optimizer {compilation.build.optimizer.name}{of}"
 
 
-def summary(made: Compilation) -> str:
+def summary(compilation: Compilation) -> str:
     """Counts, sizes, and the units in order of execution with the functions that compute them."""
-    program = made.program
-    kernels = [u for u in made.units if isinstance(u, BoundKernel)]
-    weights = sum(int(w.nbytes) for w in made.weights.values())
-    lines = [f"model     {program.name}, {len(made.graph.nodes)} nodes", f"target    {made.target}", _build(made)]
-    lines += [f"input     {name}: {_type(b)}" for name, b in zip(program.input_names, program.inputs, strict=True)]
-    lines += [f"output    {name}: {_type(b)}" for name, b in program.outputs]
+    program = compilation.program
+    kernels = [u for u in compilation.units if isinstance(u, BoundKernel)]
+    weights = sum(int(w.nbytes) for w in compilation.weights.values())
+    lines = [
+        f"model     {program.name}, {len(compilation.graph.nodes)} nodes",
+        f"target    {compilation.target}",
+        _build_text(compilation),
+    ]
+    lines += [f"input     {name}: {_type_text(b)}" for name, b in zip(program.input_names, program.inputs, strict=True)]
+    lines += [f"output    {name}: {_type_text(b)}" for name, b in program.outputs]
     lines += [f"symbol    {show_symbol(v)}" for v in program.symbols]
     lines += [f"requires  {show_expr(c.condition)}  # {c.message}" for c in program.constraints]
-    lines.append(f"kernels   {len(kernels)}, of which {len(made.kernels)} are distinct")
-    lines.append(f"weights   {weights} bytes in {len(made.weights)} arrays")
-    lines += [f"workspace {_size(p.memory.total)}" for p in made.segments]
-    for unit in made.units:
+    lines.append(f"kernels   {len(kernels)}, of which {len(compilation.kernels)} are distinct")
+    lines.append(f"weights   {weights} bytes in {len(compilation.weights)} arrays")
+    lines += [f"workspace {_bytes_text(p.memory.total)}" for p in compilation.segments]
+    for unit in compilation.units:
         if isinstance(unit, BoundKernel):
             lines.append(f"{unit.compiled.name:24s} -> {unit.kernel.arguments[-1]}  # {unit.kernel.label}")
         elif isinstance(unit, View):

@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.float64 import evaluate_program
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.expr.nodes import Var
 from tilewright.graph.program import Fallback
 from tilewright.runtime import Executable
 
 Array = np.ndarray[Any, Any]
 
-TOLERATED_RATIO = 4.0
+MAX_ERROR_RATIO = 4.0
 """An output passes with at most this many times the error of ONNX Runtime."""
 
-FLOOR = 1e-6
+ERROR_FLOOR = 1e-6
 """An output passes with at most this error, whatever that of ONNX Runtime."""
 
-TOLERANCE = 1e-4
+DEFAULT_TOLERANCE = 1e-4
 """The largest error that passes where ONNX Runtime is not there to compare."""
 
-DIVERGED = 1e-3
+DIVERGENCE_THRESHOLD = 1e-3
 """Error from which on a tensor inside the model counts as diverged."""
 
 
@@ -44,7 +44,7 @@ class Comparison:
 
     name: str
     error: float
-    other: float | None
+    peer_error: float | None
     limit: float
 
     @property
@@ -71,10 +71,10 @@ def relative_error(actual: Array, reference: Array) -> float:
 
 
 def compare_outputs(
-    made: Compilation,
+    compilation: Compilation,
     feeds: Mapping[str, Array],
     actual: Mapping[str, Array],
-    other: Mapping[str, Array] | None,
+    peer_outputs: Mapping[str, Array] | None,
     tolerance: float | None = None,
 ) -> tuple[Comparison, ...]:
     """Every output's error against the double-precision evaluation of the model.
@@ -86,17 +86,17 @@ def compare_outputs(
         other: ONNX Runtime's, where it ran.
         tolerance: the limit, instead of the default one.
     """
-    exact = evaluate_program(made.lowered, feeds)
+    exact = evaluate_program(compilation.lowered, feeds)
     found: list[Comparison] = []
-    for name, b in made.lowered.outputs:
+    for name, b in compilation.lowered.outputs:
         error = relative_error(np.asarray(actual[name]), exact[b.name])
-        theirs = None if other is None else relative_error(np.asarray(other[name]), exact[b.name])
-        default = TOLERANCE if theirs is None else max(TOLERATED_RATIO * theirs, FLOOR)
+        theirs = None if peer_outputs is None else relative_error(np.asarray(peer_outputs[name]), exact[b.name])
+        default = DEFAULT_TOLERANCE if theirs is None else max(MAX_ERROR_RATIO * theirs, ERROR_FLOOR)
         found.append(Comparison(name, error, theirs, default if tolerance is None else tolerance))
     return tuple(found)
 
 
-def compare_layers(made: Compilation, feeds: Mapping[str, Array], threads: int | None) -> tuple[Comparison, ...]:
+def compare_layers(compilation: Compilation, feeds: Mapping[str, Array], threads: int | None) -> tuple[Comparison, ...]:
     """The error of the result of every kernel, in order of execution.
 
     Args:
@@ -104,24 +104,31 @@ def compare_layers(made: Compilation, feeds: Mapping[str, Array], threads: int |
         feeds: the inputs.
         threads: threads per call.
     """
-    actual = Executable(made.artifact(), threads).run(dict(feeds))
-    buffers = {name: b.name for name, b in made.program.outputs}
-    exact = evaluate_program(made.lowered, feeds, set(buffers.values()))
-    steps = [s for s in made.lowered.steps if not isinstance(s, Fallback)]
+    actual = Executable(compilation.artifact(), threads).run(dict(feeds))
+    buffers = {name: b.name for name, b in compilation.program.outputs}
+    exact = evaluate_program(compilation.lowered, feeds, set(buffers.values()))
+    steps = [s for s in compilation.lowered.steps if not isinstance(s, Fallback)]
     order = {s.output.name: k for k, s in enumerate(steps)}
     listed = sorted(buffers.items(), key=lambda item: order.get(item[1], -1))
     return tuple(
-        Comparison(name, relative_error(np.asarray(actual[name]), _stored(made, b, exact, feeds)), None, DIVERGED)
+        Comparison(
+            name,
+            relative_error(np.asarray(actual[name]), _in_stored_layout(compilation, b, exact, feeds)),
+            None,
+            DIVERGENCE_THRESHOLD,
+        )
         for name, b in listed
         if b in exact
     )
 
 
-def _stored(made: Compilation, name: str, arrays: Mapping[str, Array], feeds: Mapping[str, Array]) -> Array:
+def _in_stored_layout(
+    compilation: Compilation, name: str, arrays: Mapping[str, Array], feeds: Mapping[str, Array]
+) -> Array:
     """A reference in the layout of the compiled model's tensor."""
-    layout = made.placed.layouts.get(name) if made.placed else None
+    layout = compilation.laid_out.layouts.get(name) if compilation.laid_out else None
     if layout is None:
         return arrays[name]
-    names = zip(made.lowered.input_names, made.lowered.inputs, strict=True)
+    names = zip(compilation.lowered.input_names, compilation.lowered.inputs, strict=True)
     pairs = [(v, n) for given, b in names for v, n in zip(b.shape, np.shape(feeds[given]), strict=True)]
     return layout.transform(arrays[name], arrays, {v: n for v, n in pairs if isinstance(v, Var)})

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.interface import Interface
-from tilewright.driver.native_kernel import NativeKernel, shown
-from tilewright.driver.oracle import Checked, compare, interpreted
+from tilewright.driver.kernel_signature import KernelSignature
+from tilewright.driver.native_kernel import NativeKernel, kernel_text
+from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.define import stages_of
+from tilewright.expr.define import collect_stages
 from tilewright.expr.nodes import Expr, Var, free_vars
 from tilewright.expr.tensor import Tensor
 from tilewright.layout.layout import Layout
-from tilewright.layout.rewrite import check_layout, stored, with_layouts
+from tilewright.layout.rewrite_stage import check_layout, rewrite_stage, stored_buffer
 from tilewright.loops.ir import Func
-from tilewright.loops.lower import lower
-from tilewright.loops.verify import verify
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
-from tilewright.runtime.feeds import contiguous
+from tilewright.runtime.feeds import make_contiguous
 from tilewright.schedule.trace import Schedule
+from tilewright.verify.verifier import verify
 
 Array = np.ndarray[Any, Any]
 
@@ -63,10 +63,10 @@ class Workbench(Schedule):
             seed: runs concurrent iterations in a shuffled order.
             named: inputs by name, and sizes that no input tells.
         """
-        known = Interface(self.func)
-        feeds = known.arrays(arrays, named)
-        sizes = known.sizes(feeds, named)
-        results = interpreted(self.func, {n: contiguous(n, a) for n, a in feeds.items()}, sizes, seed)
+        known = KernelSignature(self.func)
+        feeds = known.bind_inputs(arrays, named)
+        sizes = known.bind_sizes(feeds, named)
+        results = interpret_outputs(self.func, {n: make_contiguous(n, a) for n, a in feeds.items()}, sizes, seed)
         return results[0] if len(results) == 1 else results
 
     def check(
@@ -79,7 +79,7 @@ class Workbench(Schedule):
         threads: int | None = None,
         seed: int = 0,
         tolerance: float | None = None,
-    ) -> Checked:
+    ) -> CheckResult:
         """Compares the kernel with its untransformed loops on random inputs.
 
         Args:
@@ -97,12 +97,12 @@ class Workbench(Schedule):
             MismatchError: an element differs by more; names it.
         """
         self.verify()
-        func, free = self.func, Interface(self.func).free
+        func, free = self.func, KernelSignature(self.func).free_symbols
         kernel = self.build(target, threads) if native else None
 
         def run(feeds: Mapping[str, Array], known: Mapping[str, int]) -> Sequence[Array]:
             if kernel is None:
-                return interpreted(func, feeds, known, seed)
+                return interpret_outputs(func, feeds, known, seed)
             told: dict[str, Any] = {name: known[name] for name in free}
             results = kernel(*feeds.values(), **told)
             return results if isinstance(results, tuple) else (results,)
@@ -111,7 +111,7 @@ class Workbench(Schedule):
 
     def inspect(self, level: str = "loops", target: Target | str | None = None) -> str:
         """The kernel as text: "loops", "llvm" or "assembly", the latter two for any target."""
-        return shown(self.func, level, Target.of(target))
+        return kernel_text(self.func, level, Target.of(target))
 
 
 def create_schedule(
@@ -145,12 +145,12 @@ def create_schedule(
             raise DefinitionError("loops have inputs, layouts and a name already", where="create_schedule")
         func = outputs[0]
     else:
-        func = _lowered(outputs, inputs, layouts or {}, name)
+        func = _lower_outputs(outputs, inputs, layouts or {}, name)
     verify(func)
     return Workbench(func)
 
 
-def _lowered(
+def _lower_outputs(
     outputs: Sequence[object], inputs: Sequence[Tensor | Buffer] | None, layouts: Mapping[str, Layout], name: str
 ) -> Func:
     if not outputs:
@@ -163,9 +163,9 @@ def _lowered(
                 raise DefinitionError(f"{t.name!r} is an input; nothing computes it", where="create_schedule")
             if tensors.count(t) > 1:
                 raise DefinitionError(f"output {t.name!r} is named twice", where="create_schedule", hint="name it once")
-        found, stages = stages_of(tensors)
-        results = [t.plain for t in tensors]
-        read = [t.plain for t in found]
+        found, stages = collect_stages(tensors)
+        results = [t.plain_buffer for t in tensors]
+        read = [t.plain_buffer for t in found]
     elif all(isinstance(o, Computation) for o in outputs):
         stages = tuple(o for o in outputs if isinstance(o, Computation))
         made = {s.output.name for s in stages}
@@ -184,13 +184,13 @@ def _lowered(
             what, hint = f"{tensor!r}: expected a Layout, got {layout!r}", "write Layout.of(shape) and its primitives"
             raise DefinitionError(what, where="create_schedule, layouts", hint=hint)
         check_layout(known[tensor], layout)
-    stages = tuple(s for s in (with_layouts(s, layouts) for s in stages) if isinstance(s, Computation))
+    stages = tuple(s for s in (rewrite_stage(s, layouts) for s in stages) if isinstance(s, Computation))
     # What is stored at another tensor is read from there: nobody has to hand it over a second time.
     attached = {a.other for layout in layouts.values() for a in layout.attached}
     needed = {b.name for s in stages for b in s.inputs}
     read = [b for b in read if b.name in needed or b.name not in attached]
-    params = tuple(stored(b, layouts) for b in (*_ordered(read, inputs), *results))
-    symbols = _symbols(params, stages)
+    params = tuple(stored_buffer(b, layouts) for b in (*_ordered_inputs(read, inputs), *results))
+    symbols = _used_symbols(params, stages)
     for v in symbols:
         if any(v is not other and v.name == other.name for other in symbols):
             what = f"two symbols of different ranges are both called {v.name!r}"
@@ -200,25 +200,25 @@ def _lowered(
     called = name or _identifier("_".join(b.name for b in results))
     if called != _identifier(called):
         raise DefinitionError(f"{name!r} is no C identifier", where="create_schedule, name")
-    return lower(called, stages, params, symbols)
+    return lower_to_loops(called, stages, params, symbols)
 
 
 def _identifier(text: str) -> str:
     return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", text) or "kernel"
 
 
-def _ordered(read: Sequence[Buffer], inputs: Sequence[Tensor | Buffer] | None) -> list[Buffer]:
+def _ordered_inputs(read: Sequence[Buffer], inputs: Sequence[Tensor | Buffer] | None) -> list[Buffer]:
     """The inputs in the caller's order."""
     if inputs is None:
         return list(read)
-    given = [i.plain if isinstance(i, Tensor) else i for i in inputs]
+    given = [i.plain_buffer if isinstance(i, Tensor) else i for i in inputs]
     for b in read:
         if b not in given:
             raise DefinitionError(f"input {b.name!r} is not listed", where="create_schedule, inputs")
     return given
 
 
-def _symbols(params: Iterable[Buffer], stages: Iterable[Computation]) -> tuple[Var, ...]:
+def _used_symbols(params: Iterable[Buffer], stages: Iterable[Computation]) -> tuple[Var, ...]:
     """Every symbol, in the order of its first use."""
     expressions: list[Expr] = [n for p in params for n in p.shape]
     for s in stages:

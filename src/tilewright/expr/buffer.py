@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tilewright.expr.nodes import Expr
 
 
-class Scope(StrEnum):
+class MemoryScope(StrEnum):
     """Where a buffer lives. `register` buffers have constant shapes and indices and become SSA values."""
 
     MEMORY = "memory"
@@ -32,7 +32,7 @@ class Buffer:
     name: str
     shape: "tuple[Expr, ...]"
     dtype: DType
-    scope: Scope = Scope.MEMORY
+    scope: MemoryScope = MemoryScope.MEMORY
 
     @property
     def rank(self) -> int:

@@ -116,7 +116,7 @@ class View:
 Stage = Computation | View
 
 
-def points(axes: Sequence[Axis]) -> Expr:
+def iteration_space_size(axes: Sequence[Axis]) -> Expr:
     """The number of points of an iteration space."""
     total: Expr = const(1)
     for axis in axes:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from tilewright.errors import DefinitionError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, boolean, dtype_of
 from tilewright.expr.nodes import Expr, Load, Var, as_expr, const, free_vars, loads
-from tilewright.expr.rewrite import replace_loads
-from tilewright.expr.simplify import substitute
 from tilewright.expr.tensor import ReduceAxis, Reduction, Tensor
+from tilewright.expr.traversal import replace_loads
 
 MAX_SIZE = (1 << 24) - 1
 """The largest size of a symbol whose range is not declared."""
@@ -98,7 +98,7 @@ def compute(
     inner = reduction.axes if reduction else ()
     _check_variables(result, axes, inner, where)
     sources = tuple(dict.fromkeys(x.buffer for x in loads(result) if isinstance(x.buffer, Tensor)))
-    clean = substitute(replace_loads(result, _plain_load), {a: Var(a.name) for a in inner})
+    clean = substitute(replace_loads(result, _load_plain_buffer), {a: Var(a.name) for a in inner})
     over = tuple(Axis(Var(a.name), a.extent) for a in inner)
     output = Buffer(name, extents, clean.dtype)
     stage = Computation(output, axes, over, clean, reduction.reducer if reduction else None)
@@ -125,7 +125,7 @@ def min(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
     return _reduction(Reducer.MIN, value, axes)
 
 
-def stages_of(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Computation, ...]]:
+def collect_stages(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Computation, ...]]:
     """The inputs and the computations behind some tensors.
 
     Returns:
@@ -158,15 +158,15 @@ def stages_of(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Comp
     return tuple(inputs), tuple(stages)
 
 
-def _plain_load(x: Load) -> Expr:
-    return Load(x.buffer.plain, x.indices) if isinstance(x.buffer, Tensor) else x
+def _load_plain_buffer(x: Load) -> Expr:
+    return Load(x.buffer.plain_buffer, x.indices) if isinstance(x.buffer, Tensor) else x
 
 
 def _reduction(reducer: Reducer, value: object, axes: Sequence[object]) -> Reduction:
     where = str(reducer)
     listed = [a for given in axes for a in (given if isinstance(given, (tuple, list)) else (given,))]
     if isinstance(value, Reduction):
-        raise value.misplaced()
+        raise value.misplaced_error()
     if not isinstance(value, Expr):
         raise DefinitionError(f"expected an expression, got {type(value).__name__}", where=where)
     if value.dtype == boolean and reducer in (Reducer.SUM, Reducer.PROD):

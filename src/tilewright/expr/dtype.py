@@ -80,7 +80,7 @@ DTYPES: dict[str, DType] = {
 opaque = DType("any", "o", 64)
 """The type of what is no tensor of known rank: sequences, optional values, maps."""
 
-LOOSE_DTYPES: dict[str, DType] = {
+NON_NATIVE_DTYPES: dict[str, DType] = {
     name: DType(name, "o", bits)
     for name, bits in (
         ("string", 64), ("complex64", 64), ("complex128", 128), ("float8_e4m3fn", 8), ("float8_e4m3fnuz", 8),

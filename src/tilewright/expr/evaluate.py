@@ -13,11 +13,11 @@ from tilewright.errors import InternalError
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var
-from tilewright.expr.scalar import apply_binary, apply_cast, apply_unary
+from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
 
 Array = np.ndarray[Any, Any]
 
-_CHUNK = 1 << 22
+_MAX_POINTS = 1 << 22
 """Points of the iteration space that are evaluated at once; bounds the memory of temporaries."""
 
 
@@ -28,7 +28,7 @@ class Environment:
         self.variables, self.buffers = dict(variables), buffers
 
 
-def evaluate_expr(e: Expr, env: Environment, *, guarded: bool = False) -> Any:
+def evaluate_expr(e: Expr, env: Environment, *, masked: bool = False) -> Any:
     """The value of an expression; arrays where its variables are arrays.
 
     Args:
@@ -47,31 +47,31 @@ def evaluate_expr(e: Expr, env: Environment, *, guarded: bool = False) -> Any:
                 raise InternalError(f"variable {name!r} has no value")
             return env.variables[e]
         case Unary(op, a):
-            return apply_unary(op, evaluate_expr(a, env, guarded=guarded))
+            return apply_unary(op, evaluate_expr(a, env, masked=masked))
         case Binary(op, a, b):
-            return apply_binary(op, evaluate_expr(a, env, guarded=guarded), evaluate_expr(b, env, guarded=guarded))
+            return apply_binary(op, evaluate_expr(a, env, masked=masked), evaluate_expr(b, env, masked=masked))
         case Cast(dtype, a):
-            return apply_cast(dtype, evaluate_expr(a, env, guarded=guarded))
+            return apply_cast(dtype, evaluate_expr(a, env, masked=masked))
         case Select(cond, a, b):
-            test = evaluate_expr(cond, env, guarded=guarded)
+            test = evaluate_expr(cond, env, masked=masked)
             if np.ndim(test) == 0:
-                return evaluate_expr(a if test else b, env, guarded=guarded)
-            return np.where(test, evaluate_expr(a, env, guarded=True), evaluate_expr(b, env, guarded=True))
+                return evaluate_expr(a if test else b, env, masked=masked)
+            return np.where(test, evaluate_expr(a, env, masked=True), evaluate_expr(b, env, masked=True))
         case Load(buffer, indices):
-            return _load(buffer.name, [evaluate_expr(i, env, guarded=guarded) for i in indices], env, guarded)
+            return _load(buffer.name, [evaluate_expr(i, env, masked=masked) for i in indices], env, masked)
         case _:
             raise InternalError(f"cannot evaluate {type(e).__name__}")
 
 
-def _load(name: str, indices: list[Any], env: Environment, guarded: bool) -> Any:
+def _load(name: str, indices: list[Any], env: Environment, masked: bool) -> Any:
     if name not in env.buffers:
         raise InternalError(f"buffer {name!r} has no value")
     array = env.buffers[name]
     if not indices:
         return array[()]
-    if 0 in array.shape and guarded:
+    if 0 in array.shape and masked:
         return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in indices)), array.dtype)
-    if guarded:
+    if masked:
         indices = [np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape, strict=True)]
     else:
         for axis, (i, n) in enumerate(zip(indices, array.shape, strict=True)):
@@ -80,7 +80,7 @@ def _load(name: str, indices: list[Any], env: Environment, guarded: bool) -> Any
     return array[tuple(indices)]
 
 
-def _size(extent: Expr, env: Environment) -> int:
+def _extent_value(extent: Expr, env: Environment) -> int:
     return int(evaluate_expr(extent, env))
 
 
@@ -96,14 +96,14 @@ def evaluate(c: Stage, buffers: Mapping[str, Array], symbols: Mapping[Var, int])
         An array of the output's shape and dtype.
     """
     env = Environment({v: np.int64(n) for v, n in symbols.items()}, buffers)
-    shape = tuple(_size(s, env) for s in c.output.shape)
+    shape = tuple(_extent_value(s, env) for s in c.output.shape)
     if isinstance(c, View):
         return np.ascontiguousarray(buffers[c.source.name]).reshape(shape)
     out = np.empty(shape, c.output.dtype.numpy)
-    reduce_shape = tuple(_size(a.extent, env) for a in c.reduce_axes)
+    reduce_shape = tuple(_extent_value(a.extent, env) for a in c.reduce_axes)
     rows = shape[0] if shape else 1
     per_row = max(1, int(np.prod(shape[1:], dtype=np.int64)) * int(np.prod(reduce_shape, dtype=np.int64)))
-    step = max(1, _CHUNK // per_row)
+    step = max(1, _MAX_POINTS // per_row)
     for start in range(0, rows, step):
         stop = min(rows, start + step)
         part = _evaluate_rows(c, env, shape, reduce_shape, (start, stop))
@@ -115,12 +115,12 @@ def evaluate(c: Stage, buffers: Mapping[str, Array], symbols: Mapping[Var, int])
 
 
 def _evaluate_rows(
-    c: Computation, env: Environment, shape: tuple[int, ...], reduce_shape: tuple[int, ...], rows: tuple[int, int]
+    c: Computation, env: Environment, shape: tuple[int, ...], reduce_shape: tuple[int, ...], row_range: tuple[int, int]
 ) -> Array:
     axes: tuple[Axis, ...] = (*c.axes, *c.reduce_axes)
     ranges = [(0, n) for n in (*shape, *reduce_shape)]
     if shape:
-        ranges[0] = rows
+        ranges[0] = row_range
     variables = dict(env.variables)
     for position, (axis, (low, high)) in enumerate(zip(axes, ranges, strict=True)):
         dims = [1] * len(axes)
@@ -130,10 +130,10 @@ def _evaluate_rows(
     value = np.broadcast_to(np.asarray(evaluate_expr(c.body, Environment(variables, env.buffers))), full)
     if c.reducer is None:
         return value
-    return _reduced(value, c.reducer, tuple(range(len(shape), len(axes))), c)
+    return _reduce(value, c.reducer, tuple(range(len(shape), len(axes))), c)
 
 
-def _reduced(value: Array, reducer: Reducer, over: tuple[int, ...], c: Computation) -> Array:
+def _reduce(value: Array, reducer: Reducer, over: tuple[int, ...], c: Computation) -> Array:
     dtype = c.output.dtype
     start = reducer.identity(dtype).value
     if reducer is Reducer.SUM:

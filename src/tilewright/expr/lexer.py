@@ -31,16 +31,16 @@ class Token:
             "indent": "deeper indentation", "dedent": "the end of the indented lines"}[self.kind]  # fmt: skip
 
 
-_WORDS = {"&": "a and b", "|": "a or b", "~": "not(a)", "!": "not(a)"}
+_SPELLINGS = {"&": "a and b", "|": "a or b", "~": "not(a)", "!": "not(a)"}
 """What to write in place of signs that other languages have for logic."""
 
 
-def error(what: str, token: Token, hint: str = "") -> ParseError:
+def parse_error(what: str, token: Token, hint: str = "") -> ParseError:
     """A ParseError at the place of `token`."""
     return ParseError(what, where=f"line {token.line}, column {token.column}", hint=hint)
 
 
-def tokens(text: str) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """The tokens of `text`. Lines break freely inside brackets; comments run from `#` to the end of the line.
 
     Raises:
@@ -56,8 +56,8 @@ def tokens(text: str) -> list[Token]:
         column = position - start + 1
         if match is None:
             sign = text[position]
-            hint = f"write `{_WORDS[sign]}`" if sign in _WORDS else ""
-            raise error(f"unexpected character {sign!r}", Token("op", sign, line, column), hint)
+            hint = f"write `{_SPELLINGS[sign]}`" if sign in _SPELLINGS else ""
+            raise parse_error(f"unexpected character {sign!r}", Token("op", sign, line, column), hint)
         kind = str(match.lastgroup)
         if kind == "newline":
             if not fresh and depth == 0:
@@ -66,7 +66,7 @@ def tokens(text: str) -> list[Token]:
             line, start = line + 1, match.end()
         elif kind != "space":
             if fresh:
-                _indentation(found, indents, Token("indent", "", line, column))
+                _emit_indentation(found, indents, Token("indent", "", line, column))
                 fresh = False
             found.append(Token(kind, match.group(), line, column))
             depth += (match.group() in "([") - (match.group() in ")]") if kind == "op" else 0
@@ -79,7 +79,7 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
-def _indentation(found: list[Token], indents: list[int], here: Token) -> None:
+def _emit_indentation(found: list[Token], indents: list[int], here: Token) -> None:
     """Opens or closes indentation levels for the line that starts at `here`."""
     width = here.column - 1
     if width > indents[-1]:
@@ -89,4 +89,4 @@ def _indentation(found: list[Token], indents: list[int], here: Token) -> None:
         indents.pop()
         found.append(Token("dedent", "", here.line, here.column))
     if width != indents[-1]:
-        raise error(f"indentation of {width} columns matches no line above", here)
+        raise parse_error(f"indentation of {width} columns matches no line above", here)

@@ -42,10 +42,10 @@ UnaryOp = Literal[
 COMPARISONS: frozenset[str] = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 PREDICATES: frozenset[str] = frozenset(("isnan", "isinf", "not"))
 
-_interned: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
+_intern_table: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
 
 
-def _literal_key(value: int | float | bool, dtype: DType) -> tuple[Any, ...]:
+def _literal_identity(value: int | float | bool, dtype: DType) -> tuple[Any, ...]:
     """What tells literals apart: 1, 1.0 and True are three, 0.0 and -0.0 two, all NaN one."""
     return type(value), value.hex() if isinstance(value, float) else value, dtype
 
@@ -58,12 +58,12 @@ class _Interned(type):
         left_out = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
         if left_out:
             args += (None,) * left_out
-        key = (cls, *args) if cls is not Const else (cls, *_literal_key(*args))
-        found = _interned.get(key)
+        key = (cls, *args) if cls is not Const else (cls, *_literal_identity(*args))
+        found = _intern_table.get(key)
         if found is None:
             found = type.__call__(cls, *args)
             # setdefault keeps one winner when two threads build the same node.
-            found = _interned.setdefault(key, found)
+            found = _intern_table.setdefault(key, found)
         return found
 
 
@@ -109,10 +109,10 @@ class Expr(metaclass=_Interned):
         return binary("mul", other, self)
 
     def __truediv__(self, other: "Expr | int | float") -> "Expr":
-        return _quotient(self, other)
+        return _true_divide(self, other)
 
     def __rtruediv__(self, other: "int | float") -> "Expr":
-        return _quotient(other, self)
+        return _true_divide(other, self)
 
     def __floordiv__(self, other: "Expr | int") -> "Expr":
         return binary("floordiv", self, other)
@@ -291,17 +291,17 @@ class Load(Expr):
         return Load(self.buffer, children)
 
 
-_SMALL = 4096
-_small: "dict[int, Const]" = {}
+_MAX_CACHED_INT = 4096
+_cached_ints: "dict[int, Const]" = {}
 """The integers of this size that were used: indices are made of them."""
 
 
 def const(value: int | float | bool, dtype: DType = int64) -> Const:
     """A literal of the given type; the value is converted to it (wrapping or rounding as NumPy does)."""
-    if dtype is int64 and type(value) is int and -_SMALL <= value <= _SMALL:
-        known = _small.get(value)
+    if dtype is int64 and type(value) is int and -_MAX_CACHED_INT <= value <= _MAX_CACHED_INT:
+        known = _cached_ints.get(value)
         if known is None:
-            known = _small[value] = Const(value, int64)
+            known = _cached_ints[value] = Const(value, int64)
         return known
     if dtype.kind == "b":
         return Const(bool(value), dtype)
@@ -319,15 +319,15 @@ def as_expr(value: "Expr | int | float | bool", like: DType = int64) -> Expr:
     return value if isinstance(value, Expr) else const(value, like)
 
 
-def _pair(a: "Expr | int | float", b: "Expr | int | float") -> tuple[Expr, Expr]:
+def _coerce_operands(a: "Expr | int | float", b: "Expr | int | float") -> tuple[Expr, Expr]:
     if isinstance(a, Expr):
-        return a, _operand(b, a.dtype)
+        return a, _coerce(b, a.dtype)
     if isinstance(b, Expr):
-        return _operand(a, b.dtype), b
+        return _coerce(a, b.dtype), b
     return as_expr(a), as_expr(b)
 
 
-def _operand(value: "Expr | int | float", like: DType) -> Expr:
+def _coerce(value: "Expr | int | float", like: DType) -> Expr:
     """`value` itself, or the literal that stands beside an expression of type `like`; no fraction is dropped."""
     if isinstance(value, Expr):
         return value
@@ -342,7 +342,7 @@ def _operand(value: "Expr | int | float", like: DType) -> Expr:
 @cache
 def _simplify() -> ModuleType:
     """The module of smart constructors, which imports this one."""
-    from tilewright.expr import simplify
+    from tilewright.expr.algebra import simplify
 
     return simplify
 
@@ -356,15 +356,15 @@ def binary(op: BinaryOp, a: "Expr | int | float", b: "Expr | int | float") -> Ex
     if isinstance(a, Expr) and isinstance(b, Expr):
         left, right = a, b
     else:
-        left, right = _pair(a, b)
+        left, right = _coerce_operands(a, b)
     if left.dtype is not right.dtype and left.dtype != right.dtype:
         what = f"operands of {op!r} have types {left.dtype} and {right.dtype}"
         raise DefinitionError(what, hint="cast one of them")
     return _simplify().make_binary(op, left, right)
 
 
-def _quotient(a: "Expr | int | float", b: "Expr | int | float") -> Expr:
-    left, right = _pair(a, b)
+def _true_divide(a: "Expr | int | float", b: "Expr | int | float") -> Expr:
+    left, right = _coerce_operands(a, b)
     if not left.dtype.is_float:
         hint = "write // to round down, or cast to a float first"
         raise DefinitionError(f"`/` of {left.dtype} values: their quotient is no {left.dtype}", hint=hint)
@@ -382,7 +382,7 @@ def select(cond: Expr, a: Expr, b: "Expr | int | float") -> Expr:
     Raises:
         DefinitionError: `cond` is not bool, or the arms' types differ.
     """
-    other = _operand(b, a.dtype)
+    other = _coerce(b, a.dtype)
     if cond.dtype != boolean or other.dtype != a.dtype:
         raise DefinitionError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {other.dtype}")
     if isinstance(cond, Const):
@@ -407,7 +407,7 @@ def maximum(a: "Expr | int", b: "Expr | int") -> Expr:
 
 def ceildiv(a: "Expr | int", b: "Expr | int") -> Expr:
     """The quotient of int64 expressions rounded up (b > 0)."""
-    top, bottom = _pair(a, b)
+    top, bottom = _coerce_operands(a, b)
     return (top + bottom - 1) // bottom
 
 
@@ -415,7 +415,7 @@ TRUE = Const(True, boolean)
 FALSE = Const(False, boolean)
 
 
-def both(*conditions: Expr) -> Expr:
+def conjunction(*conditions: Expr) -> Expr:
     """The conjunction of bool expressions (True when there are none)."""
     result: Expr = TRUE
     for c in conditions:
@@ -432,7 +432,7 @@ def conjuncts(condition: Expr) -> tuple[Expr, ...]:
     return (condition,)
 
 
-def walk(e: Expr) -> Iterator[Expr]:
+def post_order(e: Expr) -> Iterator[Expr]:
     """Every distinct node of `e`, operands before users."""
     seen: set[Expr] = set()
     stack: list[tuple[Expr, bool]] = [(e, False)]
@@ -452,7 +452,7 @@ def free_vars(e: Expr) -> frozenset[Var]:
         return frozenset((e,))
     known = _free_vars.get(e)
     if known is None:
-        known = _free_vars[e] = frozenset(n for n in walk(e) if isinstance(n, Var))
+        known = _free_vars[e] = frozenset(n for n in post_order(e) if isinstance(n, Var))
     return known
 
 
@@ -460,18 +460,20 @@ _free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyD
 _loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
 
 
-_LARGE = 256
+_MAX_RECURSIVE_SIZE = 256
 
 
-def reads(e: Expr) -> bool:
+def has_loads(e: Expr) -> bool:
     """Whether there is a load in `e`, so that its value depends on data."""
     known: bool | None = getattr(e, "of_data", None)
-    if known is None and e.weight > _LARGE:  # from the leaves up, as a function that calls itself has no such depth
-        for n in walk(e):
+    if (
+        known is None and e.weight > _MAX_RECURSIVE_SIZE
+    ):  # from the leaves up, as a function that calls itself has no such depth
+        for n in post_order(e):
             n.of_data = isinstance(n, Load) or any(c.of_data for c in n.children())
         return e.of_data
     if known is None:
-        known = e.of_data = isinstance(e, Load) or any(reads(c) for c in e.children())
+        known = e.of_data = isinstance(e, Load) or any(has_loads(c) for c in e.children())
     return known
 
 
@@ -479,7 +481,7 @@ def loads(e: Expr) -> tuple[Load, ...]:
     """The distinct loads in `e`, inner ones first."""
     known = _loads.get(e)
     if known is None:
-        known = tuple(n for n in walk(e) if isinstance(n, Load))
+        known = tuple(n for n in post_order(e) if isinstance(n, Load))
         if not isinstance(e, Load):  # a value that holds its own key would live forever
             _loads[e] = known
     return known

@@ -12,41 +12,43 @@ from typing import get_args
 from tilewright.errors import ParseError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, DType, boolean, float32, int64
-from tilewright.expr.lexer import Token, error, tokens
+from tilewright.expr.lexer import Token, parse_error, tokenize
 from tilewright.expr.nodes import Binary, BinaryOp, Cast, Expr, Load, Select, Unary, UnaryOp, Var, const
-from tilewright.expr.printer import COMPARISON_LEVEL, INFIX, RESERVED
+from tilewright.expr.printer import COMPARISON_PRECEDENCE, INFIX, RESERVED_WORDS
 
-_SIGNS: dict[str, tuple[BinaryOp, int]] = {sign: (typed(BinaryOp, op), level) for op, (sign, level) in INFIX.items()}
-_CALLED: frozenset[str] = frozenset(("fmod", "min", "max", "pow", "xor", "shl", "shr"))
-_UNARY: frozenset[str] = frozenset(get_args(UnaryOp))
+_INFIX_OPERATORS: dict[str, tuple[BinaryOp, int]] = {
+    sign: (typed(BinaryOp, op), level) for op, (sign, level) in INFIX.items()
+}
+_CALL_OPERATORS: frozenset[str] = frozenset(("fmod", "min", "max", "pow", "xor", "shl", "shr"))
+_UNARY_OPERATORS: frozenset[str] = frozenset(get_args(UnaryOp))
 
 
-class Reader:
+class ExprParser:
     """A position in a list of tokens, with the variables and buffers that names mean."""
 
     def __init__(self, text: str, variables: Mapping[str, Var], buffers: Mapping[str, Buffer]) -> None:
-        self.tokens = tokens(text)
+        self.tokens = tokenize(text)
         self.position = 0
         self.variables, self.buffers = dict(variables), dict(buffers)
 
     @property
-    def here(self) -> Token:
+    def current(self) -> Token:
         """The next token."""
         return self.tokens[self.position]
 
     def advance(self) -> Token:
         """Consumes the next token."""
-        token = self.here
+        token = self.current
         self.position += token.kind != "end"
         return token
 
-    def at(self, text: str) -> bool:
+    def is_at(self, text: str) -> bool:
         """Whether the next token is this word or sign."""
-        return self.here.text == text and self.here.kind in ("op", "name")
+        return self.current.text == text and self.current.kind in ("op", "name")
 
     def accept(self, text: str) -> bool:
         """Consumes the next token if it is this word or sign."""
-        found = self.at(text)
+        found = self.is_at(text)
         self.position += found
         return found
 
@@ -56,35 +58,35 @@ class Reader:
         Raises:
             ParseError: something else stands here.
         """
-        if not self.at(text):
-            raise self.unexpected(f"'{text}'{f' {after}' if after else ''}")
+        if not self.is_at(text):
+            raise self.unexpected_token(f"'{text}'{f' {after}' if after else ''}")
         return self.advance()
 
     def expect_kind(self, kind: str, what: str) -> Token:
         """Consumes a token of this kind."""
-        if self.here.kind != kind:
-            raise self.unexpected(what)
+        if self.current.kind != kind:
+            raise self.unexpected_token(what)
         return self.advance()
 
-    def unexpected(self, wanted: str) -> ParseError:
+    def unexpected_token(self, expected: str) -> ParseError:
         """The error that says what was expected here and what stands here instead."""
-        return error(f"expected {wanted}, got {self.here}", self.here)
+        return parse_error(f"expected {expected}, got {self.current}", self.current)
 
     def name(self, what: str) -> str:
         """A plain or quoted name."""
-        token = self.here
+        token = self.current
         if token.kind == "string":
             self.advance()
-            return _text(token)
-        if token.kind != "name" or token.text in RESERVED:
-            raise self.unexpected(what)
+            return _unquote(token)
+        if token.kind != "name" or token.text in RESERVED_WORDS:
+            raise self.unexpected_token(what)
         return self.advance().text
 
     def dtype(self) -> DType:
         """The name of an element type."""
-        token = self.here
+        token = self.current
         if token.kind != "name" or token.text not in DTYPES:
-            raise self.unexpected(f"an element type ({', '.join(DTYPES)})")
+            raise self.unexpected_token(f"an element type ({', '.join(DTYPES)})")
         self.advance()
         return DTYPES[token.text]
 
@@ -92,21 +94,21 @@ class Reader:
         """An expression whose operators bind at least as tightly as `level`."""
         left = self._primary()
         while True:
-            sign = self.here
-            op = _SIGNS.get(sign.text) if sign.kind in ("op", "name") else None
+            sign = self.current
+            op = _INFIX_OPERATORS.get(sign.text) if sign.kind in ("op", "name") else None
             if op is None or op[1] < level:
                 return left
             self.advance()
             right = self.expression(op[1] + 1)
-            left = _binary(op[0], left, right, sign)
-            following = _SIGNS.get(self.here.text) if self.here.kind == "op" else None
-            if op[1] == COMPARISON_LEVEL and following is not None and following[1] == COMPARISON_LEVEL:
-                raise error("comparisons do not chain; write `(a < b) == c`", self.here)
+            left = _build_binary(op[0], left, right, sign)
+            following = _INFIX_OPERATORS.get(self.current.text) if self.current.kind == "op" else None
+            if op[1] == COMPARISON_PRECEDENCE and following is not None and following[1] == COMPARISON_PRECEDENCE:
+                raise parse_error("comparisons do not chain; write `(a < b) == c`", self.current)
 
-    def listed(self, close: str) -> tuple[Expr, ...]:
+    def expression_list(self, close: str) -> tuple[Expr, ...]:
         """Expressions separated by commas up to `close`, which is consumed."""
         items: list[Expr] = []
-        while not self.at(close):
+        while not self.is_at(close):
             items.append(self.expression())
             if not self.accept(","):
                 break
@@ -117,20 +119,20 @@ class Reader:
         """`[i, j]` after the name of a buffer."""
         buffer = self.buffers.get(name)
         if buffer is None:
-            raise error(f"unknown buffer {name!r}", token)
+            raise parse_error(f"unknown buffer {name!r}", token)
         self.expect("[")
-        indices = self.listed("]")
+        indices = self.expression_list("]")
         if len(indices) != buffer.rank:
-            raise error(f"buffer {name!r} has {buffer.rank} dimensions, got {len(indices)} indices", token)
+            raise parse_error(f"buffer {name!r} has {buffer.rank} dimensions, got {len(indices)} indices", token)
         return Load(buffer, indices)
 
     def _primary(self) -> Expr:
-        token = self.here
+        token = self.current
         if token.kind in ("int", "float"):
             return self._number(1)
         if self.accept("-"):
-            if self.here.kind not in ("int", "float"):
-                raise self.unexpected("a number after '-' (write neg(x) for other operands)")
+            if self.current.kind not in ("int", "float"):
+                raise self.unexpected_token("a number after '-' (write neg(x) for other operands)")
             return self._number(-1)
         if self.accept("("):
             inner = self.expression()
@@ -140,13 +142,13 @@ class Reader:
             return const(self.advance().text == "True", boolean)
         quoted = token.kind == "string"
         name = self.name("an expression")
-        if self.at("["):
+        if self.is_at("["):
             return self.load(token, name)
-        if self.at("(") and not quoted:
+        if self.is_at("(") and not quoted:
             return self._call(token)
         variable = self.variables.get(name)
         if variable is None:
-            raise error(f"unknown variable {name!r}", token)
+            raise parse_error(f"unknown variable {name!r}", token)
         return variable
 
     def _number(self, sign: int) -> Expr:
@@ -159,47 +161,47 @@ class Reader:
         self.expect("(")
         op = token.text
         if op in DTYPES:
-            return self._typed(DTYPES[op])
+            return self._typed_literal(DTYPES[op])
         if op == "cast":
             dtype = self.dtype()
             self.expect(",")
-            return Cast(dtype, self.listed(")")[0])
-        arguments = self.listed(")")
-        wanted = 3 if op == "select" else 2 if op in _CALLED else 1 if op in _UNARY else 0
+            return Cast(dtype, self.expression_list(")")[0])
+        arguments = self.expression_list(")")
+        wanted = 3 if op == "select" else 2 if op in _CALL_OPERATORS else 1 if op in _UNARY_OPERATORS else 0
         if not wanted:
-            raise error(f"unknown operation {op!r}", token)
+            raise parse_error(f"unknown operation {op!r}", token)
         if len(arguments) != wanted:
-            raise error(f"{op} takes {wanted} operands, got {len(arguments)}", token)
+            raise parse_error(f"{op} takes {wanted} operands, got {len(arguments)}", token)
         if op == "select":
             cond, a, b = arguments
             if cond.dtype != boolean or a.dtype != b.dtype:
-                raise error(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {b.dtype}", token)
+                raise parse_error(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {b.dtype}", token)
             return Select(cond, a, b)
         if wanted == 2:
-            return _binary(typed(BinaryOp, op), arguments[0], arguments[1], token)
+            return _build_binary(typed(BinaryOp, op), arguments[0], arguments[1], token)
         return Unary(typed(UnaryOp, op), arguments[0])
 
-    def _typed(self, dtype: DType) -> Expr:
+    def _typed_literal(self, dtype: DType) -> Expr:
         """The literal after `int32(`."""
         sign = -1 if self.accept("-") else 1
         token = self.advance()
-        if token.kind == "string" and _text(token) in ("nan", "inf", "-inf") and dtype.is_float:
-            value: float | int = float(_text(token))
+        if token.kind == "string" and _unquote(token) in ("nan", "inf", "-inf") and dtype.is_float:
+            value: float | int = float(_unquote(token))
         elif token.kind == "int" or (token.kind == "float" and dtype.is_float):
             value = sign * (float(token.text) if dtype.is_float else int(token.text))
         else:
-            raise error(f"expected a literal of type {dtype}, got {token}", token)
+            raise parse_error(f"expected a literal of type {dtype}, got {token}", token)
         self.expect(")")
         return const(value, dtype)
 
 
-def _text(token: Token) -> str:
+def _unquote(token: Token) -> str:
     return str(literal_eval(token.text))
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr, token: Token) -> Expr:
+def _build_binary(op: BinaryOp, a: Expr, b: Expr, token: Token) -> Expr:
     if a.dtype != b.dtype:
-        raise error(f"operands of '{token.text}' have types {a.dtype} and {b.dtype}", token)
+        raise parse_error(f"operands of '{token.text}' have types {a.dtype} and {b.dtype}", token)
     return Binary(op, a, b)
 
 
@@ -214,10 +216,10 @@ def parse_expr(text: str, variables: Mapping[str, Var], buffers: Mapping[str, Bu
     Raises:
         ParseError: with line, column, what was expected and what stands there.
     """
-    reader = Reader(text, variables, buffers)
+    reader = ExprParser(text, variables, buffers)
     result = reader.expression()
-    if reader.here.kind == "newline":
+    if reader.current.kind == "newline":
         reader.advance()
-    if reader.here.kind != "end":
-        raise reader.unexpected("an operator or the end of the text")
+    if reader.current.kind != "end":
+        raise reader.unexpected_token("an operator or the end of the text")
     return result

@@ -19,19 +19,19 @@ INFIX: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 """Operations written between their operands: sign and binding strength."""
 
-COMPARISON_LEVEL = 4
+COMPARISON_PRECEDENCE = 4
 
-RESERVED: frozenset[str] = frozenset(
+RESERVED_WORDS: frozenset[str] = frozenset(
     ("and", "or", "True", "False", "func", "alloc", "for", "in", "block", "init", "reduce", "where")
 )
 """Words of the text form, which names must not look like."""
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def show_name(name: str) -> str:
     """A name as it stands in text: plain identifiers bare, others quoted."""
-    return name if _PLAIN.fullmatch(name) and name not in RESERVED else repr(name)
+    return name if _IDENTIFIER.fullmatch(name) and name not in RESERVED_WORDS else repr(name)
 
 
 def show(e: Expr) -> str:
@@ -64,7 +64,7 @@ def _show(e: Expr, outer: int) -> str:
         case Binary(op, a, b) if op in INFIX:
             sign, level = INFIX[op]
             # Comparisons do not chain and the others associate to the left, so the right operand binds tighter.
-            text = f"{_show(a, level + (level == COMPARISON_LEVEL))} {sign} {_show(b, level + 1)}"
+            text = f"{_show(a, level + (level == COMPARISON_PRECEDENCE))} {sign} {_show(b, level + 1)}"
             return f"({text})" if level < outer else text
         case Binary(op, a, b):
             return f"{op}({_show(a, 0)}, {_show(b, 0)})"

@@ -42,7 +42,7 @@ class Tensor(Buffer):
         return id(self)
 
     @property
-    def plain(self) -> Buffer:
+    def plain_buffer(self) -> Buffer:
         """The buffer as computations and loops know it."""
         return Buffer(self.name, self.shape, self.dtype)
 
@@ -59,7 +59,7 @@ class Tensor(Buffer):
         if isinstance(index, slice):
             raise DefinitionError("slices have no meaning here", where=where, hint="give one index per dimension")
         if isinstance(index, Reduction):
-            raise index.misplaced()
+            raise index.misplaced_error()
         if isinstance(index, Tensor):
             raise DefinitionError(f"expected an int64 expression, got tensor {index.name!r}", where=where)
         if isinstance(index, Expr):
@@ -100,7 +100,7 @@ class Reduction:
     body: Expr
     axes: tuple[ReduceAxis, ...]
 
-    def misplaced(self) -> DefinitionError:
+    def misplaced_error(self) -> DefinitionError:
         """The error that says where a reduction may stand."""
         return DefinitionError(
             "a reduction is a tensor's whole value and can't be a part of an expression",
@@ -108,8 +108,8 @@ class Reduction:
             hint="compute it as a tensor of its own and index that",
         )
 
-    def _refused(self, other: object = None) -> Expr:
-        raise self.misplaced()
+    def _raise_misplaced(self, other: object = None) -> Expr:
+        raise self.misplaced_error()
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
-    __floordiv__ = __mod__ = __pow__ = __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _refused
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _raise_misplaced
+    __floordiv__ = __mod__ = __pow__ = __and__ = __or__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _raise_misplaced

@@ -64,7 +64,7 @@ class Node:
     attributes: Mapping[str, Attribute]
     source: bytes = b""
     captures: tuple[str, ...] = ()
-    nested: bool = False
+    has_opaque_attributes: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -103,11 +103,11 @@ class Graph:
     constants: Mapping[str, Array]
     nodes: tuple[Node, ...]
     symbols: tuple[Var, ...] = ()
-    declared: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
+    declared_types: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     opsets: Mapping[str, int] = field(default_factory=dict[str, int])
     symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
     def with_nodes(self, nodes: tuple[Node, ...], constants: Mapping[str, Array] | None = None) -> "Graph":
         """The same graph over other nodes."""

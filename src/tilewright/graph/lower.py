@@ -10,20 +10,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, counted
+from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Expr, Var, free_vars
-from tilewright.expr.simplify import substitute
 from tilewright.graph.ir import Graph
-from tilewright.graph.program import Fallback, Program, Step, written
-from tilewright.graph.refine import Settled, refined_symbols, with_symbols
-from tilewright.graph.walk import Walk
+from tilewright.graph.lower_nodes import NodeLowering
+from tilewright.graph.program import Fallback, Program, Step, step_outputs
+from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
 
-_LISTED = 8
+_MAX_LISTED = 8
 """Values with wrong declared shapes that the warning names."""
 
 
-def lower(graph: Graph) -> Program:
+def lower_graph(graph: Graph) -> Program:
     """The program of a graph.
 
     Warns:
@@ -34,33 +34,33 @@ def lower(graph: Graph) -> Program:
         ModelError: shapes do not fit, a type differs from what the model declares, or an operator can't be run at
             all; lists all such problems.
     """
-    settled: dict[str, Settled] = {}
+    settled: dict[str, SolvedSize] = {}
     assumed: frozenset[Expr] = frozenset()
     while True:
-        walk = Walk(graph, settled, assumed).run()
+        walk = NodeLowering(graph, settled, assumed).run()
         if walk.problems:
             raise ModelError(walk.problems)
-        refined = refined_symbols(graph, walk.constraints, walk.fresh)
+        refined = solve_symbols(graph, walk.constraints, walk.data_symbols)
         # What is settled stays a constraint, which says the same again.
-        found = {n: s for n, s in refined.settled.items() if n not in settled or s.size is not settled[n].size}
+        found = {n: s for n, s in refined.data_sizes.items() if n not in settled or s.size is not settled[n].size}
         if refined.inputs or found:
-            graph = with_symbols(graph, refined.inputs)
+            graph = substitute_symbols(graph, refined.inputs)
             settled |= found
             settled = {n: replace(s, size=substitute(s.size, refined.inputs)) for n, s in settled.items()}
-        elif assumed.issuperset(walk.differing):
+        elif assumed.issuperset(walk.unproven_equalities):
             break
-        assumed |= frozenset(walk.differing)
-    program = _program(graph, walk)
-    _warn(program, walk.declared)
+        assumed |= frozenset(walk.unproven_equalities)
+    program = _build_program(graph, walk)
+    _emit_warnings(program, walk.shape_mismatches)
     return program
 
 
-def _program(graph: Graph, walk: Walk) -> Program:
+def _build_program(graph: Graph, walk: NodeLowering) -> Program:
     outputs = tuple((name, walk.operands[name].buffer) for name in graph.outputs)
-    steps = _needed(walk.steps, {b.name for _, b in outputs})
+    steps = _eliminate_dead_steps(walk.steps, {b.name for _, b in outputs})
     used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
-    kept = used | {b.name for s in steps for b in written(s)}
-    fresh = tuple(v for s in steps if isinstance(s, Fallback) for v in s.fresh)
+    kept = used | {b.name for s in steps for b in step_outputs(s)}
+    fresh = tuple(v for s in steps if isinstance(s, Fallback) for v in s.data_symbols)
     return Program(
         name=graph.name,
         inputs=tuple(walk.operands[v.name].buffer for v in graph.inputs),
@@ -76,24 +76,27 @@ def _program(graph: Graph, walk: Walk) -> Program:
     )
 
 
-def _needed(steps: list[Step], wanted: set[str]) -> list[Step]:
+def _eliminate_dead_steps(steps: list[Step], live: set[str]) -> list[Step]:
     """The steps whose results reach `wanted`, or whose results' sizes those use, in order."""
-    wanted = set(wanted)
+    live = set(live)
     sizes: set[Var] = set()
     result: list[Step] = []
     for step in reversed(steps):
-        tells = isinstance(step, Fallback) and not sizes.isdisjoint(step.fresh)
-        if tells or any(b.name in wanted for b in written(step)):
+        tells = isinstance(step, Fallback) and not sizes.isdisjoint(step.data_symbols)
+        if tells or any(b.name in live for b in step_outputs(step)):
             result.append(step)
-            wanted |= {b.name for b in step.inputs}
-            sizes |= {v for b in (*written(step), *step.inputs) for n in b.shape for v in free_vars(n)}
+            live |= {b.name for b in step.inputs}
+            sizes |= {v for b in (*step_outputs(step), *step.inputs) for n in b.shape for v in free_vars(n)}
             sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
     return result[::-1]
 
 
-def _warn(program: Program, declared: Sequence[str]) -> None:
-    if declared:
-        listed = [*declared[:_LISTED], *([f"and {len(declared) - _LISTED} more"] if len(declared) > _LISTED else [])]
+def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
+    if mismatches:
+        listed = [
+            *mismatches[:_MAX_LISTED],
+            *([f"and {len(mismatches) - _MAX_LISTED} more"] if len(mismatches) > _MAX_LISTED else []),
+        ]
         message = f"shapes that the model declares are not what it computes, which counts: {'; '.join(listed)}"
         warnings.warn(message, ShapeWarning, stacklevel=3)
     found = [s for s in program.steps if isinstance(s, Fallback)]
@@ -102,7 +105,7 @@ def _warn(program: Program, declared: Sequence[str]) -> None:
         for step in found:
             reasons.setdefault(step.reason, []).append(step.label)
         listed = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
-        nodes = counted(sum(len(s.nodes) for s in found), "node")
+        nodes = pluralize(sum(len(s.nodes) for s in found), "node")
         warnings.warn(
             f"{nodes} on ONNX's reference evaluator, which is slow: {listed}",
             FallbackWarning,

@@ -11,18 +11,18 @@ from typing import get_args
 from tilewright.expr.dtype import DTYPES
 from tilewright.expr.nodes import BinaryOp, UnaryOp
 
-_LONGEST = 48
+_MAX_LENGTH = 48
 
 
-def _literals(alias: object) -> set[str]:
+def _literal_values(alias: object) -> set[str]:
     found: set[str] = set()
     for part in get_args(alias):
-        found |= {part} if isinstance(part, str) else _literals(part)
+        found |= {part} if isinstance(part, str) else _literal_values(part)
     return found
 
 
 _RESERVED = frozenset(
-    {*keyword.kwlist, *keyword.softkwlist, *DTYPES, *_literals(BinaryOp), *_literals(UnaryOp)}
+    {*keyword.kwlist, *keyword.softkwlist, *DTYPES, *_literal_values(BinaryOp), *_literal_values(UnaryOp)}
     | {"select", "cast", "not_", "sum", "prod", "inf", "nan", "main", "parallel", "serial", "vectorized", "unrolled"}
 )
 """Words that printed IR gives a meaning."""
@@ -33,8 +33,8 @@ _LOOP_VARIABLE = re.compile(r"[a-z]\d+")
 def identifier(name: str) -> str:
     """A name as an identifier of at most 48 characters that printed IR does not use for anything else."""
     text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    if len(text) > _LONGEST:
-        text = text[-_LONGEST:].lstrip("_")
+    if len(text) > _MAX_LENGTH:
+        text = text[-_MAX_LENGTH:].lstrip("_")
     if not text or text[0].isdigit():
         text = f"v{text}"
     return f"{text}_" if _is_reserved(text) else text
@@ -56,22 +56,22 @@ class Namer:
         self._counts: dict[tuple[str, bool], int] = {}
         self._stems = {re.sub(r"_\d+$", "", name) for name in symbols}
 
-    def name(self, wish: str, *, numbered: bool = False) -> str:
+    def make_name(self, hint: str, *, reserve_numbered: bool = False) -> str:
         """An identifier close to `wish` that was not given out before.
 
         Args:
             wish: what the model calls the value.
             numbered: whether `name_1`, `name_2`, ... must be free too.
         """
-        base = identifier(wish)
+        base = identifier(hint)
         while shorter := re.search(r"^(.*)_(\d+)$", base):
             base = f"{shorter[1]}{shorter[2]}"
         base = f"{base}_" if _is_reserved(base) else base
-        count = self._counts.get((base, numbered), 1)
+        count = self._counts.get((base, reserve_numbered), 1)
         name = base if count == 1 else f"{base}_v{count}"
-        while name in self._taken or (numbered and name in self._stems):
+        while name in self._taken or (reserve_numbered and name in self._stems):
             count += 1
             name = f"{base}_v{count}"
-        self._counts[base, numbered] = count
+        self._counts[base, reserve_numbered] = count
         self._taken.add(name)
         return name

@@ -35,8 +35,8 @@ class Fallback:
     nodes: tuple[Node, ...]
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
-    arriving: tuple[tuple[Expr, ...], ...]
-    fresh: tuple[Var, ...]
+    runtime_shapes: tuple[tuple[Expr, ...], ...]
+    data_symbols: tuple[Var, ...]
     reason: str
     model: bytes
 
@@ -49,16 +49,16 @@ class Fallback:
 Step = Stage | Fallback
 
 
-def written(step: Step) -> tuple[Buffer, ...]:
+def step_outputs(step: Step) -> tuple[Buffer, ...]:
     """The buffers that a step fills."""
     return step.outputs if isinstance(step, Fallback) else (step.output,)
 
 
-def free_name(wish: str, taken: Container[str]) -> str:
+def unique_name(hint: str, taken: Container[str]) -> str:
     """The wish, or the wish with the first number from 1 on that makes it a name that is not taken."""
-    name, k = wish, 1
+    name, k = hint, 1
     while name in taken:
-        name, k = f"{wish}{k}", k + 1
+        name, k = f"{hint}{k}", k + 1
     return name
 
 
@@ -93,7 +93,7 @@ class Program:
     values: Mapping[str, Buffer] = field(default_factory=dict[str, Buffer])
 
     @property
-    def names(self) -> frozenset[str]:
+    def buffer_names(self) -> frozenset[str]:
         """The names of all buffers."""
-        used = (b.name for s in self.steps for b in (*s.inputs, *written(s)))
+        used = (b.name for s in self.steps for b in (*s.inputs, *step_outputs(s)))
         return frozenset((*used, *self.constants, *(b.name for b in self.inputs)))

@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.errors import LayoutError
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, const
-from tilewright.expr.simplify import simplify
 from tilewright.layout.primitive import (
     NO_ARRAYS,
     Array,
@@ -20,16 +20,16 @@ from tilewright.layout.primitive import (
     Primitive,
     Shape,
     Size,
+    as_int,
     as_shape,
     as_sizes,
     check_at_least,
     check_dims,
     check_indices,
-    elements,
+    element_count,
     floordiv,
+    is_provably_equal,
     mod,
-    number,
-    same,
     show_argument,
     show_shape,
 )
@@ -53,14 +53,14 @@ class Split(Primitive):
     dim: int
     factors: tuple[Size, ...]
     name: ClassVar[str] = "split"
-    least: ClassVar[Mapping[str, int]] = {"dim": 0, "factors": 1}
+    minimums: ClassVar[Mapping[str, int]] = {"dim": 0, "factors": 1}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factors", as_sizes(self.factors, "split, factors"))
 
-    def impossible(self) -> Iterator[tuple[str, str]]:
+    def invalid_arguments(self) -> Iterator[tuple[str, str]]:
         """Factors below 1, or none."""
-        yield from Primitive.impossible(self)
+        yield from Primitive.invalid_arguments(self)
         if not self.factors:
             yield "factors", "expected at least one factor, got none"
 
@@ -75,10 +75,10 @@ class Split(Primitive):
         where = f"split of dimension {self.dim}"
         if not self.factors:
             raise LayoutError("expected at least one factor, got none", where=where)
-        product, size = elements(self.factors), shape[self.dim]
+        product, size = element_count(self.factors), shape[self.dim]
         for f in self.factors:
             check_at_least(f, 0 if size is const(0) else 1, "factors", where)
-        if not same(product, size):
+        if not is_provably_equal(product, size):
             raise LayoutError(
                 f"expected factors whose product is {size}, got {show_argument(self.factors)} with product {product}",
                 where=where,
@@ -86,17 +86,17 @@ class Split(Primitive):
             )
 
     def forward(
-        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """The digits of i_k."""
         check_indices(indices, shape, self.name)
         k = self.dim
-        return (*indices[:k], *digits(indices[k], self.factors, bounds), *indices[k + 1 :])
+        return (*indices[:k], *delinearize(indices[k], self.factors, bounds), *indices[k + 1 :])
 
-    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """The mixed-radix number of the digits."""
         k, m = self.dim, len(self.factors)
-        return (*indices[:k], mixed(indices[k : k + m], self.factors, bounds), *indices[k + m :]), TRUE
+        return (*indices[:k], linearize(indices[k : k + m], self.factors, bounds), *indices[k + m :]), TRUE
 
     def inverse(self, shape: Shape) -> "Fuse":
         """fuse"""
@@ -104,7 +104,7 @@ class Split(Primitive):
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
         """The same elements under another shape."""
-        factors = tuple(number(f) for f in self.factors)
+        factors = tuple(as_int(f) for f in self.factors)
         return array.reshape((*array.shape[: self.dim], *factors, *array.shape[self.dim + 1 :]))
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,12 +127,12 @@ class Reorder(Primitive):
 
     order: tuple[int, ...]
     name: ClassVar[str] = "reorder"
-    least: ClassVar[Mapping[str, int]] = {}
+    minimums: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", tuple(self.order))
 
-    def impossible(self) -> Iterator[tuple[str, str]]:
+    def invalid_arguments(self) -> Iterator[tuple[str, str]]:
         """What is no permutation."""
         if sorted(self.order) != list(range(len(self.order))):
             yield "order", f"expected a permutation of 0..{len(self.order) - 1}, got {show_argument(self.order)}"
@@ -152,13 +152,13 @@ class Reorder(Primitive):
             )
 
     def forward(
-        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """The indices in the new order."""
         check_indices(indices, shape, self.name)
         return tuple(indices[k] for k in self.order)
 
-    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """The indices in the old order."""
         return tuple(indices[k] for k in inverse_permutation(self.order)), TRUE
 
@@ -193,13 +193,13 @@ class Fuse(Primitive):
     dim: int
     count: int
     name: ClassVar[str] = "fuse"
-    least: ClassVar[Mapping[str, int]] = {"dim": 0, "count": 1}
+    minimums: ClassVar[Mapping[str, int]] = {"dim": 0, "count": 1}
 
     def shape(self, shape: Shape) -> Shape:
         """The sizes replaced by their product."""
         self.check(shape)
         k, end = self.dim, self.dim + self.count
-        return (*shape[:k], elements(shape[k:end]), *shape[end:])
+        return (*shape[:k], element_count(shape[k:end]), *shape[end:])
 
     def check(self, shape: Shape) -> None:
         """At least one dimension, all of which exist."""
@@ -207,17 +207,17 @@ class Fuse(Primitive):
         check_dims(shape, self.dim, self.count, self.name)
 
     def forward(
-        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """The mixed-radix number of the indices."""
         check_indices(indices, shape, self.name)
         k, end = self.dim, self.dim + self.count
-        return (*indices[:k], mixed(indices[k:end], shape[k:end], bounds), *indices[end:])
+        return (*indices[:k], linearize(indices[k:end], shape[k:end], bounds), *indices[end:])
 
-    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """The digits of the fused index."""
         k, end = self.dim, self.dim + self.count
-        return (*indices[:k], *digits(indices[k], shape[k:end], bounds), *indices[k + 1 :]), TRUE
+        return (*indices[:k], *delinearize(indices[k], shape[k:end], bounds), *indices[k + 1 :]), TRUE
 
     def inverse(self, shape: Shape) -> Split:
         """split"""
@@ -234,7 +234,7 @@ class Fuse(Primitive):
         return (*names[:k], "_".join(names[k:end]), *names[end:])
 
 
-def digits(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
+def delinearize(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
     """A number below the product of `sizes`, written in the mixed radix of `sizes`; zeros where there is none."""
     if any(as_expr(n) is const(0) for n in sizes):
         return (const(0),) * len(sizes)
@@ -247,7 +247,7 @@ def digits(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
     return tuple(reversed(result))
 
 
-def mixed(indices: Sequence[Expr], sizes: Sequence[Size], bounds: Bounds) -> Expr:
+def linearize(indices: Sequence[Expr], sizes: Sequence[Size], bounds: Bounds) -> Expr:
     """The number whose digits in the mixed radix of `sizes` are `indices`."""
     result: Expr = const(0)
     for index, n in zip(indices, sizes, strict=True):

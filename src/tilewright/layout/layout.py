@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import LayoutError
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
-from tilewright.expr.nodes import Expr, Var, as_expr, both, ceildiv, free_vars
-from tilewright.expr.simplify import substitute
-from tilewright.layout import encoding
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Expr, Var, as_expr, ceildiv, conjunction, free_vars
+from tilewright.layout import layout_json
 from tilewright.layout.primitive import (
     NO_ARRAYS,
     Array,
@@ -29,8 +29,8 @@ from tilewright.layout.primitive import (
     check_at_least,
     check_dims,
     check_indices,
-    elements,
-    same,
+    element_count,
+    is_provably_equal,
     show_argument,
     show_shape,
 )
@@ -98,7 +98,7 @@ class Layout:
         return tuple(sorted(found, key=lambda v: v.name))
 
     def forward(
-        self, indices: Sequence[Expr], bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Sequence[Expr], bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """Where the element at logical `indices` is stored; of several places, one.
 
@@ -113,7 +113,7 @@ class Layout:
             place = p.forward(place, shape, bounds, window)
         return place
 
-    def backward(self, indices: Sequence[Expr], bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Sequence[Expr], bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """The logical indices of what is stored at physical `indices`, and the condition under which there is such an
         element (it is not padding, and not of another tensor)."""
         place = tuple(indices)
@@ -122,10 +122,10 @@ class Layout:
         for p, shape in reversed(tuple(zip(self.primitives, self.shapes, strict=False))):
             place, holds = p.backward(place, shape, bounds)
             conditions.append(holds)
-        return place, both(*conditions)
+        return place, conjunction(*conditions)
 
     def attached_forward(
-        self, other: str, indices: Sequence[Expr], bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, other: str, indices: Sequence[Expr], bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """Where the element at `indices` of the attached tensor `other` is stored.
 
@@ -134,7 +134,7 @@ class Layout:
         """
         for position, p in enumerate(self.primitives):
             if isinstance(p, StoreAt) and p.other == other:
-                place = p.attached(tuple(indices), self.shapes[position])
+                place = p.attached_indices(tuple(indices), self.shapes[position])
                 rest = Layout(self.shapes[position + 1], self.primitives[position + 1 :])
                 return rest.forward(place, bounds, window)
         raise LayoutError(f"no tensor {other!r} is stored here", where=str(self))
@@ -169,9 +169,9 @@ class Layout:
             hint = f"write ({factors},) or (None, {factors})"
             raise LayoutError(f"expected a sequence of factors, got {factors!r}", where="split", hint=hint)
         given = as_sizes([f for f in factors if f is not None], "split, factors")
-        if None in factors and any(same(f, 0) for f in given):
+        if None in factors and any(is_provably_equal(f, 0) for f in given):
             raise LayoutError(f"expected factors of at least 1 beside None, got {show_argument(given)}", where="split")
-        size, known = self.physical_shape[dim], elements(given)
+        size, known = self.physical_shape[dim], element_count(given)
         return self.then(Split(dim, tuple(size // known if f is None else f for f in factors)))
 
     def reorder(self, order: Sequence[int]) -> "Layout":
@@ -265,7 +265,7 @@ class Layout:
 
     def to_json(self) -> dict[str, Any]:
         """The layout as JSON values: shape, ranges of symbols, primitives."""
-        return encoding.encoded(self.shape, self.primitives, self.symbols)
+        return layout_json.encode_layout(self.shape, self.primitives, self.symbols)
 
     @classmethod
     def from_json(cls, data: Any) -> "Layout":
@@ -274,7 +274,7 @@ class Layout:
         Raises:
             LayoutError: the data has another form; names the place.
         """
-        return cls(*encoding.decoded(data))
+        return cls(*layout_json.decode_layout(data))
 
 
 @lru_cache(maxsize=4096)

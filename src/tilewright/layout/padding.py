@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.errors import LayoutError
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
-from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, both
-from tilewright.expr.prover import prove
-from tilewright.expr.simplify import make_binary
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import make_binary
+from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, conjunction
 from tilewright.layout.primitive import (
     NO_ARRAYS,
     Array,
@@ -18,10 +18,10 @@ from tilewright.layout.primitive import (
     Primitive,
     Shape,
     Size,
+    as_int,
     as_size,
     check_dims,
     check_indices,
-    number,
 )
 
 
@@ -50,10 +50,10 @@ class Pad(Primitive):
         object.__setattr__(self, "before", as_size(self.before))
         object.__setattr__(self, "after", as_size(self.after))
 
-    def impossible(self) -> Iterator[tuple[str, str]]:
+    def invalid_arguments(self) -> Iterator[tuple[str, str]]:
         """Numbers of elements that may be negative."""
-        yield from Primitive.impossible(self)
-        yield from _negative(self.before, self.after)
+        yield from Primitive.invalid_arguments(self)
+        yield from _negative_sizes(self.before, self.after)
 
     def shape(self, shape: Shape) -> Shape:
         """N_k grown by both."""
@@ -65,22 +65,22 @@ class Pad(Primitive):
         """Nothing is cropped."""
         check_dims(shape, self.dim, 1, self.name)
         where = f"pad of dimension {self.dim}"
-        for name, what in _negative(self.before, self.after):
+        for name, what in _negative_sizes(self.before, self.after):
             raise LayoutError(what.replace("at", f"{name} of at", 1), where=where, hint="cropping is `unpad`")
 
     def forward(
-        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """Shifted by `before`."""
         check_indices(indices, shape, self.name)
-        return shifted(indices, self.dim, as_expr(self.before))
+        return shift_index(indices, self.dim, as_expr(self.before))
 
-    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """Shifted back, where that is inside the data."""
         k, p = self.dim, indices[self.dim]
         above = make_binary("le", as_expr(self.before), p, bounds)
         below = make_binary("lt", p, shape[k] + self.before, bounds)
-        return shifted(indices, k, -as_expr(self.before)), both(above, below)
+        return shift_index(indices, k, -as_expr(self.before)), conjunction(above, below)
 
     def inverse(self, shape: Shape) -> "Unpad":
         """unpad"""
@@ -88,7 +88,7 @@ class Pad(Primitive):
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
         """A larger copy."""
-        ends = (number(self.before), number(self.after))
+        ends = (as_int(self.before), as_int(self.after))
         return np.pad(array, [ends if d == self.dim else (0, 0) for d in range(array.ndim)])
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -121,10 +121,10 @@ class Unpad(Primitive):
         object.__setattr__(self, "before", as_size(self.before))
         object.__setattr__(self, "after", as_size(self.after))
 
-    def impossible(self) -> Iterator[tuple[str, str]]:
+    def invalid_arguments(self) -> Iterator[tuple[str, str]]:
         """Numbers of elements that may be negative."""
-        yield from Primitive.impossible(self)
-        yield from _negative(self.before, self.after)
+        yield from Primitive.invalid_arguments(self)
+        yield from _negative_sizes(self.before, self.after)
 
     def shape(self, shape: Shape) -> Shape:
         """N_k less both."""
@@ -136,22 +136,22 @@ class Unpad(Primitive):
         """There is enough to drop."""
         check_dims(shape, self.dim, 1, self.name)
         where = f"unpad of dimension {self.dim}"
-        for name, what in _negative(self.before, self.after):
+        for name, what in _negative_sizes(self.before, self.after):
             raise LayoutError(what.replace("at", f"{name} of at", 1), where=where)
         dropped = as_expr(self.before) + self.after
-        if not prove(dropped <= shape[self.dim]):
+        if not can_prove(dropped <= shape[self.dim]):
             raise LayoutError(f"expected to drop at most {shape[self.dim]} elements, got {dropped}", where=where)
 
     def forward(
-        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """Shifted back by `before`."""
         check_indices(indices, shape, self.name)
-        return shifted(indices, self.dim, -as_expr(self.before))
+        return shift_index(indices, self.dim, -as_expr(self.before))
 
-    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """Shifted by `before`."""
-        return shifted(indices, self.dim, as_expr(self.before)), TRUE
+        return shift_index(indices, self.dim, as_expr(self.before)), TRUE
 
     def inverse(self, shape: Shape) -> Pad:
         """pad"""
@@ -159,21 +159,21 @@ class Unpad(Primitive):
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
         """A smaller copy."""
-        first = number(self.before)
-        return np.take(array, np.arange(first, array.shape[self.dim] - number(self.after)), axis=self.dim)
+        first = as_int(self.before)
+        return np.take(array, np.arange(first, array.shape[self.dim] - as_int(self.after)), axis=self.dim)
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The names stay."""
         return names
 
 
-def _negative(before: Size, after: Size) -> Iterator[tuple[str, str]]:
+def _negative_sizes(before: Size, after: Size) -> Iterator[tuple[str, str]]:
     """Numbers that are not proved to be 0 or more, by name."""
     for name, n in (("before", before), ("after", after)):
-        if not prove(as_expr(n) >= 0):
+        if not can_prove(as_expr(n) >= 0):
             yield name, f"expected at least 0, got {n}"
 
 
-def shifted(indices: Indices, dim: int, by: Expr) -> Indices:
+def shift_index(indices: Indices, dim: int, by: Expr) -> Indices:
     """The indices with one of them moved."""
     return (*indices[:dim], indices[dim] + by, *indices[dim + 1 :])

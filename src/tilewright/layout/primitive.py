@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.errors import LayoutError
-from tilewright.expr.bounds import NOTHING_KNOWN, Bounds
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.polynomial import constant_value, polynomial
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import make_binary, substitute
 from tilewright.expr.nodes import Expr, Var, as_expr, const, free_vars
-from tilewright.expr.polynomial import constant_value, polynomial
-from tilewright.expr.prover import prove
-from tilewright.expr.simplify import make_binary, substitute
-from tilewright.layout.sizes import Size, WrongSizeError, checked_size
+from tilewright.layout.sizes import Size, WrongSizeError, check_size
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Expr, ...]
@@ -32,7 +32,7 @@ class Primitive(ABC):
     name: ClassVar[str]
     """What the primitive is called in text, in JSON and as a method of `Layout`."""
 
-    least: ClassVar[Mapping[str, int]] = {"dim": 0}
+    minimums: ClassVar[Mapping[str, int]] = {"dim": 0}
     """The least values of arguments, whatever the shape is."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class Primitive(ABC):
 
     @abstractmethod
     def forward(
-        self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN, window: frozenset[Var] = frozenset()
+        self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
         """The physical indices of the element at logical `indices`, which lie inside `shape`.
 
@@ -58,7 +58,7 @@ class Primitive(ABC):
         """
 
     @abstractmethod
-    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NOTHING_KNOWN) -> tuple[Indices, Expr]:
+    def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
         """The logical indices of the element at physical `indices`, and the condition under which there is one.
 
         Args:
@@ -79,18 +79,18 @@ class Primitive(ABC):
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the physical dimensions, made of those of the logical ones."""
 
-    def impossible(self) -> Iterator[tuple[str, str]]:
+    def invalid_arguments(self) -> Iterator[tuple[str, str]]:
         """The arguments that are legal on no shape: the name of each, and what was expected and what came."""
-        for name, least in self.least.items():
+        for name, least in self.minimums.items():
             value = getattr(self, name)
             listed = [(f"{name}[{k}]", n) for k, n in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
             for place, n in listed:
-                if prove(as_expr(n) < least):
+                if can_prove(as_expr(n) < least):
                     yield place, f"expected at least {least}, got {n}"
 
     def expands(self, shape: Shape) -> bool:
         """Whether the data becomes larger (or smaller), so that elements are repeated, added or dropped."""
-        return not same(elements(shape), elements(self.shape(shape)))
+        return not is_provably_equal(element_count(shape), element_count(self.shape(shape)))
 
     def at(self, sizes: Mapping[Var, Expr]) -> Self:
         """The same primitive with symbols replaced."""
@@ -133,7 +133,7 @@ def as_size(value: Size) -> Size:
         LayoutError: it is no integer and no int64 expression, or too large to be a size.
     """
     try:
-        return checked_size(value)
+        return check_size(value)
     except WrongSizeError as error:
         raise LayoutError(f"expected {error}, got {value!r}", where="size") from None
 
@@ -149,7 +149,7 @@ def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
     return tuple(as_size(n) for n in values)
 
 
-def number(value: Size) -> int:
+def as_int(value: Size) -> int:
     """A size that is a number.
 
     Raises:
@@ -169,7 +169,7 @@ def as_shape(sizes: Sequence[Size]) -> Shape:
     return tuple(as_expr(n) for n in as_sizes(sizes, "shape"))
 
 
-def elements(sizes: Sequence[Size]) -> Expr:
+def element_count(sizes: Sequence[Size]) -> Expr:
     """The product of sizes."""
     total: Expr = const(1)
     for n in sizes:
@@ -177,10 +177,10 @@ def elements(sizes: Sequence[Size]) -> Expr:
     return total
 
 
-def same(a: Size, b: Size) -> bool:
+def is_provably_equal(a: Size, b: Size) -> bool:
     """Whether two sizes are known to be equal."""
     a, b = as_expr(a), as_expr(b)
-    return a is b or constant_value(polynomial(a - b)) == 0 or prove(a.equals(b))
+    return a is b or constant_value(polynomial(a - b)) == 0 or can_prove(a.equals(b))
 
 
 def floordiv(a: Expr, b: Size, bounds: Bounds) -> Expr:
@@ -206,7 +206,7 @@ def check_dims(shape: Shape, dim: int, count: int, where: str) -> None:
 
 def check_at_least(value: Size, least: int, what: str, where: str) -> None:
     """A size is not known to be smaller than `least`, and a number is not smaller."""
-    if prove(as_expr(value) < least):
+    if can_prove(as_expr(value) < least):
         raise LayoutError(f"expected {what} of at least {least}, got {value}", where=where)
 
 

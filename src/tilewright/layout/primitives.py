@@ -12,11 +12,11 @@
 
 from collections.abc import Mapping
 
-from tilewright.layout.attach import DecoupleAt, StoreAt
 from tilewright.layout.basic import Fuse, Reorder, Split
 from tilewright.layout.padding import Pad, Unpad
 from tilewright.layout.primitive import Array, Indices, Primitive, Shape, Size
-from tilewright.layout.tiles import Fold, Unfold
+from tilewright.layout.store_at import DecoupleAt, StoreAt
+from tilewright.layout.unfold import Fold, Unfold
 
 __all__ = [
     "PRIMITIVES", "Array", "DecoupleAt", "Fold", "Fuse", "Indices", "Pad", "Primitive", "Reorder", "Shape", "Size",

@@ -6,8 +6,8 @@ from typing import SupportsIndex, cast
 
 from tilewright.errors import ParseError
 from tilewright.expr.dtype import int64
-from tilewright.expr.lexer import tokens
-from tilewright.expr.nodes import Binary, Const, Expr, Var, loads, walk
+from tilewright.expr.lexer import tokenize
+from tilewright.expr.nodes import Binary, Const, Expr, Var, loads, post_order
 from tilewright.expr.parser import parse_expr
 
 Size = int | Expr
@@ -24,7 +24,7 @@ class WrongSizeError(Exception):
     """A value that is no size; the text says what was expected."""
 
 
-def checked_size(value: object) -> Size:
+def check_size(value: object) -> Size:
     """A size in its one form: integers, also NumPy's and literals, as `int`, everything else as an int64 expression.
 
     Raises:
@@ -33,7 +33,7 @@ def checked_size(value: object) -> Size:
     if isinstance(value, Expr):
         if value.dtype != int64 or loads(value):
             raise WrongSizeError("an integer or an int64 expression without loads")
-        if any(isinstance(e, Binary) and e.op in ("floordiv", "mod") and _is_zero(e.b) for e in walk(value)):
+        if any(isinstance(e, Binary) and e.op in ("floordiv", "mod") and _is_zero(e.b) for e in post_order(value)):
             raise WrongSizeError("an expression that does not divide by 0")
         if not isinstance(value, Const):
             return value
@@ -46,7 +46,7 @@ def checked_size(value: object) -> Size:
     return whole
 
 
-def parsed_size(text: str, symbols: Mapping[str, Var] | None = None) -> Expr:
+def parse_size(text: str, symbols: Mapping[str, Var] | None = None) -> Expr:
     """The expression that a text says, not simplified.
 
     Args:
@@ -59,7 +59,7 @@ def parsed_size(text: str, symbols: Mapping[str, Var] | None = None) -> Expr:
     if len(text) > MAX_TEXT:
         raise WrongSizeError(f"an expression of at most {MAX_TEXT} characters")
     try:
-        found = tokens(text)
+        found = tokenize(text)
         for t in found:
             if t.text.isdecimal() and int(t.text) > MAX_INTEGER:
                 raise WrongSizeError(f"an integer of at most {MAX_INTEGER}")
@@ -67,7 +67,7 @@ def parsed_size(text: str, symbols: Mapping[str, Var] | None = None) -> Expr:
             names = {str(literal_eval(t.text)) if t.kind == "string" else t.text for t in found}
             symbols = {name: Var(name) for name in names}
         e = parse_expr(text, symbols, {})
-        checked_size(e)
+        check_size(e)
         return e
     except (ParseError, RecursionError) as error:
         reason = error.what if isinstance(error, ParseError) else "it is nested too deeply"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 
-def strict_json(text: str | bytes) -> Any:
+def load_strict_json(text: str | bytes) -> Any:
     """The values of JSON text.
 
     Raises:
@@ -12,12 +12,12 @@ def strict_json(text: str | bytes) -> Any:
             too deeply.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -26,5 +26,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(text: str) -> Any:
+def _reject_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON number")

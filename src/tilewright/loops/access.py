@@ -7,11 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove_non_negative
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Select, Unary, Var, binary, both, const, free_vars
-from tilewright.expr.prover import non_negative
-from tilewright.expr.simplify import substitute
+from tilewright.expr.nodes import (
+    TRUE,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    binary,
+    conjunction,
+    const,
+    free_vars,
+)
 from tilewright.loops.ir import Block, For, Store
 
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
@@ -31,7 +44,7 @@ class Access:
     buffer: Buffer
     indices: tuple[Expr, ...]
     condition: Expr
-    write: bool
+    is_write: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +77,8 @@ def _reads(e: Expr, condition: Expr) -> Iterator[Access]:
             yield Access(buffer, indices, condition, False)
         case Select(cond, a, b):
             yield from _reads(cond, condition)
-            yield from _reads(a, both(condition, cond))
-            yield from _reads(b, both(condition, negation(cond)))
+            yield from _reads(a, conjunction(condition, cond))
+            yield from _reads(b, conjunction(condition, negation(cond)))
         case _:
             for child in e.children():
                 yield from _reads(child, condition)
@@ -79,24 +92,24 @@ def negation(condition: Expr) -> Expr:
         case Binary("eq" | "ne" | "lt" | "le" | "gt" | "ge" as op, a, b) if a.dtype.is_int:
             return binary(_NEGATED[op], a, b)  # pyright: ignore[reportArgumentType] - the table holds comparisons
         case Binary("or", a, b):
-            return both(negation(a), negation(b))
+            return conjunction(negation(a), negation(b))
         case Unary("not", a):
             return a
         case _:
             return TRUE
 
 
-def reads(block: Block) -> tuple[Buffer, ...]:
+def read_buffers(block: Block) -> tuple[Buffer, ...]:
     """The buffers that the block reads, in the order of their first use."""
-    return tuple(dict.fromkeys(a.buffer for a in accesses(block) if not a.write))
+    return tuple(dict.fromkeys(a.buffer for a in accesses(block) if not a.is_write))
 
 
-def writes(block: Block) -> tuple[Buffer, ...]:
+def written_buffers(block: Block) -> tuple[Buffer, ...]:
     """The buffer that the block writes."""
     return (block.body.buffer,)
 
 
-def regions(touched: Sequence[Access], block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
+def regions(touching: Sequence[Access], block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
     """One box per access, in terms of symbols and the loops outside.
 
     Args:
@@ -114,9 +127,9 @@ def regions(touched: Sequence[Access], block: Block, inner: Sequence[For], known
     for var, extent in counted:
         inside = inside.with_loop(var, extent)
     found: dict[Region, None] = {}
-    for a in touched:
+    for a in touching:
         ranges = tuple(
-            _range(substitute(i, bindings, inside), n, counted, inside)
+            _index_range(substitute(i, bindings, inside), n, counted, inside)
             for i, n in zip(a.indices, a.buffer.shape, strict=True)
         )
         found[Region(a.buffer, ranges)] = None
@@ -124,13 +137,13 @@ def regions(touched: Sequence[Access], block: Block, inner: Sequence[For], known
 
 
 @lru_cache(maxsize=1 << 12)
-def _range(index: Expr, size: Expr, inner: tuple[tuple[Var, Expr], ...], inside: Bounds) -> tuple[Expr, Expr]:
+def _index_range(index: Expr, size: Expr, inner: tuple[tuple[Var, Expr], ...], inside: Bounds) -> tuple[Expr, Expr]:
     low = high = index
     for var, extent in reversed(inner):
         last = extent - 1
         ends: list[Expr] = []
         for e, least in ((low, True), (high, False)):
-            direction = _direction(e, var, inside)
+            direction = _monotonicity(e, var, inside)
             if direction is None:
                 return const(0), size - 1
             ends.append(substitute(e, {var: const(0) if (direction > 0) == least else last}, inside))
@@ -138,11 +151,11 @@ def _range(index: Expr, size: Expr, inner: tuple[tuple[Var, Expr], ...], inside:
     return low, high
 
 
-def _direction(e: Expr, var: Var, known: Bounds) -> int | None:
+def _monotonicity(e: Expr, var: Var, known: Bounds) -> int | None:
     """1 where `e` never falls as `var` grows by one, -1 where it never rises, None where neither is proved."""
     if var not in free_vars(e):
         return 1
     if any(isinstance(child, Load) for child in (e, *e.children())):
         return None
     step = substitute(e, {var: var + 1}) - e
-    return 1 if non_negative(step, known) else -1 if non_negative(-step, known) else None
+    return 1 if can_prove_non_negative(step, known) else -1 if can_prove_non_negative(-step, known) else None

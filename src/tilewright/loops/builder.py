@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import TRUE, Expr, Load, Var, as_expr
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
@@ -92,7 +92,9 @@ class Builder:
         self._params.append(Buffer(name, tuple(as_expr(s) for s in shape), dtype))
         return self._params[-1]
 
-    def alloc(self, name: str, shape: Sequence[Expr | int], dtype: DType, scope: Scope = Scope.MEMORY) -> Buffer:
+    def alloc(
+        self, name: str, shape: Sequence[Expr | int], dtype: DType, scope: MemoryScope = MemoryScope.MEMORY
+    ) -> Buffer:
         """A buffer that lives inside."""
         self._allocs.append(Buffer(name, tuple(as_expr(s) for s in shape), dtype, scope))
         return self._allocs[-1]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Load, Var
-from tilewright.expr.nodes import walk as walk_expr
+from tilewright.expr.nodes import post_order as walk_expr
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, Seq, Stmt, Store, seq, walk
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tilewright.expr import polynomial as poly
+from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Expr, Load, Var, loads
@@ -81,10 +81,10 @@ class Store:
 
     def __post_init__(self) -> None:
         if self.value.dtype is int64 and isinstance(self.value, Binary) and self.value.op in ("add", "sub", "mul"):
-            object.__setattr__(self, "value", _accumulation(Load(self.buffer, self.indices), self.value))
+            object.__setattr__(self, "value", _as_accumulation(Load(self.buffer, self.indices), self.value))
 
 
-def _accumulation(target: Load, value: Binary) -> Expr:
+def _as_accumulation(target: Load, value: Binary) -> Expr:
     """target + rest, or target * rest, where an int64 value is one of the two and rest does not read the buffer."""
     if value.a is target or not any(load is target for load in loads(value)):
         return value
@@ -95,7 +95,7 @@ def _accumulation(target: Load, value: Binary) -> Expr:
         rest = {m: c for m, c in terms.items() if m not in by_target}
     elif len(by_target) == len(terms):
         op = "mul"
-        rest = {poly.without_one(m, target): c for m, c in terms.items()}
+        rest = {poly.drop_atom(m, target): c for m, c in terms.items()}
     else:
         return value
     other = poly.expression(rest)
@@ -131,7 +131,7 @@ class Block:
         body: what one iteration stores, over the iteration variables and symbols; indices of staging buffers may also
             use the variables of the loops around (their position relative to a tile).
         init: stored instead of accumulated before the first reduction iteration, and where the reduction has none
-            (`loops/empty.py`); None for spatial blocks and after `decompose_reduction`.
+            (`loops/empty_reductions.py`); None for spatial blocks and after `decompose_reduction`.
         predicate: over loop variables; the iteration happens only where it holds.
     """
 
@@ -157,7 +157,7 @@ class For:
     body: "Stmt"
     prefetches: tuple[Load, ...] = ()
 
-    def hints(self, change: Callable[[Expr], Expr]) -> tuple[Load, ...]:
+    def prefetches_with(self, change: Callable[[Expr], Expr]) -> tuple[Load, ...]:
         """The prefetches with their indices changed."""
         return tuple(Load(p.buffer, tuple(change(i) for i in p.indices)) for p in self.prefetches)
 

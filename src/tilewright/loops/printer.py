@@ -13,7 +13,7 @@ A block says for each iteration variable its extent and, after `=`, its binding;
 loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import TRUE, Load, Var
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
@@ -52,7 +52,7 @@ def show_symbol(v: Var) -> str:
 def show_buffer(b: Buffer) -> str:
     """`A: float32[M, 64]`, with ` in stack` or ` in register` where it is not in memory."""
     shape = ", ".join(show_expr(s) for s in b.shape)
-    scope = "" if b.scope is Scope.MEMORY else f" in {b.scope.value}"
+    scope = "" if b.scope is MemoryScope.MEMORY else f" in {b.scope.value}"
     return f"{show_name(b.name)}: {b.dtype}[{shape}]{scope}"
 
 

@@ -15,10 +15,10 @@ Code generation simplifies what it emits by itself; this is for people who read 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.nodes import FALSE, Binary, Const, Expr, Var, both, conjuncts, const, walk
-from tilewright.expr.prover import prove
-from tilewright.expr.simplify import simplify, substitute
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import simplify, substitute
+from tilewright.expr.nodes import FALSE, Binary, Const, Expr, Var, conjunction, conjuncts, const, post_order
 from tilewright.loops.ir import Block, BlockIter, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 
@@ -44,7 +44,7 @@ def _statement(s: Stmt, known: Bounds, names: set[str]) -> Stmt:
         case For():
             extent = simplify(s.extent, known)
             inside = known.with_loop(s.var, extent)
-            hints = s.hints(lambda e: simplify(e, inside))
+            hints = s.prefetches_with(lambda e: simplify(e, inside))
             return replace(s, extent=extent, body=_statement(s.body, inside, names), prefetches=hints)
         case Seq():
             return Seq(tuple(_statement(c, known, names) for c in s.stmts))
@@ -53,7 +53,7 @@ def _statement(s: Stmt, known: Bounds, names: set[str]) -> Stmt:
 
 
 def _block(block: Block, known: Bounds, names: set[str]) -> Block:
-    predicate = both(*(c for c in conjuncts(simplify(block.predicate, known)) if not prove(c, known)))
+    predicate = conjunction(*(c for c in conjuncts(simplify(block.predicate, known)) if not can_prove(c, known)))
     predicate = block.predicate if predicate is FALSE else predicate  # it says why nothing leaves its domain
     iters = tuple(replace(i, binding=simplify(i.binding, known)) for i in block.iters)
     block = _with_digits(replace(block, iters=iters, predicate=predicate), known, names)
@@ -86,7 +86,7 @@ def _split(block: Block, i: BlockIter, d: int, bindings: tuple[Expr, Expr], name
         BlockIter(inner, const(d), i.kind, bindings[1]),
     )
     place = next(k for k, x in enumerate(block.iters) if x is i)
-    known = Bounds.inside((x.var, x.extent) for x in digits)
+    known = Bounds.from_loops((x.var, x.extent) for x in digits)
     value: dict[Var, Expr] = {i.var: outer * d + inner}
 
     def changed(s: Store) -> Store:
@@ -104,7 +104,7 @@ def _split(block: Block, i: BlockIter, d: int, bindings: tuple[Expr, Expr], name
 def _divisors(block: Block, v: Var) -> Iterator[int]:
     """The numbers that a block divides a variable by."""
     for e in (*block.body.indices, block.body.value):
-        for node in walk(e):
+        for node in post_order(e):
             if isinstance(node, Binary) and node.op in ("floordiv", "mod") and node.a is v:
                 d = node.b.value if isinstance(node.b, Const) else 0
                 if d > 1:
@@ -112,7 +112,7 @@ def _divisors(block: Block, v: Var) -> Iterator[int]:
 
 
 def _divides(e: Expr) -> bool:
-    return any(isinstance(node, Binary) and node.op in ("floordiv", "mod") for node in walk(e))
+    return any(isinstance(node, Binary) and node.op in ("floordiv", "mod") for node in post_order(e))
 
 
 def _is_multiple(extent: Expr, d: int) -> bool:

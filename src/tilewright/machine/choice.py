@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilewright.errors import MachineError, OptionError
-from tilewright.machine.model import Machine, parse, read, to_json
-from tilewright.machine.shipped import described_host, generic, machine_named, shipped
-from tilewright.machine.stored import stored
+from tilewright.machine.calibration_store import load_calibration
+from tilewright.machine.model import Machine, parse_machine, read_machine, to_json
+from tilewright.machine.shipped import generic_machine, host_machine, machine_named, shipped_machines
 from tilewright.machine.target import Target
 
 
@@ -80,37 +80,37 @@ def choose_machine(machine: "Machine | str | os.PathLike[str] | None", target: T
             problems), or it describes one of another architecture than the target's.
         OptionError: the argument is something else.
     """
-    found = _default(target) if machine is None else _given(machine)
+    found = _default(target) if machine is None else _from_argument(machine)
     found.for_target(target)
     return found
 
 
 def _default(target: Target) -> MachineChoice:
     if target != Target.host():
-        return MachineChoice(generic(target), Origin.GENERIC)
-    measured = stored()
+        return MachineChoice(generic_machine(target), Origin.GENERIC)
+    measured = load_calibration()
     if measured is not None:
         return MachineChoice(measured, Origin.STORED)
-    here = described_host()
-    # `described_host` fills a shipped description with the sizes that the system reports
-    return _described(here)
+    here = host_machine()
+    # `host_machine` fills a shipped description with the sizes that the system reports
+    return _shipped_choice(here)
 
 
-def _given(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
+def _from_argument(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
     if isinstance(machine, Machine):
-        return MachineChoice(_checked(machine), Origin.ARGUMENT)
+        return MachineChoice(_validated(machine), Origin.ARGUMENT)
     if not isinstance(machine, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance] - no types
         what = f"expected a name, a file or a Machine, got {type(machine).__name__}"
         raise OptionError(what, where="argument 'machine'")
-    if isinstance(machine, str) and machine in shipped():
-        return _described(machine_named(machine))
-    if isinstance(machine, str) and not _looks_like_a_file(machine):
-        hint = f"use one of {', '.join(shipped())}, or a file such as ./{machine or 'mine'}.json"
+    if isinstance(machine, str) and machine in shipped_machines():
+        return _shipped_choice(machine_named(machine))
+    if isinstance(machine, str) and not _is_file_name(machine):
+        hint = f"use one of {', '.join(shipped_machines())}, or a file such as ./{machine or 'mine'}.json"
         raise MachineError(f"there is no machine {machine!r}", where="machine", hint=hint)
-    return MachineChoice(read(Path(machine)), Origin.FILE)
+    return MachineChoice(read_machine(Path(machine)), Origin.FILE)
 
 
-def _checked(machine: Machine) -> Machine:
+def _validated(machine: Machine) -> Machine:
     """A machine that a program made, checked as a file is."""
     where = "argument 'machine'"
     try:
@@ -118,13 +118,13 @@ def _checked(machine: Machine) -> Machine:
     except (TypeError, ValueError) as error:
         hint = "its fields are texts, Python's int and float, and tuples of `Level`"
         raise MachineError(f"holds what is no plain value: {error}", where=where, hint=hint) from error
-    return parse(text, where)
+    return parse_machine(text, where)
 
 
-def _described(machine: Machine) -> MachineChoice:
+def _shipped_choice(machine: Machine) -> MachineChoice:
     """A machine of the package; those of an instruction set identify no processor."""
     return MachineChoice(machine, Origin.SHIPPED if machine.identify else Origin.GENERIC)
 
 
-def _looks_like_a_file(text: str) -> bool:
+def _is_file_name(text: str) -> bool:
     return os.sep in text or text.endswith(".json") or Path(text).is_file()

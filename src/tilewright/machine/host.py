@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tilewright.machine.features import host_arch, host_features
+from tilewright.machine.cpu_features import host_arch, host_features
 from tilewright.machine.threads import available_cpus, cgroup_quota, parse_cpu_list
 
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
@@ -61,10 +61,10 @@ def host() -> Host:
     """Describe the machine that runs this process."""
     return Host(
         arch=host_arch(),
-        model=_model(),
+        model=_processor_name(),
         cpus=len(available_cpus()),
         quota=cgroup_quota(),
-        memory=_memory(),
+        memory=_memory_bytes(),
         caches=read_caches(Path("/sys/devices/system/cpu/cpu0/cache")),
         features=tuple(sorted(host_features())),
     )
@@ -90,7 +90,7 @@ def read_caches(folder: Path) -> tuple[Cache, ...]:
     return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
 
 
-def _model() -> str:
+def _processor_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -100,7 +100,7 @@ def _model() -> str:
     return ""
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

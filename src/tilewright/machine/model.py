@@ -19,7 +19,7 @@ from tilewright.errors import MachineError, Problem
 FORMAT = 1
 """Version of the description's format."""
 
-_WRITE_ONE = "give a file that `tilewright doctor --machine --save FILE` wrote"
+_SAVE_HINT = "give a file that `tilewright doctor --machine --save FILE` wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ class Machine:
 _POSITIVE = ("bytes", "line", "core_gbs", "total_gbs", "latency_ns", "shared_by", "cores", "ghz", "vector_bits",
              "vector_registers", "fma_pipes", "fma_cycles", "load_ports", "store_ports", "multiprocessors", "registers",
              "shared_bytes", "warp", "max_threads", "banks", "bank_bytes")  # fmt: skip
-_LARGEST = 1 << 53
+_MAX_INTEGER = 1 << 53
 """The largest whole number: what floating point holds exactly."""
 
-_MOST = {"cores": 1 << 20, "ghz": 100, "vector_bits": 1 << 16, "vector_registers": 1 << 12, "fma_pipes": 1 << 10,
+_MAX_VALUES = {"cores": 1 << 20, "ghz": 100, "vector_bits": 1 << 16, "vector_registers": 1 << 12, "fma_pipes": 1 << 10,
          "load_ports": 1 << 10, "store_ports": 1 << 10, "tlb_entries": 1 << 20, "fma_cycles": 1 << 10,
          "line": 1 << 16, "core_gbs": 1e6, "total_gbs": 1e9, "latency_ns": 1e6, "sync_us": 1e6}  # fmt: skip
 """Far beyond any machine: who writes more mistook the unit."""
@@ -167,7 +167,7 @@ def to_json(machine: Machine) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def read(path: Path) -> Machine:
+def read_machine(path: Path) -> Machine:
     """The machine that a file describes.
 
     Raises:
@@ -176,11 +176,11 @@ def read(path: Path) -> Machine:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise MachineError(f"cannot be read: {error}", where=f"machine file '{path}'", hint=_WRITE_ONE) from error
-    return parse(text, f"machine file '{path}'")
+        raise MachineError(f"cannot be read: {error}", where=f"machine file '{path}'", hint=_SAVE_HINT) from error
+    return parse_machine(text, f"machine file '{path}'")
 
 
-def parse(text: str, where: str) -> Machine:
+def parse_machine(text: str, where: str) -> Machine:
     """The machine that a JSON text describes.
 
     Raises:
@@ -189,9 +189,9 @@ def parse(text: str, where: str) -> Machine:
     try:
         data: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MachineError(f"is not JSON: {error}", where=where, hint=_WRITE_ONE) from error
+        raise MachineError(f"is not JSON: {error}", where=where, hint=_SAVE_HINT) from error
     if not isinstance(data, dict):
-        raise MachineError(f"expected an object, got {type(data).__name__}", where=where, hint=_WRITE_ONE)
+        raise MachineError(f"expected an object, got {type(data).__name__}", where=where, hint=_SAVE_HINT)
     reader = _Reader()
     machine = reader.machine(cast(Mapping[str, Any], data))
     if reader.problems or machine is None:
@@ -210,73 +210,77 @@ class _Reader:
     def machine(self, data: Mapping[str, Any]) -> Machine | None:
         """The machine, or None where a field could not be read."""
         if "format" not in data:
-            self._wrong("format", "is missing")
+            self._report("format", "is missing")
         elif data["format"] != FORMAT:
-            self._wrong("format", f"expected {FORMAT}, got {data['format']!r}")
+            self._report("format", f"expected {FORMAT}, got {data['format']!r}")
         listed = data.get("levels")
         levels: list[Level | None] = []
         if not isinstance(listed, list) or not listed:
-            self._wrong("levels", "expected a list of at least one memory level")
+            self._report("levels", "expected a list of at least one memory level")
         else:
-            levels = [self._record(Level, x, f"levels[{k}]") for k, x in enumerate(cast(list[Any], listed))]
-        gpu = None if data.get("gpu") is None else self._record(Gpu, data["gpu"], "gpu")
-        identify = self._texts("identify", data.get("identify", []))
+            levels = [self._read_record(Level, x, f"levels[{k}]") for k, x in enumerate(cast(list[Any], listed))]
+        gpu = None if data.get("gpu") is None else self._read_record(Gpu, data["gpu"], "gpu")
+        identify = self._read_texts("identify", data.get("identify", []))
         apart = ("levels", "gpu", "identify")
         plain = {k: v for k, v in data.items() if k not in ("format", *apart)}
-        own = self._values(Machine, plain, "", skip=apart)
-        self._levels(levels, processor=data.get("gpu") is None)
+        own = self._read_values(Machine, plain, "", skip=apart)
+        self._check_levels(levels, processor=data.get("gpu") is None)
         if own.get("arch") is not None and own["arch"] not in _ARCHITECTURES:
-            self._wrong("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
+            self._report("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
         if data.get("gpu") is None and own.get("tlb_entries") == 0:
-            self._wrong("tlb_entries", "must be more than 0, got 0: only graphics processors say 0")
+            self._report("tlb_entries", "must be more than 0, got 0: only graphics processors say 0")
         if (own.get("vector_bits") or 64) % 64:
-            self._wrong("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
+            self._report("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
         if self.problems:
             return None
         return Machine(**own, levels=tuple(x for x in levels if x is not None), gpu=gpu, identify=identify)
 
-    def _wrong(self, field: str, what: str) -> None:
+    def _report(self, field: str, what: str) -> None:
         self.problems.append(Problem("machine", f"field '{field}'", what))
 
-    def _texts(self, place: str, value: Any) -> tuple[str, ...]:
+    def _read_texts(self, place: str, value: Any) -> tuple[str, ...]:
         listed = cast(list[Any], value) if isinstance(value, list) else [None]
         if not all(isinstance(x, str) for x in listed):
-            self._wrong(place, f"expected a list of texts, got {value!r}")
+            self._report(place, f"expected a list of texts, got {value!r}")
             return ()
         return tuple(str(x) for x in listed)
 
-    def _record(self, kind: type[Any], value: Any, place: str) -> Any:
+    def _read_record(self, kind: type[Any], value: Any, place: str) -> Any:
         if not isinstance(value, dict):
-            self._wrong(place, f"expected an object, got {value!r}")
+            self._report(place, f"expected an object, got {value!r}")
             return None
         before = len(self.problems)
-        found = self._values(kind, cast(Mapping[str, Any], value), f"{place}.")
+        found = self._read_values(kind, cast(Mapping[str, Any], value), f"{place}.")
         return kind(**found) if len(self.problems) == before else None
 
-    def _values(
+    def _read_values(
         self, kind: type[Any], data: Mapping[str, Any], prefix: str, skip: tuple[str, ...] = ()
     ) -> dict[str, Any]:
         wanted = {f.name: f.type for f in fields(kind) if f.name not in skip}
         for name in sorted(set(data) - set(wanted)):
-            self._wrong(prefix + name, f"is not known; fields are {', '.join(wanted)}")
+            self._report(prefix + name, f"is not known; fields are {', '.join(wanted)}")
         result: dict[str, Any] = {}
         for name, annotation in wanted.items():
             if name not in data:
-                self._wrong(prefix + name, "is missing")
+                self._report(prefix + name, "is missing")
                 continue
-            value = self._typed(prefix + name, data[name], str(getattr(annotation, "__name__", annotation)))
+            value = self._read_typed(prefix + name, data[name], str(getattr(annotation, "__name__", annotation)))
             if value is not None and name in _POSITIVE and value <= 0:
-                self._wrong(prefix + name, f"must be more than 0, got {value}")
+                self._report(prefix + name, f"must be more than 0, got {value}")
             elif value is not None and not isinstance(value, str) and value < 0:
-                self._wrong(prefix + name, f"must not be negative, got {value}")
+                self._report(prefix + name, f"must not be negative, got {value}")
             elif name == "line" and isinstance(value, int) and value & (value - 1):
-                self._wrong(prefix + name, f"expected a power of two, got {value}")
-            elif value is not None and not isinstance(value, str) and value > (most := _MOST.get(name, _LARGEST)):
-                self._wrong(prefix + name, f"must be at most {most:.16g}, got {value}")
+                self._report(prefix + name, f"expected a power of two, got {value}")
+            elif (
+                value is not None
+                and not isinstance(value, str)
+                and value > (most := _MAX_VALUES.get(name, _MAX_INTEGER))
+            ):
+                self._report(prefix + name, f"must be at most {most:.16g}, got {value}")
             result[name] = value
         return result
 
-    def _typed(self, place: str, value: Any, kind: str) -> Any:
+    def _read_typed(self, place: str, value: Any, kind: str) -> Any:
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and -1e300 < value < 1e300
         if kind == "str":
             fits = isinstance(value, str) and bool(value)
@@ -284,39 +288,39 @@ class _Reader:
             fits = number and (kind == "float" or value == int(value))
         if not fits:
             expected = {"str": "a text", "int": "a whole number"}.get(kind, "a number")
-            self._wrong(place, f"expected {expected}, got {value!r}")
+            self._report(place, f"expected {expected}, got {value!r}")
             return None
         return str(value) if kind == "str" else int(value) if kind == "int" else float(value)
 
-    def _levels(self, levels: list[Level | None], processor: bool) -> None:
+    def _check_levels(self, levels: list[Level | None], processor: bool) -> None:
         """What holds for each level, and between a level and the next where both could be read."""
         if processor and levels and not any(x is None or x.ways for x in levels[:-1]):
-            self._wrong("levels", "expected at least one cache, with `ways` of 1 or more, and main memory behind it")
+            self._report("levels", "expected at least one cache, with `ways` of 1 or more, and main memory behind it")
         elif processor:
             for x in levels[:-1]:
                 if x is not None and not x.ways:
                     what = "expected a cache, with `ways` of 1 or more: only the last level, main memory, has 0 ways"
-                    self._wrong(f"levels ({x.name})", what)
+                    self._report(f"levels ({x.name})", what)
         names = [x.name for x in levels if x is not None]
         for name in sorted({n for n in names if names.count(n) > 1}):
-            self._wrong("levels", f"{names.count(name)} levels are called {name!r}")
+            self._report("levels", f"{names.count(name)} levels are called {name!r}")
         for x in levels:
             if x is not None and x.total_gbs < x.core_gbs:
-                self._wrong(f"levels ({x.name})", f"all cores read less than one: {x.total_gbs} against {x.core_gbs}")
+                self._report(f"levels ({x.name})", f"all cores read less than one: {x.total_gbs} against {x.core_gbs}")
         for x in levels:
             if x is not None and x.bytes < x.line * max(1, x.ways):
                 what = f"{x.ways} ways of lines of {x.line} bytes" if x.ways > 1 else f"a line of {x.line} bytes"
-                self._wrong(f"levels ({x.name})", f"{x.bytes} bytes hold not even {what}")
+                self._report(f"levels ({x.name})", f"{x.bytes} bytes hold not even {what}")
         for near, far in pairwise(levels):
             if near is not None and far is not None:
-                self._consistent(near, far, processor)
+                self._check_order(near, far, processor)
 
-    def _consistent(self, near: Level, far: Level, processor: bool) -> None:
+    def _check_order(self, near: Level, far: Level, processor: bool) -> None:
         place = f"levels ({near.name}, {far.name})"
         # a graphics processor has more registers than shared memory
         if processor and far.bytes < near.bytes:
-            self._wrong(place, f"the farther level holds less: {far.bytes} bytes against {near.bytes}")
+            self._report(place, f"the farther level holds less: {far.bytes} bytes against {near.bytes}")
         if far.latency_ns < near.latency_ns:
-            self._wrong(place, f"the farther level is nearer: {far.latency_ns} ns against {near.latency_ns}")
+            self._report(place, f"the farther level is nearer: {far.latency_ns} ns against {near.latency_ns}")
         if far.core_gbs > near.core_gbs:
-            self._wrong(place, f"the farther level is faster: {far.core_gbs} GB/s against {near.core_gbs}")
+            self._report(place, f"the farther level is faster: {far.core_gbs} GB/s against {near.core_gbs}")

@@ -13,11 +13,11 @@ from math import ceil
 from pathlib import Path
 
 from tilewright.errors import MachineError
-from tilewright.machine.features import X86_LEVELS
+from tilewright.machine.cpu_features import X86_LEVELS
 from tilewright.machine.host import read_caches
-from tilewright.machine.model import Level, Machine, parse
+from tilewright.machine.model import Level, Machine, parse_machine
 from tilewright.machine.target import Target
-from tilewright.machine.threads import available_cores, siblings
+from tilewright.machine.threads import available_cores, smt_siblings
 
 _LEVELS = tuple(X86_LEVELS)
 _CPUINFO = Path("/proc/cpuinfo")
@@ -25,13 +25,13 @@ _CPU = Path("/sys/devices/system/cpu/cpu0")
 
 
 @lru_cache(maxsize=1)
-def shipped() -> dict[str, Machine]:
+def shipped_machines() -> dict[str, Machine]:
     """All descriptions of the package, by name, in the order of their names."""
     folder = resources.files("tilewright.machine") / "data"
     found: dict[str, Machine] = {}
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".json"):
-            machine = parse(entry.read_text(encoding="utf-8"), f"machine file '{entry.name}'")
+            machine = parse_machine(entry.read_text(encoding="utf-8"), f"machine file '{entry.name}'")
             found[machine.name] = machine
     return found
 
@@ -42,23 +42,23 @@ def machine_named(name: str) -> Machine:
     Raises:
         MachineError: there is none.
     """
-    known = shipped()
+    known = shipped_machines()
     if name not in known:
         raise MachineError(f"there is no machine {name!r}", where="machine", hint=f"use one of {', '.join(known)}")
     return known[name]
 
 
-def generic(target: Target) -> Machine:
+def generic_machine(target: Target) -> Machine:
     """The description of a typical machine of an instruction set."""
     if target.arch == "aarch64":
         return machine_named("aarch64")
     level = target.name.split("+")[0]
-    while level not in shipped():
+    while level not in shipped_machines():
         level = _LEVELS[_LEVELS.index(level) - 1]
     return machine_named(level)
 
 
-def signature(cpuinfo: str) -> str:
+def processor_signature(cpuinfo: str) -> str:
     """What identifies the first processor in the text of /proc/cpuinfo; "" where it does not say."""
     values: dict[str, str] = {}
     for line in cpuinfo.splitlines():
@@ -72,24 +72,24 @@ def signature(cpuinfo: str) -> str:
     return ""
 
 
-def microarchitecture(sign: str) -> Machine | None:
+def machine_of_processor(sign: str) -> Machine | None:
     """The shipped description of a processor, by its signature."""
-    return next((m for m in shipped().values() if sign and sign in m.identify), None)
+    return next((m for m in shipped_machines().values() if sign and sign in m.identify), None)
 
 
 @lru_cache(maxsize=1)
-def described_host() -> Machine:
+def host_machine() -> Machine:
     """This machine as far as the system tells: the description of its microarchitecture, or a generic one for its
     instruction set, with the sizes of its caches and the number of cores that this process may keep busy."""
     try:
-        sign = signature(_CPUINFO.read_text())
+        sign = processor_signature(_CPUINFO.read_text())
     except OSError:
         sign = ""
-    found = microarchitecture(sign) or generic(Target.host())
-    return with_caches(found, available_cores(), _CPU)
+    found = machine_of_processor(sign) or generic_machine(Target.host())
+    return with_reported_caches(found, available_cores(), _CPU)
 
 
-def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
+def with_reported_caches(machine: Machine, cores: int, folder: Path) -> Machine:
     """A description with the sizes that the system reports for caches, and with that many cores to start threads on.
 
     Args:
@@ -98,7 +98,7 @@ def with_caches(machine: Machine, cores: int, folder: Path) -> Machine:
         folder: of one logical CPU in Linux' sysfs; levels that it does not describe stay.
     """
     reported = {f"L{c.level}": c for c in read_caches(folder / "cache") if c.kind != "Instruction"}
-    threads = len(siblings(folder)) or 1
+    threads = len(smt_siblings(folder)) or 1
     levels: list[Level] = []
     for x in machine.levels:
         cache = reported.get(x.name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.errors import OptionError, TargetError
-from tilewright.machine.features import (
+from tilewright.machine.cpu_features import (
     AARCH64_FEATURES,
     X86_LEVELS,
     host_arch,
@@ -19,7 +19,7 @@ from tilewright.machine.features import (
 
 _NAMES = ", ".join(["host", *X86_LEVELS, "aarch64"])
 # beyond a level, a host may have some of the next level's features; these are the ones that generated code uses
-_OPTIONAL = ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi2", "f16c", "fma")
+_OPTIONAL_FEATURES = ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi2", "f16c", "fma")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Target:
             return _aarch64()
         if level not in X86_LEVELS:
             raise TargetError(f"unknown target, expected one of {_NAMES}", where=f"target {text!r}")
-        unknown = sorted(set(extra) - set(_OPTIONAL))
+        unknown = sorted(set(extra) - set(_OPTIONAL_FEATURES))
         if unknown:
-            known = ", ".join(_OPTIONAL)
+            known = ", ".join(_OPTIONAL_FEATURES)
             raise TargetError(f"unknown feature {unknown[0]!r}, expected one of {known}", where=f"target {text!r}")
         return _x86(with_prerequisites(frozenset([*level_features(level), *extra])))
 
@@ -172,7 +172,7 @@ def _x86(available: frozenset[str]) -> Target:
     """The largest target within the available features."""
     levels = [level for level in X86_LEVELS if set(level_features(level)) <= available]
     level = levels[-1] if levels else "x86-64"
-    extra = [f for f in _OPTIONAL if f in available and with_prerequisites(frozenset([f])) <= available]
+    extra = [f for f in _OPTIONAL_FEATURES if f in available and with_prerequisites(frozenset([f])) <= available]
     extra = sorted(set(extra) - set(level_features(level)))
     names = sorted({*level_features(level), *extra})
     wide = "avx512f" in names

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.errors import OptionError
-from tilewright.machine.grants import granted
+from tilewright.machine.thread_limits import thread_limit
 
 MAX_THREADS = 1024
 VARIABLES = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS")
@@ -31,7 +31,7 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
             start; names the argument or variable.
     """
     if argument is not None:
-        return _startable(_checked(argument, "argument 'threads'"), "argument 'threads'", environ)
+        return _check_limit(_parse_count(argument, "argument 'threads'"), "argument 'threads'", environ)
     environ = os.environ if environ is None else environ
     for name in VARIABLES:
         text = environ.get(name, "").strip()
@@ -39,14 +39,14 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
             # OpenMP allows one number per nesting level; there is one level here
             first = text.split(",")[0].strip() if name == "OMP_NUM_THREADS" else text
             where = f"environment variable {name}={text}"
-            return _startable(_checked(first, where), where, environ)
-    grant = granted(environ)
+            return _check_limit(_parse_count(first, where), where, environ)
+    grant = thread_limit(environ)
     return available_cores() if grant is None else min(available_cores(), grant.threads)
 
 
-def _startable(count: int, where: str, environ: Mapping[str, str] | None) -> int:
+def _check_limit(count: int, where: str, environ: Mapping[str, str] | None) -> int:
     """The number itself, if the system lets this process start so many threads."""
-    grant = granted(environ) if count > 1 else None
+    grant = thread_limit(environ) if count > 1 else None
     if grant is not None and count > grant.threads:
         what = f"expected at most {grant.threads} threads, got {count}: this process has {grant.reason}"
         raise OptionError(what, where=where, hint="ask for fewer threads, or raise the limit")
@@ -74,10 +74,10 @@ def core_count(cpus: frozenset[int], folder: Path = _CPUS) -> int:
         cpus: their numbers.
         folder: `cpu` folder of Linux' sysfs; a CPU that it does not describe is a core of its own.
     """
-    return len({siblings(folder / f"cpu{c}") or (c,) for c in cpus})
+    return len({smt_siblings(folder / f"cpu{c}") or (c,) for c in cpus})
 
 
-def siblings(folder: Path) -> tuple[int, ...]:
+def smt_siblings(folder: Path) -> tuple[int, ...]:
     """The logical CPUs of the core to which one belongs, itself among them, by its folder in sysfs; none where the
     system does not tell."""
     try:
@@ -95,7 +95,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     return tuple(cpus)
 
 
-def _checked(value: int | str, where: str) -> int:
+def _parse_count(value: int | str, where: str) -> int:
     hint = f"give an integer from 1 to {MAX_THREADS}"
     if isinstance(value, bool) or not isinstance(value, (int, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"expected a number of threads, got {value!r}", where=where, hint=hint)

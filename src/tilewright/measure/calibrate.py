@@ -16,21 +16,21 @@ import numpy as np
 from tilewright.errors import MachineError
 from tilewright.machine import Target
 from tilewright.machine.model import Level, Machine
-from tilewright.machine.shipped import described_host
-from tilewright.measure import kernels
-from tilewright.measure.functions import NativeFunctions
-from tilewright.measure.timing import REPEATS, often, once
+from tilewright.machine.shipped import host_machine
+from tilewright.measure import calibration_kernels
+from tilewright.measure.native_functions import NativeFunctions
+from tilewright.measure.timing import REPEATS, time_median, time_once
 
-BUSY = 0.08
+MAX_OTHER_LOAD = 0.08
 """Share of the processors' time that others may take while measuring."""
 
-UNSTEADY = 0.25
+MAX_PEAK_SPREAD = 0.25
 """Relative difference between the quarters of repeated measurements of the peak beyond which they are not believed."""
 
-MOST_BYTES = 512 << 20
+MAX_WORKING_SET_BYTES = 512 << 20
 """Largest working set."""
 
-STEPS = 1000
+FORK_JOIN_STEPS = 1000
 """Additions in a part of the loop that tells what starting costs: about 2 us."""
 
 Report = Callable[[str], None]
@@ -47,10 +47,10 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
         MachineError: other processes were running, or the clock was unsteady: nothing to be trusted.
     """
     start = cpu_times()
-    bench = _Bench(Target.host(), threads)
+    bench = _Benchmark(Target.host(), threads)
     report("peak of fused multiply-adds")
     peaks = [bench.gflops() for _ in range(3 * REPEATS)]
-    known = described_host().with_cores(threads)
+    known = host_machine().with_cores(threads)
     levels: list[Level] = []
     for level, size in working_sets(known):
         report(f"{level.name}: bandwidth and latency with {size >> 10} KiB")
@@ -61,8 +61,8 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
     sync = bench.sync_us()
     check_quiet(start, cpu_times(), peaks)
     ghz = median(peaks) / (2.0 * Target.host().lanes(32) * known.fma_pipes)
-    measured = replace(known, name=f"{known.name} (calibrated)", ghz=ghz, sync_us=sync, levels=monotonic(levels))
-    return rounded(measured)
+    measured = replace(known, name=f"{known.name} (calibrated)", ghz=ghz, sync_us=sync, levels=make_monotonic(levels))
+    return round_figures(measured)
 
 
 def working_sets(machine: Machine) -> list[tuple[Level, int]]:
@@ -74,12 +74,12 @@ def working_sets(machine: Machine) -> list[tuple[Level, int]]:
         size = max(level.bytes // level.shared_by // 2, 2 * before)
         found.append((level, min(size, 16 * before) if before else size))
         before = level.bytes
-    beyond = min(MOST_BYTES, max(4 * before, 64 << 20))
+    beyond = min(MAX_WORKING_SET_BYTES, max(4 * before, 64 << 20))
     found.append((memory, beyond // machine.cores))
     return found
 
 
-def monotonic(levels: list[Level]) -> tuple[Level, ...]:
+def make_monotonic(levels: list[Level]) -> tuple[Level, ...]:
     """Levels whose figures do not contradict their order: noise may make a farther level look faster."""
     result: list[Level] = []
     for level in levels:
@@ -92,7 +92,7 @@ def monotonic(levels: list[Level]) -> tuple[Level, ...]:
     return tuple(result)
 
 
-def rounded(machine: Machine) -> Machine:
+def round_figures(machine: Machine) -> Machine:
     """Figures to three digits: more would only be noise."""
 
     def three(x: float) -> float:
@@ -126,53 +126,58 @@ def check_quiet(start: Mapping[str, float], end: Mapping[str, float], peaks: lis
     hint = "stop other programs and calibrate again; nothing was stored"
     wall = max(end["wall"] - start["wall"], 1e-9)
     others = (end["all"] - start["all"] - (end["own"] - start["own"])) / (wall * end["cpus"])
-    if others > BUSY:
+    if others > MAX_OTHER_LOAD:
         raise MachineError(f"other programs used {others:.0%} of the processors", where="calibration", hint=hint)
     ordered = sorted(peaks)
     low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
-    if high - low > UNSTEADY * median(ordered):
+    if high - low > MAX_PEAK_SPREAD * median(ordered):
         what = f"the same work ran between {low:.0f} and {high:.0f} GFLOP/s"
         raise MachineError(what, where="calibration", hint=hint)
 
 
-class _Bench:
+class _Benchmark:
     """The compiled kernels with their arrays."""
 
     def __init__(self, target: Target, threads: int) -> None:
         self.target, self.threads = target, threads
-        wanted = [kernels.multiply_add(target), kernels.reading(target), kernels.chasing(), kernels.starting()]
+        wanted = [
+            calibration_kernels.multiply_add(target),
+            calibration_kernels.stream_read(target),
+            calibration_kernels.pointer_chase(),
+            calibration_kernels.fork_join(),
+        ]
         self.native = NativeFunctions(wanted, target)
-        self.width = kernels.columns(target)
-        self.chunk = kernels.CHAINS * target.lanes(32)
+        self.width = calibration_kernels.tile_columns(target)
+        self.chunk = calibration_kernels.ACCUMULATORS * target.lanes(32)
         self.rng = np.random.default_rng(0)
 
     def gflops(self) -> float:
         """Of one core, once."""
         x = self.rng.uniform(0.4, 0.6, self.width).astype(np.float32)
-        y = self.rng.uniform(0.4, 0.6, kernels.ROWS).astype(np.float32)
-        out = np.zeros((kernels.ROWS, self.width), np.float32)
-        per_step = 2.0 * kernels.ROWS * self.width
+        y = self.rng.uniform(0.4, 0.6, calibration_kernels.ROWS).astype(np.float32)
+        out = np.zeros((calibration_kernels.ROWS, self.width), np.float32)
+        per_step = 2.0 * calibration_kernels.ROWS * self.width
 
         def run(steps: int) -> None:
             self.native.call("multiply_add", [x, y, out], [steps])
 
-        return per_step / once(run) / 1e9
+        return per_step / time_once(run) / 1e9
 
     def gbs(self, size: int, threads: int) -> float:
         """Bytes per nanosecond that `threads` cores read from working sets of `size` bytes each."""
         blocks = max(1, size // (4 * self.chunk))
-        data = aligned((threads, blocks, self.chunk))
+        data = aligned_array((threads, blocks, self.chunk))
         data[...] = self.rng.random(self.chunk, dtype=np.float32)
         out = np.zeros((threads, self.chunk), np.float32)
 
         def run(times: int) -> None:
             self.native.call("reading", [data, out], [threads, blocks, times], threads)
 
-        return data.nbytes / often(run) / 1e9
+        return data.nbytes / time_median(run) / 1e9
 
     def latency(self, size: int) -> float:
         """Nanoseconds of a load whose address the one before gave, over a working set of `size` bytes."""
-        lines = max(2, min(size, MOST_BYTES // 4) // 64)
+        lines = max(2, min(size, MAX_WORKING_SET_BYTES // 4) // 64)
         order = self.rng.permutation(lines)
         chain = np.zeros((lines, 8), np.int64)
         chain[order, 0] = np.roll(order, -1)
@@ -182,23 +187,23 @@ class _Bench:
             self.native.call("chasing", [chain, out], [lines, steps * 64])
 
         run(max(1, lines // 64))
-        return often(run) / 64 * 1e9
+        return time_median(run) / 64 * 1e9
 
     def sync_us(self) -> float:
         """Microseconds that a parallel loop takes beyond its share of the work, between others of one call. There is a
         little work in it: threads that find none left are not waited for."""
-        out = aligned((self.threads, kernels.APART))
+        out = aligned_array((self.threads, calibration_kernels.PART_DISTANCE))
 
         def seconds(threads: int) -> float:
             def run(times: int) -> None:
-                self.native.call("starting", [out], [self.threads, STEPS, times], threads)
+                self.native.call("starting", [out], [self.threads, FORK_JOIN_STEPS, times], threads)
 
-            return often(run)
+            return time_median(run)
 
         return max(0.01, (seconds(self.threads) - seconds(1) / self.threads) * 1e6)
 
 
-def aligned(shape: tuple[int, ...]) -> np.ndarray:
+def aligned_array(shape: tuple[int, ...]) -> np.ndarray:
     """A float32 array that starts at a cache line."""
     size = 4 * int(np.prod(shape))
     raw = np.empty(size + 64, np.uint8)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.measure.engines import PEERS
-from tilewright.measure.timing import block
+from tilewright.measure.timing import time_block
 from tilewright.runtime import load
 from tilewright.runtime.weights import numpy_dtype
 
@@ -26,13 +26,13 @@ OWN, CANARY = "tilewright", "canary"
 CANARY_SIZE = 512
 """Rows and columns of the canary's product, float32."""
 
-MOST_TOLD = 10_000
+MAX_REPORTED_CALLS = 10_000
 """Calls of a block that are told one by one; of more, as many as that in equal distances."""
 
 Array = np.ndarray[Any, Any]
 
 
-def written_feeds(path: Path, feeds: dict[str, Any], dtypes: dict[str, str]) -> list[dict[str, Any]]:
+def write_feeds(path: Path, feeds: dict[str, Any], dtypes: dict[str, str]) -> list[dict[str, Any]]:
     """Writes arrays for another process; what `read_feeds` needs besides the file.
 
     Args:
@@ -49,7 +49,7 @@ def written_feeds(path: Path, feeds: dict[str, Any], dtypes: dict[str, str]) -> 
 
 
 def read_feeds(path: Path, described: list[dict[str, Any]]) -> dict[str, Array]:
-    """The arrays that `written_feeds` wrote."""
+    """The arrays that `write_feeds` wrote."""
     with np.load(path, allow_pickle=False) as file:
         return {
             d["name"]: np.frombuffer(file[f"a{k}"].tobytes(), numpy_dtype(d["dtype"])).reshape(d["shape"]).copy()
@@ -57,7 +57,7 @@ def read_feeds(path: Path, described: list[dict[str, Any]]) -> dict[str, Array]:
         }
 
 
-def _call(job: dict[str, Any]) -> Callable[[], object]:
+def _engine_call(job: dict[str, Any]) -> Callable[[], object]:
     """What the job's engine does again and again."""
     engine, threads = str(job["engine"]), int(job["threads"])
     if engine == CANARY:
@@ -75,7 +75,7 @@ def serve(source: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     """Does what the lines of `source` ask for, until there are none."""
     job = json.loads(source.readline())
     try:
-        call = _call(job)
+        call = _engine_call(job)
         call()
     except TilewrightError as error:
         answer({"error": error.what, "where": error.where, "hint": error.hint})
@@ -85,8 +85,8 @@ def serve(source: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
         return
     answer({"ready": True})
     for line in source:
-        calls = block(call, float(json.loads(line)["seconds"]))
-        step = -(-len(calls) // MOST_TOLD)
+        calls = time_block(call, float(json.loads(line)["seconds"]))
+        step = -(-len(calls) // MAX_REPORTED_CALLS)
         answer({"calls": calls[::step], "cpu": time.process_time()})
 
 

@@ -20,14 +20,14 @@ def onnxruntime_engine(model: Model, threads: int) -> Run:
     Raises:
         OptionError: it is not installed, or rejects the model.
     """
-    ort = _package("onnxruntime")
+    ort = _import_package("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     try:
-        session = ort.InferenceSession(_readable(model), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(_model_argument(model), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise _rejected("onnxruntime", model, error) from error
+        raise _rejection_error("onnxruntime", model, error) from error
     names = [o.name for o in session.get_outputs()]
     return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
@@ -38,13 +38,13 @@ def openvino_engine(model: Model, threads: int) -> Run:
     Raises:
         OptionError: it is not installed, or rejects the model.
     """
-    ov = _package("openvino")
+    ov = _import_package("openvino")
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     try:
         core = ov.Core()
-        compiled = core.compile_model(core.read_model(model=_readable(model)), "CPU", hints)
+        compiled = core.compile_model(core.read_model(model=_model_argument(model)), "CPU", hints)
     except Exception as error:
-        raise _rejected("openvino", model, error) from error
+        raise _rejection_error("openvino", model, error) from error
     request, names = compiled.create_infer_request(), [o.get_any_name() for o in compiled.outputs]
 
     def run(feeds: Feeds) -> dict[str, Any]:
@@ -60,7 +60,7 @@ PEERS: Mapping[str, Callable[[Model, int], Run]] = {
 """Engines by name, which is also that of their package."""
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Whether an engine's package is there, without importing it."""
     return find_spec(name) is not None
 
@@ -69,7 +69,7 @@ def check_installed(name: str) -> None:
     """Raises OptionError, with what to do, where an engine is not known or not installed."""
     if name not in PEERS:
         raise OptionError(f"there is no engine {name!r}; there are {', '.join(PEERS)}", where="engines")
-    if not installed(name):
+    if not is_installed(name):
         raise OptionError(f"{name} is not installed", where="engines", hint=f"pip install {name}")
 
 
@@ -81,18 +81,18 @@ def version(name: str) -> str | None:
         return None
 
 
-def _package(name: str) -> Any:
+def _import_package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
         raise OptionError(f"{name} is not installed", where="engines", hint=f"pip install {name}") from error
 
 
-def _readable(model: Model) -> str | bytes:
+def _model_argument(model: Model) -> str | bytes:
     return model if isinstance(model, bytes) else os.fspath(model)
 
 
-def _rejected(name: str, model: Model, error: Exception) -> OptionError:
+def _rejection_error(name: str, model: Model, error: Exception) -> OptionError:
     where = "model" if isinstance(model, bytes) else f"file '{os.fspath(model)}'"
     lines = str(error).strip() or type(error).__name__
     return OptionError(f"{name} rejects the model: {lines}", where=where, hint=f"leave {name} out")

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen import stamps
-from tilewright.codegen.plan import Segment, Stamps
-from tilewright.measure.counter import SHORTEST, Counter, counter
-from tilewright.measure.timing import calls_of
+from tilewright.codegen import timestamps
+from tilewright.codegen.segment import Segment, TimestampBuffer
+from tilewright.measure.timestamp_counter import MIN_RATE_SECONDS, TimestampCounter, timestamp_counter
+from tilewright.measure.timing import time_calls
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.fallback import FallbackCall
+from tilewright.runtime.fallback_call import FallbackCall
 from tilewright.runtime.manifest import FallbackStep
 
-FEWEST, MOST = 8, 20_000
+MIN_CALLS, MAX_CALLS = 8, 20_000
 """Calls of a profile."""
 
-WARM = 3
+WARMUP_CALLS = 3
 """Calls before those that count."""
 
-TURN = 8
+BLOCK_CALLS = 8
 """Calls of a block when two programs take turns."""
 
 Array = np.ndarray[Any, Any]
@@ -88,10 +88,10 @@ class Recording:
     fallbacks: tuple[Span, ...]
 
 
-class _Fallbacks:
+class _StampedFallbacks:
     """Fallback steps that note when they began and ended."""
 
-    def __init__(self, clock: Counter) -> None:
+    def __init__(self, clock: TimestampCounter) -> None:
         self.noted: list[tuple[int, int]] = []
         noted = self.noted
 
@@ -126,8 +126,8 @@ class Recorder:
         threads: int,
         feeds: Mapping[str, Any],
     ) -> None:
-        self._clock = counter()
-        self._fallbacks = _Fallbacks(self._clock)
+        self._clock = timestamp_counter()
+        self._fallbacks = _StampedFallbacks(self._clock)
         self._feeds, self._segments, self._buffers = dict(feeds), tuple(segments), tuple(buffers)
         self.executable = Executable(artifact, threads, fallback=self._fallbacks.make)
 
@@ -141,20 +141,20 @@ class Recorder:
         self.executable.run(self._feeds)
 
     def record(self, seconds: float) -> Recording:
-        """Calls the model for about so many seconds, at least `FEWEST` times.
+        """Calls the model for about so many seconds, at least `MIN_CALLS` times.
 
         Raises:
             FeedError, ShapeError: the inputs are not the model's.
         """
-        for _ in range(WARM):
+        for _ in range(WARMUP_CALLS):
             self.executable.run(self._feeds)
         calls: list[_Call] = []
         first = self._clock.mark()
         end = time.perf_counter() + seconds
-        while len(calls) < FEWEST or (time.perf_counter() < end and len(calls) < MOST):
+        while len(calls) < MIN_CALLS or (time.perf_counter() < end and len(calls) < MAX_CALLS):
             calls.append(self._call())
-        time.sleep(max(0.0, SHORTEST - (time.perf_counter_ns() - first.ns) / 1e9))
-        return _recording(calls, self._segments, first.rate_until(self._clock.mark()))
+        time.sleep(max(0.0, MIN_RATE_SECONDS - (time.perf_counter_ns() - first.ns) / 1e9))
+        return _mean_recording(calls, self._segments, first.rate_until(self._clock.mark()))
 
     def _call(self) -> "_Call":
         self._fallbacks.noted.clear()
@@ -175,7 +175,7 @@ class _Call:
     fallbacks: list[tuple[int, int]]
 
 
-def overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], seconds: float) -> float:
+def stamp_overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], seconds: float) -> float:
     """What the stamps cost: time of an instrumented call over that of a plain one, less 1.
 
     Both take turns in short blocks of calls, and of each the fastest quarter counts: a disturbed machine would tell
@@ -187,16 +187,16 @@ def overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], se
     for call in runs.values():
         call()
     end = time.perf_counter() + seconds
-    while len(found["plain"]) < 2 * TURN or time.perf_counter() < end:
+    while len(found["plain"]) < 2 * BLOCK_CALLS or time.perf_counter() < end:
         for name, call in runs.items():
             # the other's calls have taken the caches
             call()
-            found[name] += calls_of(call, TURN)
+            found[name] += time_calls(call, BLOCK_CALLS)
     means = {name: float(np.mean(sorted(x)[: len(x) // 4])) for name, x in found.items()}
     return means["stamped"] / means["plain"] - 1.0
 
 
-def _recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float) -> Recording:
+def _mean_recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float) -> Recording:
     """The mean over the fastest quarter of the calls; `rate` in ticks per microsecond."""
     ordered = sorted(calls, key=lambda c: c.end - c.begin)
     fastest = ordered[: max(1, len(ordered) // 4)]
@@ -206,7 +206,7 @@ def _recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float)
     for k, segment in enumerate(segments):
         buffers = np.stack([c.buffers[k] for c in fastest])
         sizes.append(tuple(int(x) for x in buffers[0, : len(segment.symbols)]))
-        spans.append(_spans(buffers, segment, origins, rate))
+        spans.append(_segment_spans(buffers, segment, origins, rate))
     steps = np.array([c.fallbacks for c in fastest], np.int64).reshape(len(fastest), -1, 2)
     mean = (steps - origins[:, None, None]).mean(0) / rate
     fallbacks = tuple(Span(float(b), float(e - b), 0, ()) for b, e in mean)
@@ -215,34 +215,38 @@ def _recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float)
     return Recording(len(calls), call, median, tuple(spans), tuple(sizes), fallbacks)
 
 
-def _spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[Span, ...]:
+def _segment_spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[Span, ...]:
     """Of one segment, from its stamps of several calls."""
-    noted = segment.stamps
+    noted = segment.timestamps
     if noted is None:
         return ()
-    first, count = noted.first(len(segment.symbols)), len(segment.calls)
-    lines = buffers[:, first:].reshape(len(buffers), count, 1 + noted.threads, Stamps.LINE).astype(np.float64)
+    first, count = noted.first_record(len(segment.symbols)), len(segment.calls)
+    lines = (
+        buffers[:, first:]
+        .reshape(len(buffers), count, 1 + noted.threads, TimestampBuffer.WORDS_PER_LINE)
+        .astype(np.float64)
+    )
     own, threads = lines[:, :, 0], lines[:, :, 1:]
     since = origins[:, None].astype(np.float64)
-    begin = (own[:, :, stamps.BEGIN] - since).mean(0) / rate
-    us = (own[:, :, stamps.END] - own[:, :, stamps.BEGIN]).mean(0) / rate
-    regions = np.round(own[:, :, stamps.REGIONS].mean(0)).astype(int)
+    begin = (own[:, :, timestamps.BEGIN] - since).mean(0) / rate
+    us = (own[:, :, timestamps.END] - own[:, :, timestamps.BEGIN]).mean(0) / rate
+    regions = np.round(own[:, :, timestamps.REGIONS].mean(0)).astype(int)
     return tuple(
-        Span(float(begin[k]), float(us[k]), int(regions[k]), _threads(own[:, k], threads[:, k], since, rate)
+        Span(float(begin[k]), float(us[k]), int(regions[k]), _thread_times(own[:, k], threads[:, k], since, rate)
              if regions[k] else ())
         for k in range(count)
     )  # fmt: skip
 
 
-def _threads(own: Array, lines: Array, since: Array, rate: float) -> tuple[ThreadTimes, ...]:
+def _thread_times(own: Array, lines: Array, since: Array, rate: float) -> tuple[ThreadTimes, ...]:
     """Of one kernel: `own` [calls, words], `lines` [calls, threads, words]."""
-    present = lines[:, :, stamps.SHARES] > 0
-    region = own[:, stamps.PARALLEL, None]
-    busy = lines[:, :, stamps.BUSY]
+    present = lines[:, :, timestamps.JOINED] > 0
+    region = own[:, timestamps.PARALLEL, None]
+    busy = lines[:, :, timestamps.BUSY]
     # a thread that never came was not there for the whole of the regions
-    start = np.where(present, lines[:, :, stamps.DELAY], region)
+    start = np.where(present, lines[:, :, timestamps.DELAY], region)
     wait = np.maximum(region - busy - start, 0.0)
-    first = np.where(present, lines[:, :, stamps.FIRST] - since, 0.0)
-    last = np.where(present, lines[:, :, stamps.LAST] - since, 0.0)
+    first = np.where(present, lines[:, :, timestamps.FIRST] - since, 0.0)
+    last = np.where(present, lines[:, :, timestamps.LAST] - since, 0.0)
     table = np.stack([start, busy, wait, first, last], -1).mean(0) / rate
     return tuple(ThreadTimes(*(float(x) for x in row)) for row in table)

@@ -4,10 +4,10 @@ from math import pi, sqrt
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, cast, const, maximum, minimum, select, unary
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.legacy import per_channel
-from tilewright.ops.pointwise import elementwise, expect_type, float_function
+from tilewright.ops.elementwise import elementwise, expect_type, float_function
+from tilewright.ops.legacy_broadcast import align_slope
 
 
 @operator("Relu")
@@ -29,7 +29,7 @@ def prelu(d: Definition) -> Operand:
     """x where x >= 0, else slope * x; the slope broadcasts to x, before version 7 it may be one per channel."""
     x, slope = d.input(0), d.input(1)
     expect_type(d, slope, x.dtype, "input 1 (slope)")
-    return elementwise(d, lambda a, s: select(a < 0, a * s, a), x, per_channel(d, x, slope))
+    return elementwise(d, lambda a, s: select(a < 0, a * s, a), x, align_slope(d, x, slope))
 
 
 @operator("ThresholdedRelu")
@@ -44,7 +44,7 @@ def shrink(d: Definition) -> Operand:
     """x + bias below -lambd, x - bias above lambd, 0 between"""
     limit, bias = d.attr_float("lambd", 0.5), d.attr_float("bias", 0.0)
     x = d.input(0)
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
 
     def body(*i: Expr) -> Expr:
         value = cast(wide, x[i])

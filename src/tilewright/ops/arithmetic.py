@@ -5,67 +5,74 @@ import ml_dtypes
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
 from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum, select, unary
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.integer import floored_remainder, quotient, truncated_remainder
-from tilewright.ops.legacy import aligned
-from tilewright.ops.pointwise import elementwise, expect_type, folded, inputs_of_one_type, scalar, two_of_one_type
+from tilewright.ops.elementwise import (
+    elementwise,
+    expect_type,
+    fold_elementwise,
+    inputs_of_one_type,
+    scalar,
+    two_inputs_of_one_type,
+)
+from tilewright.ops.integer_division import floored_remainder, truncated_quotient, truncated_remainder
+from tilewright.ops.legacy_broadcast import align_operand
 
 
 @operator("Add")
 def add(d: Definition) -> Operand:
     """a + b"""
-    return elementwise(d, lambda a, b: a + b, *two_of_one_type(d))
+    return elementwise(d, lambda a, b: a + b, *two_inputs_of_one_type(d))
 
 
 @operator("Sub")
 def sub(d: Definition) -> Operand:
     """a - b"""
-    return elementwise(d, lambda a, b: a - b, *two_of_one_type(d))
+    return elementwise(d, lambda a, b: a - b, *two_inputs_of_one_type(d))
 
 
 @operator("Mul")
 def mul(d: Definition) -> Operand:
     """a * b"""
-    return elementwise(d, lambda a, b: a * b, *two_of_one_type(d))
+    return elementwise(d, lambda a, b: a * b, *two_inputs_of_one_type(d))
 
 
 @operator("Div")
 def div(d: Definition) -> Operand:
     """a / b; integers round towards zero."""
-    a, b = two_of_one_type(d)
+    a, b = two_inputs_of_one_type(d)
     if a.dtype.is_float:
         return elementwise(d, lambda x, y: x / y, a, b)
-    _refuse_zero(d, b)
-    return elementwise(d, quotient, a, b)
+    _refuse_zero_divisor(d, b)
+    return elementwise(d, truncated_quotient, a, b)
 
 
-def _refuse_zero(d: Definition, divisor: Operand) -> None:
+def _refuse_zero_divisor(d: Definition, divisor: Operand) -> None:
     """Refuses a literal divisor of zero; one that only the data hold gives an arbitrary value, see `integer`."""
-    if any(isinstance(v, Const) and v.value == 0 for v in divisor.known or ()):
+    if any(isinstance(v, Const) and v.value == 0 for v in divisor.known_elements or ()):
         raise ShapeError("integer division by zero", where=f"node {d.label}")
 
 
 @operator("Mod")
 def mod(d: Definition) -> Operand:
     """The remainder, with the sign of the divisor (`fmod` = 0; of floats since version 28) or of the dividend (1)."""
-    a, b = two_of_one_type(d)
+    a, b = two_inputs_of_one_type(d)
     if not a.dtype.is_float:
-        _refuse_zero(d, b)
+        _refuse_zero_divisor(d, b)
     if not d.attr_int("fmod", 0):
         if a.dtype.is_float and d.opset < 28:
             raise ShapeError("expected fmod=1 for floating-point inputs, got fmod=0", where=f"node {d.label}")
-        return elementwise(d, _floored if a.dtype.is_float else floored_remainder, a, b)
+        return elementwise(d, _floored_remainder_of_floats if a.dtype.is_float else floored_remainder, a, b)
     if a.dtype.is_float:
-        wide = accumulator(a.dtype)
+        wide = accumulator_dtype(a.dtype)
         return elementwise(d, lambda x, y: cast(a.dtype, binary("fmod", cast(wide, x), cast(wide, y))), a, b)
     return elementwise(d, truncated_remainder, a, b)
 
 
-def _floored(x: Expr, y: Expr) -> Expr:
+def _floored_remainder_of_floats(x: Expr, y: Expr) -> Expr:
     """The remainder of floats with the divisor's sign; a zero has it, too, and an infinite divisor is the remainder of
     what has another sign."""
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     a, b = cast(wide, x), cast(wide, y)
     rest = binary("fmod", a, b)
     opposite = binary("xor", rest < 0, b < 0)
@@ -79,7 +86,7 @@ def _floored(x: Expr, y: Expr) -> Expr:
 def power(d: Definition) -> Operand:
     """a ** b in the type of `a`; the exponent may have another type."""
     base, exponent = d.input(0), d.input(1)
-    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, aligned(d, base, exponent))
+    return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, align_operand(d, base, exponent))
 
 
 def _power(a: Expr, b: Expr) -> Expr:
@@ -87,7 +94,7 @@ def _power(a: Expr, b: Expr) -> Expr:
         square = a * a
         return {1: a, 2: square, 3: square * a, 4: square * square}[int(b.value)]
     # Integers go through float64, which has every integer power below 2**53.
-    wide = accumulator(a.dtype) if a.dtype.is_float else float64
+    wide = accumulator_dtype(a.dtype) if a.dtype.is_float else float64
     if isinstance(b, Const) and b.value == -1 and a.dtype.is_float:
         return const(1, wide) / cast(wide, a)
     return binary("pow", cast(wide, a), cast(wide, b))
@@ -96,30 +103,32 @@ def _power(a: Expr, b: Expr) -> Expr:
 @operator("Min")
 def smallest(d: Definition) -> Operand:
     """The smallest of all inputs; NaN where any of them is NaN."""
-    return folded(d, minimum, inputs_of_one_type(d))
+    return fold_elementwise(d, minimum, inputs_of_one_type(d))
 
 
 @operator("Max")
 def largest(d: Definition) -> Operand:
     """The largest of all inputs; NaN where any of them is NaN."""
-    return folded(d, maximum, inputs_of_one_type(d))
+    return fold_elementwise(d, maximum, inputs_of_one_type(d))
 
 
 @operator("Sum")
 def total(d: Definition) -> Operand:
     """The sum of all inputs."""
-    return folded(d, lambda a, b: a + b, inputs_of_one_type(d))
+    return fold_elementwise(d, lambda a, b: a + b, inputs_of_one_type(d))
 
 
 @operator("Mean")
 def mean(d: Definition) -> Operand:
     """The mean of all inputs."""
     operands = inputs_of_one_type(d)
-    wide = accumulator(operands[0].dtype)
+    wide = accumulator_dtype(operands[0].dtype)
 
     count = const(len(operands), wide)
     narrow = operands[0].dtype
-    return folded(d, lambda a, b: a + b, operands, lambda v: cast(wide, v), lambda total: cast(narrow, total / count))
+    return fold_elementwise(
+        d, lambda a, b: a + b, operands, lambda v: cast(wide, v), lambda total: cast(narrow, total / count)
+    )
 
 
 @operator("Clip")
@@ -131,7 +140,7 @@ def clip(d: Definition) -> Operand:
     evaluator keep them since version 11.) Integers need no such limit.
     """
     x = d.input(0)
-    low, high = _limits(d, x.dtype)
+    low, high = _clip_limits(d, x.dtype)
 
     def body(value: Expr) -> Expr:
         value = value if low is None else maximum(value, low)
@@ -142,16 +151,16 @@ def clip(d: Definition) -> Operand:
     return elementwise(d, body, x)
 
 
-def _limits(d: Definition, dtype: DType) -> tuple[Expr | None, Expr | None]:
+def _clip_limits(d: Definition, dtype: DType) -> tuple[Expr | None, Expr | None]:
     largest = const(float(ml_dtypes.finfo(dtype.numpy).max), dtype) if dtype.is_float else None
     lowest = None if largest is None else -largest
     if d.opset < 11:
         low, high = d.attributes.get("min"), d.attributes.get("max")
         return (lowest if low is None else const(low, dtype)), (largest if high is None else const(high, dtype))
-    return _limit(d, 1, dtype, lowest), _limit(d, 2, dtype, largest)
+    return _clip_limit(d, 1, dtype, lowest), _clip_limit(d, 2, dtype, largest)
 
 
-def _limit(d: Definition, position: int, dtype: DType, default: Expr | None) -> Expr | None:
+def _clip_limit(d: Definition, position: int, dtype: DType, default: Expr | None) -> Expr | None:
     limit = d.optional(position)
     if limit is None:
         return default

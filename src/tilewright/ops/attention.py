@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, boolean
-from tilewright.expr.nodes import TRUE, Const, Expr, binary, both, cast, const, select, unary
-from tilewright.ops.cast import ONNX_TYPES
+from tilewright.expr.nodes import TRUE, Const, Expr, binary, cast, conjunction, const, select, unary
+from tilewright.ops.cast import ONNX_DTYPES
 from tilewright.ops.contraction import (
-    accumulator,
+    accumulator_dtype,
     expect_broadcastable,
     expect_dtype,
     expect_rank,
     expect_size,
-    product,
     sum_over,
+    widening_product,
 )
-from tilewright.ops.definition import Definition, Operand, at, operator
-from tilewright.ops.window import FARTHEST
+from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
+from tilewright.ops.window import MAX_STEP
 
-Reader = Callable[[Expr, Expr, Expr, Expr], Expr]
+HeadReader = Callable[[Expr, Expr, Expr, Expr], Expr]
 """The element at (batch, head, position, feature)."""
 
 
@@ -35,18 +35,18 @@ class _Heads:
     heads: Expr
     length: Expr
     size: Expr
-    read: Reader
+    read: HeadReader
     dtype: DType
 
 
-def _four(x: Operand) -> _Heads:
+def _from_rank4(x: Operand) -> _Heads:
     batch, heads, length, size = x.shape
     return _Heads(batch, heads, length, size, lambda b, h, s, k: x[b, h, s, k], x.dtype)
 
 
 def _heads(d: Definition, x: Operand, count: int, what: str) -> _Heads:
     if x.rank == 4:
-        return _four(x)
+        return _from_rank4(x)
     expect_rank(d, x, 3, what)
     if count < 1:
         raise ShapeError("3-dimensional inputs need q_num_heads and kv_num_heads", where=f"node {d.label}")
@@ -56,9 +56,11 @@ def _heads(d: Definition, x: Operand, count: int, what: str) -> _Heads:
     return _Heads(x.shape[0], const(count), x.shape[1], size, lambda b, h, s, k: x[b, s, h * size + k], x.dtype)
 
 
-def _with_past(d: Definition, x: _Heads, past: Operand | None, kept: bool, what: str) -> tuple[_Heads, Operand | None]:
+def _append_to_past(
+    d: Definition, x: _Heads, past: Operand | None, is_output: bool, what: str
+) -> tuple[_Heads, Operand | None]:
     """Past and new elements one after the other; a stage only where there is a past or the result is an output."""
-    if past is None and not kept:
+    if past is None and not is_output:
         return x, None
     start = const(0)
     if past is not None:
@@ -73,7 +75,7 @@ def _with_past(d: Definition, x: _Heads, past: Operand | None, kept: bool, what:
         return new if past is None else select(s < start, past[b, h, s, k], new)
 
     whole = d.compute((x.batch, x.heads, start + x.length, x.size), body, x.dtype)
-    return _four(whole), whole
+    return _from_rank4(whole), whole
 
 
 @operator("Attention", ignores=("qk_matmul_output_mode",))
@@ -84,7 +86,7 @@ def attention(d: Definition) -> Operand | tuple[Operand, ...]:
         UnsupportedError: the node wants the product of Q and K, to which `qk_matmul_output_mode` belongs; it says how
             long the keys are; the softmax is to have less precision than the inputs.
     """
-    if d.wanted > 3:
+    if d.num_outputs > 3:
         raise d.unsupported("output qk_matmul_output is not expressed")
     if d.optional(6) is not None:
         raise d.unsupported("input nonpad_kv_seqlen is not expressed")
@@ -97,26 +99,27 @@ def attention(d: Definition) -> Operand | tuple[Operand, ...]:
     for x, what in ((key, "K"), (value, "V")):
         expect_size(d, x.batch, query.batch, f"batch of {what}")
     past = key.length
-    key, present_key = _with_past(d, key, d.optional(4), d.wanted > 1, "past_key")
-    value, present_value = _with_past(d, value, d.optional(5), d.wanted > 2, "past_value")
-    y = _attended(d, query, key, value, key.length - past)
+    key, present_key = _append_to_past(d, key, d.optional(4), d.num_outputs > 1, "past_key")
+    value, present_value = _append_to_past(d, value, d.optional(5), d.num_outputs > 2, "past_value")
+    y = _attend(d, query, key, value, key.length - past)
     if flat:
         y = d.view(y, (query.batch, query.length, query.heads * value.size))
     results = [r for r in (y, present_key, present_value) if r is not None]
-    return tuple(results) if d.wanted > 1 else y
+    return tuple(results) if d.num_outputs > 1 else y
 
 
-def _attended(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Expr) -> Operand:
-    wide = accumulator(query.dtype)
+def _attend(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Expr) -> Operand:
+    wide = accumulator_dtype(query.dtype)
     d.require((query.heads % key.heads).equals(0), f"heads of Q: expected a multiple of {key.heads}, got {query.heads}")
     group = query.heads // key.heads
     rows = (query.batch, query.heads, query.length)
     scores = sum_over(
         d, (*rows, key.length), (query.size,),
-        lambda i, r: product(query.read(i[0], i[1], i[2], r[0]), key.read(i[0], i[1] // group, i[3], r[0]), wide),
+        lambda i, r: widening_product(query.read(i[0], i[1], i[2], r[0]), key.read(i[0], i[1] // group, i[3], r[0]),
+        wide),
     )  # fmt: skip
-    wide = _softmax_type(d, query.dtype)
-    scores = _masked(d, scores, query.size, past, wide)
+    wide = _softmax_dtype(d, query.dtype)
+    scores = _scale_and_mask(d, scores, query.size, past, wide)
 
     def highest(*i: Expr) -> Expr:
         # A row of nothing but -inf has no maximum to subtract; 0 makes all its exponentials 0.
@@ -134,7 +137,7 @@ def _attended(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Ex
 
     mixed = sum_over(
         d, shape, (key.length,),
-        lambda i, r: product(powers[(*row(i), r[0])], value.read(i[0], row(i)[1] // group, r[0], i[3]), wide),
+        lambda i, r: widening_product(powers[(*row(i), r[0])], value.read(i[0], row(i)[1] // group, r[0], i[3]), wide),
     )  # fmt: skip
     return d.compute(
         shape,
@@ -144,20 +147,20 @@ def _attended(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Ex
     )  # fmt: skip
 
 
-def _softmax_type(d: Definition, dtype: DType) -> DType:
+def _softmax_dtype(d: Definition, dtype: DType) -> DType:
     """The type of the softmax of inputs of `dtype`: never less precise than `softmax_precision` asks.
 
     Raises:
         UnsupportedError: it asks for a type that does not hold all numbers of `dtype`, and so for a rounding.
     """
     number = d.attr_int("softmax_precision", 0)
-    asked = ONNX_TYPES.get(number, dtype) if number else dtype
+    asked = ONNX_DTYPES.get(number, dtype) if number else dtype
     if not asked.is_float or (asked != dtype and asked.bits <= dtype.bits):
         raise d.unsupported(f"softmax_precision {number} is less precise than {dtype}")
-    return accumulator(asked)
+    return accumulator_dtype(asked)
 
 
-def _windows(d: Definition) -> tuple[int, int]:
+def _window_sizes(d: Definition) -> tuple[int, int]:
     """How many keys before and behind its own position a query sees; -1 for all, which a number beyond all sizes is.
 
     Raises:
@@ -167,13 +170,13 @@ def _windows(d: Definition) -> tuple[int, int]:
     for name, size in (("left_window_size", left), ("right_window_size", right)):
         if size < -1:
             raise ShapeError(f"{name}: expected -1 or more, got {size}", where=f"node {d.label}")
-    return (left if left < FARTHEST else -1), (right if right < FARTHEST else -1)
+    return (left if left < MAX_STEP else -1), (right if right < MAX_STEP else -1)
 
 
-def _masked(d: Definition, scores: Operand, size: Expr, past: Expr, dtype: DType) -> Operand:
+def _scale_and_mask(d: Definition, scores: Operand, size: Expr, past: Expr, dtype: DType) -> Operand:
     """scale, soft cap, mask, windows and causal frontier, in this order, as one element-wise stage of type `dtype`."""
     wide, lowest = scores.dtype, const(float("-inf"), scores.dtype)
-    left, right = _windows(d)
+    left, right = _window_sizes(d)
     scale = d.attr_float("scale", 0.0)
     factor = const(scale, wide) if scale else 1.0 / unary("sqrt", cast(wide, size))
     cap = d.attr_float("softcap", 0.0)
@@ -195,15 +198,19 @@ def _masked(d: Definition, scores: Operand, size: Expr, past: Expr, dtype: DType
         if causal:
             allowed = i[3] <= i[2] + past
         if left >= 0:
-            allowed = both(allowed, i[3] >= i[2] + past - left)
+            allowed = conjunction(allowed, i[3] >= i[2] + past - left)
         if right >= 0:
-            allowed = both(allowed, i[3] <= i[2] + past + right)
+            allowed = conjunction(allowed, i[3] <= i[2] + past + right)
         if short is not None:
             allowed = binary("and", allowed, i[3] < short)
         if mask is not None and mask.dtype == boolean:
-            allowed = binary("and", allowed, at(mask, i)) if short is None else select(allowed, at(mask, i), False)
+            allowed = (
+                binary("and", allowed, broadcast_element(mask, i))
+                if short is None
+                else select(allowed, broadcast_element(mask, i), False)
+            )
         elif mask is not None:
-            value = value + cast(wide, at(mask, i))
+            value = value + cast(wide, broadcast_element(mask, i))
         return cast(dtype, select(allowed, value, lowest))
 
     return d.compute(scores.shape, body)

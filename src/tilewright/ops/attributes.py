@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-class Attributes(Mapping[str, Any]):
+class TrackedAttributes(Mapping[str, Any]):
     """A node's attributes by name, which remember which of them were asked for."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ def axes_of(d: Definition, rank: int, position: int = 1) -> tuple[int, ...] | No
     return axes
 
 
-def product(sizes: Sequence[Expr]) -> Expr:
+def num_elements(sizes: Sequence[Expr]) -> Expr:
     """The number of elements of a shape."""
     total: Expr = const(1)
     for size in sizes:
@@ -38,11 +38,11 @@ def product(sizes: Sequence[Expr]) -> Expr:
     return total
 
 
-def with_axis(index: Sequence[Expr], axis: int, value: Expr) -> tuple[Expr, ...]:
+def replace_axis(index: Sequence[Expr], axis: int, value: Expr) -> tuple[Expr, ...]:
     """`index` with another entry at `axis`."""
     return (*index[:axis], value, *index[axis + 1 :])
 
 
-def printed(sizes: Sequence[Expr]) -> str:
+def show_shape(sizes: Sequence[Expr]) -> str:
     """A shape as it is shown in messages: [2, n, 3]."""
     return f"[{', '.join(map(str, sizes))}]"

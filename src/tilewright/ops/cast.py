@@ -20,14 +20,14 @@ from tilewright.expr.dtype import (
 from tilewright.expr.nodes import cast
 from tilewright.ops.definition import Definition, Operand, operator
 
-ONNX_TYPES: dict[int, DType] = {
+ONNX_DTYPES: dict[int, DType] = {
     1: float32, 2: uint8, 3: int8, 4: uint16, 5: int16, 6: int32, 7: int64, 9: boolean, 10: float16, 11: float64,
     12: uint32, 13: uint64, 16: bfloat16,
 }  # fmt: skip
 """Element types by their number in TensorProto.DataType."""
 
 
-def attribute_type(d: Definition, name: str, default: DType | None = None) -> DType:
+def attribute_dtype(d: Definition, name: str, default: DType | None = None) -> DType:
     """The element type that an attribute names.
 
     Raises:
@@ -39,12 +39,12 @@ def attribute_type(d: Definition, name: str, default: DType | None = None) -> DT
             raise ShapeError(f"attribute {name} is missing", where=f"node {d.label}")
         return default
     number = d.attr_int(name, 0)
-    if number not in ONNX_TYPES:
+    if number not in ONNX_DTYPES:
         raise d.unsupported(f"element type number {number}")
-    return ONNX_TYPES[number]
+    return ONNX_DTYPES[number]
 
 
-def converted(d: Definition, x: Operand, dtype: DType) -> Operand:
+def convert(d: Definition, x: Operand, dtype: DType) -> Operand:
     """`x` in another element type; `x` itself where it has it already."""
     if x.dtype == dtype:
         return d.view(x, x.shape)
@@ -57,10 +57,10 @@ def cast_to(d: Definition) -> Operand:
 
     `saturate` and `round_mode` are about 8-bit floats, which tensors here can't have.
     """
-    return converted(d, d.input(0), attribute_type(d, "to"))
+    return convert(d, d.input(0), attribute_dtype(d, "to"))
 
 
 @operator("CastLike", ignores=("saturate", "round_mode"))
 def cast_like(d: Definition) -> Operand:
     """Conversion to the type of input 1."""
-    return converted(d, d.input(0), d.input(1).dtype)
+    return convert(d, d.input(0), d.input(1).dtype)

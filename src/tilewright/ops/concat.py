@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, const, minimum, select
-from tilewright.ops.axes import with_axis
+from tilewright.ops.axes import replace_axis
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.pointwise import inputs_of_one_type
+from tilewright.ops.elementwise import inputs_of_one_type
 
 
 @operator("Concat")
@@ -32,12 +32,12 @@ def concat(d: Definition) -> Operand:
     filled = [p for p in parts if p.shape[axis] is not const(0)] or [parts[0]]
     if len(filled) == 1:
         return d.view(filled[0], filled[0].shape)
-    starts = _starts([p.shape[axis] for p in filled])
+    starts = _offsets([p.shape[axis] for p in filled])
     sizes[axis] = starts.pop()
-    return d.compute(sizes, lambda *i: _part(filled, starts, axis, i))
+    return d.compute(sizes, lambda *i: _select_part(filled, starts, axis, i))
 
 
-def _starts(sizes: Sequence[Expr]) -> list[Expr]:
+def _offsets(sizes: Sequence[Expr]) -> list[Expr]:
     """Where each part starts, and the total."""
     starts: list[Expr] = [const(0)]
     for n in sizes:
@@ -45,13 +45,13 @@ def _starts(sizes: Sequence[Expr]) -> list[Expr]:
     return starts
 
 
-def _part(parts: Sequence[Operand], starts: Sequence[Expr], axis: int, i: tuple[Expr, ...]) -> Expr:
+def _select_part(parts: Sequence[Operand], offsets: Sequence[Expr], axis: int, i: tuple[Expr, ...]) -> Expr:
     """The element at `i` of the joined parts, chosen by halving: few comparisons for many parts."""
     if len(parts) == 1:
-        return parts[0][with_axis(i, axis, i[axis] - starts[0])]
+        return parts[0][replace_axis(i, axis, i[axis] - offsets[0])]
     half = len(parts) // 2
-    first = _part(parts[:half], starts[:half], axis, i)
-    return select(i[axis] < starts[half], first, _part(parts[half:], starts[half:], axis, i))
+    first = _select_part(parts[:half], offsets[:half], axis, i)
+    return select(i[axis] < offsets[half], first, _select_part(parts[half:], offsets[half:], axis, i))
 
 
 @operator("Split")
@@ -63,34 +63,34 @@ def split(d: Definition) -> tuple[Operand, ...]:
     """
     x = d.input(0)
     axis = d.axis(d.attr_int("axis", 0), x.rank)
-    starts = _cuts(d, x.shape[axis])
+    starts = _split_offsets(d, x.shape[axis])
 
     def part(start: Expr, end: Expr) -> Operand:
-        sizes = with_axis(x.shape, axis, end - start)
-        return d.compute(sizes, lambda *i: x[with_axis(i, axis, i[axis] + start)])
+        sizes = replace_axis(x.shape, axis, end - start)
+        return d.compute(sizes, lambda *i: x[replace_axis(i, axis, i[axis] + start)])
 
     if len(starts) == 2:
         return (d.view(x, x.shape),)
     # what comes after the last output that the node names is nobody's
-    return tuple(part(a, b) for a, b in pairwise(starts[: d.wanted + 1]))
+    return tuple(part(a, b) for a, b in pairwise(starts[: d.num_outputs + 1]))
 
 
-def _cuts(d: Definition, size: Expr) -> list[Expr]:
+def _split_offsets(d: Definition, size: Expr) -> list[Expr]:
     listed = d.attr_ints("split")
     given = [const(n) for n in listed] if listed is not None else None
     if given is None and d.optional(1) is not None:
-        given = list(d.known(1))
-    count = d.attr_int("num_outputs", d.wanted)
+        given = list(d.known_elements(1))
+    count = d.attr_int("num_outputs", d.num_outputs)
     if given is not None:
-        if len(given) < d.wanted:
-            raise ShapeError(f"split: expected {d.wanted} sizes, got {len(given)}", where=f"node {d.label}")
-        starts = _starts(given)
+        if len(given) < d.num_outputs:
+            raise ShapeError(f"split: expected {d.num_outputs} sizes, got {len(given)}", where=f"node {d.label}")
+        starts = _offsets(given)
         d.require(starts[-1].equals(size), f"split: expected sizes that add up to {size}, got {starts[-1]}")
         return starts
-    if count < d.wanted:
-        raise ShapeError(f"num_outputs: expected {d.wanted} or more, got {count}", where=f"node {d.label}")
+    if count < d.num_outputs:
+        raise ShapeError(f"num_outputs: expected {d.num_outputs} or more, got {count}", where=f"node {d.label}")
     if "num_outputs" not in d.attributes:
         d.require((size % count).equals(0), f"dimension to split: expected a multiple of {count}, got {size}")
         return [size // count * k for k in range(count)] + [size]
     chunk = (size + (count - 1)) // count
-    return [const(0), *(minimum(chunk * k, size) for k in range(1, min(count, d.wanted + 1))), size]
+    return [const(0), *(minimum(chunk * k, size) for k in range(1, min(count, d.num_outputs + 1))), size]

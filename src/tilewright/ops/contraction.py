@@ -16,12 +16,12 @@ Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
 """The value at output indices and reduction indices."""
 
 
-def accumulator(dtype: DType) -> DType:
+def accumulator_dtype(dtype: DType) -> DType:
     """The type in which values of `dtype` are summed: float32 for the 16-bit floating types, else `dtype` itself."""
     return float32 if dtype in (float16, bfloat16) else dtype
 
 
-def product(a: Expr, b: Expr, dtype: DType) -> Expr:
+def widening_product(a: Expr, b: Expr, dtype: DType) -> Expr:
     """a * b in type `dtype`."""
     return cast(dtype, a) * cast(dtype, b)
 
@@ -67,7 +67,7 @@ def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what:
         raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
     for have, want in zip(reversed(x.shape), reversed(shape), strict=False):
         if not is_one(have):
-            d.refuse_unit(have, want, what)
+            d.refuse_unit_size(have, want, what)
             expect_size(d, have, want, what)
 
 
@@ -113,7 +113,7 @@ def epilogue(
     return d.compute(total.shape, body, dtype)
 
 
-def matrix_product(d: Definition, a: Operand, b: Operand, dtype: DType) -> Operand:
+def batched_matmul(d: Definition, a: Operand, b: Operand, dtype: DType) -> Operand:
     """The product of NumPy's matmul, summed in `dtype`: batch dimensions broadcast, 1-D operands are vectors.
 
     Raises:
@@ -130,7 +130,7 @@ def matrix_product(d: Definition, a: Operand, b: Operand, dtype: DType) -> Opera
         outer, rest = i[: len(batch)], i[len(batch) :]
         left = (*batch_index(a, outer), *rest[: len(rows)], r[0])
         right = (*batch_index(b, outer), r[0], *rest[len(rows) :])
-        return product(a[left], b[right], dtype)
+        return widening_product(a[left], b[right], dtype)
 
     return sum_over(d, (*batch, *rows, *columns), (inner,), body)
 

@@ -2,10 +2,10 @@
 
 from tilewright.expr.nodes import cast, unary
 from tilewright.ops.activation import gelu_erf, gelu_tanh
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.layernorm import inverse_deviation, normalised
-from tilewright.ops.pointwise import elementwise, float_function, two_of_one_type
+from tilewright.ops.elementwise import elementwise, float_function, two_inputs_of_one_type
+from tilewright.ops.layernorm import inverse_stddev, normalize
 from tilewright.ops.reduce import mean_over
 
 _DOMAIN = "com.microsoft"
@@ -30,8 +30,8 @@ def bias_gelu(d: Definition) -> Operand:
     function = gelu_erf if d.op_type == "BiasGelu" else gelu_tanh
     if d.op_type == "FastGelu" and d.optional(1) is None:
         return float_function(d, function)
-    x, bias = two_of_one_type(d)
-    wide = accumulator(x.dtype)
+    x, bias = two_inputs_of_one_type(d)
+    wide = accumulator_dtype(x.dtype)
     return elementwise(d, lambda a, b: cast(x.dtype, function(cast(wide, a) + cast(wide, b))), x, bias)
 
 
@@ -42,15 +42,15 @@ def skip_layer_normalization(d: Definition) -> Operand:
     Raises:
         UnsupportedError: the node wants the mean or the sum as further results.
     """
-    if d.wanted > 1:
+    if d.num_outputs > 1:
         raise d.unsupported("more than one result")
-    x, skip = two_of_one_type(d)
+    x, skip = two_inputs_of_one_type(d)
     extra = d.optional(4)
     if extra is None:
         total = elementwise(d, lambda a, b: a + b, x, skip)
     else:
         total = elementwise(d, lambda a, b, c: a + b + c, x, skip, extra)
     axes = (total.rank - 1,)
-    mean = mean_over(d, total, axes, accumulator(x.dtype))
-    inverse = inverse_deviation(d, total, mean, axes, d.attr_float("epsilon", 1e-12))
-    return normalised(d, total, mean, inverse, axes, d.input(2), d.optional(3))
+    mean = mean_over(d, total, axes, accumulator_dtype(x.dtype))
+    inverse = inverse_stddev(d, total, mean, axes, d.attr_float("epsilon", 1e-12))
+    return normalize(d, total, mean, inverse, axes, d.input(2), d.optional(3))

@@ -6,17 +6,17 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int32
 from tilewright.expr.nodes import Expr, cast, const
 from tilewright.ops.contraction import (
-    accumulator,
+    accumulator_dtype,
     epilogue,
     expect_dtype,
     expect_rank,
     expect_size,
-    product,
     sum_over,
+    widening_product,
 )
 from tilewright.ops.definition import Definition, Operand, is_one, operator
-from tilewright.ops.matmul import centred
-from tilewright.ops.window import padded, window_of
+from tilewright.ops.matmul import subtract_zero_point
+from tilewright.ops.window import pad_input, window_of
 
 
 @operator("Conv")
@@ -24,7 +24,7 @@ def conv(d: Definition) -> Operand:
     """Y[n, o, y] = sum over i, k of X[n, i, y*stride + k*dilation] * W[o, i, k] + B[o], on padded X"""
     x, w, bias = d.input(0), d.input(1), d.optional(2)
     expect_dtype(d, w, x.dtype, "W")
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     total = convolve(d, x, w, wide)
     if bias is None:
         return epilogue(d, total, x.dtype)
@@ -50,8 +50,8 @@ def integer_operands(d: Definition, x: tuple[int, int], w: tuple[int, int]) -> t
     if zero is not None and zero.rank == 1 and not is_one(zero.shape[0]):
         expect_size(d, zero.shape[0], const(1), "x_zero_point")
     return (
-        centred(d, d.input(x[0]), zero, 1, "x_zero_point"),
-        centred(d, d.input(w[0]), d.optional(w[1]), 0, "w_zero_point"),
+        subtract_zero_point(d, d.input(x[0]), zero, 1, "x_zero_point"),
+        subtract_zero_point(d, d.input(w[0]), d.optional(w[1]), 0, "w_zero_point"),
     )
 
 
@@ -114,12 +114,12 @@ def convolve(d: Definition, x: Operand, w: Operand, dtype: DType) -> Operand:
     check_kernel(d, kernel)
     expect_size(d, x.shape[1], w.shape[1] * groups, "channels of X")
     window = window_of(d, x.shape[2:], kernel)
-    source = padded(d, x, window, const(0, x.dtype))
+    source = pad_input(d, x, window, const(0, x.dtype))
     outputs, depth = w.shape[0] // groups, w.shape[1]
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         (n, o, *y), (c, *k) = i, r
         channel = c if groups == 1 else (o // outputs) * depth + c
-        return product(source[(n, channel, *window.at(y, k))], w[(o, c, *k)], dtype)
+        return widening_product(source[(n, channel, *window.at(y, k))], w[(o, c, *k)], dtype)
 
     return sum_over(d, (x.shape[0], w.shape[0], *window.output), (depth, *kernel), body)

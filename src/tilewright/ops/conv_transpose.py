@@ -9,8 +9,16 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Const, Expr, both, cast, const, maximum, select
-from tilewright.ops.contraction import accumulator, epilogue, expect_dtype, expect_rank, expect_size, product, sum_over
+from tilewright.expr.nodes import Const, Expr, cast, conjunction, const, maximum, select
+from tilewright.ops.contraction import (
+    accumulator_dtype,
+    epilogue,
+    expect_dtype,
+    expect_rank,
+    expect_size,
+    sum_over,
+    widening_product,
+)
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 from tilewright.ops.window import auto_pad_of, spatial_ints, split_padding
@@ -22,7 +30,7 @@ class _Geometry:
     dilations: tuple[int, ...]
     before: tuple[Expr, ...]
     output: tuple[Expr, ...]
-    direct: bool
+    is_direct: bool
     """Every output has exactly one tap per dimension."""
 
 
@@ -38,19 +46,19 @@ def conv_transpose(d: Definition) -> Operand:
     expect_size(d, x.shape[1], w.shape[0], "channels of X")
     groups = groups_of(d, w.shape[0], "channels of X")
     geometry = _geometry(d, x, w)
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     if bias is not None:
         check_bias(d, bias, w.shape[1] * groups, x.dtype)
-    total = (_direct if geometry.direct else _spread)(d, x, w, groups, geometry, wide)
+    total = (_direct if geometry.is_direct else _convolve_dilated)(d, x, w, groups, geometry, wide)
     y = epilogue(d, total, x.dtype) if bias is None else epilogue(d, total, x.dtype, lambda i: cast(wide, bias[i[1]]))
     return d.view(y, (x.shape[0], w.shape[1] * groups, *geometry.output))
 
 
 def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:
     rank = x.rank - 2
-    strides = spatial_ints(d, "strides", rank, 1, least=1)
-    dilations = spatial_ints(d, "dilations", rank, 1, least=1)
-    extra = spatial_ints(d, "output_padding", rank, 0, least=0)
+    strides = spatial_ints(d, "strides", rank, 1, min_value=1)
+    dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)
+    extra = spatial_ints(d, "output_padding", rank, 0, min_value=0)
     pads = spatial_ints(d, "pads", 2 * rank, 0)
     wanted = d.attr_ints("output_shape")
     if wanted and len(wanted) not in (rank, rank + 2):
@@ -106,31 +114,31 @@ def _direct(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dt
         for taps in kernel:
             position.append(next(rest))
             tap.append(const(0) if is_one(taps) else next(rest))
-        return product(x[(i[0], channel, *position)], w[(channel, o, *tap)], dtype)
+        return widening_product(x[(i[0], channel, *position)], w[(channel, o, *tap)], dtype)
 
     return sum_over(d, shape, (w.shape[0] // groups,), body)
 
 
-def _spread(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
+def _convolve_dilated(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
     """A convolution of stride 1 of the spread-out input with the mirrored kernel."""
     kernel = w.shape[2:]
     reach = [(n - 1) * step for n, step in zip(kernel, g.dilations, strict=True)]
-    source = _spread_out(d, x, g, reach)
+    source = _dilate_input(d, x, g, reach)
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         (n, out, *y), (c, *k) = i, r
         channel, o = _channel(out, c, w, groups)
         position = [a + b * step for a, b, step in zip(y, k, g.dilations, strict=True)]
         mirrored = [size - 1 - b for size, b in zip(kernel, k, strict=True)]
-        return product(source[(n, channel, *position)], w[(channel, o, *mirrored)], dtype)
+        return widening_product(source[(n, channel, *position)], w[(channel, o, *mirrored)], dtype)
 
     return sum_over(d, (x.shape[0], w.shape[1] * groups, *g.output), (w.shape[0] // groups, *kernel), body)
 
 
-def _spread_out(d: Definition, x: Operand, g: _Geometry, reach: list[Expr]) -> Operand:
+def _dilate_input(d: Definition, x: Operand, g: _Geometry, halo: list[Expr]) -> Operand:
     """`x` with stride - 1 zeros between elements and `reach - before` zeros in front, of size output + reach."""
-    shape = [n + r for n, r in zip(g.output, reach, strict=True)]
-    front = [r - b for r, b in zip(reach, g.before, strict=True)]
+    shape = [n + r for n, r in zip(g.output, halo, strict=True)]
+    front = [r - b for r, b in zip(halo, g.before, strict=True)]
     if all(is_zero(f) and s == 1 for f, s in zip(front, g.strides, strict=True)) and tuple(shape) == x.shape[2:]:
         return x
 
@@ -143,6 +151,6 @@ def _spread_out(d: Definition, x: Operand, g: _Geometry, reach: list[Expr]) -> O
             inside.extend((t >= 0, t < (size - 1) * stride + 1))
             if stride > 1:
                 inside.append((t % stride).equals(0))
-        return select(both(*inside), x[(n, c, *source)], const(0, x.dtype))
+        return select(conjunction(*inside), x[(n, c, *source)], const(0, x.dtype))
 
     return d.compute((*x.shape[:2], *shape), body)

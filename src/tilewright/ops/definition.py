@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ShapeError, UnsupportedError
-from tilewright.expr.bounds import interval
+from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr, free_vars
-from tilewright.expr.prover import prove
-from tilewright.ops.attributes import Attributes, is_default
-from tilewright.ops.symbolic import symbolic_elements
+from tilewright.ops.attributes import TrackedAttributes, is_default
+from tilewright.ops.shape_arithmetic import symbolic_elements
 
-Known = tuple[Expr, ...]
+KnownElements = tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Operand:
     """
 
     buffer: Buffer
-    known: Known | None = None
+    known_elements: KnownElements | None = None
 
     @property
     def shape(self) -> tuple[Expr, ...]:
@@ -74,7 +74,7 @@ class Definition:
             to the reference evaluator (see `operator`).
         prefix: names of emitted buffers start with it.
         wanted: number of outputs that the node names; optional ones that nobody uses do not count
-            (`graph/passes/outputs.py`).
+            (`graph/passes/unused_outputs.py`).
         told: names of symbols for sizes that only the data tell, where the reference evaluator knows how this node
             broadcasts one that turns out to be 1.
         asked: the attributes again, with what the definition has asked for so far.
@@ -86,16 +86,16 @@ class Definition:
     operands: Sequence[Operand | None]
     attributes: Mapping[str, Any]
     prefix: str
-    wanted: int = 1
-    told: Set[str] = frozenset()
+    num_outputs: int = 1
+    data_dependent_symbols: Set[str] = frozenset()
     stages: list[Stage] = field(default_factory=list[Stage])
     constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
-    derived: dict[Buffer, Known] = field(default_factory=dict[Buffer, Known])
-    asked: Attributes = field(init=False)
+    derived_elements: dict[Buffer, KnownElements] = field(default_factory=dict[Buffer, KnownElements])
+    tracked_attributes: TrackedAttributes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.asked = Attributes(self.attributes)
-        self.attributes = self.asked
+        self.tracked_attributes = TrackedAttributes(self.attributes)
+        self.attributes = self.tracked_attributes
 
     # Inputs and attributes
 
@@ -114,16 +114,16 @@ class Definition:
             raise ShapeError(f"input {position} is missing", where=f"node {self.label}")
         return operand
 
-    def known(self, position: int) -> Known:
+    def known_elements(self, position: int) -> KnownElements:
         """The elements of input `position`, which must be known at compile time.
 
         Raises:
             UnsupportedError: they depend on data; the node runs on the reference evaluator.
         """
         operand = self.input(position)
-        if operand.known is None:
+        if operand.known_elements is None:
             raise self.unsupported(f"input {position} depends on data")
-        return operand.known
+        return operand.known_elements
 
     def known_ints(self, position: int) -> tuple[int, ...]:
         """The elements of input `position`, which must be literals.
@@ -131,7 +131,7 @@ class Definition:
         Raises:
             UnsupportedError: they are not.
         """
-        values = self.known(position)
+        values = self.known_elements(position)
         if not all(isinstance(v, Const) for v in values):
             raise self.unsupported(f"input {position} is not constant")
         return tuple(int(v.value) for v in values if isinstance(v, Const))
@@ -181,8 +181,8 @@ class Definition:
         """
         axes = self._axes(shape, "i")
         value = body(*(a.var for a in axes))
-        if isinstance(value, Load) and _moves_nothing(axes, value):
-            return self.view(Operand(value.buffer, self._known().get(value.buffer)), shape)
+        if isinstance(value, Load) and _is_identity_copy(axes, value):
+            return self.view(Operand(value.buffer, self._all_known_elements().get(value.buffer)), shape)
         return self._emit(axes, (), value, None, dtype)
 
     def reduce(
@@ -207,9 +207,9 @@ class Definition:
             return source
         out = Buffer(self._name(), sizes, source.dtype)
         self.stages.append(View(out, source.buffer, self.label))
-        if source.known is not None:
-            self.derived[out] = source.known
-        return Operand(out, source.known)
+        if source.known_elements is not None:
+            self.derived_elements[out] = source.known_elements
+        return Operand(out, source.known_elements)
 
     def require(self, condition: Expr, message: str) -> None:
         """States a condition that must hold for this node: decided now, or checked on every call.
@@ -221,15 +221,15 @@ class Definition:
             if not condition.value:
                 raise ShapeError(message, where=f"node {self.label}")
             return
-        if not prove(condition):
+        if not can_prove(condition):
             self.constraints.append((condition, f"node {self.label}: {message}"))
 
     def require_equal(self, a: Expr, b: Expr, what: str) -> Expr:
         """States that two sizes are equal and returns the simpler of them."""
         self.require(a.equals(b), f"{what}: sizes {a} and {b} differ")
-        return simpler(a, b)
+        return simplest_size(a, b)
 
-    def refuse_unit(self, size: Expr, other: Expr, what: str) -> None:
+    def refuse_unit_size(self, size: Expr, other: Expr, what: str) -> None:
         """Sends the node to the reference evaluator where a size that is taken for equal to `other` may be 1.
 
         Only of sizes that the data tell: a declared dimension is not expected to be 1 where it meets another.
@@ -237,7 +237,7 @@ class Definition:
         Raises:
             UnsupportedError: it may be.
         """
-        if all(v.name not in self.told for v in free_vars(size)) or prove(size.equals(other)):
+        if all(v.name not in self.data_dependent_symbols for v in free_vars(size)) or can_prove(size.equals(other)):
             return
         low, high = interval(size)
         if (low is None or low <= 1) and (high is None or high >= 1):
@@ -247,8 +247,10 @@ class Definition:
         """The error that sends this node to the reference evaluator."""
         return UnsupportedError(reason, where=f"node {self.label}")
 
-    def _known(self) -> dict[Buffer, Known]:
-        return {o.buffer: o.known for o in self.operands if o is not None and o.known is not None} | self.derived
+    def _all_known_elements(self) -> dict[Buffer, KnownElements]:
+        return {
+            o.buffer: o.known_elements for o in self.operands if o is not None and o.known_elements is not None
+        } | self.derived_elements
 
     def _name(self) -> str:
         return f"{self.prefix}_{len(self.stages)}" if self.stages else self.prefix
@@ -264,34 +266,36 @@ class Definition:
         out = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
         stage = Computation(out, axes, inner, body, reducer, self.label)
         self.stages.append(stage)
-        values = symbolic_elements(stage, self._known())
+        values = symbolic_elements(stage, self._all_known_elements())
         if values is not None:
-            self.derived[out] = values
+            self.derived_elements[out] = values
         return Operand(out, values)
 
 
-def _moves_nothing(axes: Sequence[Axis], element: Load) -> bool:
+def _is_identity_copy(axes: Sequence[Axis], element: Load) -> bool:
     """Whether elements are read in the order in which they lie: unit dimensions aside, indices are the axes."""
     here = [(a.var, a.extent) for a in axes if not is_one(a.extent)]
     there = [(i, n) for i, n in zip(element.indices, element.buffer.shape, strict=True) if not is_one(n)]
     return len(here) == len(there) and all(a is b and m is n for (a, m), (b, n) in zip(here, there, strict=True))
 
 
-def simpler(a: Expr, b: Expr) -> Expr:
+def simplest_size(a: Expr, b: Expr) -> Expr:
     """The one of two equal sizes that results are given: a literal, else the one that is shorter in print."""
     return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
 
 
-Define = Callable[[Definition], "Operand | tuple[Operand, ...]"]
+OperatorFunction = Callable[[Definition], "Operand | tuple[Operand, ...]"]
 
-OPERATORS: dict[tuple[str, str], Define] = {}
+OPERATORS: dict[tuple[str, str], OperatorFunction] = {}
 """Definitions by (domain, operator name)."""
 
-IGNORED: dict[tuple[str, str], frozenset[str]] = {}
+IGNORED_ATTRIBUTES: dict[tuple[str, str], frozenset[str]] = {}
 """Attributes without influence on what a definition computes, by (domain, operator name)."""
 
 
-def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Callable[[Define], Define]:
+def operator(
+    *names: str, domain: str = "", ignores: Sequence[str] = ()
+) -> Callable[[OperatorFunction], OperatorFunction]:
     """Registers a definition under operator names; it handles every version that it does not refuse.
 
     A node with an attribute that the definition did not ask for goes to the reference evaluator, unless the value is
@@ -305,7 +309,7 @@ def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Call
     """
     harmless = frozenset(ignores)
 
-    def register(define: Define) -> Define:
+    def register(define: OperatorFunction) -> OperatorFunction:
         def guarded(d: Definition) -> "Operand | tuple[Operand, ...]":
             result = define(d)
             _refuse_unread(d, domain, harmless)
@@ -313,21 +317,21 @@ def operator(*names: str, domain: str = "", ignores: Sequence[str] = ()) -> Call
 
         for name in names:
             OPERATORS[domain, name] = guarded
-            IGNORED[domain, name] = harmless
+            IGNORED_ATTRIBUTES[domain, name] = harmless
         return define
 
     return register
 
 
 def _refuse_unread(d: Definition, domain: str, harmless: frozenset[str]) -> None:
-    for name, value in d.asked.unread().items():
+    for name, value in d.tracked_attributes.unread().items():
         # Names that begin with two underscores are private notes of exporters.
         if name in harmless or name.startswith("__") or is_default(domain, d.op_type, d.opset, name, value):
             continue
         raise d.unsupported(f"attribute {name}={value} is not expressed")
 
 
-def literal(values: np.ndarray[Any, Any], limit: int = 64) -> Known | None:
+def literal_elements(values: np.ndarray[Any, Any], limit: int = 64) -> KnownElements | None:
     """The elements of a small constant as literals, or None for a large one."""
     from tilewright.expr.dtype import DTYPES
     from tilewright.expr.nodes import const
@@ -357,8 +361,8 @@ def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:
                 size = shape[k]
             else:
                 what = f"broadcast along dimension {position}"
-                d.refuse_unit(size, shape[k], what)
-                d.refuse_unit(shape[k], size, what)
+                d.refuse_unit_size(size, shape[k], what)
+                d.refuse_unit_size(shape[k], size, what)
                 size = d.require_equal(size, shape[k], what)
         result.append(size)
     return tuple(result)
@@ -369,12 +373,12 @@ def is_one(size: Expr) -> bool:
     return isinstance(size, Const) and size.value == 1
 
 
-def at(x: Operand, index: Sequence[Expr]) -> Expr:
+def broadcast_element(x: Operand, index: Sequence[Expr]) -> Expr:
     """The element of `x` that broadcasting puts at `index` of a shape of the same or a higher rank.
 
     A single element that is known at compile time comes as its value, with no load.
     """
-    if x.known is not None and len(x.known) == 1 and all(is_one(n) for n in x.shape):
-        return x.known[0]
+    if x.known_elements is not None and len(x.known_elements) == 1 and all(is_one(n) for n in x.shape):
+        return x.known_elements[0]
     tail = index[len(index) - x.rank :]
     return x[tuple(as_expr(0) if is_one(n) else i for i, n in zip(tail, x.shape, strict=True))]

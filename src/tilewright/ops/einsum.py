@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, as_expr, cast, const
-from tilewright.ops.contraction import accumulator, epilogue, expect_dtype, expect_size, sum_over
+from tilewright.ops.contraction import accumulator_dtype, epilogue, expect_dtype, expect_size, sum_over
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 
 Labels = tuple[str, ...]
@@ -111,7 +111,7 @@ def _sizes(d: Definition, operands: Sequence[Operand], equation: Equation) -> di
 
 def _contract(d: Definition, terms: Sequence[_Term], output: Labels, sizes: Mapping[str, Expr]) -> Operand:
     summed = tuple(c for c in dict.fromkeys(c for t in terms for c in t.labels) if c not in output)
-    wide = accumulator(terms[0].operand.dtype)
+    wide = accumulator_dtype(terms[0].operand.dtype)
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         env = dict(zip((*output, *summed), (*i, *r), strict=True))

@@ -2,9 +2,9 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
-from tilewright.ops.axes import printed
-from tilewright.ops.definition import Definition, Operand, at, broadcast_shape, is_one, operator
-from tilewright.ops.window import FARTHEST
+from tilewright.ops.axes import show_shape
+from tilewright.ops.definition import Definition, Operand, broadcast_element, broadcast_shape, is_one, operator
+from tilewright.ops.window import MAX_STEP
 
 
 @operator("Expand")
@@ -14,13 +14,13 @@ def expand(d: Definition) -> Operand:
     Raises:
         ShapeError: the shapes can't be broadcast.
     """
-    x, target = d.input(0), d.known(1)
+    x, target = d.input(0), d.known_elements(1)
     if any(isinstance(n, Const) and n.value < 0 for n in target):
-        raise ShapeError(f"shape: expected sizes of 0 or more, got {printed(target)}", where=f"node {d.label}")
+        raise ShapeError(f"shape: expected sizes of 0 or more, got {show_shape(target)}", where=f"node {d.label}")
     sizes = broadcast_shape(d, x.shape, target)
     if len(sizes) == x.rank and all(a is b for a, b in zip(sizes, x.shape, strict=True)):
         return d.view(x, x.shape)
-    return d.compute(sizes, lambda *i: at(x, i))
+    return d.compute(sizes, lambda *i: broadcast_element(x, i))
 
 
 @operator("Tile")
@@ -31,13 +31,13 @@ def tile(d: Definition) -> Operand:
         ShapeError: there is not one number per dimension, or one is negative.
     """
     x = d.input(0)
-    repeats = d.known(1) if d.opset >= 6 else _along_one_axis(d, x.rank)
+    repeats = d.known_elements(1) if d.opset >= 6 else _along_one_axis(d, x.rank)
     if len(repeats) != x.rank:
         raise ShapeError(f"repeats: expected {x.rank} numbers, got {len(repeats)}", where=f"node {d.label}")
     for r in repeats:
         d.require(r >= 0, f"repeats: expected numbers of at least 0, got {r}")
-        if isinstance(r, Const) and r.value > FARTHEST:
-            raise ShapeError(f"repeats: expected numbers of at most {FARTHEST}, got {r}", where=f"node {d.label}")
+        if isinstance(r, Const) and r.value > MAX_STEP:
+            raise ShapeError(f"repeats: expected numbers of at most {MAX_STEP}, got {r}", where=f"node {d.label}")
 
     def body(*i: Expr) -> Expr:
         return x[tuple(k if is_one(r) else k % n for k, r, n in zip(i, repeats, x.shape, strict=True))]

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, binary, cast, const, select
-from tilewright.expr.prover import prove
-from tilewright.ops.axes import with_axis
+from tilewright.ops.axes import replace_axis
+from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.inside import guarded, limited
 
 
-def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what: str) -> Expr:
+def resolve_index(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what: str) -> Expr:
     """The index at `at` of an index tensor as a position in a dimension: counted from the front and inside it.
 
     Raises:
@@ -20,22 +20,26 @@ def picked(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what
     if not indices.dtype.is_int:
         raise ShapeError(f"indices: expected an integer type, got {indices.dtype}", where=f"node {d.label}")
     backwards = indices.dtype.kind == "i"
-    if indices.known is not None and all(isinstance(v, Const) for v in indices.known):
-        values = [int(v.value) for v in indices.known if isinstance(v, Const)]
-        _check(d, values, size, what)
+    if indices.known_elements is not None and all(isinstance(v, Const) for v in indices.known_elements):
+        values = [int(v.value) for v in indices.known_elements if isinstance(v, Const)]
+        _check_known_indices(d, values, size, what)
         if len(values) == 1:
             return const(values[0]) if values[0] >= 0 else size + values[0]
         backwards = min(values, default=0) < 0
-    value = indices.known[0] if indices.known is not None and len(indices.known) == 1 else indices[tuple(at)]
+    value = (
+        indices.known_elements[0]
+        if indices.known_elements is not None and len(indices.known_elements) == 1
+        else indices[tuple(at)]
+    )
     index = cast(int64, value)
     if backwards:
         index = select(index < 0, index + size, index)
-    return limited(index, size)
+    return clamp_index(index, size)
 
 
 def _require_elements(d: Definition, size: Expr, picks: Sequence[Expr], what: str) -> None:
     """Nothing can be picked of an empty dimension: it has elements, or the shape `picks` has none."""
-    if prove(size >= 1):
+    if can_prove(size >= 1):
         return
     condition = size >= 1
     for n in picks:
@@ -43,7 +47,7 @@ def _require_elements(d: Definition, size: Expr, picks: Sequence[Expr], what: st
     d.require(condition, f"indices into {what}, which has no elements")
 
 
-def _check(d: Definition, values: Sequence[int], size: Expr, what: str) -> None:
+def _check_known_indices(d: Definition, values: Sequence[int], size: Expr, what: str) -> None:
     """Refuses known indices that lie outside a dimension; a symbolic size is checked on every call."""
     for value in sorted({min(values), max(values)}) if values else ():
         inside = const(value) < size if value >= 0 else const(-value) <= size
@@ -62,8 +66,8 @@ def gather(d: Definition) -> Operand:
     _require_elements(d, size, indices.shape, f"dimension {axis}")
 
     def body(*i: Expr) -> Expr:
-        position = picked(d, indices, i[axis:end], size, f"dimension {axis}")
-        return guarded(x[(*i[:axis], position, *i[end:])], (position, size))
+        position = resolve_index(d, indices, i[axis:end], size, f"dimension {axis}")
+        return zero_if_empty(x[(*i[:axis], position, *i[end:])], (position, size))
 
     return d.compute(sizes, body)
 
@@ -86,11 +90,13 @@ def gather_elements(d: Definition) -> Operand:
 
     def body(*i: Expr) -> Expr:
         # Two symbols that only the call compares: the limit keeps every read inside, whatever the call finds.
-        inside = tuple(k if prove(m <= n) else limited(k, n) for k, m, n in zip(i, indices.shape, x.shape, strict=True))
-        place = with_axis(inside, axis, picked(d, indices, i, x.shape[axis], f"dimension {axis}"))
+        inside = tuple(
+            k if can_prove(m <= n) else clamp_index(k, n) for k, m, n in zip(i, indices.shape, x.shape, strict=True)
+        )
+        place = replace_axis(inside, axis, resolve_index(d, indices, i, x.shape[axis], f"dimension {axis}"))
         sizes = zip(place, indices.shape, x.shape, strict=True)
-        doubtful = [(p, n) for k, (p, m, n) in enumerate(sizes) if k == axis or not prove(m <= n)]
-        return guarded(x[place], *doubtful)
+        doubtful = [(p, n) for k, (p, m, n) in enumerate(sizes) if k == axis or not can_prove(m <= n)]
+        return zero_if_empty(x[place], *doubtful)
 
     return d.compute(indices.shape, body)
 
@@ -118,23 +124,23 @@ def gather_nd(d: Definition) -> Operand:
     for k in range(batch):
         d.require_equal(x.shape[k], indices.shape[k], f"batch dimension {k}")
     outer = indices.rank - 1
-    flat = _tuples(d, indices, depth)
+    flat = _index_tuple_entries(d, indices, depth)
     for k in range(batch, batch + depth):
         _require_elements(d, x.shape[k], indices.shape[:-1], f"dimension {k}")
 
     def body(*i: Expr) -> Expr:
         entries = tuple(
-            picked(d, flat[k], (*i[:outer], const(k)), x.shape[batch + k], f"dimension {batch + k}")
+            resolve_index(d, flat[k], (*i[:outer], const(k)), x.shape[batch + k], f"dimension {batch + k}")
             for k in range(depth)
         )
         value = x[(*i[:batch], *entries, *i[outer:])]
-        return guarded(value, *zip(entries, x.shape[batch : batch + depth], strict=True))
+        return zero_if_empty(value, *zip(entries, x.shape[batch : batch + depth], strict=True))
 
     return d.compute((*indices.shape[:-1], *x.shape[batch + depth :]), body)
 
 
-def _tuples(d: Definition, indices: Operand, depth: int) -> list[Operand]:
+def _index_tuple_entries(d: Definition, indices: Operand, depth: int) -> list[Operand]:
     """For each entry of the tuples, the index tensor with only that entry's elements known."""
-    if indices.known is None or not all(isinstance(v, Const) for v in indices.known):
+    if indices.known_elements is None or not all(isinstance(v, Const) for v in indices.known_elements):
         return [Operand(indices.buffer)] * depth
-    return [Operand(indices.buffer, indices.known[k::depth]) for k in range(depth)]
+    return [Operand(indices.buffer, indices.known_elements[k::depth]) for k in range(depth)]

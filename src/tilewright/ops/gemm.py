@@ -3,16 +3,16 @@
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, cast
 from tilewright.ops.contraction import (
-    accumulator,
+    accumulator_dtype,
     epilogue,
     expect_broadcastable,
     expect_dtype,
     expect_rank,
     expect_size,
-    product,
     sum_over,
+    widening_product,
 )
-from tilewright.ops.definition import Definition, Operand, at, operator
+from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 
 
 @operator("Gemm", ignores=("broadcast",))
@@ -29,11 +29,11 @@ def gemm(d: Definition) -> Operand:
     (rows, inner) = reversed(a.shape) if flip_a else a.shape
     (depth, columns) = reversed(b.shape) if flip_b else b.shape
     inner = expect_size(d, depth, inner, "rows of B")
-    wide = accumulator(a.dtype)
+    wide = accumulator_dtype(a.dtype)
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         (m, n), (k,) = i, r
-        return product(a[(k, m) if flip_a else (m, k)], b[(n, k) if flip_b else (k, n)], wide)
+        return widening_product(a[(k, m) if flip_a else (m, k)], b[(n, k) if flip_b else (k, n)], wide)
 
     total = sum_over(d, (rows, columns), (inner,), body)
     if c is None or beta == 0:
@@ -44,7 +44,7 @@ def gemm(d: Definition) -> Operand:
     expect_broadcastable(d, c, total.shape, "C")
 
     def bias(index: tuple[Expr, ...]) -> Expr:
-        value = cast(wide, at(c, index))
+        value = cast(wide, broadcast_element(c, index))
         return value if beta == 1.0 else value * beta
 
     return epilogue(d, total, a.dtype, bias, alpha)

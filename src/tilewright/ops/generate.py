@@ -14,14 +14,14 @@ from tilewright.expr.nodes import (
     ceildiv,
     const,
     maximum,
+    post_order,
     select,
     unary,
-    walk,
 )
-from tilewright.ops.axes import printed
-from tilewright.ops.cast import attribute_type
+from tilewright.ops.axes import show_shape
+from tilewright.ops.cast import attribute_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.pointwise import expect_shape, inputs_of_one_type, optional_scalar
+from tilewright.ops.elementwise import expect_shape, inputs_of_one_type, optional_scalar
 
 
 @operator("ConstantOfShape")
@@ -31,9 +31,9 @@ def constant_of_shape(d: Definition) -> Operand:
     Raises:
         ShapeError: a size is negative, or `value` has not one element.
     """
-    sizes = d.known(0)
+    sizes = d.known_elements(0)
     if any(isinstance(n, Const) and n.value < 0 for n in sizes):
-        raise ShapeError(f"shape: expected sizes of 0 or more, got {printed(sizes)}", where=f"node {d.label}")
+        raise ShapeError(f"shape: expected sizes of 0 or more, got {show_shape(sizes)}", where=f"node {d.label}")
     value = np.asarray(d.attributes.get("value", np.zeros(1, np.float32)))
     if value.size != 1:
         raise ShapeError(f"value: expected one element, got {value.size}", where=f"node {d.label}")
@@ -51,7 +51,7 @@ def range_(d: Definition) -> Operand:
         ShapeError: the step is 0.
     """
     inputs_of_one_type(d, 0, 3)
-    start, limit, delta = d.known(0)[0], d.known(1)[0], d.known(2)[0]
+    start, limit, delta = d.known_elements(0)[0], d.known_elements(1)[0], d.known_elements(2)[0]
     if isinstance(delta, Const) and not delta.value:
         raise ShapeError("delta: expected a number other than 0, got 0", where=f"node {d.label}")
     length = _range_length(d, start, limit, delta)
@@ -80,7 +80,9 @@ def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
         # Only what comes back as an integer expression can be a size.
         steps = limit - start if not (isinstance(start, Const) and start.value == 0) else limit
         length = cast(int64, unary("ceil", steps / delta))
-        if not all(isinstance(e, Const | Var | Binary | Select) and e.dtype in (int64, boolean) for e in walk(length)):
+        if not all(
+            isinstance(e, Const | Var | Binary | Select) and e.dtype in (int64, boolean) for e in post_order(length)
+        ):
             raise d.unsupported("the length of a range of symbolic floating-point limits")
         return maximum(length, 0)
     first, last = cast(int64, start), cast(int64, limit)
@@ -94,10 +96,12 @@ def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
 def one_hot(d: Definition) -> Operand:
     """Along a new dimension of size `depth`: the "on" value at the index, the "off" value elsewhere."""
     indices, values = d.input(0), d.input(2)
-    if len(d.known(1)) != 1:
-        raise ShapeError(f"input 1 (depth): expected one element, got {len(d.known(1))}", where=f"node {d.label}")
+    if len(d.known_elements(1)) != 1:
+        raise ShapeError(
+            f"input 1 (depth): expected one element, got {len(d.known_elements(1))}", where=f"node {d.label}"
+        )
     expect_shape(d, values, (const(2),), "input 2 (values)")
-    depth = cast(int64, d.known(1)[0])
+    depth = cast(int64, d.known_elements(1)[0])
     axis = d.axis(d.attr_int("axis", -1), indices.rank + 1)
 
     def body(*i: Expr) -> Expr:
@@ -118,7 +122,7 @@ def eye_like(d: Definition) -> Operand:
     x = d.input(0)
     if x.rank != 2:
         raise ShapeError(f"input 0: expected 2 dimensions, got {x.rank}", where=f"node {d.label}")
-    dtype = attribute_type(d, "dtype", x.dtype if d.opset >= 9 else float32)
+    dtype = attribute_dtype(d, "dtype", x.dtype if d.opset >= 9 else float32)
     k = d.attr_int("k", 0)
     return d.compute(x.shape, lambda *i: select((i[1] - i[0]).equals(k), const(1, dtype), 0))
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int64
-from tilewright.expr.nodes import TRUE, Expr, as_expr, binary, both, cast, const, maximum, minimum, select, unary
-from tilewright.ops.contraction import accumulator, epilogue, expect_rank, expect_size, sum_over
+from tilewright.expr.nodes import TRUE, Expr, as_expr, binary, cast, conjunction, const, maximum, minimum, select, unary
+from tilewright.ops.clamp import clamp_index, zero_if_empty
+from tilewright.ops.contraction import accumulator_dtype, epilogue, expect_rank, expect_size, sum_over
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.inside import guarded, limited
 from tilewright.ops.resize import cubic_weights
 
 _MODES = {"nearest": "nearest", "linear": "linear", "cubic": "cubic", "bilinear": "linear", "bicubic": "cubic"}
@@ -36,7 +36,7 @@ class _Sampling:
 
     mode: str
     padding: str
-    corners: bool
+    align_corners: bool
 
     @property
     def taps(self) -> tuple[int, int]:
@@ -63,12 +63,12 @@ def grid_sample(d: Definition) -> Operand:
         raise ShapeError(f"grid: expected a floating-point type, got {grid.dtype}", where=f"node {d.label}")
     if sampling.mode != "nearest" and not x.dtype.is_float:
         raise d.unsupported(f"mode {sampling.mode} on {x.dtype}")
-    coordinates = [_coordinate(d, grid, k, x.shape[2 + k], sampling) for k in range(rank)]
+    coordinates = [_source_coordinate(d, grid, k, x.shape[2 + k], sampling) for k in range(rank)]
     first = [_floor(d, c) for c in coordinates]
     shape = (*x.shape[:2], *grid.shape[1:-1])
     if sampling.mode == "nearest":
         return d.compute(shape, lambda *i: _element(x, sampling, i[:2], [f[(i[0], *i[2:])] for f in first]))
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     weights = [_weights(d, c, sampling, wide) for c in coordinates]
     taps, start = sampling.taps
 
@@ -92,18 +92,18 @@ def _sampling(d: Definition) -> _Sampling:
     return _Sampling(_MODES[mode], padding, bool(d.attr_int("align_corners", 0)))
 
 
-def _coordinate(d: Definition, grid: Operand, k: int, size: Expr, sampling: _Sampling) -> Operand:
+def _source_coordinate(d: Definition, grid: Operand, k: int, size: Expr, sampling: _Sampling) -> Operand:
     """Where positions lie along spatial dimension `k`, in elements; those outside of the image are moved into it."""
-    wide = accumulator(grid.dtype)
+    wide = accumulator_dtype(grid.dtype)
     entry = grid.rank - 3 - k
     length = cast(wide, size)
     # The image's outermost points, between which positions are left as they are.
-    low = const(0.0 if sampling.corners else -0.5, wide)
-    high = length - 1.0 if sampling.corners else length - 0.5
+    low = const(0.0 if sampling.align_corners else -0.5, wide)
+    high = length - 1.0 if sampling.align_corners else length - 0.5
 
     def body(*i: Expr) -> Expr:
         relative = cast(wide, grid[(*i, as_expr(entry))]) + 1.0
-        at = relative / 2.0 * (length - 1.0) if sampling.corners else (relative * length - 1.0) / 2.0
+        at = relative / 2.0 * (length - 1.0) if sampling.align_corners else (relative * length - 1.0) / 2.0
         at = unary("round", at) if sampling.mode == "nearest" else at
         outside = binary("or", at < low, at > high)
         if sampling.padding == "border":
@@ -112,7 +112,7 @@ def _coordinate(d: Definition, grid: Operand, k: int, size: Expr, sampling: _Sam
             reach = 2.0 if sampling.mode == "cubic" else 0.0
             return select(outside, minimum(maximum(at, const(-reach, wide)), length + (reach - 1.0)), at)
         if sampling.padding == "reflection":
-            return select(outside, _reflected(at, low, high, size, sampling.corners), at)
+            return select(outside, _reflect_coordinate(at, low, high, size, sampling.align_corners), at)
         return at
 
     return d.compute(grid.shape[:-1], body)
@@ -122,13 +122,13 @@ def _floor(d: Definition, coordinate: Operand) -> Operand:
     return d.compute(coordinate.shape, lambda *i: cast(int64, unary("floor", coordinate[i])))
 
 
-def _reflected(at: Expr, low: Expr, high: Expr, size: Expr, corners: bool) -> Expr:
+def _reflect_coordinate(at: Expr, low: Expr, high: Expr, size: Expr, align_corners: bool) -> Expr:
     """A coordinate reflected at the image's edges until it lies inside."""
     span = high - low
     distance = binary("fmod", unary("abs", at - low), span * 2.0)
     inside = low + select(distance <= span, distance, span * 2.0 - distance)
     # Between the corners of a single element there is but one point.
-    return select(size <= 1, low, inside) if corners else inside
+    return select(size <= 1, low, inside) if align_corners else inside
 
 
 def _weights(d: Definition, coordinate: Operand, sampling: _Sampling, wide: DType) -> Operand:
@@ -151,17 +151,17 @@ def _element(x: Operand, sampling: _Sampling, plane: tuple[Expr, ...], position:
     sizes = x.shape[2:]
     inside: Expr = TRUE
     if sampling.padding == "zeros":
-        inside = both(*(both(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)))
+        inside = conjunction(*(conjunction(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)))
     elif sampling.padding == "reflection":
-        position = [_mirrored(p, n, sampling.corners) for p, n in zip(position, sizes, strict=True)]
+        position = [_reflect_index(p, n, sampling.align_corners) for p, n in zip(position, sizes, strict=True)]
     # Coordinates are data: only the limits keep every read inside.
-    places = [limited(p, n) for p, n in zip(position, sizes, strict=True)]
-    value = guarded(x[(*plane, *places)], *zip(places, sizes, strict=True))
+    places = [clamp_index(p, n) for p, n in zip(position, sizes, strict=True)]
+    value = zero_if_empty(x[(*plane, *places)], *zip(places, sizes, strict=True))
     return select(inside, value, const(0, x.dtype))
 
 
-def _mirrored(position: Expr, size: Expr, corners: bool) -> Expr:
+def _reflect_index(position: Expr, size: Expr, align_corners: bool) -> Expr:
     """The element that reflection puts at a position outside: at the middles of the outermost ones, or their edges."""
-    period = maximum((size - 1) * 2, 1) if corners else maximum(size * 2, 1)
+    period = maximum((size - 1) * 2, 1) if align_corners else maximum(size * 2, 1)
     around = position % period
-    return minimum(around, period - around - (0 if corners else 1))
+    return minimum(around, period - around - (0 if align_corners else 1))

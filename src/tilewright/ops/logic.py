@@ -2,11 +2,11 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, boolean
-from tilewright.expr.nodes import BinaryOp, Expr, binary, both, cast, const, select, unary
-from tilewright.ops.contraction import accumulator
+from tilewright.expr.nodes import BinaryOp, Expr, binary, cast, conjunction, const, select, unary
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.legacy import aligned
-from tilewright.ops.pointwise import elementwise, expect_type, two_of_one_type
+from tilewright.ops.elementwise import elementwise, expect_type, two_inputs_of_one_type
+from tilewright.ops.legacy_broadcast import align_operand
 
 _COMPARISONS: dict[str, BinaryOp] = {
     "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
@@ -18,7 +18,7 @@ _BITS: dict[str, BinaryOp] = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXo
 @operator(*_COMPARISONS)
 def comparison(d: Definition) -> Operand:
     """A comparison of two tensors; false where either is NaN."""
-    return elementwise(d, lambda a, b: binary(_COMPARISONS[d.op_type], a, b), *two_of_one_type(d))
+    return elementwise(d, lambda a, b: binary(_COMPARISONS[d.op_type], a, b), *two_inputs_of_one_type(d))
 
 
 @operator(*_LOGIC)
@@ -27,7 +27,7 @@ def logic(d: Definition) -> Operand:
     a, b = d.input(0), d.input(1)
     expect_type(d, a, boolean, "input 0")
     expect_type(d, b, boolean, "input 1")
-    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, aligned(d, a, b))
+    return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, align_operand(d, a, b))
 
 
 @operator("Not")
@@ -41,7 +41,7 @@ def logical_not(d: Definition) -> Operand:
 @operator(*_BITS)
 def bits(d: Definition) -> Operand:
     """A bit operation on two integer tensors."""
-    operands = two_of_one_type(d)
+    operands = two_inputs_of_one_type(d)
     _expect_integer(d, operands[0].dtype)
     return elementwise(d, lambda a, b: binary(_BITS[d.op_type], a, b), *operands)
 
@@ -64,7 +64,7 @@ def bit_shift(d: Definition) -> Operand:
     Raises:
         ShapeError: the direction is neither LEFT nor RIGHT.
     """
-    a, b = two_of_one_type(d)
+    a, b = two_inputs_of_one_type(d)
     _expect_integer(d, a.dtype)
     direction = d.attr_str("direction", "")
     if direction not in ("LEFT", "RIGHT"):
@@ -75,7 +75,7 @@ def bit_shift(d: Definition) -> Operand:
 
     def body(x: Expr, y: Expr) -> Expr:
         # Processors shift by the amount modulo the width, or not at all: the result would depend on the machine.
-        inside = both(y >= 0, y < a.dtype.bits) if signed else y < a.dtype.bits
+        inside = conjunction(y >= 0, y < a.dtype.bits) if signed else y < a.dtype.bits
         if signed and op == "shr":
             return binary(op, x, select(inside, y, a.dtype.bits - 1))
         return select(inside, binary(op, x, select(inside, y, 0)), 0)
@@ -93,7 +93,7 @@ def where(d: Definition) -> Operand:
     """The element of input 1 where the condition holds, else that of input 2."""
     condition = d.input(0)
     expect_type(d, condition, boolean, "input 0 (condition)")
-    a, b = two_of_one_type(d, 1)
+    a, b = two_inputs_of_one_type(d, 1)
     return elementwise(d, select, condition, a, b)
 
 
@@ -108,7 +108,7 @@ def is_nan(d: Definition) -> Operand:
 def is_inf(d: Definition) -> Operand:
     """Whether elements are infinite, of the signs asked for."""
     x = d.input(0)
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     negative, positive = bool(d.attr_int("detect_negative", 1)), bool(d.attr_int("detect_positive", 1))
 
     def body(*i: Expr) -> Expr:

@@ -2,7 +2,7 @@
 
 from tilewright.expr.dtype import int32
 from tilewright.expr.nodes import Expr, cast
-from tilewright.ops.contraction import accumulator, epilogue, expect_dtype, expect_size, matrix_product
+from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue, expect_dtype, expect_size
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 
 
@@ -11,18 +11,18 @@ def matmul(d: Definition) -> Operand:
     """Y[..., m, n] = sum over k of A[..., m, k] * B[..., k, n]"""
     a, b = d.input(0), d.input(1)
     expect_dtype(d, b, a.dtype, "B")
-    return epilogue(d, matrix_product(d, a, b, accumulator(a.dtype)), a.dtype)
+    return epilogue(d, batched_matmul(d, a, b, accumulator_dtype(a.dtype)), a.dtype)
 
 
 @operator("MatMulInteger")
 def matmul_integer(d: Definition) -> Operand:
     """Y = (A - a_zero_point) @ (B - b_zero_point) in int32"""
-    a = centred(d, d.input(0), d.optional(2), d.input(0).rank - 2, "a_zero_point")
-    b = centred(d, d.input(1), d.optional(3), d.input(1).rank - 1, "b_zero_point")
-    return matrix_product(d, a, b, int32)
+    a = subtract_zero_point(d, d.input(0), d.optional(2), d.input(0).rank - 2, "a_zero_point")
+    b = subtract_zero_point(d, d.input(1), d.optional(3), d.input(1).rank - 1, "b_zero_point")
+    return batched_matmul(d, a, b, int32)
 
 
-def centred(d: Definition, x: Operand, zero: Operand | None, axis: int, what: str) -> Operand:
+def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: int, what: str) -> Operand:
     """x - zero in int32, as a stage of its own; `x` itself where the zero point is left out or known to be 0.
 
     Args:
@@ -35,7 +35,9 @@ def centred(d: Definition, x: Operand, zero: Operand | None, axis: int, what: st
     Raises:
         ShapeError: the zero point has another type than `x`, or its length is not the size of `axis`.
     """
-    if zero is None or (zero.known is not None and all(v.children() == () and _is_zero(v) for v in zero.known)):
+    if zero is None or (
+        zero.known_elements is not None and all(v.children() == () and _is_zero(v) for v in zero.known_elements)
+    ):
         return x
     expect_dtype(d, zero, x.dtype, what)
     if zero.rank == 1 and not is_one(zero.shape[0]):

@@ -8,22 +8,22 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float32, float64
 from tilewright.expr.nodes import Expr, binary, cast, const, select, unary
-from tilewright.ops.contraction import accumulator, expect_rank, expect_size, sum_over
-from tilewright.ops.definition import Definition, Operand, at, operator
+from tilewright.ops.contraction import accumulator_dtype, expect_rank, expect_size, sum_over
+from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 from tilewright.ops.pool import power, root
 
 
-def _channels(d: Definition, x: Operand) -> Expr:
+def _num_channels(d: Definition, x: Operand) -> Expr:
     if x.rank < 2:
         raise ShapeError(f"X: expected at least 2 dimensions, got {x.rank}", where=f"node {d.label}")
     return x.shape[1]
 
 
-def _per_channel(d: Definition, position: int, size: Expr, what: str) -> Operand:
-    return _statistic(d, position, (size,), what)
+def _channel_operand(d: Definition, position: int, size: Expr, what: str) -> Operand:
+    return _statistics_operand(d, position, (size,), what)
 
 
-def _statistic(d: Definition, position: int, shape: Sequence[Expr], what: str) -> Operand:
+def _statistics_operand(d: Definition, position: int, shape: Sequence[Expr], what: str) -> Operand:
     operand = d.input(position)
     expect_rank(d, operand, len(shape), what)
     for actual, expected in zip(operand.shape, shape, strict=True):
@@ -31,7 +31,7 @@ def _statistic(d: Definition, position: int, shape: Sequence[Expr], what: str) -
     return operand
 
 
-def _widest(*dtypes: DType) -> DType:
+def _statistics_dtype(*dtypes: DType) -> DType:
     return float64 if float64 in dtypes else float32
 
 
@@ -44,14 +44,14 @@ def batch_normalization(d: Definition) -> Operand:
     is of the running statistics, which only training changes.
     """
     x = d.input(0)
-    channels = _channels(d, x)
-    if d.wanted > 1 or d.attr_int("training_mode", 0):
+    channels = _num_channels(d, x)
+    if d.num_outputs > 1 or d.attr_int("training_mode", 0):
         raise d.unsupported("training mode is not expressed")
     size = (channels,) if d.attr_int("spatial", 1) else x.shape[1:]
     scale, bias, mean, var = (
-        _statistic(d, k + 1, size, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
+        _statistics_operand(d, k + 1, size, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
     )
-    wide = _widest(x.dtype, scale.dtype, mean.dtype)
+    wide = _statistics_dtype(x.dtype, scale.dtype, mean.dtype)
     epsilon = d.attr_float("epsilon", 1e-5)
     # Statistics are few, so they are worked out in double precision: nothing is lost before the main loop.
     exact = d.compute(size, lambda *c: cast(float64, scale[c]) / unary("sqrt", cast(float64, var[c]) + epsilon))
@@ -63,7 +63,7 @@ def batch_normalization(d: Definition) -> Operand:
     )
 
 
-def _standardized(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:
+def _standardize(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:
     """(x - mean) / sqrt(var + epsilon) in `dtype`, statistics over all dimensions behind the first `leading`."""
     outer, inner = x.shape[:leading], x.shape[leading:]
     count: Expr = const(1)
@@ -86,10 +86,10 @@ def _standardized(d: Definition, x: Operand, leading: int, epsilon: float, dtype
 def instance_normalization(d: Definition) -> Operand:
     """Y = scale[c] * (X - mean) / sqrt(var + epsilon) + B[c], statistics per image and channel"""
     x = d.input(0)
-    channels = _channels(d, x)
-    scale, bias = _per_channel(d, 1, channels, "scale"), _per_channel(d, 2, channels, "B")
-    wide = accumulator(x.dtype)
-    normal = _standardized(d, x, 2, d.attr_float("epsilon", 1e-5), wide)
+    channels = _num_channels(d, x)
+    scale, bias = _channel_operand(d, 1, channels, "scale"), _channel_operand(d, 2, channels, "B")
+    wide = accumulator_dtype(x.dtype)
+    normal = _standardize(d, x, 2, d.attr_float("epsilon", 1e-5), wide)
     return d.compute(
         x.shape, lambda *i: cast(x.dtype, normal[i] * cast(wide, scale[i[1]]) + cast(wide, bias[i[1]])), x.dtype
     )
@@ -102,7 +102,7 @@ def group_normalization(d: Definition) -> Operand:
     Scale and bias have one value per group before opset 21 and one per channel since.
     """
     x = d.input(0)
-    channels = _channels(d, x)
+    channels = _num_channels(d, x)
     groups = d.attr_int("num_groups", 0)
     if groups < 1:
         raise ShapeError(f"num_groups: expected a positive number, got {groups}", where=f"node {d.label}")
@@ -110,10 +110,10 @@ def group_normalization(d: Definition) -> Operand:
     width = channels // groups
     by_group = d.opset < 21
     expected = const(groups) if by_group else channels
-    scale, bias = _per_channel(d, 1, expected, "scale"), _per_channel(d, 2, expected, "bias")
-    wide = accumulator(x.dtype)
+    scale, bias = _channel_operand(d, 1, expected, "scale"), _channel_operand(d, 2, expected, "bias")
+    wide = accumulator_dtype(x.dtype)
     grouped = d.view(x, (x.shape[0], const(groups), width, *x.shape[2:]))
-    normal = _standardized(d, grouped, 2, d.attr_float("epsilon", 1e-5), wide)
+    normal = _standardize(d, grouped, 2, d.attr_float("epsilon", 1e-5), wide)
 
     def body(*i: Expr) -> Expr:
         c = i[1] if by_group else i[1] * width + i[2]
@@ -123,7 +123,11 @@ def group_normalization(d: Definition) -> Operand:
 
 
 def _sum_along(
-    d: Definition, x: Operand, axes: Sequence[int], kept: Sequence[Expr], value: Callable[[tuple[Expr, ...]], Expr]
+    d: Definition,
+    x: Operand,
+    axes: Sequence[int],
+    reduced_shape: Sequence[Expr],
+    value: Callable[[tuple[Expr, ...]], Expr],
 ) -> Operand:
     """The sum of `value` at the indices of `x` along `axes`, which stay as dimensions of size 1."""
 
@@ -133,7 +137,7 @@ def _sum_along(
             index[k] = position
         return value(tuple(index))
 
-    return sum_over(d, kept, [x.shape[k] for k in axes], body)
+    return sum_over(d, reduced_shape, [x.shape[k] for k in axes], body)
 
 
 @operator("LpNormalization")
@@ -143,13 +147,13 @@ def lp_normalization(d: Definition) -> Operand:
     axis, p = d.axis(d.attr_int("axis", -1), x.rank), d.attr_int("p", 2)
     if p not in (1, 2):
         raise ShapeError(f"p: expected 1 or 2, got {p}", where=f"node {d.label}")
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     kept = [const(1) if k == axis else n for k, n in enumerate(x.shape)]
     total = _sum_along(d, x, [axis], kept, lambda i: power(cast(wide, x[i]), p))
     norm = d.compute(kept, lambda *i: root(total[i], p))
 
     def body(*i: Expr) -> Expr:
-        size = at(norm, i)
+        size = broadcast_element(norm, i)
         return cast(x.dtype, select(size.equals(0.0), const(0, wide), cast(wide, x[i]) / size))
 
     return d.compute(x.shape, body, x.dtype)
@@ -159,12 +163,12 @@ def lp_normalization(d: Definition) -> Operand:
 def lrn(d: Definition) -> Operand:
     """Y = X / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta"""
     x = d.input(0)
-    channels = _channels(d, x)
+    channels = _num_channels(d, x)
     size = d.attr_int("size", 0)
     if size < 1:
         raise ShapeError(f"size: expected a positive number, got {size}", where=f"node {d.label}")
     alpha, beta, bias = d.attr_float("alpha", 1e-4), d.attr_float("beta", 0.75), d.attr_float("bias", 1.0)
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     front = (size - 1) // 2
 
     def spread(*i: Expr) -> Expr:

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import TRUE, Const, Expr, both, cast, const, maximum, minimum, select
-from tilewright.expr.prover import prove
+from tilewright.expr.nodes import TRUE, Const, Expr, cast, conjunction, const, maximum, minimum, select
 from tilewright.ops.axes import axes_of
+from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.inside import guarded, limited
-from tilewright.ops.pointwise import expect_type, scalar
-from tilewright.ops.window import FARTHEST
+from tilewright.ops.elementwise import expect_type, scalar
+from tilewright.ops.window import MAX_STEP
 
 _MODES = ("constant", "edge", "reflect", "wrap")
 
@@ -22,11 +22,11 @@ class Border:
     before: Expr
     after: Expr
 
-    def kept(self, size: Expr) -> Expr:
+    def cropped_size(self, size: Expr) -> Expr:
         """How many elements of a dimension negative widths leave."""
         return size + minimum(self.before, 0) + minimum(self.after, 0)
 
-    def adds(self) -> tuple[bool, bool]:
+    def adds_elements(self) -> tuple[bool, bool]:
         """Whether each side may add elements: it is not a literal of 0 or less."""
         return (
             not (isinstance(self.before, Const) and self.before.value <= 0),
@@ -52,7 +52,7 @@ def pad(d: Definition) -> Operand:
                 what = f"dimension {k}: expected a reflected border below {x.shape[k]}, got {width}"
                 d.require(width < x.shape[k], what)
     sizes = tuple(borders[k].before + n + borders[k].after if k in borders else n for k, n in enumerate(x.shape))
-    value = _value(d, x)
+    value = _fill_value(d, x)
     if not borders:
         return d.view(x, x.shape)
     for k in borders:
@@ -63,10 +63,14 @@ def pad(d: Definition) -> Operand:
     def body(*i: Expr) -> Expr:
         source = tuple(p - borders[k].before if k in borders else p for k, p in enumerate(i))
         if mode == "constant":
-            inside = both(*(_inside(source[k], border, x.shape[k]) for k, border in borders.items()))
+            inside = conjunction(*(_in_bounds(source[k], border, x.shape[k]) for k, border in borders.items()))
             return select(inside, x[source], value)
-        place = tuple(_folded(mode, p, borders[k], x.shape[k]) if k in borders else p for k, p in enumerate(source))
-        return guarded(x[place], *((place[k], x.shape[k]) for k, border in borders.items() if any(border.adds())))
+        place = tuple(
+            _source_position(mode, p, borders[k], x.shape[k]) if k in borders else p for k, p in enumerate(source)
+        )
+        return zero_if_empty(
+            x[place], *((place[k], x.shape[k]) for k, border in borders.items() if any(border.adds_elements()))
+        )
 
     return d.compute(sizes, body)
 
@@ -77,14 +81,14 @@ def _borders(d: Definition, x: Operand) -> dict[int, Border]:
     if d.opset < 11:
         widths: list[Expr] = [const(n) for n in d.attr_ints("pads") or ()]
     else:
-        widths = [cast(int64, n) for n in d.known(1)]
+        widths = [cast(int64, n) for n in d.known_elements(1)]
         axes = axes_of(d, x.rank, 3)
     axes = tuple(range(x.rank)) if axes is None else axes
     if len(widths) != 2 * len(axes):
         raise ShapeError(f"pads: expected {2 * len(axes)} numbers, got {len(widths)}", where=f"node {d.label}")
     for w in widths:
-        if isinstance(w, Const) and abs(w.value) > FARTHEST:
-            raise ShapeError(f"pads: expected numbers of at most {FARTHEST}, got {w}", where=f"node {d.label}")
+        if isinstance(w, Const) and abs(w.value) > MAX_STEP:
+            raise ShapeError(f"pads: expected numbers of at most {MAX_STEP}, got {w}", where=f"node {d.label}")
     pairs = zip(axes, widths[: len(axes)], widths[len(axes) :], strict=True)
     return {k: Border(a, b) for k, a, b in pairs if not (a is const(0) and b is const(0))}
 
@@ -92,12 +96,12 @@ def _borders(d: Definition, x: Operand) -> dict[int, Border]:
 def _require_elements(d: Definition, x: Operand, borders: dict[int, Border], mode: str) -> None:
     """A border repeats elements: there must be some, for "wrap" some that its negative widths leave."""
     for k, border in borders.items():
-        if any(border.adds()):
-            left = border.kept(x.shape[k]) if mode == "wrap" else x.shape[k]
+        if any(border.adds_elements()):
+            left = border.cropped_size(x.shape[k]) if mode == "wrap" else x.shape[k]
             d.require(left >= 1, f"dimension {k}: no elements that a border could repeat")
 
 
-def _value(d: Definition, x: Operand) -> Expr:
+def _fill_value(d: Definition, x: Operand) -> Expr:
     if d.opset < 11:
         return const(d.attr_float("value", 0.0), x.dtype)
     given = d.optional(2)
@@ -107,16 +111,16 @@ def _value(d: Definition, x: Operand) -> Expr:
     return scalar(d, 2)
 
 
-def _inside(position: Expr, border: Border, size: Expr) -> Expr:
-    before, after = border.adds()
-    return both(position >= 0 if before else TRUE, position < size if after else TRUE)
+def _in_bounds(position: Expr, border: Border, size: Expr) -> Expr:
+    before, after = border.adds_elements()
+    return conjunction(position >= 0 if before else TRUE, position < size if after else TRUE)
 
 
-def _folded(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
+def _source_position(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
     """The position inside the dimension that a position in the border repeats."""
-    before, after = border.adds()
+    before, after = border.adds_elements()
     if mode == "wrap":
-        return _wrapped(position, border, size) if before or after else position
+        return _wrap_position(position, border, size) if before or after else position
     if mode == "edge":
         position = maximum(position, 0) if before else position
         return minimum(position, size - 1) if after else position
@@ -125,16 +129,16 @@ def _folded(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
     if after:
         position = select(position < size, position, (size - 1) * 2 - position)
     # Only the call knows that a border is below a symbolic size: the limits keep every read inside all the same.
-    return limited(position, size) if before or after else position
+    return clamp_index(position, size) if before or after else position
 
 
-def _wrapped(position: Expr, border: Border, size: Expr) -> Expr:
+def _wrap_position(position: Expr, border: Border, size: Expr) -> Expr:
     """The position on a ring of the elements that negative widths leave: ONNX removes them first."""
-    kept = border.kept(size)
+    kept = border.cropped_size(size)
     if kept is size:
         return position % size
     first = maximum(-border.before, 0)
-    if prove(kept >= 1):
+    if can_prove(kept >= 1):
         return first + (position - first) % kept
     # Only the call knows that elements are left.
-    return limited(first + (position - first) % maximum(kept, 1), size)
+    return clamp_index(first + (position - first) % maximum(kept, 1), size)

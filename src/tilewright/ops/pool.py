@@ -3,13 +3,25 @@
 from collections.abc import Callable, Sequence
 
 from tilewright.errors import ShapeError
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Const, Expr, binary, both, cast, ceildiv, const, maximum, minimum, select, unary
-from tilewright.expr.prover import prove
-from tilewright.ops.axes import product
-from tilewright.ops.contraction import accumulator, reduce_over
+from tilewright.expr.nodes import (
+    Const,
+    Expr,
+    binary,
+    cast,
+    ceildiv,
+    conjunction,
+    const,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
+from tilewright.ops.axes import num_elements
+from tilewright.ops.contraction import accumulator_dtype, reduce_over
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.window import Window, padded, spatial_ints, window_of
+from tilewright.ops.window import Window, pad_input, spatial_ints, window_of
 
 
 def _pool_window(d: Definition, x: Operand) -> Window:
@@ -17,11 +29,13 @@ def _pool_window(d: Definition, x: Operand) -> Window:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
     if not d.attr_ints("kernel_shape"):
         raise ShapeError("attribute kernel_shape is missing", where=f"node {d.label}")
-    kernel = spatial_ints(d, "kernel_shape", x.rank - 2, 1, least=1)
+    kernel = spatial_ints(d, "kernel_shape", x.rank - 2, 1, min_value=1)
     return window_of(d, x.shape[2:], [const(k) for k in kernel], ceil=bool(d.attr_int("ceil_mode", 0)))
 
 
-def _pooled(d: Definition, x: Operand, window: Window, value: Callable[[Expr], Expr], reducer: Reducer) -> Operand:
+def _reduce_windows(
+    d: Definition, x: Operand, window: Window, value: Callable[[Expr], Expr], reducer: Reducer
+) -> Operand:
     """`reducer` of `value(element)` over every window of `x`, which is padded already."""
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
@@ -37,13 +51,13 @@ def max_pool(d: Definition) -> Operand | tuple[Operand, ...]:
     if columns_first not in (0, 1):
         raise ShapeError(f"storage_order: expected 0 or 1, got {columns_first}", where=f"node {d.label}")
     window = _pool_window(d, x)
-    source = padded(d, x, window, Reducer.MAX.identity(x.dtype))
-    best = _pooled(d, source, window, lambda v: v, Reducer.MAX)
-    return best if d.wanted == 1 else (best, _indices(d, x, window, best, bool(columns_first), source is x))
+    source = pad_input(d, x, window, Reducer.MAX.identity(x.dtype))
+    best = _reduce_windows(d, source, window, lambda v: v, Reducer.MAX)
+    return best if d.num_outputs == 1 else (best, _argmax_indices(d, x, window, best, bool(columns_first), source is x))
 
 
-def _indices(
-    d: Definition, x: Operand, window: Window, best: Operand, columns_first: bool, always_inside: bool
+def _argmax_indices(
+    d: Definition, x: Operand, window: Window, best: Operand, columns_first: bool, is_unpadded: bool
 ) -> Operand:
     """The number, in the whole input, of the element that each window's maximum is; -1 for a window of padding alone.
 
@@ -51,7 +65,7 @@ def _indices(
     A NaN counts as the maximum. The elements of a plane are numbered by rows or (`columns_first`) by columns.
     """
     sizes = window.sizes
-    plane = product(sizes)
+    plane = num_elements(sizes)
 
     def place(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         position = [p - b for p, b in zip(window.at(i[2:], r), window.before, strict=True)]
@@ -59,21 +73,21 @@ def _indices(
         hit = value.equals(best[i])
         if x.dtype.is_float:
             hit = binary("or", hit, unary("isnan", value))
-        inside = [] if always_inside else [both(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)]
-        return select(both(*inside), select(hit, _numbered(position, sizes), plane), plane)
+        inside = [] if is_unpadded else [conjunction(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)]
+        return select(conjunction(*inside), select(hit, _linearize(position, sizes), plane), plane)
 
     first = reduce_over(d, best.shape, window.kernel, place, Reducer.MIN)
 
     def number(*i: Expr) -> Expr:
         row_major = first[i]
-        within = _numbered(_unnumbered(row_major, sizes)[::-1], sizes[::-1]) if columns_first else row_major
+        within = _linearize(_delinearize(row_major, sizes)[::-1], sizes[::-1]) if columns_first else row_major
         found = (i[0] * x.shape[1] + i[1]) * plane + within
-        return found if always_inside else select(row_major < plane, found, -1)
+        return found if is_unpadded else select(row_major < plane, found, -1)
 
     return d.compute(best.shape, number)
 
 
-def _numbered(position: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
+def _linearize(position: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
     """The number of a position in a box of the given sizes, the last dimension counted first."""
     number: Expr = const(0)
     for p, n in zip(position, sizes, strict=True):
@@ -81,11 +95,11 @@ def _numbered(position: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
     return number
 
 
-def _unnumbered(number: Expr, sizes: Sequence[Expr]) -> list[Expr]:
-    """The position that has a number; the opposite of `_numbered`."""
+def _delinearize(number: Expr, sizes: Sequence[Expr]) -> list[Expr]:
+    """The position that has a number; the opposite of `_linearize`."""
     position: list[Expr] = []
     # A size of 0 has windows of padding alone, and must not divide.
-    for n in (n if prove(n >= 1) else maximum(n, 1) for n in sizes[:0:-1]):
+    for n in (n if can_prove(n >= 1) else maximum(n, 1) for n in sizes[:0:-1]):
         position.append(number % n)
         number = number // n
     return [number, *position[::-1]]
@@ -96,21 +110,21 @@ def average_pool(d: Definition) -> Operand:
     """The mean of every window, over the elements inside the input or (count_include_pad) inside its padding too"""
     x = d.input(0)
     window = _pool_window(d, x)
-    wide = accumulator(x.dtype)
-    total = _pooled(d, padded(d, x, window, const(0, x.dtype)), window, lambda v: cast(wide, v), Reducer.SUM)
+    wide = accumulator_dtype(x.dtype)
+    total = _reduce_windows(d, pad_input(d, x, window, const(0, x.dtype)), window, lambda v: cast(wide, v), Reducer.SUM)
     include = bool(d.attr_int("count_include_pad", 0))
 
     def mean(*i: Expr) -> Expr:
         # floats before they are multiplied: a product of index expressions is expanded, and computed for every element
         count: Expr = const(1, wide)
         for k, y in enumerate(i[2:]):
-            count = count * cast(wide, _taps(window, k, y, include))
+            count = count * cast(wide, _tap_count(window, k, y, include))
         return cast(x.dtype, total[i] / count)
 
     return d.compute(total.shape, mean)
 
 
-def _taps(window: Window, k: int, y: Expr, include: bool) -> Expr:
+def _tap_count(window: Window, k: int, y: Expr, include: bool) -> Expr:
     """How many taps of window `y` along dimension `k` are counted."""
     taps, dilation = window.kernel[k], window.dilations[k]
     room = window.sizes[k] + window.before[k] + window.after[k]
@@ -118,7 +132,7 @@ def _taps(window: Window, k: int, y: Expr, include: bool) -> Expr:
     start = y * window.strides[k]
     last = (window.output[k] - 1) * window.strides[k] + (taps - 1) * dilation
     first_tap = const(0) if isinstance(low, Const) and low.value <= 0 else maximum(ceildiv(low - start, dilation), 0)
-    end_tap = taps if prove(last < high) else minimum(ceildiv(high - start, dilation), taps)
+    end_tap = taps if can_prove(last < high) else minimum(ceildiv(high - start, dilation), taps)
     return end_tap - first_tap
 
 
@@ -128,9 +142,9 @@ def lp_pool(d: Definition) -> Operand:
     x = d.input(0)
     window = _pool_window(d, x)
     p = d.attr_int("p", 2)
-    wide = accumulator(x.dtype)
-    source = padded(d, x, window, const(0, x.dtype))
-    total = _pooled(d, source, window, lambda v: power(cast(wide, v), p), Reducer.SUM)
+    wide = accumulator_dtype(x.dtype)
+    source = pad_input(d, x, window, const(0, x.dtype))
+    total = _reduce_windows(d, source, window, lambda v: power(cast(wide, v), p), Reducer.SUM)
     return d.compute(total.shape, lambda *i: cast(x.dtype, root(total[i], p)))
 
 
@@ -149,7 +163,7 @@ def root(v: Expr, p: int) -> Expr:
     return v if p == 1 else binary("pow", v, 1.0 / p)
 
 
-def _whole(d: Definition, x: Operand, value: Callable[[Expr], Expr], reducer: Reducer) -> Operand:
+def _reduce_planes(d: Definition, x: Operand, value: Callable[[Expr], Expr], reducer: Reducer) -> Operand:
     """`reducer` over all spatial dimensions: [N, C, 1, ...]."""
     if x.rank < 3:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
@@ -164,15 +178,15 @@ def _whole(d: Definition, x: Operand, value: Callable[[Expr], Expr], reducer: Re
 @operator("GlobalMaxPool")
 def global_max_pool(d: Definition) -> Operand:
     """The maximum of every plane"""
-    return _whole(d, d.input(0), lambda v: v, Reducer.MAX)
+    return _reduce_planes(d, d.input(0), lambda v: v, Reducer.MAX)
 
 
 @operator("GlobalAveragePool")
 def global_average_pool(d: Definition) -> Operand:
     """The mean of every plane"""
     x = d.input(0)
-    wide = accumulator(x.dtype)
-    total = _whole(d, x, lambda v: cast(wide, v), Reducer.SUM)
+    wide = accumulator_dtype(x.dtype)
+    total = _reduce_planes(d, x, lambda v: cast(wide, v), Reducer.SUM)
     count: Expr = const(1)
     for n in x.shape[2:]:
         count = count * n
@@ -184,6 +198,6 @@ def global_lp_pool(d: Definition) -> Operand:
     """The p-norm of every plane"""
     x = d.input(0)
     p = d.attr_int("p", 2)
-    wide = accumulator(x.dtype)
-    total = _whole(d, x, lambda v: power(cast(wide, v), p), Reducer.SUM)
+    wide = accumulator_dtype(x.dtype)
+    total = _reduce_planes(d, x, lambda v: power(cast(wide, v), p), Reducer.SUM)
     return d.compute(total.shape, lambda *i: cast(x.dtype, root(total[i], p)))

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
 from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select, unary
-from tilewright.ops.contraction import accumulator, expect_dtype, expect_rank, expect_size, matrix_product
+from tilewright.ops.contraction import accumulator_dtype, batched_matmul, expect_dtype, expect_rank, expect_size
 from tilewright.ops.conv import check_bias, convolve, integer_operands
 from tilewright.ops.definition import Definition, Operand, is_one, operator
-from tilewright.ops.matmul import centred
+from tilewright.ops.matmul import subtract_zero_point
 
 _ONNX_INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
 _ONNX_FLOATS = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64"}
@@ -24,13 +24,13 @@ def integer_range(dtype: DType) -> tuple[int, int]:
     return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
 
 
-def saturated(value: Expr, dtype: DType) -> Expr:
+def saturate(value: Expr, dtype: DType) -> Expr:
     """A whole floating-point value as `dtype`, limited to its range."""
     low, high = integer_range(dtype)
     return cast(dtype, minimum(maximum(value, const(low, value.dtype)), const(high, value.dtype)))
 
 
-def _parameter(d: Definition, x: Operand, p: Operand, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
+def _parameter_reader(d: Definition, x: Operand, p: Operand, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
     """Reads a scale or zero point at an index of `x`: one value, one per index of `axis`, or one per block.
 
     Raises:
@@ -69,20 +69,20 @@ def quantize_linear(d: Definition) -> Operand:
         raise d.unsupported(f"output type {dtype} is not an 8- or 16-bit integer")
     if stated:
         expect_size(d, const(dtype.bits), const(DTYPES[_ONNX_INTEGERS[stated]].bits), "bits of y_zero_point")
-    precision = _quotient_type(d, scale.dtype)
-    wide = accumulator(precision)
-    read_scale = _parameter(d, x, scale, "y_scale")
-    read_zero = None if zero is None else _parameter(d, x, zero, "y_zero_point")
+    precision = _quotient_dtype(d, scale.dtype)
+    wide = accumulator_dtype(precision)
+    read_scale = _parameter_reader(d, x, scale, "y_scale")
+    read_zero = None if zero is None else _parameter_reader(d, x, zero, "y_zero_point")
 
     def body(*i: Expr) -> Expr:
         quotient = cast(wide, cast(precision, x[i])) / cast(wide, cast(precision, read_scale(i)))
         value = cast(wide, unary("round", cast(precision, quotient)))
-        return saturated(value if read_zero is None else value + cast(wide, read_zero(i)), dtype)
+        return saturate(value if read_zero is None else value + cast(wide, read_zero(i)), dtype)
 
     return d.compute(x.shape, body)
 
 
-def _quotient_type(d: Definition, default: DType) -> DType:
+def _quotient_dtype(d: Definition, default: DType) -> DType:
     stated = d.attr_int("precision", 0)
     if stated and stated not in _ONNX_FLOATS:
         raise d.unsupported(f"precision {stated} is not a floating-point type")
@@ -99,11 +99,11 @@ def dequantize_linear(d: Definition) -> Operand:
     if stated and stated not in _ONNX_FLOATS:
         raise d.unsupported(f"output type {stated} is not a floating-point type")
     dtype = DTYPES[_ONNX_FLOATS[stated]] if stated else scale.dtype
-    wide = accumulator(scale.dtype)
-    read_scale = _parameter(d, x, scale, "x_scale")
+    wide = accumulator_dtype(scale.dtype)
+    read_scale = _parameter_reader(d, x, scale, "x_scale")
     if zero is not None:
         expect_dtype(d, zero, x.dtype, "x_zero_point")
-    read_zero = None if zero is None or _known_zero(zero) else _parameter(d, x, zero, "x_zero_point")
+    read_zero = None if zero is None or _is_known_zero(zero) else _parameter_reader(d, x, zero, "x_zero_point")
 
     def body(*i: Expr) -> Expr:
         value = cast(int32, x[i])
@@ -114,8 +114,8 @@ def dequantize_linear(d: Definition) -> Operand:
     return d.compute(x.shape, body)
 
 
-def _known_zero(x: Operand) -> bool:
-    return x.known is not None and all(isinstance(v, Const) and v.value == 0 for v in x.known)
+def _is_known_zero(x: Operand) -> bool:
+    return x.known_elements is not None and all(isinstance(v, Const) and v.value == 0 for v in x.known_elements)
 
 
 @operator("DynamicQuantizeLinear")
@@ -133,14 +133,14 @@ def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
         return select(span.equals(0.0), const(1.0, float32), span / 255.0)
 
     scale = d.compute((), step)
-    zero = d.compute((), lambda: saturated(unary("round", (nothing - minimum(low[()], nothing)) / scale[()]), uint8))
+    zero = d.compute((), lambda: saturate(unary("round", (nothing - minimum(low[()], nothing)) / scale[()]), uint8))
     y = d.compute(
-        x.shape, lambda *i: saturated(unary("round", x[i] / scale[()]) + cast(float32, zero[()]), uint8), uint8
+        x.shape, lambda *i: saturate(unary("round", x[i] / scale[()]) + cast(float32, zero[()]), uint8), uint8
     )
     return y, scale, zero
 
 
-def _requantised(
+def _requantize(
     d: Definition, total: Operand, factor: Callable[[tuple[Expr, ...]], Expr], zero: Operand, bias: Operand | None
 ) -> Operand:
     """saturate(round((total + bias[channel]) * factor) + zero) in the type of `zero`."""
@@ -148,7 +148,7 @@ def _requantised(
     def body(*i: Expr) -> Expr:
         value = total[i] if bias is None else total[i] + bias[i[1]]
         shifted = unary("round", cast(float32, value) * factor(i)) + cast(float32, _scalar(zero))
-        return saturated(shifted, zero.dtype)
+        return saturate(shifted, zero.dtype)
 
     return d.compute(total.shape, body)
 
@@ -157,7 +157,7 @@ def _scalar(p: Operand) -> Expr:
     return p[tuple(const(0) for _ in p.shape)]
 
 
-def _expect_one(d: Definition, p: Operand, what: str) -> None:
+def _expect_scalar(d: Definition, p: Operand, what: str) -> None:
     for n in p.shape:
         expect_size(d, n, const(1), what)
 
@@ -166,9 +166,9 @@ def _expect_one(d: Definition, p: Operand, what: str) -> None:
 def qlinear_conv(d: Definition) -> Operand:
     """Conv of quantised tensors: (sum + B) * x_scale*w_scale/y_scale, rounded, plus y_zero_point"""
     scale_x, scale_w, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
-    _expect_one(d, scale_x, "x_scale")
-    _expect_one(d, scale_y, "y_scale")
-    _expect_one(d, zero_y, "y_zero_point")
+    _expect_scalar(d, scale_x, "x_scale")
+    _expect_scalar(d, scale_y, "y_scale")
+    _expect_scalar(d, zero_y, "y_zero_point")
     bias = d.optional(8)
     total = convolve(d, *integer_operands(d, (0, 2), (3, 5)), int32)
     if bias is not None:
@@ -181,7 +181,7 @@ def qlinear_conv(d: Definition) -> Operand:
         weight = _scalar(scale_w) if single else scale_w[(i[1],)]
         return _scalar(scale_x) * weight / _scalar(scale_y)
 
-    return _requantised(d, total, factor, zero_y, bias)
+    return _requantize(d, total, factor, zero_y, bias)
 
 
 @operator("QLinearMatMul")
@@ -194,13 +194,13 @@ def qlinear_matmul(d: Definition) -> Operand:
             raise d.unsupported(f"{what} is not one value")
     if scale_b.rank > 1:
         raise d.unsupported("b_scale has more than one dimension")
-    left = centred(d, a, d.input(2), a.rank - 2, "a_zero_point")
-    right = centred(d, b, d.input(5), b.rank - 1, "b_zero_point")
-    total = matrix_product(d, left, right, int32)
+    left = subtract_zero_point(d, a, d.input(2), a.rank - 2, "a_zero_point")
+    right = subtract_zero_point(d, b, d.input(5), b.rank - 1, "b_zero_point")
+    total = batched_matmul(d, left, right, int32)
     single = scale_b.rank == 0 or is_one(scale_b.shape[0])
 
     def factor(i: tuple[Expr, ...]) -> Expr:
         weight = _scalar(scale_b) if single else scale_b[(i[-1],)]
         return cast(float32, _scalar(scale_a)) * cast(float32, weight) / cast(float32, _scalar(scale_y))
 
-    return _requantised(d, total, factor, zero_y, None)
+    return _requantize(d, total, factor, zero_y, None)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import FALSE, Expr, binary, cast, const, select
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.resize_scale import Ratio, Scale, clamped, coordinate, scales_of, short_fraction
+from tilewright.ops.resize_scale import Ratio, Scale, clamp_in_loop, coordinate, scales_of, short_fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def resize(d: Definition) -> Operand:
     """Y[y] = X at the source coordinate of y, interpolated"""
     x = d.input(0)
     if d.opset < 11:
-        return _resized(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _simple(d))
+        return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _legacy_sampling(d))
     if d.attr_int("antialias", 0):
         raise d.unsupported("antialias is not expressed")
     sampling = _Sampling(
@@ -44,7 +44,7 @@ def resize(d: Definition) -> Operand:
         bool(d.attr_int("exclude_outside", 0)),
         d.attr_float("extrapolation_value", 0.0),
     )
-    return _resized(d, x, scales_of(d, x, roi=1, scales=2, sizes=3), sampling)
+    return _resample(d, x, scales_of(d, x, roi=1, scales=2, sizes=3), sampling)
 
 
 @operator("Upsample")
@@ -52,7 +52,7 @@ def upsample(d: Definition) -> Operand:
     """Resize as it was before opset 11: asymmetric coordinates"""
     x = d.input(0)
     if d.opset >= 9:
-        return _resized(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _simple(d))
+        return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _legacy_sampling(d))
     factors = [short_fraction(float(v)) for v in d.attributes.get("scales", ())]
     if len(factors) != x.rank:
         raise ShapeError(f"scales: expected {x.rank} values, got {len(factors)}", where=f"node {d.label}")
@@ -60,15 +60,15 @@ def upsample(d: Definition) -> Operand:
         Scale(n, (n * f.numerator) // f.denominator, const(f.numerator), const(f.denominator))
         for n, f in zip(x.shape, factors, strict=True)
     ]
-    return _resized(d, x, scales, _simple(d))
+    return _resample(d, x, scales, _legacy_sampling(d))
 
 
-def _simple(d: Definition) -> _Sampling:
+def _legacy_sampling(d: Definition) -> _Sampling:
     # Before opset 11 nearest meant the floor where a dimension grows and the ceiling where it shrinks.
     return _Sampling(d.attr_str("mode", "nearest"), "asymmetric", "simple", -0.75, False, 0.0)
 
 
-def _resized(d: Definition, x: Operand, scales: Sequence[Scale], sampling: _Sampling) -> Operand:
+def _resample(d: Definition, x: Operand, scales: Sequence[Scale], sampling: _Sampling) -> Operand:
     axes = [k for k, s in enumerate(scales) if not s.is_identity]
     if not axes:
         return x
@@ -79,12 +79,12 @@ def _resized(d: Definition, x: Operand, scales: Sequence[Scale], sampling: _Samp
     if not x.dtype.is_float:
         raise d.unsupported(f"mode {sampling.mode} on {x.dtype}")
     if sampling.mode != "cubic":
-        return _interpolated(d, x, scales, axes, sampling, x.dtype)
+        return _interpolate(d, x, scales, axes, sampling, x.dtype)
     # Cubic is separable: one pass per dimension reads 4 elements instead of 4 to the power of the dimensions.
     value = x
     for k in axes[:-1]:
-        value = _interpolated(d, value, scales, [k], sampling, accumulator(x.dtype))
-    return _interpolated(d, value, scales, axes[-1:], sampling, x.dtype)
+        value = _interpolate(d, value, scales, [k], sampling, accumulator_dtype(x.dtype))
+    return _interpolate(d, value, scales, axes[-1:], sampling, x.dtype)
 
 
 def _shape(x: Operand, scales: Sequence[Scale], axes: Sequence[int]) -> list[Expr]:
@@ -101,8 +101,8 @@ def _nearest(d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[
             mode = sampling.nearest
             if mode == "simple":
                 mode = "ceil" if _shrinks(s) else "floor"
-            index[k] = clamped(at.rounded(mode), s.size, i[k], s.output)
-            outside = binary("or", outside, _outside(at, s.size))
+            index[k] = clamp_in_loop(at.rounded(mode), s.size, i[k], s.output)
+            outside = binary("or", outside, _out_of_range(at, s.size))
         value = x[tuple(index)]
         return select(outside, const(sampling.extrapolation, x.dtype), value) if sampling.crops else value
 
@@ -110,19 +110,19 @@ def _nearest(d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[
 
 
 def _shrinks(s: Scale) -> bool:
-    smaller = s.top < s.bottom
+    smaller = s.numerator < s.denominator
     return bool(getattr(smaller, "value", False))
 
 
-def _outside(at: Ratio, size: Expr) -> Expr:
+def _out_of_range(at: Ratio, size: Expr) -> Expr:
     return binary("or", at.numerator < 0, at.numerator > at.denominator * (size - 1))
 
 
-def _interpolated(
+def _interpolate(
     d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling, dtype: DType
 ) -> Operand:
     """The weighted sum over the taps of all `axes` at once."""
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
 
     def body(*i: Expr) -> Expr:
         coordinates = {k: coordinate(d, sampling.transformation, scales[k], i[k]) for k in axes}
@@ -143,7 +143,7 @@ def _interpolated(
             return result
         outside: Expr = FALSE
         for k in axes:
-            outside = binary("or", outside, _outside(coordinates[k], scales[k].size))
+            outside = binary("or", outside, _out_of_range(coordinates[k], scales[k].size))
         return select(outside, const(sampling.extrapolation, dtype), result)
 
     return d.compute(_shape(x, scales, axes), body)
@@ -165,7 +165,7 @@ def _taps(at: Ratio, s: Scale, i: Expr, sampling: _Sampling, dtype: DType) -> li
         for w in weights[1:]:
             total = total + w
         weights = [w / total for w in weights]
-    return [(clamped(p, s.size, i, s.output), w) for p, w in zip(positions, weights, strict=True)]
+    return [(clamp_in_loop(p, s.size, i, s.output), w) for p, w in zip(positions, weights, strict=True)]
 
 
 def cubic_weights(t: Expr, a: float) -> list[Expr]:

@@ -12,14 +12,14 @@ from math import gcd
 import numpy as np
 
 from tilewright.errors import ShapeError
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.polynomial import expression, polynomial
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import Const, Expr, Var, const, maximum, minimum, select
-from tilewright.expr.polynomial import expression, polynomial
-from tilewright.expr.prover import prove
-from tilewright.ops.definition import Definition, Known, Operand
+from tilewright.ops.definition import Definition, KnownElements, Operand
 
-_LARGEST_DENOMINATOR = 4096
-_ALL = (Fraction(0), Fraction(1))
+_MAX_DENOMINATOR = 4096
+_FULL_REGION = (Fraction(0), Fraction(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Scale:
 
     size: Expr
     output: Expr
-    top: Expr
-    bottom: Expr
-    region: tuple[Fraction, Fraction] = _ALL
+    numerator: Expr
+    denominator: Expr
+    region: tuple[Fraction, Fraction] = _FULL_REGION
 
     @property
     def is_identity(self) -> bool:
         """Whether nothing changes along this dimension."""
-        return self.size is self.output and self.top is self.bottom and self.region == _ALL
+        return self.size is self.output and self.numerator is self.denominator and self.region == _FULL_REGION
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Ratio:
 
 def short_fraction(value: float) -> Fraction:
     """The fraction that a float32 stands for: the shortest that rounds to it, else its exact value."""
-    short = Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
+    short = Fraction(value).limit_denominator(_MAX_DENOMINATOR)
     return short if np.float32(float(short)) == np.float32(value) else Fraction(value)
 
 
@@ -80,12 +80,12 @@ def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes:
     axes = [d.axis(a, x.rank) for a in d.attr_ints("axes") or range(x.rank)]
     regions = _regions(d, roi, axes)
     policy = d.attr_str("keep_aspect_ratio_policy", "stretch")
-    by_scale = _present(d, scales)
-    by_size = sizes is not None and _present(d, sizes)
+    by_scale = _is_present(d, scales)
+    by_size = sizes is not None and _is_present(d, sizes)
     if by_scale == by_size:
         got = "both" if by_scale else "neither"
         raise ShapeError(f"expected either scales or sizes, got {got}", where=f"node {d.label}")
-    given = _listed(d, scales if by_scale else sizes or 0, len(axes), "scales" if by_scale else "sizes")
+    given = _expect_elements(d, scales if by_scale else sizes or 0, len(axes), "scales" if by_scale else "sizes")
     result = [Scale(n, n, const(1), const(1)) for n in x.shape]
     if by_scale:
         for axis, value in zip(axes, given, strict=True):
@@ -95,23 +95,23 @@ def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes:
         return result
     common: Fraction | None = None
     if policy != "stretch":
-        given, common = _kept_aspect(d, [x.shape[a] for a in axes], given, policy)
+        given, common = _keep_aspect(d, [x.shape[a] for a in axes], given, policy)
     for axis, value in zip(axes, given, strict=True):
         size = x.shape[axis]
         top, bottom = (const(1), const(1)) if size is value else (value, size)
         if common is not None:
             top, bottom = const(common.numerator), const(common.denominator)
-        result[axis] = Scale(size, value, top, bottom, regions.get(axis, _ALL))
+        result[axis] = Scale(size, value, top, bottom, regions.get(axis, _FULL_REGION))
     return result
 
 
-def _present(d: Definition, position: int) -> bool:
+def _is_present(d: Definition, position: int) -> bool:
     operand = d.optional(position)
     return operand is not None and not any(isinstance(n, Const) and n.value == 0 for n in operand.shape)
 
 
-def _listed(d: Definition, position: int, count: int, what: str) -> Known:
-    values = d.known(position)
+def _expect_elements(d: Definition, position: int, count: int, what: str) -> KnownElements:
+    values = d.known_elements(position)
     if len(values) != count:
         raise ShapeError(f"{what}: expected {count} values, got {len(values)}", where=f"node {d.label}")
     return values
@@ -121,9 +121,9 @@ def _regions(d: Definition, position: int | None, axes: Sequence[int]) -> Mappin
     """(start, end) per axis where the coordinates are those of tf_crop_and_resize."""
     if d.attr_str("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return {}
-    if position is None or not _present(d, position):
+    if position is None or not _is_present(d, position):
         raise ShapeError("tf_crop_and_resize needs input roi", where=f"node {d.label}")
-    values = _listed(d, position, 2 * len(axes), "roi")
+    values = _expect_elements(d, position, 2 * len(axes), "roi")
     if not all(isinstance(v, Const) for v in values):
         raise d.unsupported("roi is not constant")
     ends = [short_fraction(float(v.value)) for v in values if isinstance(v, Const)]
@@ -134,14 +134,14 @@ def _from_scale(d: Definition, size: Expr, value: float, region: tuple[Fraction,
     if not value > 0:
         raise ShapeError(f"scales: expected positive values, got {value}", where=f"node {d.label}")
     scale = short_fraction(value)
-    start, end = region or _ALL
+    start, end = region or _FULL_REGION
     # With a region the output covers it: floor(size * (end - start) * scale).
     factor = scale * (end - start)
     output = (size * factor.numerator) // factor.denominator
     return Scale(size, output, const(scale.numerator), const(scale.denominator), (start, end))
 
 
-def _kept_aspect(
+def _keep_aspect(
     d: Definition, sizes: Sequence[Expr], wanted: Sequence[Expr], policy: str
 ) -> tuple[tuple[Expr, ...], Fraction]:
     """Output sizes that keep the proportions, and their common scale."""
@@ -164,27 +164,27 @@ def coordinate(d: Definition, mode: str, s: Scale, i: Expr) -> Ratio:
         ShapeError: unknown mode.
         UnsupportedError: tf_crop_and_resize to a symbolic size.
     """
-    a, b = s.top, s.bottom
+    a, b = s.numerator, s.denominator
     match mode:
         case "asymmetric":
-            return _lowest_terms(i * b, a)
+            return _reduce_ratio(i * b, a)
         case "half_pixel":
-            return _lowest_terms((i * 2 + 1) * b - a, a * 2)
+            return _reduce_ratio((i * 2 + 1) * b - a, a * 2)
         case "pytorch_half_pixel":
             single = s.output.equals(1)
             n = select(single, const(0), (i * 2 + 1) * b - a)
-            return _lowest_terms(n, a * 2)
+            return _reduce_ratio(n, a * 2)
         case "align_corners":
-            return _lowest_terms(i * (s.size - 1), maximum(s.output - 1, 1))
+            return _reduce_ratio(i * (s.size - 1), maximum(s.output - 1, 1))
         case "half_pixel_symmetric":
-            return _lowest_terms((s.size - 1) * a + (i * 2 + 1 - s.output) * b, a * 2)
+            return _reduce_ratio((s.size - 1) * a + (i * 2 + 1 - s.output) * b, a * 2)
         case "tf_crop_and_resize":
-            return _cropped(d, s, i)
+            return _crop_and_resize_coordinate(d, s, i)
         case _:
             raise ShapeError(f"coordinate_transformation_mode: {mode!r} is unknown", where=f"node {d.label}")
 
 
-def _cropped(d: Definition, s: Scale, i: Expr) -> Ratio:
+def _crop_and_resize_coordinate(d: Definition, s: Scale, i: Expr) -> Ratio:
     """start*(size - 1) + i*(end - start)*(size - 1)/(output - 1), or the middle of the region for one output."""
     if not isinstance(s.output, Const):
         raise d.unsupported("tf_crop_and_resize to a symbolic size")
@@ -193,11 +193,11 @@ def _cropped(d: Definition, s: Scale, i: Expr) -> Ratio:
     first, last = int(start * unit), int(end * unit)
     steps = int(s.output.value) - 1
     if steps < 1:
-        return _lowest_terms((s.size - 1) * (first + last), const(2 * unit))
-    return _lowest_terms((i * (last - first) + first * steps) * (s.size - 1), const(unit * steps))
+        return _reduce_ratio((s.size - 1) * (first + last), const(2 * unit))
+    return _reduce_ratio((i * (last - first) + first * steps) * (s.size - 1), const(unit * steps))
 
 
-def _lowest_terms(numerator: Expr, denominator: Expr) -> Ratio:
+def _reduce_ratio(numerator: Expr, denominator: Expr) -> Ratio:
     """The ratio with common constant factors cancelled, so that quotients by them disappear."""
     top, bottom = polynomial(numerator), polynomial(denominator)
     common = gcd(*top.values(), *bottom.values()) or 1
@@ -208,8 +208,8 @@ def _lowest_terms(numerator: Expr, denominator: Expr) -> Ratio:
     )
 
 
-def clamped(index: Expr, size: Expr, i: Expr, extent: Expr) -> Expr:
+def clamp_in_loop(index: Expr, size: Expr, i: Expr, extent: Expr) -> Expr:
     """`index`, an expression of `i` in [0, extent), limited to [0, size); limits that are proved are left out."""
     bounds = Bounds().with_loop(i, extent) if isinstance(i, Var) else Bounds()
-    above = index if prove(index >= 0, bounds) else maximum(index, 0)
-    return above if prove(index < size, bounds) else minimum(above, size - 1)
+    above = index if can_prove(index >= 0, bounds) else maximum(index, 0)
+    return above if can_prove(index < size, bounds) else minimum(above, size - 1)

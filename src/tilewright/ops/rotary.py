@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, cast, const, select
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.gather import picked
-from tilewright.ops.pointwise import expect_shape
+from tilewright.ops.elementwise import expect_shape
+from tilewright.ops.gather import resolve_index
 
-Angle = Callable[[tuple[Expr, ...], Expr], Expr]
+AngleReader = Callable[[tuple[Expr, ...], Expr], Expr]
 """The sine or cosine at an index of the input, for the given pair."""
 
 
@@ -26,7 +26,7 @@ def rotary_embedding(d: Definition) -> Operand:
     """
     x, heads = d.input(0), d.attr_int("num_heads", 0)
     if x.rank == 4:
-        return _rotated(d, x, heads_axis=1)
+        return _rotate(d, x, heads_axis=1)
     if x.rank != 3 or heads < 1:
         raise ShapeError(
             f"input 0: expected 4 dimensions, or 3 with num_heads, got {x.rank} with num_heads={heads}",
@@ -35,10 +35,10 @@ def rotary_embedding(d: Definition) -> Operand:
     batch, length, hidden = x.shape
     d.require((hidden % heads).equals(0), f"input 0: expected a multiple of {heads} heads, got {hidden}")
     split = d.view(x, (batch, length, heads, hidden // heads))
-    return d.view(_rotated(d, split, heads_axis=2), x.shape)
+    return d.view(_rotate(d, split, heads_axis=2), x.shape)
 
 
-def _rotated(d: Definition, x: Operand, heads_axis: int) -> Operand:
+def _rotate(d: Definition, x: Operand, heads_axis: int) -> Operand:
     rotated = d.attr_int("rotary_embedding_dim", 0)
     size: Expr = const(rotated) if rotated else x.shape[3]
     if not isinstance(size, Const):
@@ -46,16 +46,16 @@ def _rotated(d: Definition, x: Operand, heads_axis: int) -> Operand:
     d.require((size % 2).equals(0), f"input 0: expected an even number of entries to turn, got {size}")
     d.require(size <= x.shape[3], f"rotary_embedding_dim: expected at most {x.shape[3]}, got {size}")
     half = size // 2
-    cosine, sine = (_angle(d, x, position, heads_axis, half) for position in (1, 2))
+    cosine, sine = (_angle_reader(d, x, position, heads_axis, half) for position in (1, 2))
     if not d.attr_int("interleaved", 0):
-        return _turned_halves(d, x, half, cosine, sine)
+        return _rotate_halves(d, x, half, cosine, sine)
     pairs = d.view(x, (*x.shape[:3], x.shape[3] // 2, 2))
-    return d.view(_turned_neighbours(d, pairs, half, cosine, sine), x.shape)
+    return d.view(_rotate_interleaved(d, pairs, half, cosine, sine), x.shape)
 
 
-def _turned_halves(d: Definition, x: Operand, half: Expr, cosine: Angle, sine: Angle) -> Operand:
+def _rotate_halves(d: Definition, x: Operand, half: Expr, cosine: AngleReader, sine: AngleReader) -> Operand:
     """Entry k of the first half turned together with entry k of the second one; entries after both stay."""
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
 
     def body(*i: Expr) -> Expr:
         def value(k: Expr) -> Expr:
@@ -70,9 +70,9 @@ def _turned_halves(d: Definition, x: Operand, half: Expr, cosine: Angle, sine: A
     return d.compute(x.shape, body)
 
 
-def _turned_neighbours(d: Definition, x: Operand, half: Expr, cosine: Angle, sine: Angle) -> Operand:
+def _rotate_interleaved(d: Definition, x: Operand, half: Expr, cosine: AngleReader, sine: AngleReader) -> Operand:
     """The two entries of every pair turned together; pairs from `half` on stay."""
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
 
     def body(*i: Expr) -> Expr:
         *place, pair, which = i
@@ -84,7 +84,7 @@ def _turned_neighbours(d: Definition, x: Operand, half: Expr, cosine: Angle, sin
     return d.compute(x.shape, body)
 
 
-def _angle(d: Definition, x: Operand, position: int, heads_axis: int, half: Expr) -> Angle:
+def _angle_reader(d: Definition, x: Operand, position: int, heads_axis: int, half: Expr) -> AngleReader:
     """How a table of cosines or sines is read: per batch and place, or per position that input 3 gives."""
     table, positions = d.input(position), d.optional(3)
     outer = (x.shape[0], x.shape[3 - heads_axis])
@@ -97,7 +97,7 @@ def _angle(d: Definition, x: Operand, position: int, heads_axis: int, half: Expr
         batch, place = i[0], i[3 - heads_axis]
         if positions is None:
             return table[(batch, place, pair)]
-        row = picked(d, positions, (batch, place), table.shape[0], "the table of angles")
+        row = resolve_index(d, positions, (batch, place), table.shape[0], "the table of angles")
         return table[(row, pair)]
 
     return read

@@ -3,14 +3,14 @@
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Expr, cast, select
-from tilewright.ops.axes import with_axis
-from tilewright.ops.cast import converted
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.axes import replace_axis
+from tilewright.ops.cast import convert
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
 
 
 @operator("CumSum", "CumProd")
-def running(d: Definition) -> Operand:
+def cumulative_reduction(d: Definition) -> Operand:
     """The sum (product) of the elements up to each one along a dimension.
 
     It is a reduction over the whole dimension in which the elements that do not count are neutral, so its cost is
@@ -26,11 +26,11 @@ def running(d: Definition) -> Operand:
     axis = d.axis(listed[0], x.rank)
     exclusive, backwards = bool(d.attr_int("exclusive", 0)), bool(d.attr_int("reverse", 0))
     reducer = Reducer.SUM if d.op_type == "CumSum" else Reducer.PROD
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         here, other = (r[0], i[axis]) if backwards else (i[axis], r[0])
         counts = other < here if exclusive else other <= here
-        return select(counts, cast(wide, x[with_axis(i, axis, r[0])]), reducer.identity(wide))
+        return select(counts, cast(wide, x[replace_axis(i, axis, r[0])]), reducer.identity(wide))
 
-    return converted(d, d.reduce(x.shape, (x.shape[axis],), body, reducer), x.dtype)
+    return convert(d, d.reduce(x.shape, (x.shape[axis],), body, reducer), x.dtype)

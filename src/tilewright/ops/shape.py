@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
-from tilewright.expr import polynomial as poly
+from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Const, Expr, as_expr, binary, const, select
-from tilewright.ops.axes import axes_of, printed, product
+from tilewright.ops.axes import axes_of, num_elements, show_shape
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 
 
-def stacked(d: Definition, values: Sequence[Expr]) -> Operand:
+def stack_scalars(d: Definition, values: Sequence[Expr]) -> Operand:
     """A tensor of one dimension that holds the given values."""
 
     def body(i: Expr) -> Expr:
@@ -27,13 +27,13 @@ def shape(d: Definition) -> Operand:
     """The sizes of dimensions `start` to `end` (exclusive) of the input."""
     x = d.input(0)
     start, end = d.attr_int("start", 0), d.attr_int("end", x.rank)
-    return stacked(d, x.shape[slice(start, end)])
+    return stack_scalars(d, x.shape[slice(start, end)])
 
 
 @operator("Size")
 def size(d: Definition) -> Operand:
     """The number of elements of the input."""
-    total = product(d.input(0).shape)
+    total = num_elements(d.input(0).shape)
     return d.compute((), lambda: total)
 
 
@@ -49,12 +49,12 @@ def dropout(d: Definition) -> tuple[Operand, ...]:
     """The input itself and, on demand, a mask of True; training is left to the reference evaluator."""
     x = d.input(0)
     training = d.optional(2)
-    if training is not None and not (training.known and isinstance(training.known[0], Const)):
+    if training is not None and not (training.known_elements and isinstance(training.known_elements[0], Const)):
         raise d.unsupported("training_mode depends on data")
-    if training is not None and training.known and training.known[0] != const(False, boolean):
+    if training is not None and training.known_elements and training.known_elements[0] != const(False, boolean):
         raise d.unsupported("training_mode is true")
     result = d.view(x, x.shape)
-    return (result,) if d.wanted == 1 else (result, d.compute(x.shape, lambda *_: const(True, boolean)))
+    return (result,) if d.num_outputs == 1 else (result, d.compute(x.shape, lambda *_: const(True, boolean)))
 
 
 @operator("Reshape")
@@ -64,7 +64,7 @@ def reshape(d: Definition) -> Operand:
     Raises:
         ShapeError: the numbers of elements can't be equal.
     """
-    x, wanted = d.input(0), d.known(1)
+    x, wanted = d.input(0), d.known_elements(1)
     copies = not d.attr_int("allowzero", 0)
     sizes: list[Expr] = []
     free: list[int] = []
@@ -75,7 +75,7 @@ def reshape(d: Definition) -> Operand:
         elif isinstance(n, Const) and n.value == 0 and copies:
             if k >= x.rank:
                 raise ShapeError(
-                    f"shape {printed(wanted)} copies dimension {k}, the input has {x.rank}", where=f"node {d.label}"
+                    f"shape {show_shape(wanted)} copies dimension {k}, the input has {x.rank}", where=f"node {d.label}"
                 )
             sizes.append(x.shape[k])
         elif isinstance(n, Const) and n.value < 0:
@@ -83,21 +83,23 @@ def reshape(d: Definition) -> Operand:
         else:
             sizes.append(n)
     if len(free) > 1:
-        raise ShapeError(f"shape {printed(wanted)}: expected at most one -1, got {len(free)}", where=f"node {d.label}")
-    total, fixed = product(x.shape), product(sizes)
-    failure = f"cannot reshape {printed(x.shape)} into {printed(wanted)}"
+        raise ShapeError(
+            f"shape {show_shape(wanted)}: expected at most one -1, got {len(free)}", where=f"node {d.label}"
+        )
+    total, fixed = num_elements(x.shape), num_elements(sizes)
+    failure = f"cannot reshape {show_shape(x.shape)} into {show_shape(wanted)}"
     if free:
-        sizes[free[0]] = _quotient(d, total, fixed, failure)
+        sizes[free[0]] = _exact_quotient(d, total, fixed, failure)
     else:
         d.require(total.equals(fixed), f"{failure}: expected {total} elements, got {fixed}")
     return d.view(x, sizes)
 
 
-def _quotient(d: Definition, total: Expr, part: Expr, failure: str) -> Expr:
+def _exact_quotient(d: Definition, total: Expr, part: Expr, failure: str) -> Expr:
     """total / part, exact: as polynomials where possible, else by a division that is checked."""
     if isinstance(part, Const) and part.value == 0:
         raise ShapeError(f"{failure}: -1 beside a size of 0", where=f"node {d.label}")
-    quotient, rest = poly.divided(poly.polynomial(total), poly.polynomial(part))
+    quotient, rest = poly.divide(poly.polynomial(total), poly.polynomial(part))
     if not rest:
         return poly.expression(quotient)
     result = total // part
@@ -111,7 +113,7 @@ def flatten(d: Definition) -> Operand:
     x = d.input(0)
     axis = d.attr_int("axis", 1)
     axis = x.rank if axis == x.rank else d.axis(axis, x.rank)
-    return d.view(x, (product(x.shape[:axis]), product(x.shape[axis:])))
+    return d.view(x, (num_elements(x.shape[:axis]), num_elements(x.shape[axis:])))
 
 
 @operator("Squeeze")
@@ -137,7 +139,7 @@ def unsqueeze(d: Definition) -> Operand:
     """The input with dimensions of size 1 inserted at the given places of the result."""
     x = d.input(0)
     listed = d.attr_ints("axes")
-    count = len(d.known(1) if listed is None else listed)
+    count = len(d.known_elements(1) if listed is None else listed)
     axes = axes_of(d, x.rank + count) or ()
     sizes = list(x.shape)
     for k in sorted(axes):

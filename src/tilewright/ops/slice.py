@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, cast, ceildiv, const, maximum, minimum, select
-from tilewright.expr.prover import prove
+from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.inside import guarded, limited, stays_inside
 
-_FAR = 1 << 31
+_END_SENTINEL = 1 << 31
 """Bounds of this magnitude mean "to the end" in every exporter."""
 
 
@@ -23,7 +23,7 @@ class Range:
     size: Expr
 
 
-def resolved(start: Expr, end: Expr, step: int, size: Expr) -> Range:
+def resolve_range(start: Expr, end: Expr, step: int, size: Expr) -> Range:
     """The range of a dimension between two bounds, limited as ONNX says; no clamp stays where it is provably idle.
 
     It is Python's slice `start:end:step`, but that going backwards from before the first element starts at the first.
@@ -34,36 +34,36 @@ def resolved(start: Expr, end: Expr, step: int, size: Expr) -> Range:
         size: of the dimension.
     """
     if step > 0:
-        first = _clamped(start, size, const(0), size)
-        last = _clamped(end, size, const(0), size)
+        first = _clamp_bound(start, size, const(0), size)
+        last = _clamp_bound(end, size, const(0), size)
     else:
-        first = _clamped(start, size, const(0), size - 1)
-        last = _clamped(end, size, const(-1), size - 1)
-    order = _order(start, end)
-    if order is not None and (order <= 0 if step > 0 else order >= 0 and _counts_from_front(start)):
+        first = _clamp_bound(start, size, const(0), size - 1)
+        last = _clamp_bound(end, size, const(-1), size - 1)
+    order = _literal_distance(start, end)
+    if order is not None and (order <= 0 if step > 0 else order >= 0 and _is_from_front(start)):
         return Range(const(0), step, const(0))
     count = ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step)
     if order is None:
         count = maximum(count, 0)
     # The limits of a range that goes backwards are those of a dimension with elements.
-    return Range(first, step, count if step > 0 or prove(size >= 1) else minimum(count, size))
+    return Range(first, step, count if step > 0 or can_prove(size >= 1) else minimum(count, size))
 
 
-def _order(start: Expr, end: Expr) -> int | None:
+def _literal_distance(start: Expr, end: Expr) -> int | None:
     """end - start of two literals that count from the same end of a dimension; it tells which comes first."""
     if not isinstance(start, Const) or not isinstance(end, Const) or (start.value < 0) != (end.value < 0):
         return None
     return int(end.value) - int(start.value)
 
 
-def _counts_from_front(bound: Expr) -> bool:
+def _is_from_front(bound: Expr) -> bool:
     return isinstance(bound, Const) and bound.value >= 0
 
 
-def _clamped(bound: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
-    if isinstance(bound, Const) and bound.value >= _FAR - 1:
+def _clamp_bound(bound: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
+    if isinstance(bound, Const) and bound.value >= _END_SENTINEL - 1:
         return high
-    if isinstance(bound, Const) and bound.value <= -_FAR:
+    if isinstance(bound, Const) and bound.value <= -_END_SENTINEL:
         return low
     from_front = select(bound < 0, bound + size, bound)
     return maximum(minimum(from_front, high), low)
@@ -76,8 +76,8 @@ def _ranges(d: Definition, x: Operand) -> dict[int, Range]:
         axes = d.attr_ints("axes")
         steps = None
     else:
-        starts = [cast(int64, n) for n in d.known(1)]
-        ends = [cast(int64, n) for n in d.known(2)]
+        starts = [cast(int64, n) for n in d.known_elements(1)]
+        ends = [cast(int64, n) for n in d.known_elements(2)]
         axes = None if d.optional(3) is None else d.known_ints(3)
         steps = None if d.optional(4) is None else d.known_ints(4)
     axes = tuple(range(len(starts))) if axes is None else axes
@@ -95,7 +95,7 @@ def _ranges(d: Definition, x: Operand) -> dict[int, Range]:
         k = d.axis(axis, x.rank)
         if k in result:
             raise ShapeError(f"axes {list(axes)} name a dimension twice", where=f"node {d.label}")
-        result[k] = resolved(start, end, step, x.shape[k])
+        result[k] = resolve_range(start, end, step, x.shape[k])
     return result
 
 
@@ -103,10 +103,10 @@ def _ranges(d: Definition, x: Operand) -> dict[int, Range]:
 def slice_(d: Definition) -> Operand:
     """Ranges along some dimensions; bounds may be symbolic, axes and steps are literals."""
     x = d.input(0)
-    return sliced(d, x, _ranges(d, x))
+    return take_ranges(d, x, _ranges(d, x))
 
 
-def sliced(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
+def take_ranges(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
     """The given ranges of `x`; `x` itself where they take everything."""
     kept = {k: r for k, r in ranges.items() if r.step != 1 or r.size is not x.shape[k]}
     if not kept:
@@ -114,13 +114,13 @@ def sliced(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
     sizes = tuple(kept[k].size if k in kept else n for k, n in enumerate(x.shape))
 
     def body(*i: Expr) -> Expr:
-        source, doubtful = _source(i, x.shape, kept)
-        return guarded(x[source], *doubtful)
+        source, doubtful = _source_index(i, x.shape, kept)
+        return zero_if_empty(x[source], *doubtful)
 
     return d.compute(sizes, body)
 
 
-def _source(
+def _source_index(
     i: Sequence[Expr], shape: Sequence[Expr], ranges: dict[int, Range]
 ) -> tuple[tuple[Expr, ...], tuple[tuple[Expr, Expr], ...]]:
     """The indices that are read, limited where they are not proved to lie inside, and (position, size) of those."""
@@ -128,7 +128,7 @@ def _source(
     doubtful: list[tuple[Expr, Expr]] = []
     for k, r in ranges.items():
         source[k] = r.start + i[k] * r.step
-        if not stays_inside(source[k], shape[k], i[k], r.size):
-            source[k] = limited(source[k], shape[k])
+        if not is_in_bounds(source[k], shape[k], i[k], r.size):
+            source[k] = clamp_index(source[k], shape[k])
             doubtful.append((source[k], shape[k]))
     return tuple(source), tuple(doubtful)

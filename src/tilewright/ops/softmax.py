@@ -2,10 +2,10 @@
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Expr, cast, const, select, unary
-from tilewright.ops.axes import product
-from tilewright.ops.contraction import accumulator
+from tilewright.ops.axes import num_elements
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.reduce import reduced, spread
+from tilewright.ops.reduce import broadcast_reduced, reduce_dims
 
 
 def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
@@ -24,26 +24,26 @@ def softmax(d: Definition) -> Operand:
     The sum is divided once and multiplied with often.
     """
     x = d.input(0)
-    axes, wide = _axes(d, x), accumulator(x.dtype)
-    top = reduced(d, x, axes, Reducer.MAX, lambda i: x[i])
-    powers = d.compute(x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, spread(top, i, axes))))
-    total = reduced(d, x, axes, Reducer.SUM, lambda i: powers[i])
+    axes, wide = _axes(d, x), accumulator_dtype(x.dtype)
+    top = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
+    powers = d.compute(x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, broadcast_reduced(top, i, axes))))
+    total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: powers[i])
     inverse = d.compute(total.shape, lambda *i: const(1, wide) / total[i])
-    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] * spread(inverse, i, axes)))
+    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] * broadcast_reduced(inverse, i, axes)))
 
 
 @operator("LogSoftmax")
 def log_softmax(d: Definition) -> Operand:
     """x - max - log(sum(exp(x - max)))"""
     x = d.input(0)
-    axes, wide = _axes(d, x), accumulator(x.dtype)
-    top = reduced(d, x, axes, Reducer.MAX, lambda i: x[i])
+    axes, wide = _axes(d, x), accumulator_dtype(x.dtype)
+    top = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
 
     def shifted(i: tuple[Expr, ...]) -> Expr:
-        return cast(wide, x[i]) - cast(wide, spread(top, i, axes))
+        return cast(wide, x[i]) - cast(wide, broadcast_reduced(top, i, axes))
 
-    total = reduced(d, x, axes, Reducer.SUM, lambda i: unary("exp", shifted(i)))
-    return d.compute(x.shape, lambda *i: cast(x.dtype, shifted(i) - unary("log", spread(total, i, axes))))
+    total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: unary("exp", shifted(i)))
+    return d.compute(x.shape, lambda *i: cast(x.dtype, shifted(i) - unary("log", broadcast_reduced(total, i, axes))))
 
 
 @operator("Hardmax")
@@ -52,13 +52,15 @@ def hardmax(d: Definition) -> Operand:
     whole = d.input(0)
     axes = _axes(d, whole)
     # Several dimensions count as one: their elements are ordered as they lie in memory.
-    rows, columns = whole.shape[: len(whole.shape) - len(axes)], product([whole.shape[k] for k in axes])
+    rows, columns = whole.shape[: len(whole.shape) - len(axes)], num_elements([whole.shape[k] for k in axes])
     x = whole if len(axes) == 1 else d.view(whole, (*rows, columns))
     axis = axes[0] if len(axes) == 1 else x.rank - 1
-    top = reduced(d, x, (axis,), Reducer.MAX, lambda i: x[i])
-    first = reduced(
+    top = reduce_dims(d, x, (axis,), Reducer.MAX, lambda i: x[i])
+    first = reduce_dims(
         d, x, (axis,), Reducer.MIN,
-        lambda i: select(x[i].equals(spread(top, i, (axis,))), i[axis], x.shape[axis]),
+        lambda i: select(x[i].equals(broadcast_reduced(top, i, (axis,))), i[axis], x.shape[axis]),
     )  # fmt: skip
-    result = d.compute(x.shape, lambda *i: select(spread(first, i, (axis,)).equals(i[axis]), const(1, x.dtype), 0))
+    result = d.compute(
+        x.shape, lambda *i: select(broadcast_reduced(first, i, (axis,)).equals(i[axis]), const(1, x.dtype), 0)
+    )
     return d.view(result, whole.shape)

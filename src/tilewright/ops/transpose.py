@@ -7,7 +7,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 
 
-def permuted(d: Definition, x: Operand, order: Sequence[int]) -> Operand:
+def permute(d: Definition, x: Operand, order: Sequence[int]) -> Operand:
     """`x` with its dimensions in another order; nothing moves where only sizes of 1 change places."""
     sizes = tuple(x.shape[k] for k in order)
     moved = [k for k in order if not is_one(x.shape[k])]
@@ -33,10 +33,10 @@ def transpose(d: Definition) -> Operand:
         raise ShapeError(
             f"perm: expected a permutation of {x.rank} dimensions, got {list(order)}", where=f"node {d.label}"
         )
-    return permuted(d, x, order)
+    return permute(d, x, order)
 
 
-def _image(d: Definition) -> tuple[Operand, int]:
+def _image_and_block(d: Definition) -> tuple[Operand, int]:
     x, block = d.input(0), d.attr_int("blocksize", 0)
     if x.rank != 4:
         raise ShapeError(f"input 0: expected 4 dimensions, got {x.rank}", where=f"node {d.label}")
@@ -55,23 +55,23 @@ def _mode(d: Definition) -> str:
 @operator("DepthToSpace")
 def depth_to_space(d: Definition) -> Operand:
     """Channels moved into blocks of pixels, in DCR (depth first) or CRD order."""
-    x, b = _image(d)
+    x, b = _image_and_block(d)
     n, c, h, w = x.shape
     d.require((c % (b * b)).equals(0), f"channels: expected a multiple of {b * b}, got {c}")
     depth, mode = c // (b * b), _mode(d)
     blocks = d.view(x, (n, b, b, depth, h, w) if mode == "DCR" else (n, depth, b, b, h, w))
-    moved = permuted(d, blocks, (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3))
+    moved = permute(d, blocks, (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3))
     return d.view(moved, (n, depth, h * b, w * b))
 
 
 @operator("SpaceToDepth")
 def space_to_depth(d: Definition) -> Operand:
     """Blocks of pixels moved into channels, in DCR or, since version 28, CRD order: the inverse of DepthToSpace."""
-    x, b = _image(d)
+    x, b = _image_and_block(d)
     n, c, h, w = x.shape
     mode = _mode(d)
     for what, size in (("height", h), ("width", w)):
         d.require((size % b).equals(0), f"{what}: expected a multiple of {b}, got {size}")
     blocks = d.view(x, (n, c, h // b, b, w // b, b))
-    moved = permuted(d, blocks, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
+    moved = permute(d, blocks, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
     return d.view(moved, (n, c * (b * b), h // b, w // b))

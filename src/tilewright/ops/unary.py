@@ -2,7 +2,7 @@
 
 from tilewright.expr.nodes import Expr, UnaryOp, const, unary
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.pointwise import float_function
+from tilewright.ops.elementwise import float_function
 
 _FUNCTIONS: dict[str, UnaryOp] = {
     "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
@@ -12,7 +12,7 @@ _FUNCTIONS: dict[str, UnaryOp] = {
 
 
 @operator(*_FUNCTIONS)
-def function(d: Definition) -> Operand:
+def unary_function(d: Definition) -> Operand:
     """A function of every element; Round rounds halves to even."""
     op = _FUNCTIONS[d.op_type]
     return float_function(d, lambda x: unary(op, x))
@@ -24,16 +24,16 @@ def reciprocal(d: Definition) -> Operand:
     return float_function(d, lambda x: const(1, x.dtype) / x)
 
 
-_PLAIN: dict[str, UnaryOp] = {"Abs": "abs", "Neg": "neg", "Sign": "sign"}
+_EXACT_FUNCTIONS: dict[str, UnaryOp] = {"Abs": "abs", "Neg": "neg", "Sign": "sign"}
 
 
-@operator(*_PLAIN)
-def plain(d: Definition) -> Operand:
+@operator(*_EXACT_FUNCTIONS)
+def exact_function(d: Definition) -> Operand:
     """Functions that integers have too and that every type computes exactly."""
     x = d.input(0)
 
     def body(*i: Expr) -> Expr:
         value = x[i]
-        return value if x.dtype.kind == "u" and d.op_type == "Abs" else unary(_PLAIN[d.op_type], value)
+        return value if x.dtype.kind == "u" and d.op_type == "Abs" else unary(_EXACT_FUNCTIONS[d.op_type], value)
 
     return d.compute(x.shape, body)

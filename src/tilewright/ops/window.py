@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import TRUE, Const, Expr, both, ceildiv, const, maximum, minimum, select
-from tilewright.expr.prover import prove
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.nodes import TRUE, Const, Expr, ceildiv, conjunction, const, maximum, minimum, select
 from tilewright.ops.definition import Definition, Operand
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
-FARTHEST = (1 << 31) - 1
+MAX_STEP = (1 << 31) - 1
 """The largest step or padding, either way: sums and products with sizes stay far below the end of int64."""
 
 
@@ -39,7 +39,7 @@ class Window:
     before: tuple[Expr, ...]
     after: tuple[Expr, ...]
     output: tuple[Expr, ...]
-    padded: tuple[Expr, ...]
+    padded_sizes: tuple[Expr, ...]
 
     def at(self, window: Sequence[Expr], tap: Sequence[Expr]) -> tuple[Expr, ...]:
         """Index of a tap of a window in the padded input."""
@@ -49,7 +49,7 @@ class Window:
         )
 
 
-def spatial_ints(d: Definition, name: str, rank: int, default: int, *, least: int | None = None) -> tuple[int, ...]:
+def spatial_ints(d: Definition, name: str, rank: int, default: int, *, min_value: int | None = None) -> tuple[int, ...]:
     """An attribute with one integer per spatial dimension.
 
     Raises:
@@ -61,10 +61,10 @@ def spatial_ints(d: Definition, name: str, rank: int, default: int, *, least: in
     if len(values) != rank:
         raise ShapeError(f"{name}: expected {rank} values, got {len(values)}", where=f"node {d.label}")
     for v in values:
-        if least is not None and v < least:
-            raise ShapeError(f"{name}: expected values of at least {least}, got {v}", where=f"node {d.label}")
-        if abs(v) > FARTHEST:
-            raise ShapeError(f"{name}: expected values of at most {FARTHEST}, got {v}", where=f"node {d.label}")
+        if min_value is not None and v < min_value:
+            raise ShapeError(f"{name}: expected values of at least {min_value}, got {v}", where=f"node {d.label}")
+        if abs(v) > MAX_STEP:
+            raise ShapeError(f"{name}: expected values of at most {MAX_STEP}, got {v}", where=f"node {d.label}")
     return values
 
 
@@ -99,8 +99,8 @@ def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, c
         ShapeError: malformed attributes, or a window that is larger than the padded input.
     """
     rank = len(sizes)
-    strides = spatial_ints(d, "strides", rank, 1, least=1)
-    dilations = spatial_ints(d, "dilations", rank, 1, least=1)
+    strides = spatial_ints(d, "strides", rank, 1, min_value=1)
+    dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)
     auto = auto_pad_of(d)
     pads = spatial_ints(d, "pads", 2 * rank, 0)
     before: list[Expr] = []
@@ -133,15 +133,17 @@ def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, c
     )
 
 
-def _padded_size(room: Expr, needed: Expr, ceil: bool) -> Expr:
+def _padded_size(size: Expr, needed: Expr, ceil: bool) -> Expr:
     """The plain padded size, or with `ceil` one that also holds a last window that is not full."""
-    return room if not ceil or prove(needed <= room) else maximum(room, needed)
+    return size if not ceil or can_prove(needed <= size) else maximum(size, needed)
 
 
-def padded(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
+def pad_input(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
     """A copy of `x` with `fill` around its last dimensions; `x` itself where the window adds nothing."""
     leading = x.rank - len(window.sizes)
-    if all(_is(b, 0) and p is n for b, p, n in zip(window.before, window.padded, window.sizes, strict=True)):
+    if all(
+        _is_literal(b, 0) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)
+    ):
         return x
 
     def body(*i: Expr) -> Expr:
@@ -150,12 +152,12 @@ def padded(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
         for k, position in enumerate(i[leading:]):
             low, high = window.before[k], window.before[k] + window.sizes[k]
             source.append(position - low)
-            inside.append(TRUE if _is(low, 0) else position >= low)
-            inside.append(TRUE if prove(window.padded[k] <= high) else position < high)
-        return select(both(*inside), x[tuple(source)], fill)
+            inside.append(TRUE if _is_literal(low, 0) else position >= low)
+            inside.append(TRUE if can_prove(window.padded_sizes[k] <= high) else position < high)
+        return select(conjunction(*inside), x[tuple(source)], fill)
 
-    return d.compute((*x.shape[:leading], *window.padded), body)
+    return d.compute((*x.shape[:leading], *window.padded_sizes), body)
 
 
-def _is(e: Expr, value: int) -> bool:
+def _is_literal(e: Expr, value: int) -> bool:
     return isinstance(e, Const) and e.value == value

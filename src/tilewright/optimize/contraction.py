@@ -7,36 +7,43 @@ choice of lane axis and row axis by how full the vectors get and how memory is w
 
 from dataclasses import dataclass
 
-from tilewright.expr.bounds import interval
-from tilewright.expr.buffer import Scope
+from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.algebra.prover import can_prove_non_negative
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
-from tilewright.expr.prover import non_negative
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
-from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
-from tilewright.optimize.chunk import ChunkLimits, chunk_of, steps_along
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import parallelize
+from tilewright.optimize.parallelize import parallelize
+from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, reduction_extent
+from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
+from tilewright.schedule.rewrite_tree import find_block, spatial_vars
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block, spatial_vars
-from tilewright.tile.chunks import last_chunk_apart
-from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks
+from tilewright.tile.k_blocks import peel_last_k_block
+from tilewright.tile.schedule_helpers import (
+    BlockLoops,
+    apply_and_get_blocks,
+    axis_loops,
+    buffer_of,
+    loop_extent,
+    make_lanes_contiguous,
+)
 
-SYMBOLIC_ROWS = (8,)
+SYMBOLIC_TILE_ROWS = (8,)
 """Row tiles tried one after the other where the number of rows is not known; single rows finish."""
 
-MASKED = 0.8
+MASKED_LOAD_FACTOR = 0.8
 """What is left of the speed when the lane operand is loaded under a mask in every step."""
 
-CHUNKS = ChunkLimits(longest=31, roots=2, least=16, most=128, slack=2)
+K_BLOCK_LIMITS = KBlockLimits(max_unblocked=31, root_multiple=2, min_size=16, max_size=128, slack=2)
 """A chunk costs its tile about one step more. Chunks of twice the root err little more than chunks of the root."""
 
-LARGE = 1 << 40
+UNBOUNDED = 1 << 40
 """Stands for the size of an unbounded dimension in comparisons."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContractionPlan:
     """A choice of axes and tile for one contraction.
 
     Attributes:
@@ -49,49 +56,49 @@ class Plan:
         score: higher is better.
     """
 
-    lane: int
-    row: int | None
+    lane_axis: int
+    row_axis: int | None
     vectors: int
-    rows: tuple[int, ...]
+    tile_rows: tuple[int, ...]
     lane_operand: Load
     pack_dim: int | None
     transposed: bool
     score: float
 
 
-def contract(s: Schedule, block: str, final: str, task: Task) -> bool:
+def schedule_contraction(s: Schedule, block: str, final: str, task: Task) -> bool:
     """Schedules a contraction; False (nothing done) where no axis suits lanes."""
     node = find_block(s.func, block)[0]
     plan = best_plan(node, find_block(s.func, final)[0], task)
     if plan is None:
         return False
     lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
-    lane_major = _lane_axis_outside(node, plan)
-    chunk = chunk_of(node, CHUNKS)
-    partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
+    lane_major = _is_lane_loop_outer(node, plan)
+    chunk = choose_k_block(node, K_BLOCK_LIMITS)
+    partial = None if chunk is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *chunk)))
     if plan.pack_dim is not None:
         s.pack(partial or block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
-    parts = _row_parts(s, block, final, plan)
+    parts = _split_remainders(s, block, final, plan)
     partials = [partial]
     for producer, _, _ in parts[1:]:
         partials.append(None if partial is None else s.clone_producer(partial, producer))
     for (producer, consumer, rows), own in zip(parts, partials, strict=True):
-        _schedule_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
+        _schedule_loop_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
         if chunk is not None and own is not None:
-            last_chunk_apart(s, producer, own, chunk[0], steps_along(node, chunk[0]), chunk[1])
+            peel_last_k_block(s, producer, own, chunk[0], reduction_extent(node, chunk[0]), chunk[1])
     return True
 
 
-def best_plan(node: Block, final: Block, task: Task) -> Plan | None:
+def best_plan(node: Block, final: Block, task: Task) -> ContractionPlan | None:
     """The plan of the highest score, or None; an empty axis has no tile, and nothing to gain from one."""
-    pair = factors(node)
+    pair = contraction_operands(node)
     if pair is None or any(is_literal(i.extent, 0) for i in (*node.iters, *final.iters)):
         return None
     plans = [
         plan
         for lane_operand, row_operand in (pair, pair[::-1])
         for k, var in enumerate(spatial_vars(node))
-        if (plan := _plan(node, final, lane_operand, row_operand, k, var, task)) is not None
+        if (plan := _plan_for_lane(node, final, lane_operand, row_operand, k, var, task)) is not None
     ]
     return max(plans, key=lambda p: p.score, default=None)
 
@@ -100,14 +107,14 @@ def _uses(x: Load, var: Var) -> bool:
     return any(var in free_vars(i) for i in x.indices)
 
 
-def _plan(
+def _plan_for_lane(
     node: Block, final: Block, lane_operand: Load, row_operand: Load, k: int, var: Var, task: Task
-) -> Plan | None:
+) -> ContractionPlan | None:
     if not _uses(lane_operand, var) or _uses(row_operand, var):
         return None
     width = task.target.lanes(node.body.buffer.dtype.bits)
     extent = node.iters[k].extent
-    score = _fill(extent, width)
+    score = _lane_utilization(extent, width)
     pack_dim = None
     if lane_operand.buffer.name in task.constants or not is_literal(load_stride(lane_operand, var), 1):
         pack_dim = _packable_dim(lane_operand, var)
@@ -117,19 +124,19 @@ def _plan(
             score *= 0.6
     final_var = spatial_vars(final)[k]
     transposed = not is_literal(store_stride(final, final_var), 1)
-    score *= _useful_part(node) if transposed else 1.0
+    score *= _reduction_share(node) if transposed else 1.0
     if pack_dim is None and not is_literal(extent % width, 0):
-        score *= MASKED
-    row = _row_axis(node, lane_operand, row_operand, transposed)
+        score *= MASKED_LOAD_FACTOR
+    row = _best_row_axis(node, lane_operand, row_operand, transposed)
     if row is None and pack_dim is not None and lane_operand.buffer.name not in task.constants:
         # Every packed element would be used once: the copy costs more than it gains.
         return None
-    vectors, rows = _tile(extent, None if row is None else node.iters[row].extent, width, task.target)
+    vectors, rows = _tile_shape(extent, None if row is None else node.iters[row].extent, width, task.target)
     score *= min(rows[0], 6) / 6 if row is not None else 0.15
-    return Plan(k, row, vectors, rows, lane_operand, pack_dim, transposed, score)
+    return ContractionPlan(k, row, vectors, rows, lane_operand, pack_dim, transposed, score)
 
 
-def _useful_part(node: Block) -> float:
+def _reduction_share(node: Block) -> float:
     """How much of a tile's time goes into its reduction when its results must be turned around."""
     steps = 1.0
     for i in node.iters:
@@ -138,7 +145,7 @@ def _useful_part(node: Block) -> float:
     return steps / (steps + 45)
 
 
-def _fill(extent: Expr, width: int) -> float:
+def _lane_utilization(extent: Expr, width: int) -> float:
     """The part of the lanes that does work."""
     if not isinstance(extent, Const):
         high = interval(extent)[1]
@@ -153,7 +160,7 @@ def _packable_dim(x: Load, var: Var) -> int | None:
     return used[0] if len(used) == 1 and x.indices[used[0]] is var else None
 
 
-def _row_axis(node: Block, lane_operand: Load, row_operand: Load, transposed: bool) -> int | None:
+def _best_row_axis(node: Block, lane_operand: Load, row_operand: Load, transposed: bool) -> int | None:
     """The axis of the row operand alone that gives the best rows; the innermost of equals."""
     best: tuple[float, int] | None = None
     for k, var in enumerate(spatial_vars(node)):
@@ -168,28 +175,28 @@ def _row_axis(node: Block, lane_operand: Load, row_operand: Load, transposed: bo
     return None if best is None else best[1]
 
 
-def _tile(lane: Expr, row: Expr | None, width: int, target: Target) -> tuple[int, tuple[int, ...]]:
+def _tile_shape(lane: Expr, row: Expr | None, width: int, target: Target) -> tuple[int, tuple[int, ...]]:
     """Vectors per row and the row tiles, within the register file."""
     registers = target.vector_registers
-    most_vectors = LARGE if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
+    most_vectors = UNBOUNDED if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
     if row is None:
         return min(most_vectors, 4), (1,)
     if isinstance(row, Const) and row.value <= 3:
         return min(most_vectors, 4 if registers >= 32 else 2), (int(row.value),)
     vectors = min(most_vectors, 2)
-    if isinstance(lane, Const) and most_vectors % 3 == 0 and _waste(int(lane.value), 2 * width) > 0.2:
+    if isinstance(lane, Const) and most_vectors % 3 == 0 and _padding_waste(int(lane.value), 2 * width) > 0.2:
         vectors = 3
     limit = (registers - vectors - 1) // vectors
     if not isinstance(row, Const):
-        return vectors, tuple(r for r in SYMBOLIC_ROWS if r <= limit) or (limit,)
-    return vectors, (_best_rows(int(row.value), min(limit, int(row.value), 16), vectors),)
+        return vectors, tuple(r for r in SYMBOLIC_TILE_ROWS if r <= limit) or (limit,)
+    return vectors, (_best_tile_rows(int(row.value), min(limit, int(row.value), 16), vectors),)
 
 
-def _waste(n: int, tile: int) -> float:
+def _padding_waste(n: int, tile: int) -> float:
     return 1 - n / (-(-n // tile) * tile)
 
 
-def _best_rows(total: int, limit: int, vectors: int) -> int:
+def _best_tile_rows(total: int, limit: int, vectors: int) -> int:
     """The tile height that covers `total` rows in the fewest cycles (two FMAs a cycle, four cycles of latency)."""
 
     def cycles(rows: int) -> float:
@@ -198,9 +205,9 @@ def _best_rows(total: int, limit: int, vectors: int) -> int:
     return min(range(limit, 0, -1), key=cycles)
 
 
-def _lane_axis_outside(node: Block, plan: Plan) -> bool:
+def _is_lane_loop_outer(node: Block, plan: ContractionPlan) -> bool:
     """Whether the loop over lane tiles goes around that over row tiles: the smaller operand is streamed repeatedly."""
-    pair = factors(node)
+    pair = contraction_operands(node)
     if pair is None:
         return True
     sizes: list[int] = []
@@ -213,61 +220,68 @@ def _lane_axis_outside(node: Block, plan: Plan) -> bool:
     return sizes[0] >= sizes[1]
 
 
-def _row_parts(s: Schedule, block: str, final: str, plan: Plan) -> list[tuple[str, str, int]]:
+def _split_remainders(s: Schedule, block: str, final: str, plan: ContractionPlan) -> list[tuple[str, str, int]]:
     """(producer, consumer, rows) for the main part and the remainders of the row axis."""
     parts: list[tuple[str, str, int]] = []
-    if plan.row is None:
+    if plan.row_axis is None:
         return [(block, final, 1)]
-    for rows in plan.rows:
+    for rows in plan.tile_rows:
         axes = axis_loops(s, final)
-        loop = axes[plan.row]
+        loop = axes[plan.row_axis]
         extent = loop_extent(s, loop)
         if is_literal(extent % rows, 0):
             return [*parts, (block, final, rows)]
         cut = extent // rows * rows
-        if is_literal(cut, 0) or (parts and not (non_negative(cut) and non_negative(extent - cut))):
+        if is_literal(cut, 0) or (parts and not (can_prove_non_negative(cut) and can_prove_non_negative(extent - cut))):
             # Fewer rows than a tile; or the prover does not see through remainders of remainders. Single rows do them.
             continue
         if s.loops(final)[0] != loop:
             s.do("reorder", (loop, *(x for x in s.loops(final) if x != loop)))
-        (rest,) = new_blocks(s, "peel", loop, cut)
+        (rest,) = apply_and_get_blocks(s, "peel", loop, cut)
         clone = s.clone_producer(block, rest)
         parts.append((block, final, rows))
         block, final = clone, rest
     return [*parts, (block, final, 1)]
 
 
-def _schedule_part(
-    s: Schedule, producer: str, partial: str | None, consumer: str, plan: Plan, rows: int, lanes: int, lane_major: bool
+def _schedule_loop_part(
+    s: Schedule,
+    producer: str,
+    partial: str | None,
+    consumer: str,
+    plan: ContractionPlan,
+    tile_rows: int,
+    lanes: int,
+    lane_major: bool,
 ) -> None:
     """One part: tiles in parallel, the reduction computed per tile in registers, the epilogue behind it.
 
     `partial` is the block that computes chunks of the reduction, where it is done in chunks.
     """
     axes = axis_loops(s, consumer)
-    lane = axes[plan.lane]
-    row = None if plan.row is None else axes[plan.row]
+    lane = axes[plan.lane_axis]
+    row = None if plan.row_axis is None else axes[plan.row_axis]
     lane_o, lane_i = s.split(lane, lanes)
-    row_o, row_i = (row, None) if row is None or rows == 1 else s.split(row, rows)
-    outer = [x for k, x in enumerate(axes) if k not in (plan.lane, plan.row)]
+    row_o, row_i = (row, None) if row is None or tile_rows == 1 else s.split(row, tile_rows)
+    outer = [x for k, x in enumerate(axes) if k not in (plan.lane_axis, plan.row_axis)]
     tiles = [x for x in ((lane_o, row_o) if lane_major else (row_o, lane_o)) if x is not None]
     inner = [x for x in ((lane_i, row_i) if plan.transposed else (row_i, lane_i)) if x is not None]
     s.do("reorder", (*outer, *tiles, *inner))
     if partial is not None:
-        _chunked_tile(s, producer, partial, tiles[-1], plan)
-        _epilogue_lanes(s, lane_i, row_i, plan)
+        _schedule_k_blocked_tile(s, producer, partial, tiles[-1], plan)
+        _vectorize_epilogue(s, lane_i, row_i, plan)
     elif plan.transposed and row_i is not None:
-        (copy,) = new_blocks(s, "cache_write", producer)
-        _compute_tile(s, producer, copy, tiles[-1], plan)
+        (copy,) = apply_and_get_blocks(s, "cache_write", producer)
+        _schedule_transposed_tile(s, producer, copy, tiles[-1], plan)
         s.do("vectorize", row_i)
     else:
         s.do("compute_at", producer, tiles[-1])
-        _register_tile(s, producer, plan)
-        _epilogue_lanes(s, lane_i, row_i, plan)
+        _schedule_register_tile(s, producer, plan)
+        _vectorize_epilogue(s, lane_i, row_i, plan)
     parallelize(s, [*outer, *tiles])
 
 
-def _epilogue_lanes(s: Schedule, lane: str, row: str | None, plan: Plan) -> None:
+def _vectorize_epilogue(s: Schedule, lane: str, row: str | None, plan: ContractionPlan) -> None:
     """Lanes of the epilogue go along the axis in which the output is contiguous."""
     if plan.transposed and row is not None:
         s.do("vectorize", row)
@@ -277,46 +291,46 @@ def _epilogue_lanes(s: Schedule, lane: str, row: str | None, plan: Plan) -> None
         s.do("unroll", row)
 
 
-def _chunked_tile(s: Schedule, producer: str, partial: str, at: str, plan: Plan) -> None:
+def _schedule_k_blocked_tile(s: Schedule, producer: str, partial: str, at: str, plan: ContractionPlan) -> None:
     """The tile's totals on the stack; per chunk, partial sums in registers that are added to them."""
     s.do("compute_at", producer, at)
-    s.do("set_scope", buffer_of(s, producer), Scope.STACK)
-    lanes_contiguous(s, producer, plan.lane)
-    names = Names.of(s, producer)
+    s.do("set_scope", buffer_of(s, producer), MemoryScope.STACK)
+    make_lanes_contiguous(s, producer, plan.lane_axis)
+    names = BlockLoops.of(s, producer)
     s.do("reorder", (*names.reduce, *names.spatial))
     init = s.decompose_reduction(producer, names.reduce[0])
-    _lanes_inside(s, producer, plan)
-    _lanes_inside(s, init, plan)
+    _vectorize_lane_axis(s, producer, plan)
+    _vectorize_lane_axis(s, init, plan)
     s.do("compute_at", partial, names.reduce[0])
-    _register_tile(s, partial, plan)
+    _schedule_register_tile(s, partial, plan)
 
 
-def _compute_tile(s: Schedule, producer: str, copy: str, at: str, plan: Plan) -> None:
+def _schedule_transposed_tile(s: Schedule, producer: str, copy: str, at: str, plan: ContractionPlan) -> None:
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
-    s.do("set_scope", buffer_of(s, copy), Scope.STACK)
-    lanes_contiguous(s, copy, plan.lane)
+    s.do("set_scope", buffer_of(s, copy), MemoryScope.STACK)
+    make_lanes_contiguous(s, copy, plan.lane_axis)
     s.do("compute_at", producer, at)
-    _register_tile(s, producer, plan)
-    _lanes_inside(s, copy, plan)
+    _schedule_register_tile(s, producer, plan)
+    _vectorize_lane_axis(s, copy, plan)
 
 
-def _register_tile(s: Schedule, producer: str, plan: Plan) -> None:
+def _schedule_register_tile(s: Schedule, producer: str, plan: ContractionPlan) -> None:
     """The producer's tile: reduction loops outside, rows unrolled, lanes vectorized, accumulators in registers."""
-    s.do("set_scope", buffer_of(s, producer), Scope.REGISTER)
-    lanes_contiguous(s, producer, plan.lane)
-    names = Names.of(s, producer)
+    s.do("set_scope", buffer_of(s, producer), MemoryScope.REGISTER)
+    make_lanes_contiguous(s, producer, plan.lane_axis)
+    names = BlockLoops.of(s, producer)
     s.do("reorder", (*names.reduce, *names.spatial))
     init = s.decompose_reduction(producer, names.reduce[0])
-    _lanes_inside(s, producer, plan)
-    _lanes_inside(s, init, plan)
+    _vectorize_lane_axis(s, producer, plan)
+    _vectorize_lane_axis(s, init, plan)
 
 
-def _lanes_inside(s: Schedule, block: str, plan: Plan) -> None:
+def _vectorize_lane_axis(s: Schedule, block: str, plan: ContractionPlan) -> None:
     """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled."""
     node = find_block(s.func, block)[0]
-    loops = Names.of(s, block).spatial
-    lane = next((x for x in loops if Var(x) in free_vars(node.iters[plan.lane].binding)), loops[-1])
+    loops = BlockLoops.of(s, block).spatial
+    lane = next((x for x in loops if Var(x) in free_vars(node.iters[plan.lane_axis].binding)), loops[-1])
     ordered = (*(x for x in loops if x != lane), lane)
     if ordered != loops:
         s.do("reorder", ordered)

@@ -10,7 +10,7 @@ from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.schedule.trace import Schedule
-from tilewright.tile.samples import Samples
+from tilewright.tile.shape_samples import ShapeSamples
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Task:
     func: Func
     constants: frozenset[str]
     target: Target
-    samples: Samples | None = None
+    samples: ShapeSamples | None = None
 
 
 class Optimizer(Protocol):
@@ -41,10 +41,10 @@ class Optimizer(Protocol):
 
 
 @runtime_checkable
-class Constructor(Optimizer, Protocol):
+class MachineOptimizer(Optimizer, Protocol):
     """An optimizer that reads the description of a machine, so that its programs depend on it."""
 
-    def on(self, machine: Machine) -> Optimizer:
+    def for_machine(self, machine: Machine) -> Optimizer:
         """The same optimizer for a machine."""
         ...
 

@@ -7,22 +7,22 @@ last resort of every pipeline.
 from dataclasses import replace
 from math import prod
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Const, Var, loads
 from tilewright.loops.ir import Block, IterKind, blocks
-from tilewright.loops.stack import MAX_STACK_BYTES
-from tilewright.optimize.access import factors, is_literal, load_stride, store_stride
-from tilewright.optimize.cases import case_axes
-from tilewright.optimize.chunk import ChunkLimits, chunk_of, steps_along
-from tilewright.optimize.contraction import contract
-from tilewright.optimize.inside import CHUNKS, REDUCING_VECTORS, along_reduction
+from tilewright.loops.stack_size import MAX_STACK_BYTES
+from tilewright.optimize.contraction import schedule_contraction
 from tilewright.optimize.interface import Task
-from tilewright.optimize.nest import parallelize
-from tilewright.optimize.rows import is_chain, rowwise
+from tilewright.optimize.parallelize import parallelize
+from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, reduction_extent
+from tilewright.optimize.rowwise import is_rowwise, schedule_rowwise
+from tilewright.optimize.rowwise_stage import K_BLOCK_LIMITS, REDUCTION_VECTORS, vectorize_reduction
+from tilewright.optimize.select_axes import select_axes
+from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
+from tilewright.schedule.rewrite_tree import find_block, spatial_vars
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block, spatial_vars
-from tilewright.tile.chunks import last_chunk_apart
-from tilewright.tile.steps import Names, buffer_of, loop_extent, new_blocks, split_for_lanes
+from tilewright.tile.k_blocks import peel_last_k_block
+from tilewright.tile.schedule_helpers import BlockLoops, apply_and_get_blocks, buffer_of, loop_extent, split_for_lanes
 
 MAX_UNROLLED_REDUCTION = 36
 """Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
@@ -37,37 +37,37 @@ class Rule:
         """A schedule by the plain rule; never None."""
         s = Schedule(task.func)
         found = blocks(task.func.body)
-        if is_chain(task.func):
-            return rowwise(task)
+        if is_rowwise(task.func):
+            return schedule_rowwise(task)
         reduction = next((b for b in found if b.init is not None), None)
         if reduction is None:
-            elementwise(s, found[-1].name, task)
+            schedule_elementwise(s, found[-1].name, task)
             return s
         final = next((b for b in found if b is not reduction), None)
         if final is None:
-            (copy,) = new_blocks(s, "cache_write", reduction.name)
+            (copy,) = apply_and_get_blocks(s, "cache_write", reduction.name)
             final = find_block(s.func, copy)[0]
-        if factors(reduction) is not None and contract(s, reduction.name, final.name, task):
+        if contraction_operands(reduction) is not None and schedule_contraction(s, reduction.name, final.name, task):
             return s
-        reduce(s, reduction.name, final.name, task)
+        schedule_reduction(s, reduction.name, final.name, task)
         return s
 
 
-def elementwise(s: Schedule, block: str, task: Task) -> None:
+def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
     """Lanes along the axis that most accesses walk contiguously; the other loops fused and parallel."""
     node = find_block(s.func, block)[0]
     loops = s.loops(block)
     if not loops:
         return
-    lane = _best_lane(node, task)
+    lane = _best_lane_axis(node, task)
     if lane is None:
         parallelize(s, list(loops))
         return
-    cases = [k for k in case_axes(node) if k != lane]
+    cases = [k for k in select_axes(node) if k != lane]
     if cases:
-        _written_out(s, loops, lane, cases, task)
+        _unroll_select_axes(s, loops, lane, cases, task)
         return
-    across = _across(node, lane, task)
+    across = _transposed_axis(node, lane, task)
     outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
     order = [x for k, x in enumerate(loops) if k not in (lane, across)]
     if across is None:
@@ -82,19 +82,19 @@ def elementwise(s: Schedule, block: str, task: Task) -> None:
     parallelize(s, order[:-1] if across is None else order[:-2])
 
 
-def _written_out(s: Schedule, loops: tuple[str, ...], lane: int, cases: list[int], task: Task) -> None:
+def _unroll_select_axes(s: Schedule, loops: tuple[str, ...], lane: int, unrolled_axes: list[int], task: Task) -> None:
     """All cases of a vector next to each other, so that they share what they have in common."""
     outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
-    order = [x for k, x in enumerate(loops) if k != lane and k not in cases]
+    order = [x for k, x in enumerate(loops) if k != lane and k not in unrolled_axes]
     order += [] if outer is None else [outer]
-    s.do("reorder", (*order, *(loops[k] for k in cases), inner))
-    for k in cases:
+    s.do("reorder", (*order, *(loops[k] for k in unrolled_axes), inner))
+    for k in unrolled_axes:
         s.do("unroll", loops[k])
     s.do("vectorize", inner)
     parallelize(s, order)
 
 
-def _across(node: Block, lane: int, task: Task) -> int | None:
+def _transposed_axis(node: Block, lane: int, task: Task) -> int | None:
     """Position of an axis along which a load is contiguous that jumps from lane to lane, as in a transposition."""
     variables = spatial_vars(node)
     width = task.target.lanes(32)
@@ -110,7 +110,7 @@ def _across(node: Block, lane: int, task: Task) -> int | None:
     return None
 
 
-def _best_lane(node: Block, task: Task) -> int | None:
+def _best_lane_axis(node: Block, task: Task) -> int | None:
     """Position of the spatial variable whose growth is contiguous in most accesses; the store counts double."""
     scores: list[float] = []
     for var in spatial_vars(node):
@@ -128,23 +128,23 @@ def _best_lane(node: Block, task: Task) -> int | None:
     return max(k for k, x in enumerate(scores) if x == best)
 
 
-def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
+def schedule_reduction(s: Schedule, block: str, final: str, task: Task) -> None:
     """A reduction that is no tiled contraction: lanes along a contiguous spatial axis, else along the reduction."""
     node = find_block(s.func, block)[0]
     spatial = spatial_vars(node)
-    lane = _reduction_lane(node, task.target.lanes(32))
+    lane = _spatial_lane(node, task.target.lanes(32))
     outer = s.loops(final)
     if not outer:
-        _reduce_to_scalar(s, block, task)
+        _schedule_scalar_reduction(s, block, task)
         return
-    chunk = chunk_of(node, CHUNKS, REDUCING_VECTORS * task.target.lanes(32) if lane is None else 1)
-    partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
+    chunk = choose_k_block(node, K_BLOCK_LIMITS, REDUCTION_VECTORS * task.target.lanes(32) if lane is None else 1)
+    partial = None if chunk is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *chunk)))
     if lane is None:
         s.do("compute_at", block, outer[-1])
         if partial is None:
-            _reduction_lanes(s, block, task)
+            _vectorize_scalar_reduction(s, block, task)
         else:
-            _total_of_chunks(s, block, partial, task)
+            _schedule_k_blocked_scalar(s, block, partial, task)
         parallelize(s, list(outer))
         return
     position = spatial.index(lane)
@@ -157,40 +157,40 @@ def reduce(s: Schedule, block: str, final: str, task: Task) -> None:
         s.do("vectorize", inner)
         return
     s.do("compute_at", block, order[-2])
-    names = _lanes_of_results(s, block)
+    names = _vectorize_results(s, block)
     if partial is not None:
         s.do("compute_at", partial, names.reduce[0])
-        _lanes_of_results(s, partial)
+        _vectorize_results(s, partial)
         if chunk is not None:
-            last_chunk_apart(s, block, partial, chunk[0], steps_along(node, chunk[0]), chunk[1])
+            peel_last_k_block(s, block, partial, chunk[0], reduction_extent(node, chunk[0]), chunk[1])
     else:
         _unroll_window(s, names.reduce)
     s.do("vectorize", inner)
     parallelize(s, order[:-1])
 
 
-def _lanes_of_results(s: Schedule, block: str) -> Names:
+def _vectorize_results(s: Schedule, block: str) -> BlockLoops:
     """A tile of results in registers, its reduction loops outside and its lanes inside."""
-    s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
-    names = Names.of(s, block)
+    s.do("set_scope", buffer_of(s, block), MemoryScope.REGISTER)
+    names = BlockLoops.of(s, block)
     if names.reduce and names.spatial:
         s.do("reorder", (*names.reduce, *names.spatial))
     init = s.decompose_reduction(block, names.reduce[0])
-    for x in (*names.spatial, *Names.of(s, init).spatial):
+    for x in (*names.spatial, *BlockLoops.of(s, init).spatial):
         s.do("vectorize", x)
     return names
 
 
-def _total_of_chunks(s: Schedule, block: str, partial: str, task: Task) -> None:
+def _schedule_k_blocked_scalar(s: Schedule, block: str, partial: str, task: Task) -> None:
     """One result: the sums of chunks, each made along lanes, added up."""
-    s.do("set_scope", buffer_of(s, block), Scope.STACK)
-    names = Names.of(s, block)
+    s.do("set_scope", buffer_of(s, block), MemoryScope.STACK)
+    names = BlockLoops.of(s, block)
     s.do("decompose_reduction", block, names.reduce[0])
     s.do("compute_at", partial, names.reduce[0])
-    _reduction_lanes(s, partial, task)
+    _vectorize_scalar_reduction(s, partial, task)
 
 
-def _reduction_lane(node: Block, lanes: int) -> Var | None:
+def _spatial_lane(node: Block, lanes: int) -> Var | None:
     """The spatial variable along which lanes suit the store and the loads better than along a reduction; or None."""
     for var in reversed(spatial_vars(node)):
         if not is_literal(store_stride(node, var), 1):
@@ -216,25 +216,25 @@ def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
     return False
 
 
-def _reduction_lanes(s: Schedule, block: str, task: Task) -> None:
+def _vectorize_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
     """Vectorizes the contiguous reduction loop of a block that is computed inside its consumer; scalar accumulator."""
-    s.do("set_scope", buffer_of(s, block), Scope.STACK)
-    if Names.of(s, block).reduce:
-        along_reduction(s, block, task)
+    s.do("set_scope", buffer_of(s, block), MemoryScope.STACK)
+    if BlockLoops.of(s, block).reduce:
+        vectorize_reduction(s, block, task)
 
 
-def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
-    names = Names.of(s, block)
+def _schedule_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
+    names = BlockLoops.of(s, block)
     if names.reduce and not names.spatial:
-        beside = REDUCING_VECTORS * task.target.lanes(32)
+        beside = REDUCTION_VECTORS * task.target.lanes(32)
         node = find_block(s.func, block)[0]
-        chunk = chunk_of(node, _on_stack(node, beside), beside, exact=True)
-        partial = None if chunk is None else next(iter(new_blocks(s, "rfactor", block, *chunk)))
-        s.do("decompose_reduction", block, names.reduce[0] if partial is None else Names.of(s, block).reduce[0])
+        chunk = choose_k_block(node, _stack_k_block_limits(node, beside), beside, include_exact=True)
+        partial = None if chunk is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *chunk)))
+        s.do("decompose_reduction", block, names.reduce[0] if partial is None else BlockLoops.of(s, block).reduce[0])
         if partial is not None:
             # threads share the chunks
-            s.do("set_scope", buffer_of(s, partial), Scope.STACK)
-            along_reduction(s, partial, task)
+            s.do("set_scope", buffer_of(s, partial), MemoryScope.STACK)
+            vectorize_reduction(s, partial, task)
             parallelize(s, [s.loops(partial)[0]])
             return
         node = find_block(s.func, block)[0]
@@ -245,11 +245,11 @@ def _reduce_to_scalar(s: Schedule, block: str, task: Task) -> None:
             s.do("vectorize", inner)
 
 
-def _on_stack(node: Block, beside: int) -> ChunkLimits:
+def _stack_k_block_limits(node: Block, lanes: int) -> KBlockLimits:
     """Limits of chunks that are so long that a stack holds the sums of all of them."""
     total = prod(int(i.extent.value) for i in node.iters if isinstance(i.extent, Const))
     shortest = -(-total * node.body.buffer.dtype.bytes // MAX_STACK_BYTES)
-    return replace(CHUNKS, least=max(CHUNKS.least, -(-shortest * CHUNKS.slack // beside)))
+    return replace(K_BLOCK_LIMITS, min_size=max(K_BLOCK_LIMITS.min_size, -(-shortest * K_BLOCK_LIMITS.slack // lanes)))
 
 
 def _unroll_window(s: Schedule, reduce_loops: tuple[str, ...]) -> None:

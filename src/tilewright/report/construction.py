@@ -11,32 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.cost.analytical import times
-from tilewright.cost.chain import chain_time
+from tilewright.cost.analytical import program_times
+from tilewright.cost.rowwise import rowwise_time
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.graph.ir import Graph
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.lowering import Program, lowering
-from tilewright.optimize.construct.optimizer import Constructed, Gensor, Roller
-from tilewright.optimize.construct.roller import Path
-from tilewright.optimize.construct.walk import Walk
+from tilewright.optimize.construct.lower_programs import KernelProgram, lower_first_legal
+from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, Roller
+from tilewright.optimize.construct.roller import GrowthPath
+from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.interface import Task
-from tilewright.report.drawing import draw
-from tilewright.report.states import of_path, of_walk
-from tilewright.tile.chain import ChainProgram
+from tilewright.report.state_graph import graph_of_growth, graph_of_trajectory
+from tilewright.report.state_graph_svg import draw
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import LEVELS, Form
-from tilewright.tile.samples import UNKNOWN, Samples
+from tilewright.tile.program import LEVELS, Sketch
+from tilewright.tile.rowwise import RowwiseProgram
+from tilewright.tile.shape_samples import MIN_UNDECLARED_BOUND, ShapeSamples
 
-MOST_NAMES = 5
+MAX_LISTED_NAMES = 5
 """Names of nodes that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredProgram:
     """A program with its time in nanoseconds, split as the cost model does.
 
     Attributes:
@@ -49,13 +49,13 @@ class Scored:
         refused: why it could not become loops; None where it did, or where a better one did.
     """
 
-    program: Program
+    program: KernelProgram
     compute: float
     memory: tuple[tuple[str, float], ...]
     parallel: float
     total: float
-    lowered: bool
-    refused: str | None = None
+    is_lowered: bool
+    rejection: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,8 +77,8 @@ class Construction:
     nodes: tuple[str, ...]
     optimizer: str
     machine: Machine
-    found: Constructed | None
-    programs: tuple[Scored, ...]
+    constructed: ConstructionResult | None
+    programs: tuple[ScoredProgram, ...]
     recorded: int
     undeclared: tuple[str, ...] = ()
 
@@ -88,27 +88,33 @@ class Construction:
         return self.programs[0].program.problem if self.programs else None
 
     @property
-    def forms(self) -> tuple[tuple[Problem, Form], ...]:
+    def sketches(self) -> tuple[tuple[Problem, Sketch], ...]:
         """One form per space that was looked at, and of what: the best program may be a chain's, with other axes. Loop
         orders of one space share their states."""
-        return () if self.found is None else tuple((p.space.problem, p.space.form) for p in self.found.paths)
+        return (
+            () if self.constructed is None else tuple((p.space.problem, p.space.sketch) for p in self.constructed.paths)
+        )
 
     @property
-    def walk(self) -> Walk | None:
+    def trajectory(self) -> Trajectory | None:
         """The way to the best program: a walk, or greedy growth, and the descent behind it, where the optimizer has
         one."""
-        return None if self.found is None else self.found.walk()
+        return None if self.constructed is None else self.constructed.trajectory()
 
     @property
-    def path(self) -> Path | None:
+    def growth_path(self) -> GrowthPath | None:
         """The greedy growth of the best program's form."""
-        if self.found is None or not self.programs:
+        if self.constructed is None or not self.programs:
             return None
         program = self.programs[0].program
-        if isinstance(program, ChainProgram):
+        if isinstance(program, RowwiseProgram):
             return None
-        best = program.form
-        same = [p for p in self.found.paths if (p.space.form.lane, p.space.form.packed) == (best.lane, best.packed)]
+        best = program.sketch
+        same = [
+            p
+            for p in self.constructed.paths
+            if (p.space.sketch.lane, p.space.sketch.packed) == (best.lane, best.packed)
+        ]
         return same[0] if same else None
 
 
@@ -120,12 +126,14 @@ def check_node(graph: Graph, node: str) -> None:
     """
     names = [name for n in graph.nodes for name in node_names(n.label)]
     if node not in names:
-        near = get_close_matches(node, names, MOST_NAMES) or names[:MOST_NAMES]
+        near = get_close_matches(node, names, MAX_LISTED_NAMES) or names[:MAX_LISTED_NAMES]
         there = f"there are {', '.join(near)}{' and others' if len(near) < len(names) else ''}" if names else ""
         raise OptionError(f"the model has no node {node!r}", where="--node", hint=there)
 
 
-def constructions(made: Compilation, node: str | None = None, kernel: str | None = None) -> tuple[Construction, ...]:
+def constructions(
+    compilation: Compilation, node: str | None = None, kernel: str | None = None
+) -> tuple[Construction, ...]:
     """How the kernels of a compilation were constructed.
 
     Args:
@@ -136,22 +144,22 @@ def constructions(made: Compilation, node: str | None = None, kernel: str | None
     Raises:
         OptionError: the optimizer constructs nothing, or no kernel computes the node.
     """
-    optimizer = made.build.optimizer
+    optimizer = compilation.build.optimizer
     if not isinstance(optimizer, Gensor | Roller) or optimizer.machine is None:
         what = f"the optimizer {optimizer.name!r} chooses by rule, there is no construction to show"
         raise OptionError(what, where="construction", hint="choose --optimizer gensor or roller")
     labels: dict[str, list[str]] = {}
-    for unit in made.units:
+    for unit in compilation.units:
         if isinstance(unit, BoundKernel):
             labels.setdefault(unit.compiled.name, []).append(unit.kernel.label)
-    wanted = [k for k in made.kernels if kernel is None or k.name == kernel]
+    wanted = [k for k in compilation.kernels if kernel is None or k.name == kernel]
     if node is not None:
         wanted = [k for k in wanted if any(node in node_names(label) for label in labels[k.name])]
         if not wanted:
-            known = dict.fromkeys(n for k in made.kernels for label in labels[k.name] for n in node_names(label))
+            known = dict.fromkeys(n for k in compilation.kernels for label in labels[k.name] for n in node_names(label))
             what = f"no kernel computes a node {node!r}; there are {', '.join(known) or 'none'}"
             raise OptionError(what, where="--node")
-    return tuple(_construction(k, tuple(labels[k.name]), optimizer, optimizer.machine, made) for k in wanted)
+    return tuple(_reconstruct(k, tuple(labels[k.name]), optimizer, optimizer.machine, compilation) for k in wanted)
 
 
 def node_names(label: str) -> tuple[str, ...]:
@@ -159,85 +167,103 @@ def node_names(label: str) -> tuple[str, ...]:
     return tuple(part.rpartition(" (")[0] or part for part in label.split(" + ") if part)
 
 
-def _construction(
-    k: CompiledKernel, nodes: tuple[str, ...], optimizer: Gensor | Roller, machine: Machine, made: Compilation
+def _reconstruct(
+    kernel: CompiledKernel,
+    nodes: tuple[str, ...],
+    optimizer: Gensor | Roller,
+    machine: Machine,
+    compilation: Compilation,
 ) -> Construction:
-    task = Task(k.origin, k.constants, made.target, k.samples)
+    task = Task(kernel.origin, kernel.constants, compilation.target, kernel.samples)
     found = optimizer.construct(task)
     if found is None:
-        return Construction(k.name, nodes, optimizer.name, machine, None, (), 0)
-    refused = lowering(found.programs, task, machine).refused
+        return Construction(kernel.name, nodes, optimizer.name, machine, None, (), 0)
+    refused = lower_first_legal(found.programs, task, machine).refusals
     programs = tuple(
-        replace(_scored(p, machine, place == len(refused)), refused=refused[place] if place < len(refused) else None)
+        replace(
+            _score_program(p, machine, place == len(refused)),
+            rejection=refused[place] if place < len(refused) else None,
+        )
         for place, p in enumerate(found.programs)
     )
-    recorded = sum(len(h.found()) for h in found.histories) or len(found.paths)
-    undeclared = tuple(_assumed(v, k.samples) for v in k.origin.symbols if v.hi is None or v.hi >= UNKNOWN)
-    return Construction(k.name, nodes, optimizer.name, machine, found, programs, recorded, undeclared)
+    recorded = sum(len(h.recorded_sizes()) for h in found.walk_batches) or len(found.paths)
+    undeclared = tuple(
+        _assumed_sizes(v, kernel.samples) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
+    )
+    return Construction(kernel.name, nodes, optimizer.name, machine, found, programs, recorded, undeclared)
 
 
-def _assumed(symbol: Var, samples: Samples | None) -> str:
+def _assumed_sizes(symbol: Var, samples: ShapeSamples | None) -> str:
     if samples is None:
         return symbol.name
-    sizes = sorted({s[symbol] for s in (samples.usual, *samples.others)})
+    sizes = sorted({s[symbol] for s in (samples.representative, *samples.shapes)})
     return f"{symbol.name} = {' '.join(map(str, sizes))}"
 
 
-def _scored(program: Program, machine: Machine, chosen: bool) -> Scored:
-    if isinstance(program, ChainProgram):
-        time = chain_time(program, machine)
+def _score_program(program: KernelProgram, machine: Machine, is_lowered: bool) -> ScoredProgram:
+    if isinstance(program, RowwiseProgram):
+        time = rowwise_time(program, machine)
     else:
-        time = times(program.problem, program.form, program.array[None], machine)
+        time = program_times(program.problem, program.sketch, program.array[None], machine)
     memory = tuple((x.name, float(t[0])) for x, t in zip(machine.levels[1:], time.memory, strict=True))
-    return Scored(program, _one(time.compute), memory, _one(time.parallel), _one(time.total), chosen)
+    return ScoredProgram(
+        program, _scalar(time.compute), memory, _scalar(time.parallel), _scalar(time.total), is_lowered
+    )
 
 
-def _one(values: Any) -> float:
+def _scalar(values: Any) -> float:
     return float(np.ravel(values)[0])
 
 
-def text(found: Sequence[Construction]) -> str:
+def text(kernels: Sequence[Construction]) -> str:
     """All constructions for people."""
-    return "\n\n".join(_text(c) for c in found)
+    return "\n\n".join(_text(c) for c in kernels)
 
 
-def _text(c: Construction) -> str:
-    lines = [f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"]
-    problem = c.problem
+def _text(construction: Construction) -> str:
+    lines = [
+        f"{construction.kernel} by {construction.optimizer} for {construction.machine.name}: "
+        f"{', '.join(dict.fromkeys(construction.nodes))}"
+    ]
+    problem = construction.problem
     if problem is None:
         return "\n".join([*lines, "not constructed: the rule took it"])
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
-    lines += [f"form      {form_text(*form)}" for form in c.forms]
-    if c.undeclared:
-        lines.append(f"assumed   {', '.join(c.undeclared)}, as no range is declared; --shape NAME:LO..HI declares one")
-    if c.walk is not None:
-        lines.append(f"states    {c.recorded} recorded")
+    lines += [f"form      {sketch_text(*form)}" for form in construction.sketches]
+    if construction.undeclared:
+        lines.append(
+            f"assumed   {', '.join(construction.undeclared)}, as no range is declared; --shape NAME:LO..HI declares one"
+        )
+    if construction.trajectory is not None:
+        lines.append(f"states    {construction.recorded} recorded")
     lines.append("programs")
-    for k, p in enumerate(c.programs, 1):
+    for k, p in enumerate(construction.programs, 1):
         split = [f"compute {_us(p.compute)}", *(f"{name} {_us(t)}" for name, t in p.memory)]
         split += [f"threads {_us(p.parallel)}", f"total {_us(p.total)}"]
-        lines += [f"{k:3d}{'*' if p.lowered else ' '} {p.program}", f"     {', '.join(split)}"]
-        lines += [] if p.refused is None else [f"     can't be lowered: {p.refused}"]
+        lines += [f"{k:3d}{'*' if p.is_lowered else ' '} {p.program}", f"     {', '.join(split)}"]
+        lines += [] if p.rejection is None else [f"     can't be lowered: {p.rejection}"]
     lines.append("(* became loops; sizes are L2 > L1 > register tile, | lanes, + reduced)")
-    if not any(p.lowered for p in c.programs):
+    if not any(p.is_lowered for p in construction.programs):
         lines.append("not lowered: the rule took it")
-    if c.walk is not None:
-        lines += ["walk", _indented(str(c.walk))]
-    elif c.path is not None:
-        lines += ["growth", _indented(str(c.path))]
+    if construction.trajectory is not None:
+        lines += ["walk", _indented(str(construction.trajectory))]
+    elif construction.growth_path is not None:
+        lines += ["growth", _indented(str(construction.growth_path))]
     return "\n".join(lines)
 
 
-def _axis(problem: Problem, k: int) -> str:
-    a = problem.axes[k]
-    return f"{a.name} {a.extent}{'' if a.literal else ' (symbol)'}{' reduced' if a.reduce else ''}"
+def _axis(problem: Problem, axis: int) -> str:
+    a = problem.axes[axis]
+    return f"{a.name} {a.extent}{'' if a.is_static else ' (symbol)'}{' reduced' if a.is_reduction else ''}"
 
 
-def form_text(problem: Problem, form: Form) -> str:
+def sketch_text(problem: Problem, sketch: Sketch) -> str:
     """A form in a line."""
-    packed = ", ".join(problem.operands[k].buffer for k, _ in form.packed)
-    cut = "" if form.chunked is None else f", {problem.axes[form.chunked].name} may be cut"
-    return f"{form.lanes} lanes along {problem.axes[form.lane].name}{cut}" + (f", packed {packed}" if packed else "")
+    packed = ", ".join(problem.operands[k].buffer for k, _ in sketch.packed)
+    cut = "" if sketch.k_block_axis is None else f", {problem.axes[sketch.k_block_axis].name} may be cut"
+    return f"{sketch.lanes} lanes along {problem.axes[sketch.lane].name}{cut}" + (
+        f", packed {packed}" if packed else ""
+    )
 
 
 def _us(nanoseconds: float) -> str:
@@ -248,23 +274,29 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def data(c: Construction) -> dict[str, Any]:
+def data(construction: Construction) -> dict[str, Any]:
     """A construction as JSON values; times in nanoseconds, sizes per level of `levels` and axis."""
-    problem = c.problem
+    problem = construction.problem
     head: dict[str, Any] = {
-        "kernel": c.kernel, "nodes": list(c.nodes), "optimizer": c.optimizer, "machine": c.machine.name,
+        "kernel": construction.kernel, "nodes": list(construction.nodes), "optimizer": construction.optimizer,
+        "machine": construction.machine.name,
     }  # fmt: skip
     if problem is None:
         return head | {"constructed": False}
     return head | {
         "constructed": True,
         "levels": list(LEVELS),
-        "axes": [{"name": a.name, "extent": a.extent, "literal": a.literal, "reduced": a.reduce} for a in problem.axes],
-        "forms": [_form_data(*form) for form in c.forms],
-        "recorded": c.recorded,
-        "undeclared": list(c.undeclared),
-        "walk": None if c.walk is None else _walk_data(c.walk),
-        "growth": None if c.walk is not None or c.path is None else _path_data(c.path),
+        "axes": [
+            {"name": a.name, "extent": a.extent, "literal": a.is_static, "reduced": a.is_reduction}
+            for a in problem.axes
+        ],
+        "forms": [_sketch_data(*form) for form in construction.sketches],
+        "recorded": construction.recorded,
+        "undeclared": list(construction.undeclared),
+        "walk": None if construction.trajectory is None else _trajectory_data(construction.trajectory),
+        "growth": None
+        if construction.trajectory is not None or construction.growth_path is None
+        else _growth_data(construction.growth_path),
         "programs": [
             {
                 **_program_data(p.program),
@@ -272,56 +304,56 @@ def data(c: Construction) -> dict[str, Any]:
                 "memory_ns": dict(p.memory),
                 "threads_ns": p.parallel,
                 "total_ns": p.total,
-                "lowered": p.lowered,
-                "refused": p.refused,
+                "lowered": p.is_lowered,
+                "refused": p.rejection,
             }
-            for p in c.programs
+            for p in construction.programs
         ],
     }
 
 
-def _program_data(program: Program) -> dict[str, Any]:
-    if isinstance(program, ChainProgram):
-        rows = {"together": program.rows.together, "groups": program.rows.groups}
-        return {"rows": rows, "steps": [{"block": p.problem.block, **_program_data(p)} for p in program.steps]}
-    return {"form": _form_data(program.problem, program.form), "sizes": [list(level) for level in program.sizes]}
+def _program_data(program: KernelProgram) -> dict[str, Any]:
+    if isinstance(program, RowwiseProgram):
+        rows = {"together": program.blocking.rows_per_block, "groups": program.blocking.block_count}
+        return {"rows": rows, "steps": [{"block": p.problem.block, **_program_data(p)} for p in program.stages]}
+    return {"form": _sketch_data(program.problem, program.sketch), "sizes": [list(level) for level in program.sizes]}
 
 
-def picture(found: Sequence[Construction]) -> str:
+def picture(kernels: Sequence[Construction]) -> str:
     """The states of the one construction, as an SVG document.
 
     Raises:
         OptionError: there are several, or none.
     """
-    drawn = [c for c in found if c.programs]
+    drawn = [c for c in kernels if c.programs]
     if len(drawn) != 1:
         listed = ", ".join(c.kernel for c in drawn) or "none"
         what = f"a picture shows one kernel, {len(drawn)} were constructed ({listed})"
         raise OptionError(what, where="--svg", hint="choose one by --kernel NAME")
     (c,) = drawn
-    best, walk, path = c.programs[0].program, c.walk, c.path
-    if isinstance(best, ChainProgram):
+    best, walk, path = c.programs[0].program, c.trajectory, c.growth_path
+    if isinstance(best, RowwiseProgram):
         what = "the steps of a chain have few states, and all were scored: there is no walk to draw"
         raise OptionError(what, where=f"kernel {c.kernel!r}", hint="--construction without --svg prints the programs")
     title = f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"
     if walk is not None:
-        return draw(of_walk(walk, best), title)
+        return draw(graph_of_trajectory(walk, best), title)
     if path is not None:
-        return draw(of_path(path, best), title)
+        return draw(graph_of_growth(path, best), title)
     raise OptionError("its states are not known", where=f"kernel {c.kernel!r}")
 
 
-def _form_data(problem: Problem, form: Form) -> dict[str, Any]:
+def _sketch_data(problem: Problem, sketch: Sketch) -> dict[str, Any]:
     return {
-        "lane": problem.axes[form.lane].name,
-        "lanes": form.lanes,
-        "order": [problem.axes[k].name for k in form.order],
-        "cut": None if form.chunked is None else problem.axes[form.chunked].name,
-        "packed": [problem.operands[k].buffer for k, _ in form.packed],
+        "lane": problem.axes[sketch.lane].name,
+        "lanes": sketch.lanes,
+        "order": [problem.axes[k].name for k in sketch.order],
+        "cut": None if sketch.k_block_axis is None else problem.axes[sketch.k_block_axis].name,
+        "packed": [problem.operands[k].buffer for k, _ in sketch.packed],
     }
 
 
-def _walk_data(walk: Walk) -> dict[str, Any]:
+def _trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "moves": [
             {
@@ -331,13 +363,13 @@ def _walk_data(walk: Walk) -> dict[str, Any]:
                 "probabilities": dict(m.probabilities),
                 "recorded": m.recorded,
             }
-            for m in walk.moves
+            for m in trajectory.steps
         ],
-        "final": [list(level) for level in walk.final],
+        "final": [list(level) for level in trajectory.final],
     }
 
 
-def _path_data(path: Path) -> list[dict[str, Any]]:
+def _growth_data(path: GrowthPath) -> list[dict[str, Any]]:
     names = [a.name for a in path.space.problem.axes]
     return [
         {

@@ -6,13 +6,13 @@ from typing import Any
 
 from tilewright import __version__
 from tilewright.driver.profile import Entry, Profile
-from tilewright.report.profile_pictures import colour, key, timeline
+from tilewright.report.profile_timeline import colour, legend, timeline
 from tilewright.report.roofline import Point, roofline
 
 FORMAT = 1
 """Version of the data's form."""
 
-LONGEST = 56
+MAX_NAME_LENGTH = 56
 """Characters of a cell with names of nodes."""
 
 HEADER = ("nodes", "us", "share", "GFLOP/s", "limit us", "reached", "by", "start us", "wait us")
@@ -32,22 +32,23 @@ def rows(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
     """A row of `HEADER` per entry; names in full."""
     return [
         (printable(e.nodes or e.name) + (" on the reference evaluator" if e.kind == "fallback" else ""), f"{e.us:.1f}",
-         f"{e.share:.1%}", _rate(e), *_limit(e), *((f"{e.start:.1f}", f"{e.wait:.1f}") if e.threads else ("-", "-")))
+         f"{e.share:.1%}", _rate_cell(e), *_limit_cells(e), *((f"{e.start:.1f}",
+         f"{e.wait:.1f}") if e.threads else ("-", "-")))
         for e in entries
     ]  # fmt: skip
 
 
 def shortened(row: tuple[str, ...]) -> tuple[str, ...]:
     """A row whose names fit a terminal."""
-    name = row[0] if len(row[0]) <= LONGEST else f"{row[0][: LONGEST - 3]}..."
+    name = row[0] if len(row[0]) <= MAX_NAME_LENGTH else f"{row[0][: MAX_NAME_LENGTH - 3]}..."
     return (name, *row[1:])
 
 
-def _rate(e: Entry) -> str:
+def _rate_cell(e: Entry) -> str:
     return f"{e.flops / e.us / 1e3:.1f}" if e.flops and e.us > 0 else "-"
 
 
-def _limit(e: Entry) -> tuple[str, str, str]:
+def _limit_cells(e: Entry) -> tuple[str, str, str]:
     if e.limit is None:
         return "-", "-", "-"
     reached = f"{e.limit.us / e.us:.0%}" if e.us > 0 else "-"
@@ -143,8 +144,8 @@ def html(profile: Profile) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
         *(f"<p>{escape(line)}</p>" for line in summary(p)),
         f'<p class="note">{escape(_inputs(p))} tilewright {escape(__version__)}</p>',
-        "<h2>One call</h2>", timeline(p), key(p),
-        "<h2>Kernels, the longest first</h2>", _table(p),
+        "<h2>One call</h2>", timeline(p), legend(p),
+        "<h2>Kernels, the longest first</h2>", _table_html(p),
         '<p class="note">A bar is the time; the black mark is what the machine needs at least. start: until the last'
         " thread began; wait: of the thread that waited longest at the join.</p>",
         "<h2>Beside the machine's limits</h2>", f'<div class="roof">{roofline(p.machine, p.threads, points)}</div>',
@@ -154,23 +155,23 @@ def html(profile: Profile) -> str:
     return "\n".join(parts)
 
 
-def _inputs(p: Profile) -> str:
-    return "".join(f"{printable(n)}: {list(shape)}; " for n, shape in p.inputs.items())
+def _inputs(profile: Profile) -> str:
+    return "".join(f"{printable(n)}: {list(shape)}; " for n, shape in profile.inputs.items())
 
 
-def _table(p: Profile) -> str:
-    listed = slowest(p)
+def _table_html(profile: Profile) -> str:
+    listed = slowest(profile)
     longest = max([e.us for e in listed] + [max((e.limit.us for e in listed if e.limit), default=0.0), 1e-9])
     head = "".join(f"<th>{escape(h)}</th>" for h in (HEADER[0], "", *HEADER[1:]))
     body: list[str] = []
     for e, cells in zip(listed, rows(listed), strict=True):
         named = f"{escape(cells[0])} <small>{escape(printable(e.name))}</small>"
-        body.append(f'<tr class="{e.kind}"><td>{named}</td><td class="bar">{_bar(e, longest)}</td>'
+        body.append(f'<tr class="{e.kind}"><td>{named}</td><td class="bar">{_bar_html(e, longest)}</td>'
                     + "".join(f"<td>{escape(c)}</td>" for c in cells[1:]) + "</tr>")  # fmt: skip
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(body) + "\n</tbody></table>"
 
 
-def _bar(e: Entry, longest: float) -> str:
+def _bar_html(e: Entry, longest: float) -> str:
     least = "" if e.limit is None else f'<div class="least" style="width:{100 * e.limit.us / longest:.2f}%"></div>'
     return (
         f'<div class="track"><div class="time" style="width:{100 * e.us / longest:.2f}%;background:{colour(e)}"></div>'

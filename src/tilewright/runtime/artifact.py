@@ -24,16 +24,16 @@ import numpy as np
 
 from tilewright.errors import ArtifactError, OptionError
 from tilewright.runtime import schema
-from tilewright.runtime.encoding import dump, manifest_from_json, manifest_to_json
+from tilewright.runtime.atomic_write import replace_file
 from tilewright.runtime.manifest import Manifest
-from tilewright.runtime.replacing import write_file
+from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 from tilewright.runtime.schema import DAMAGED, Json
-from tilewright.runtime.weights import ALIGNMENT, WeightSection, layout_weights, read_weights
+from tilewright.runtime.weights import ALIGNMENT, WeightSection, make_weight_section, read_weights
 
 MAGIC = b"TILEWRT\0"
 FORMAT_VERSION = 1
 _HEADER = struct.Struct("<8sIIQQ32s")
-_CHUNK = 16 * 1024 * 1024
+_HASH_BLOCK_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,16 +50,16 @@ def is_artifact(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
-def place_of(source: str | os.PathLike[str] | bytes) -> str:
+def describe_source(source: str | os.PathLike[str] | bytes) -> str:
     """How errors name an artifact.
 
     Raises:
         OptionError: it is neither bytes nor a path.
     """
-    return "artifact in memory" if isinstance(source, bytes) else f"file '{checked_path(source)}'"
+    return "artifact in memory" if isinstance(source, bytes) else f"file '{path_text(source)}'"
 
 
-def checked_path(path: object) -> str:
+def path_text(path: object) -> str:
     """A path as text.
 
     Raises:
@@ -81,24 +81,24 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> int:
         ArtifactError: the manifest is not consistent, a weight can't be stored, or the file can't be written.
         OptionError: the path is none.
     """
-    where = f"file '{checked_path(path)}'"
+    where = f"file '{path_text(path)}'"
     artifact.manifest.check(where)
     missing = sorted(artifact.manifest.weight_names() - artifact.weights.keys())
     if missing:
         raise ArtifactError(f"weight '{missing[0]}' is missing", where=where)
-    section = layout_weights(artifact.weights, where)
+    section = make_weight_section(artifact.weights, where)
     try:
-        return write_file(Path(os.path.realpath(path)), _pieces(artifact, section))
+        return replace_file(Path(os.path.realpath(path)), _file_pieces(artifact, section))
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise ArtifactError(f"can't be written: {reason}", where=where, hint="choose another output path") from error
 
 
-def _pieces(artifact: Artifact, section: WeightSection) -> Iterator[bytes | memoryview]:
+def _file_pieces(artifact: Artifact, section: WeightSection) -> Iterator[bytes | memoryview]:
     """The file, piece by piece."""
     manifest = _manifest_bytes(artifact, section)
-    data_start = _align(_HEADER.size + len(manifest))
-    weights_start = data_start + _align(len(artifact.code))
+    data_start = _align_up(_HEADER.size + len(manifest))
+    weights_start = data_start + _align_up(len(artifact.code))
     length = weights_start + section.length
     digest = hashlib.sha256(manifest).digest()
     yield _HEADER.pack(MAGIC, FORMAT_VERSION, 0, len(manifest), length, digest)
@@ -106,21 +106,21 @@ def _pieces(artifact: Artifact, section: WeightSection) -> Iterator[bytes | memo
     yield bytes(data_start - _HEADER.size - len(manifest))
     yield artifact.code
     yield bytes(weights_start - data_start - len(artifact.code))
-    yield from section.chunks()
+    yield from section.pieces()
 
 
 def _manifest_bytes(artifact: Artifact, section: WeightSection) -> bytes:
     obj = manifest_to_json(artifact.manifest)
     obj["code"] = {"length": len(artifact.code), "sha256": hashlib.sha256(artifact.code).hexdigest()}
     obj["weights"] = {"length": section.length, "sha256": _section_hashes(section)}
-    return dump(obj)
+    return dump_json(obj)
 
 
 def _section_hashes(section: WeightSection) -> list[str]:
     """SHA-256 of every 16 MiB of a section that is not in memory as a whole."""
     digests: list[str] = []
-    current, room = hashlib.sha256(), _CHUNK
-    for piece in section.chunks():
+    current, room = hashlib.sha256(), _HASH_BLOCK_BYTES
+    for piece in section.pieces():
         view = memoryview(piece)
         while len(view):
             part, view = view[:room], view[room:]
@@ -128,8 +128,8 @@ def _section_hashes(section: WeightSection) -> list[str]:
             room -= len(part)
             if not room:
                 digests.append(current.hexdigest())
-                current, room = hashlib.sha256(), _CHUNK
-    return digests if room == _CHUNK else [*digests, current.hexdigest()]
+                current, room = hashlib.sha256(), _HASH_BLOCK_BYTES
+    return digests if room == _HASH_BLOCK_BYTES else [*digests, current.hexdigest()]
 
 
 def load_artifact(source: str | os.PathLike[str] | bytes, verify: bool = True) -> Artifact:
@@ -142,13 +142,13 @@ def load_artifact(source: str | os.PathLike[str] | bytes, verify: bool = True) -
     Raises:
         ArtifactError: not an artifact, truncated, altered, from a newer format, or can't be read.
     """
-    where = place_of(source)
-    data = memoryview(source) if isinstance(source, bytes) else _map(source, where)
+    where = describe_source(source)
+    data = memoryview(source) if isinstance(source, bytes) else _map_file(source, where)
     _check_size(len(data), where)
     manifest_length, data_start = _check_header(data, where)
     obj = schema.parse_object(bytes(data[_HEADER.size : _HEADER.size + manifest_length]), where, "the manifest")
-    code_length, code_hash, weights_length, weights_hashes = _sections(obj, where)
-    weights_start = data_start + _align(code_length)
+    code_length, code_hash, weights_length, weights_hashes = _parse_sections(obj, where)
+    weights_start = data_start + _align_up(code_length)
     if weights_start + weights_length != len(data):
         got = f"expected {weights_start + weights_length} bytes, got {len(data)}"
         raise ArtifactError(f"the sections do not fill the file: {got}", where=where, hint=DAMAGED)
@@ -166,7 +166,7 @@ def load_artifact(source: str | os.PathLike[str] | bytes, verify: bool = True) -
     return artifact
 
 
-def _map(path: str | os.PathLike[str], where: str) -> memoryview:
+def _map_file(path: str | os.PathLike[str], where: str) -> memoryview:
     try:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
@@ -202,7 +202,7 @@ def _check_header(data: memoryview, where: str) -> tuple[int, int]:
     if file_length != len(data):
         what = "truncated" if len(data) < file_length else "longer than it should be"
         raise ArtifactError(f"is {what}: expected {file_length} bytes, got {len(data)}", where=where, hint=DAMAGED)
-    data_start = _align(_HEADER.size + manifest_length)
+    data_start = _align_up(_HEADER.size + manifest_length)
     if data_start > len(data):
         raise ArtifactError("the manifest lies outside the file", where=where, hint=DAMAGED)
     manifest = data[_HEADER.size : _HEADER.size + manifest_length]
@@ -211,7 +211,7 @@ def _check_header(data: memoryview, where: str) -> tuple[int, int]:
     return manifest_length, data_start
 
 
-def _sections(obj: Json, where: str) -> tuple[int, str, int, tuple[str, ...]]:
+def _parse_sections(obj: Json, where: str) -> tuple[int, str, int, tuple[str, ...]]:
     code = schema.as_object(schema.field(obj, "code", where), where, "manifest field 'code'")
     weights = schema.as_object(schema.field(obj, "weights", where), where, "manifest field 'weights'")
     return (
@@ -233,18 +233,18 @@ def _check_padding(data: memoryview, start: int, end: int, where: str) -> None:
 
 
 def _check_weights(section: memoryview, hashes: tuple[str, ...], where: str) -> None:
-    starts = range(0, len(section), _CHUNK)
+    starts = range(0, len(section), _HASH_BLOCK_BYTES)
     if len(starts) != len(hashes):
         what = f"expected {len(starts)} hashes of the weights, got {len(hashes)}"
         raise ArtifactError(what, where=where, hint=DAMAGED)
 
     def check(item: tuple[int, str]) -> None:
-        _check_hash(section[item[0] : item[0] + _CHUNK], item[1], where, "the weights")
+        _check_hash(section[item[0] : item[0] + _HASH_BLOCK_BYTES], item[1], where, "the weights")
 
     # hashlib lets go of the GIL, so a few threads hash at a few times the speed
     with ThreadPoolExecutor(max_workers=4) as pool:
         list(pool.map(check, zip(starts, hashes, strict=True)))
 
 
-def _align(size: int) -> int:
+def _align_up(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -14,17 +14,17 @@ import numpy as np
 from tilewright.errors import FeedError, Problem
 from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
-from tilewright.runtime.artifact import Artifact, load_artifact, place_of, save_artifact
-from tilewright.runtime.entry import FITS, has_entries
-from tilewright.runtime.fallback import FallbackCall
-from tilewright.runtime.feeds import Signature, collect, contiguous, expect_mapping, raise_problems
-from tilewright.runtime.frame import Plan
-from tilewright.runtime.linking import linking
-from tilewright.runtime.loader import Library, link
+from tilewright.runtime.artifact import Artifact, describe_source, load_artifact, save_artifact
+from tilewright.runtime.call_frame import CallPlan
+from tilewright.runtime.fallback_call import FallbackCall
+from tilewright.runtime.fast_call import REQUIRED_FLAGS, has_fast_calls
+from tilewright.runtime.feeds import InputSignature, check_mapping, collect_feeds, make_contiguous, raise_problems
+from tilewright.runtime.link_lock import hold_link_lock
+from tilewright.runtime.linker import Library, link
 from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, TensorSpec
-from tilewright.runtime.native import NativeCall, remember
-from tilewright.runtime.openmp import openmp
-from tilewright.runtime.weights import aligned, numpy_dtype
+from tilewright.runtime.native_call import NativeCall, cache_plan
+from tilewright.runtime.openmp import find_openmp
+from tilewright.runtime.weights import align_array, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
 _Shapes = tuple[tuple[int, ...], ...]
@@ -70,21 +70,21 @@ class Executable:
         self._where = where or f"model '{manifest.meta.graph_name}'"
         manifest.check(self._where)
         self._threads = thread_count(threads)
-        self._team = team_size(self._threads)
-        self._artifact = Artifact(manifest, artifact.code, {k: aligned(v) for k, v in artifact.weights.items()})
-        self._signature = Signature(manifest.inputs, manifest.symbols)
+        self._team_size = team_size(self._threads)
+        self._artifact = Artifact(manifest, artifact.code, {k: align_array(v) for k, v in artifact.weights.items()})
+        self._signature = InputSignature(manifest.inputs, manifest.symbols)
         self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
         self._names = [spec.name for spec in manifest.inputs]
-        self._in_order = _picking(self._names)
+        self._pick_feeds = _make_picker(self._names)
         self._output_names = [spec.name for spec in manifest.outputs]
         self._pool = WorkspacePool()
         self._library: Library | None = None
         self._calls: tuple[NativeCall | FallbackCall, ...] = ()
-        self._only: NativeCall | None = None
-        self._unused = _last_uses(manifest)
-        self._plans: dict[_Shapes, Plan] = {}
+        self._single_call: NativeCall | None = None
+        self._dead_values = _dead_after_steps(manifest)
+        self._plans: dict[_Shapes, CallPlan] = {}
         # one tuple, so that another thread sees a plan with its own shapes
-        self._last: tuple[_Shapes, Plan | None] = ((),) * len(self._names), None
+        self._last_plan: tuple[_Shapes, CallPlan | None] = ((),) * len(self._names), None
 
     @property
     def artifact(self) -> Artifact:
@@ -111,8 +111,8 @@ class Executable:
         """How many threads a call may use; no more than there are logical CPUs work at a time."""
         return 1 if _Process.forked else self._threads
 
-    def _workers(self) -> int:
-        return 1 if _Process.forked else self._team
+    def _worker_count(self) -> int:
+        return 1 if _Process.forked else self._team_size
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled model to one file, which `tilewright.load` reads.
@@ -131,7 +131,7 @@ class Executable:
             ArtifactError: the code can't be linked.
         """
         if self._library is None:
-            with linking():
+            with hold_link_lock():
                 if self._library is None:
                     self._link()
         return self
@@ -141,25 +141,25 @@ class Executable:
         check_host(manifest.target.arch, manifest.target.required, self._where)
         steps = manifest.steps
         native = [step.prefix for step in steps if isinstance(step, NativeStep)]
-        library = link(self._artifact.code, native, self._where) if native else Library({}, openmp(), ())
+        library = link(self._artifact.code, native, self._where) if native else Library({}, find_openmp(), ())
         self._calls = tuple(
-            NativeCall(step, library, weights, keep=len(steps) == 1)
+            NativeCall(step, library, weights, reuse_outputs=len(steps) == 1)
             if isinstance(step, NativeStep)
             else self._fallback(step, weights[step.model], self._where)
             for step in steps
         )
         only = self._calls[0] if len(self._calls) == 1 else None
-        if isinstance(only, NativeCall) and _is_whole(only.step, manifest):
-            self._only = only
-        if not library.omp.parallel:
-            self._team = self._threads = 1
+        if isinstance(only, NativeCall) and _covers_model(only.step, manifest):
+            self._single_call = only
+        if not library.omp.is_parallel:
+            self._team_size = self._threads = 1
         for call in self._calls:
             if isinstance(call, NativeCall):
-                call.warm(self._pool)
+                call.warm_up(self._pool)
         if native:
-            has_entries()
+            has_fast_calls()
         if native and not _Process.forked:
-            library.omp.start(self._team)
+            library.omp.start_threads(self._team_size)
         self._library = library
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
@@ -174,7 +174,7 @@ class Executable:
             ShapeError: a size is outside its declared range, does not fit the other inputs, or needs too much memory.
         """
         if named or len(arrays) != len(self._names):
-            outputs = self._run(self._by_name(arrays, named))
+            outputs = self._run(self._merge_feeds(arrays, named))
         else:
             outputs = self._run_fast(arrays)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -195,11 +195,11 @@ class Executable:
         if outputs is not None:
             self._check_names(outputs)
         try:
-            arrays = self._in_order(feeds) if len(feeds) == len(self._names) else None
+            arrays = self._pick_feeds(feeds) if len(feeds) == len(self._names) else None
         except (KeyError, TypeError, IndexError):  # no such name, or no mapping at all
             arrays = None
         if arrays is None:
-            expect_mapping(feeds)
+            check_mapping(feeds)
         results = self._run(feeds) if arrays is None else self._run_fast(arrays)
         if len(results) == 1 and outputs is None:
             return {self._output_names[0]: results[0]}
@@ -223,16 +223,20 @@ class Executable:
 
     def _run_fast(self, arrays: Sequence[Any]) -> list[Any]:
         """Arrays in order: straight to native code if they need no conversion and their shapes were seen before."""
-        call = self._only
+        call = self._single_call
         if call is None:
             return self._run(dict(zip(self._names, arrays, strict=True)))
-        threads = self._workers()
-        outputs = call.again(arrays, self._pool, threads)
+        threads = self._worker_count()
+        outputs = call.try_fast_call(arrays, self._pool, threads)
         if outputs is not None:
             return outputs
-        shapes, plan = self._last
+        shapes, plan = self._last_plan
         for array, dtype, shape in zip(arrays, self._dtypes, shapes):  # noqa: B905 - the caller counted
-            if type(array) is not np.ndarray or array.dtype is not dtype or array.flags.num & FITS != FITS:
+            if (
+                type(array) is not np.ndarray
+                or array.dtype is not dtype
+                or array.flags.num & REQUIRED_FLAGS != REQUIRED_FLAGS
+            ):
                 return self._run(dict(zip(self._names, arrays, strict=True)))
             if array.shape != shape:
                 plan = None
@@ -241,64 +245,68 @@ class Executable:
             plan = self._plans.get(shapes)
             if plan is None:
                 return self._run(dict(zip(self._names, arrays, strict=True)))
-            self._last = shapes, plan
+            self._last_plan = shapes, plan
         return call.run(arrays, plan, self._pool, threads)
 
     def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Any feeds: convert, check, bind the symbols, and go through the steps."""
         self.prepare()
         problems: list[Problem] = []
-        arrays = collect(self.inputs, feeds, problems)
+        arrays = collect_feeds(self.inputs, feeds, problems)
         sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
         raise_problems(problems)
-        arrays = {name: contiguous(name, value) for name, value in arrays.items()}
-        if self._only is None:
+        arrays = {name: make_contiguous(name, value) for name, value in arrays.items()}
+        if self._single_call is None:
             return self._run_steps(arrays, sizes)
         inputs = list(arrays.values())
-        plan = self._only.plan(sizes)
-        remember(self._plans, tuple(array.shape for array in inputs), plan)
-        return self._only.run(inputs, plan, self._pool, self._workers())
+        plan = self._single_call.plan(sizes)
+        cache_plan(self._plans, tuple(array.shape for array in inputs), plan)
+        return self._single_call.run(inputs, plan, self._pool, self._worker_count())
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
-        shared, team = set(values), self._workers()
-        for call, unused in zip(self._calls, self._unused, strict=True):
+        shared, team = set(values), self._worker_count()
+        for call, unused in zip(self._calls, self._dead_values, strict=True):
             inputs = [values[spec.name] for spec in call.step.inputs]
             names = [spec.name for spec in call.step.outputs]
             if isinstance(call, NativeCall):
-                sizes = self._rebind(call.step.inputs, values, sizes)
+                sizes = self._bind_intermediates(call.step.inputs, values, sizes)
                 values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, team), strict=True))
             else:
                 shared.update(names)
                 values.update(zip(names, call.run(inputs), strict=True))
-                sizes = self._adopt(call, values, sizes)
+                sizes = self._bind_fallback_results(call, values, sizes)
             del inputs  # a large value lives no longer than somebody reads it
             for name in unused:
                 values.pop(name, None)
         # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
-        return [_copied(value) if name in shared else value for name, value in outputs]
+        return [_copy(value) if name in shared else value for name, value in outputs]
 
-    def _rebind(self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
+    def _bind_intermediates(
+        self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]
+    ) -> dict[str, int]:
         """Sizes of the symbols after some values in the middle of the model became known."""
         problems: list[Problem] = []
-        signature = Signature(specs, self.manifest.symbols, "tensor")
+        signature = InputSignature(specs, self.manifest.symbols, "tensor")
         sizes = signature.bind(_shapes(specs, values), sizes, problems)
         raise_problems(problems)
         return sizes
 
-    def _adopt(self, call: FallbackCall, values: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, int]:
+    def _bind_fallback_results(
+        self, call: FallbackCall, values: Mapping[str, Any], sizes: dict[str, int]
+    ) -> dict[str, int]:
         """Sizes of the symbols after a fallback; its results must have the shapes that the model says."""
         for spec in call.step.outputs:
             problems: list[Problem] = []
-            signature = Signature((spec,), self.manifest.symbols, "tensor")
+            signature = InputSignature((spec,), self.manifest.symbols, "tensor")
             bound = signature.bind(_shapes((spec,), values), sizes, problems)
             if problems:
                 symbols = {symbol.name: symbol for symbol in self.manifest.symbols}
-                raise call.contradiction(spec, values[spec.name].shape, sizes, symbols)
+                raise call.shape_error(spec, values[spec.name].shape, sizes, symbols)
             sizes = bound
         return sizes
 
-    def _by_name(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    def _merge_feeds(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(arrays) > len(self._names):
             raise FeedError(f"expected {len(self._names)} inputs, got {len(arrays)}", where="call")
         feeds = dict(zip(self._names, arrays))  # noqa: B905 - fewer arrays than names are completed by name
@@ -317,21 +325,21 @@ def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str,
     return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """An array or a sequence of arrays that shares no memory with the given one."""
     if isinstance(value, np.ndarray):
         return value.copy()
-    return [_copied(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
+    return [_copy(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def _picking(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+def _make_picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
     """The function that picks the values of some names, in order; it raises KeyError where there is none."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda feeds: [feeds[name] for name in names]
 
 
-def _last_uses(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
+def _dead_after_steps(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
     """For every step the values that nothing reads after it."""
     needed = {spec.name for spec in manifest.outputs}
     unused: list[tuple[str, ...]] = []
@@ -342,7 +350,7 @@ def _last_uses(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
     return tuple(reversed(unused))
 
 
-def _is_whole(step: NativeStep, manifest: Manifest) -> bool:
+def _covers_model(step: NativeStep, manifest: Manifest) -> bool:
     """Whether the step reads exactly the model's inputs and writes exactly its outputs, in order."""
     return [spec.name for spec in step.inputs] == [spec.name for spec in manifest.inputs] and [
         spec.name for spec in step.outputs
@@ -364,4 +372,4 @@ def load(source: str | os.PathLike[str] | bytes, threads: int | None = None, ver
         TargetError: the code needs CPU features that this machine lacks; names them.
         OptionError: the number of threads is not one.
     """
-    return Executable(load_artifact(source, verify), threads, place_of(source)).prepare()
+    return Executable(load_artifact(source, verify), threads, describe_source(source)).prepare()

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import FeedError, Problem, ShapeError, TilewrightError
-from tilewright.runtime.manifest import Symbol, TensorSpec, format_dims
+from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
 from tilewright.runtime.weights import numpy_dtype
 
-_NATIVE_LISTS = (list, tuple, int, float, complex, bool)
+_PYTHON_VALUES = (list, tuple, int, float, complex, bool)
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
@@ -28,7 +28,7 @@ def raise_problems(problems: Sequence[Problem]) -> None:
     raise kind(f"{len(problems)} problems\n  {lines}", where="call")
 
 
-def collect(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Problem]) -> dict[str, Any]:
+def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Problem]) -> dict[str, Any]:
     """Arrays by name, in the order of the specs, of the specs' types; "any" passes untouched. What is not contiguous is
     not copied yet (`contiguous`): a view of a few bytes can have any size, which is to be checked first.
 
@@ -43,7 +43,7 @@ def collect(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: 
         if spec.dtype == "any":
             arrays[spec.name] = feeds[spec.name]
             continue
-        array = as_array(spec, feeds[spec.name], problems)
+        array = feed_array(spec, feeds[spec.name], problems)
         if array is not None:
             arrays[spec.name] = array
     known = {spec.name for spec in specs}
@@ -55,7 +55,7 @@ def collect(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: 
     return arrays
 
 
-def as_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.ndarray | None:
+def feed_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.ndarray | None:
     """One input as an array of the spec's type, in whatever order its elements lie, or None and a problem.
 
     Accepts NumPy arrays, objects with `__dlpack__` or `__array__`, and Python numbers and lists of them.
@@ -79,7 +79,7 @@ def as_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.nda
     return array
 
 
-def contiguous(name: str, array: Any) -> Any:
+def make_contiguous(name: str, array: Any) -> Any:
     """An input, whose shape was checked, with its elements in row-major order; other values than arrays pass untouched.
 
     Raises:
@@ -94,7 +94,7 @@ def contiguous(name: str, array: Any) -> Any:
         raise ShapeError(what, where=f"input '{name}'", hint="pass a contiguous array") from error
 
 
-def expect_mapping(feeds: object) -> None:
+def check_mapping(feeds: object) -> None:
     """Raises FeedError where feeds are no mapping of names to arrays."""
     if not isinstance(feeds, Mapping):
         what = f"expected a mapping of input names to arrays, got {type(feeds).__name__}"
@@ -104,7 +104,7 @@ def expect_mapping(feeds: object) -> None:
 def _to_numpy(value: object, dtype: np.dtype) -> np.ndarray:
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
-    if isinstance(value, _NATIVE_LISTS):
+    if isinstance(value, _PYTHON_VALUES):
         # Python numbers have no width of their own, so they take the input's, unless that changes their kind
         array = np.asarray(value)
         return array.astype(dtype) if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind") else array
@@ -121,13 +121,13 @@ class _Binding:
     """Where a symbolic dimension got its size."""
 
     size: int
-    place: str
+    source: str
 
 
-class Signature:
+class InputSignature:
     """The declared types and sizes of some values, against which actual shapes are checked and symbols bound."""
 
-    def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[Symbol], noun: str = "input") -> None:
+    def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[SymbolSpec], noun: str = "input") -> None:
         """Args: the values in order, every symbol that their dims name, and what to call a value in errors."""
         self._specs = tuple(specs)
         self._symbols = {symbol.name: symbol for symbol in symbols}
@@ -168,7 +168,7 @@ class Signature:
         known = bound.get(name)
         if known is not None:
             if known.size != size:
-                what = f"expected size {known.size} for '{name}' as in {known.place}, got {size}"
+                what = f"expected size {known.size} for '{name}' as in {known.source}, got {size}"
                 problems.append(Problem("shape", place, what))
             return
         bound[name] = _Binding(size, place)

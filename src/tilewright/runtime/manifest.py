@@ -19,7 +19,7 @@ DTYPES = frozenset([
 ])  # fmt: skip
 """Element types that native code reads and writes, by their NumPy names."""
 
-LOOSE_DTYPES = frozenset([
+FALLBACK_DTYPES = frozenset([
     "string", "any", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
     "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
 ])  # fmt: skip
@@ -46,7 +46,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class SymbolSpec:
     """A symbolic dimension and its inclusive range; `hi` None means without a limit."""
 
     name: str
@@ -55,7 +55,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class ConstraintSpec:
     """A condition that native code checks: its text ("batch == m") and the place in the model it comes from."""
 
     text: str
@@ -81,7 +81,7 @@ class NativeStep:
     outputs: tuple[TensorSpec, ...]
     weights: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[ConstraintSpec, ...] = ()
     nodes: tuple[str, ...] = ()
 
 
@@ -102,7 +102,7 @@ class FallbackStep:
     nodes: tuple[str, ...] = ()
 
 
-Step = NativeStep | FallbackStep
+ManifestStep = NativeStep | FallbackStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ class Manifest:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    symbols: tuple[Symbol, ...]
-    steps: tuple[Step, ...]
+    symbols: tuple[SymbolSpec, ...]
+    steps: tuple[ManifestStep, ...]
     target: TargetSpec
     meta: ModelMeta = field(default_factory=ModelMeta)
     build: BuildSpec | None = None
@@ -198,7 +198,7 @@ class Manifest:
 
     def problems(self) -> list[str]:
         """Everything that is not consistent, one sentence each; empty for a valid manifest."""
-        return list(_problems(self))
+        return list(_find_problems(self))
 
     def check(self, where: str) -> None:
         """Raises ArtifactError, with the first of `problems`, unless the manifest is consistent."""
@@ -211,26 +211,26 @@ def format_dims(dims: Iterable[Dim]) -> str:
     return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
-def _problems(manifest: Manifest) -> Iterable[str]:
+def _find_problems(manifest: Manifest) -> Iterable[str]:
     symbols = [symbol.name for symbol in manifest.symbols]
-    yield from _duplicates("symbol", symbols)
-    yield from _duplicates("input", [spec.name for spec in manifest.inputs])
+    yield from _find_duplicates("symbol", symbols)
+    yield from _find_duplicates("input", [spec.name for spec in manifest.inputs])
     for symbol in manifest.symbols:
         if symbol.hi is not None and symbol.hi < symbol.lo:
             yield f"symbol '{symbol.name}' has the empty range {symbol.lo}..{symbol.hi}"
     known = frozenset(symbols)
-    yield from _spec_problems(manifest.inputs, known, DTYPES | LOOSE_DTYPES, "input")
+    yield from _find_spec_problems(manifest.inputs, known, DTYPES | FALLBACK_DTYPES, "input")
     values = {spec.name: spec for spec in manifest.inputs}
     bound = _dim_names(manifest.inputs)
     prefixes: list[str] = []
     for step in manifest.steps:
         native = isinstance(step, NativeStep)
-        dtypes = DTYPES if native else DTYPES | LOOSE_DTYPES
-        yield from _spec_problems(step.inputs, known, dtypes, "step input")
+        dtypes = DTYPES if native else DTYPES | FALLBACK_DTYPES
+        yield from _find_spec_problems(step.inputs, known, dtypes, "step input")
         # sizes of native outputs come from the code, so their dims may be printed expressions
-        yield from _spec_problems(step.outputs, None if native else known, dtypes, "step output")
+        yield from _find_spec_problems(step.outputs, None if native else known, dtypes, "step output")
         for spec in step.inputs:
-            yield from _use_problems(spec, values, f"step input '{spec.name}'")
+            yield from _find_use_problems(spec, values, f"step input '{spec.name}'")
         bound |= _dim_names(step.inputs)
         if native:
             prefixes.append(step.prefix)
@@ -240,13 +240,13 @@ def _problems(manifest: Manifest) -> Iterable[str]:
         else:
             bound |= _dim_names(step.outputs)
         values.update((spec.name, spec) for spec in step.outputs)
-    yield from _duplicates("entry prefix", prefixes)
-    yield from _spec_problems(manifest.outputs, None, DTYPES | LOOSE_DTYPES, "output")
+    yield from _find_duplicates("entry prefix", prefixes)
+    yield from _find_spec_problems(manifest.outputs, None, DTYPES | FALLBACK_DTYPES, "output")
     for spec in manifest.outputs:
-        yield from _use_problems(spec, values, f"output '{spec.name}'")
+        yield from _find_use_problems(spec, values, f"output '{spec.name}'")
 
 
-def _use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what: str) -> Iterable[str]:
+def _find_use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what: str) -> Iterable[str]:
     """A value that is read must have been computed before, with the type and rank that its reader relies on."""
     made = values.get(spec.name)
     if made is None:
@@ -259,7 +259,7 @@ def _dim_names(specs: Iterable[TensorSpec]) -> set[str]:
     return {dim for spec in specs for dim in spec.dims if isinstance(dim, str)}
 
 
-def _duplicates(kind: str, names: list[str]) -> Iterable[str]:
+def _find_duplicates(kind: str, names: list[str]) -> Iterable[str]:
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -267,7 +267,7 @@ def _duplicates(kind: str, names: list[str]) -> Iterable[str]:
         seen.add(name)
 
 
-def _spec_problems(
+def _find_spec_problems(
     specs: tuple[TensorSpec, ...], symbols: frozenset[str] | None, dtypes: frozenset[str], kind: str
 ) -> Iterable[str]:
     for spec in specs:

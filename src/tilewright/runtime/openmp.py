@@ -18,12 +18,12 @@ from pathlib import Path
 
 from tilewright.errors import OptionError
 
-VARIABLE = "TILEWRIGHT_OMP_LIBRARY"
-SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+LIBRARY_VARIABLE = "TILEWRIGHT_OMP_LIBRARY"
+REQUIRED_SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 """Functions that generated code calls, or that of earlier versions in saved models; libgomp, LLVM's libomp and Intel's
 libiomp5 export all of them."""
 
-STAND_INS = """
+STUBS = """
 define void @GOMP_parallel(ptr %body, ptr %data, i32 %threads, i32 %flags) {
   call void %body(ptr %data)
   ret void
@@ -39,14 +39,14 @@ define i32 @omp_get_num_threads() {
 }
 """
 
-SPINS = 2500
+SPIN_COUNT = 2500
 """How often idle threads of libgomp look for work before they sleep: 40 to 120 us, as a look takes 40 to 140 cycles."""
 
-_CHOICES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+_SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which users choose how long threads spin."""
 
 _SYSTEM_NAMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
-_LIBRARY = re.compile(r"/lib(gomp|omp|iomp5)[-.0-9a-z]*\.so[.0-9]*$")
+_LIBRARY_PATTERN = re.compile(r"/lib(gomp|omp|iomp5)[-.0-9a-z]*\.so[.0-9]*$")
 _log = logging.getLogger("tilewright.runtime")
 
 
@@ -58,19 +58,19 @@ class OpenMP:
     addresses: Mapping[str, int]
 
     @property
-    def parallel(self) -> bool:
+    def is_parallel(self) -> bool:
         """Whether it starts threads at all."""
         return bool(self.addresses)
 
-    def start(self, threads: int) -> None:
+    def start_threads(self, threads: int) -> None:
         """Starts the threads that the calling thread's regions of this size are going to use."""
-        if self.parallel and threads > 1:
+        if self.is_parallel and threads > 1:
             start, nothing = (self.addresses[name] for name in ("GOMP_parallel", "omp_get_thread_num"))
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint] * 2)(start)(nothing, None, threads, 0)
 
 
 @lru_cache(maxsize=1)
-def openmp() -> OpenMP:
+def find_openmp() -> OpenMP:
     """The OpenMP runtime of this process, looked for once.
 
     Order: the variable TILEWRIGHT_OMP_LIBRARY (a path, or "none" for the stand-ins), a library that is already loaded,
@@ -79,25 +79,27 @@ def openmp() -> OpenMP:
     Raises:
         OptionError: the variable names a file that can't be used.
     """
-    chosen = os.environ.get(VARIABLE, "").strip()
+    chosen = os.environ.get(LIBRARY_VARIABLE, "").strip()
     if chosen == "none":
         return OpenMP("none", {})
     if chosen:
-        found = load(chosen)
+        found = open_library(chosen)
         if found is None:
-            names = ", ".join(SYMBOLS)
+            names = ", ".join(REQUIRED_SYMBOLS)
             what = f"expected a shared library with {names}"
-            raise OptionError(what, where=f"environment variable {VARIABLE}={chosen}", hint="unset it or give a path")
+            raise OptionError(
+                what, where=f"environment variable {LIBRARY_VARIABLE}={chosen}", hint="unset it or give a path"
+            )
         return found
-    for path in [*loaded_libraries(), *_SYSTEM_NAMES, *_bundled()]:
-        found = load(path)
+    for path in [*loaded_libraries(), *_SYSTEM_NAMES, *_bundled_libraries()]:
+        found = open_library(path)
         if found is not None:
             return found
-    _log.warning("no OpenMP runtime found: models run on one thread; install libgomp1 or set %s", VARIABLE)
+    _log.warning("no OpenMP runtime found: models run on one thread; install libgomp1 or set %s", LIBRARY_VARIABLE)
     return OpenMP("none", {})
 
 
-def load(path: str) -> OpenMP | None:
+def open_library(path: str) -> OpenMP | None:
     """Open a library and look its functions up; None when it can't be opened or lacks one.
 
     Idle threads of libgomp spin for milliseconds, as does who waits for the end of a region, on cores that others need
@@ -105,22 +107,22 @@ def load(path: str) -> OpenMP | None:
     for less; the user's own choice stays.
     """
     try:
-        with nullcontext() if any(name in os.environ for name in _CHOICES) else _spinning_less():
+        with nullcontext() if any(name in os.environ for name in _SPIN_VARIABLES) else _short_spin():
             library = ctypes.CDLL(path)
-        addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in SYMBOLS}
+        addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in REQUIRED_SYMBOLS}
     except (OSError, AttributeError):
         return None
     return OpenMP(path, addresses)
 
 
 @contextmanager
-def _spinning_less() -> Generator[None]:
+def _short_spin() -> Generator[None]:
     """A library that is loaded inside reads how long to spin from the environment."""
-    os.environ[_CHOICES[0]] = str(SPINS)
+    os.environ[_SPIN_VARIABLES[0]] = str(SPIN_COUNT)
     try:
         yield
     finally:
-        del os.environ[_CHOICES[0]]
+        del os.environ[_SPIN_VARIABLES[0]]
 
 
 def loaded_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:
@@ -130,10 +132,10 @@ def loaded_libraries(maps: Path = Path("/proc/self/maps")) -> list[str]:
     except OSError:
         return []
     paths = [line[line.index("/") :] for line in lines if "/" in line]
-    return list(dict.fromkeys(path for path in paths if _LIBRARY.search(path)))
+    return list(dict.fromkeys(path for path in paths if _LIBRARY_PATTERN.search(path)))
 
 
-def _bundled() -> Iterator[str]:
+def _bundled_libraries() -> Iterator[str]:
     """OpenMP libraries inside installed wheels (torch/lib, scikit_learn.libs, ...), found without an import."""
     for folder in sys.path:
         for pattern in ("*.libs/libgomp*.so*", "*.libs/libomp*.so*", "*/lib/libgomp*.so*", "*/lib/libomp*.so*"):

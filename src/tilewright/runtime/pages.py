@@ -14,7 +14,7 @@ from functools import lru_cache
 _HUGEPAGE, _POPULATE_READ, _POPULATE_WRITE = 14, 22, 23
 """Linux' MADV_HUGEPAGE, MADV_POPULATE_READ, MADV_POPULATE_WRITE."""
 
-HUGE = 2 << 20
+HUGE_PAGE_BYTES = 2 << 20
 """Bytes of a large page on x86-64, and on AArch64 with pages of 4 KiB."""
 
 
@@ -37,7 +37,7 @@ def populate(address: int, size: int) -> None:
     start, length = _whole_pages(address, size)
     call = _madvise()
     if call is not None and length:
-        if size >= HUGE:
+        if size >= HUGE_PAGE_BYTES:
             call(start, length, _HUGEPAGE)
         call(start, length, _POPULATE_WRITE)
 

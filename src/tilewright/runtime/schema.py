@@ -32,7 +32,7 @@ def parse_object(data: bytes, where: str, what: str) -> Json:
 def as_object(value: object, where: str, what: str) -> Json:
     """The value as an object with string keys."""
     if not isinstance(value, dict):
-        raise _wrong(where, what, "an object", value)
+        raise _type_error(where, what, "an object", value)
     return cast(Json, value)
 
 
@@ -47,7 +47,7 @@ def text(obj: Json, name: str, where: str) -> str:
     """A string field."""
     value = field(obj, name, where)
     if not isinstance(value, str):
-        raise _wrong(where, f"manifest field '{name}'", "a string", value)
+        raise _type_error(where, f"manifest field '{name}'", "a string", value)
     return value
 
 
@@ -59,14 +59,14 @@ def integer(obj: Json, name: str, where: str, lo: int = 0) -> int:
 def as_integer(value: object, where: str, what: str, lo: int = 0) -> int:
     """The value as an integer in lo..2^63-1."""
     if isinstance(value, bool) or not isinstance(value, int) or not lo <= value < 2**63:
-        raise _wrong(where, what, f"an integer >= {lo}", value)
+        raise _type_error(where, what, f"an integer >= {lo}", value)
     return value
 
 
 def as_text(value: object, where: str, what: str) -> str:
     """The value as a string."""
     if not isinstance(value, str):
-        raise _wrong(where, what, "a string", value)
+        raise _type_error(where, what, "a string", value)
     return value
 
 
@@ -78,12 +78,12 @@ def array(obj: Json, name: str, where: str, item: Callable[[object, str, str], T
 def as_array(value: object, where: str, what: str, item: Callable[[object, str, str], T]) -> tuple[T, ...]:
     """The value as a list whose items are converted and checked by `item(value, where, what)`."""
     if not isinstance(value, list):
-        raise _wrong(where, what, "a list", value)
+        raise _type_error(where, what, "a list", value)
     values = cast(list[object], value)
     return tuple(item(entry, where, f"{what}[{index}]") for index, entry in enumerate(values))
 
 
-def _wrong(where: str, what: str, expected: str, value: object) -> ArtifactError:
+def _type_error(where: str, what: str, expected: str, value: object) -> ArtifactError:
     got = repr(value)
     got = got if len(got) <= 40 else got[:37] + "..."
     return ArtifactError(f"{what}: expected {expected}, got {got}", where=where, hint=DAMAGED)

@@ -24,12 +24,12 @@ GUARD_BYTES = 64
 _PAD = "__pad__"
 _METADATA = "__metadata__"
 
-_CODES = {
+_SAFETENSORS_CODES = {
     "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "bool": "BOOL",
     "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
     "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
 }  # fmt: skip
-_NAMES = {code: name for name, code in _CODES.items()}
+_DTYPE_NAMES = {code: name for name, code in _SAFETENSORS_CODES.items()}
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -49,7 +49,7 @@ class WeightSection:
     arrays: tuple[tuple[int, np.ndarray], ...]
     length: int
 
-    def chunks(self) -> Iterator[bytes | memoryview]:
+    def pieces(self) -> Iterator[bytes | memoryview]:
         """The bytes of the section, in order, without copying the weights."""
         yield self.header
         for padding, data in self.arrays:
@@ -60,7 +60,7 @@ class WeightSection:
                 yield memoryview(raw)
 
 
-def layout_weights(weights: Mapping[str, np.ndarray], where: str) -> WeightSection:
+def make_weight_section(weights: Mapping[str, np.ndarray], where: str) -> WeightSection:
     """Plan a section in which every weight starts on a 64-byte boundary, given that the section does.
 
     Raises:
@@ -70,19 +70,19 @@ def layout_weights(weights: Mapping[str, np.ndarray], where: str) -> WeightSecti
     arrays: list[tuple[int, np.ndarray]] = []
     offset = 0
     for name, data in weights.items():
-        code = _CODES.get(data.dtype.name)
+        code = _SAFETENSORS_CODES.get(data.dtype.name)
         if code is None or data.dtype.byteorder == ">":
             raise ArtifactError(f"weight '{name}' has the type {data.dtype.str}, which can't be stored", where=where)
         if name == _METADATA or name.startswith(_PAD):
             raise ArtifactError(f"weight name '{name}' is reserved", where=where)
         padding = -offset % ALIGNMENT
         if padding:
-            header[f"{_PAD}{len(arrays)}"] = _entry("U8", (padding,), offset, padding)
-        header[name] = _entry(code, data.shape, offset + padding, data.nbytes)
+            header[f"{_PAD}{len(arrays)}"] = _header_entry("U8", (padding,), offset, padding)
+        header[name] = _header_entry(code, data.shape, offset + padding, data.nbytes)
         arrays.append((padding, data))
         offset += padding + data.nbytes
     if arrays:
-        header[f"{_PAD}{len(arrays)}"] = _entry("U8", (GUARD_BYTES,), offset, GUARD_BYTES)
+        header[f"{_PAD}{len(arrays)}"] = _header_entry("U8", (GUARD_BYTES,), offset, GUARD_BYTES)
         arrays.append((GUARD_BYTES, np.empty(0, np.uint8)))
         offset += GUARD_BYTES
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode("ascii")
@@ -91,7 +91,7 @@ def layout_weights(weights: Mapping[str, np.ndarray], where: str) -> WeightSecti
     return WeightSection(head, tuple(arrays), len(head) + offset)
 
 
-def _entry(code: str, shape: tuple[int, ...], start: int, length: int) -> dict[str, object]:
+def _header_entry(code: str, shape: tuple[int, ...], start: int, length: int) -> dict[str, object]:
     return {"dtype": code, "shape": list(shape), "data_offsets": [start, start + length]}
 
 
@@ -117,9 +117,9 @@ def _read_tensor(name: str, value: object, data: memoryview, where: str) -> np.n
     what = f"weight '{name}'"
     obj = as_object(value, where, what)
     code = as_text(field(obj, "dtype", where), where, f"{what} dtype")
-    if code not in _NAMES:
+    if code not in _DTYPE_NAMES:
         raise ArtifactError(f"{what} has the unknown type '{code}'", where=where, hint=DAMAGED)
-    dtype = numpy_dtype(_NAMES[code])
+    dtype = numpy_dtype(_DTYPE_NAMES[code])
     shape = as_array(field(obj, "shape", where), where, f"{what} shape", as_integer)
     offsets = as_array(field(obj, "data_offsets", where), where, f"{what} data_offsets", as_integer)
     # Python integers, so that absurd sizes can't wrap around
@@ -135,7 +135,7 @@ def _read_tensor(name: str, value: object, data: memoryview, where: str) -> np.n
     return np.frombuffer(data, dtype=dtype, count=count, offset=offsets[0]).reshape(shape)
 
 
-def aligned(array: np.ndarray) -> np.ndarray:
+def align_array(array: np.ndarray) -> np.ndarray:
     """The array itself where it is C-contiguous and starts on a 64-byte boundary, else a copy that does."""
     if array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNMENT == 0:
         return array

@@ -6,38 +6,38 @@ a single large input does not hold its memory for ever.
 
 import numpy as np
 
-from tilewright.runtime.pages import HUGE, populate
+from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate
 
 ALIGNMENT = 64
 GUARD_BYTES = 64
 """Mapped behind a block: what code loads under a mask may reach over its end, which is slow where no page is."""
 
-PATIENCE = 256
+MAX_IDLE_CALLS = 256
 
 
-class Workspace:
+class WorkspaceBlock:
     """A 64-byte aligned block of memory, mapped; a large one begins with a large page."""
 
-    __slots__ = ("_memory", "address", "idle", "size")
+    __slots__ = ("_memory", "address", "idle_calls", "size")
 
     def __init__(self, size: int) -> None:
         """Args: bytes."""
-        apart = HUGE if size >= HUGE else ALIGNMENT
+        apart = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else ALIGNMENT
         self._memory = np.empty(size + apart + GUARD_BYTES, np.uint8)
         start = int(self._memory.__array_interface__["data"][0])
         self.address = start + (-start % apart)
         populate(self.address, size + GUARD_BYTES)
         self.size = size
-        self.idle = 0
+        self.idle_calls = 0
 
 
 class WorkspacePool:
     """Blocks that no call uses at the moment. Several threads may take and give at once."""
 
     def __init__(self) -> None:
-        self._free: list[Workspace] = []
+        self._free: list[WorkspaceBlock] = []
 
-    def take(self, size: int) -> Workspace:
+    def take(self, size: int) -> WorkspaceBlock:
         """A block of at least `size` bytes, to be given back after the call."""
         try:
             # list.pop and list.append are atomic, so no lock is needed and a fork can't leave one held
@@ -45,18 +45,18 @@ class WorkspacePool:
         except IndexError:
             room = None
         if room is None or room.size < size:
-            return Workspace(size)
+            return WorkspaceBlock(size)
         if room.size > 4 * size + 4096:
-            room.idle += 1
-            if room.idle > PATIENCE:
-                return Workspace(size)
+            room.idle_calls += 1
+            if room.idle_calls > MAX_IDLE_CALLS:
+                return WorkspaceBlock(size)
         else:
-            room.idle = 0
+            room.idle_calls = 0
         return room
 
-    def give(self, room: Workspace) -> None:
+    def give(self, block: WorkspaceBlock) -> None:
         """Take a block back."""
-        self._free.append(room)
+        self._free.append(block)
 
     @property
     def bytes(self) -> int:

@@ -11,18 +11,18 @@ from enum import StrEnum
 from typing import Any
 
 from tilewright.errors import LayoutError
-from tilewright.expr.bounds import NOTHING_KNOWN
+from tilewright.expr.algebra.bounds import NO_BOUNDS
+from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Expr, Var, free_vars
-from tilewright.expr.simplify import simplify, substitute
 from tilewright.layout.layout import Layout
-from tilewright.layout.sizes import MAX_INTEGER, MAX_TEXT, WrongSizeError, checked_size, parsed_size
+from tilewright.layout.sizes import MAX_INTEGER, MAX_TEXT, WrongSizeError, check_size, parse_size
 
 
 class WrongValueError(Exception):
     """A value that is not of a kind; the text says what is."""
 
 
-class Kind(ABC):
+class ArgumentKind(ABC):
     """The kind of an argument."""
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Kind(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Kind):
+class NameKind(ArgumentKind):
     """The name of a loop, block or buffer."""
 
     def read(self, value: object) -> str:
@@ -62,7 +62,7 @@ class Name(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Integer(Kind):
+class IntegerKind(ArgumentKind):
     """An integer; what range it may have, the primitive says."""
 
     def read(self, value: object) -> int:
@@ -80,7 +80,7 @@ class Integer(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(Kind):
+class FlagKind(ArgumentKind):
     """Yes or no."""
 
     def read(self, value: object) -> bool:
@@ -95,18 +95,18 @@ class Flag(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Size(Kind):
+class SizeKind(ArgumentKind):
     """An integer, or an expression over symbols and loop variables. Variables are kept by name alone: what they are is
     looked up in the function that the step is applied to."""
 
     def read(self, value: object) -> int | Expr:
         """An integer, an int64 expression, or the text of one."""
         try:
-            size = checked_size(parsed_size(value) if isinstance(value, str) else value)
+            size = check_size(parse_size(value) if isinstance(value, str) else value)
             if not isinstance(size, Expr):
                 return size
             named = substitute(size, {v: Var(v.name) for v in free_vars(size)})
-            return checked_size(simplify(named, NOTHING_KNOWN))
+            return check_size(simplify(named, NO_BOUNDS))
         except WrongSizeError as e:
             raise WrongValueError(str(e)) from None
         except RecursionError:
@@ -122,7 +122,7 @@ class Size(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Kind):
+class ChoiceKind(ArgumentKind):
     """A member of an enumeration, or of some members of one."""
 
     members: tuple[StrEnum, ...]
@@ -144,10 +144,10 @@ class Choice(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Several(Kind):
+class TupleKind(ArgumentKind):
     """A tuple of values of one kind; `length` where it is fixed."""
 
-    item: Kind
+    item: ArgumentKind
     length: int | None = None
 
     def read(self, value: object) -> tuple[Any, ...]:
@@ -177,7 +177,7 @@ class Several(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutKind(Kind):
+class LayoutKind(ArgumentKind):
     """A layout; its symbols are looked up by name, like those of a size."""
 
     def read(self, value: object) -> Layout:
@@ -200,10 +200,10 @@ class LayoutKind(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Optional(Kind):
+class OptionalKind(ArgumentKind):
     """A value or nothing."""
 
-    item: Kind
+    item: ArgumentKind
 
     def read(self, value: object) -> Any:
         """None stays None."""

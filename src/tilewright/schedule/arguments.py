@@ -16,15 +16,15 @@ from tilewright.errors import InternalError, Problem
 from tilewright.expr.nodes import Expr
 from tilewright.layout.layout import Layout
 from tilewright.schedule.argument_kinds import (
-    Choice,
-    Flag,
-    Integer,
-    Kind,
+    ArgumentKind,
+    ChoiceKind,
+    FlagKind,
+    IntegerKind,
     LayoutKind,
-    Name,
-    Optional,
-    Several,
-    Size,
+    NameKind,
+    OptionalKind,
+    SizeKind,
+    TupleKind,
     WrongValueError,
 )
 
@@ -34,7 +34,7 @@ class Parameter:
     """A parameter of a primitive; `required` where it has no default."""
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
     required: bool
     default: Any
 
@@ -51,35 +51,35 @@ def parameters(primitive: Callable[..., Any]) -> Mapping[str, Parameter]:
     for p in list(inspect.signature(primitive).parameters.values())[1:]:
         if p.kind is not p.POSITIONAL_OR_KEYWORD:
             raise InternalError(f"parameter {p.name!r} of {primitive.__name__} is not positional")
-        kind = _kind(hints.get(p.name), f"parameter {p.name!r} of {primitive.__name__}")
+        kind = _kind_of(hints.get(p.name), f"parameter {p.name!r} of {primitive.__name__}")
         required = p.default is p.empty
         found[p.name] = Parameter(p.name, kind, required, None if required else p.default)
     return found
 
 
-def _kind(hint: Any, where: str) -> Kind:
+def _kind_of(hint: Any, where: str) -> ArgumentKind:
     origin, inner = get_origin(hint), get_args(hint)
     if hint in (str, int, bool, Layout):
-        return {str: Name(), int: Integer(), bool: Flag(), Layout: LayoutKind()}[hint]
+        return {str: NameKind(), int: IntegerKind(), bool: FlagKind(), Layout: LayoutKind()}[hint]
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return Choice(tuple(hint))
+        return ChoiceKind(tuple(hint))
     if origin is Annotated:
-        return Choice(inner[1])
+        return ChoiceKind(inner[1])
     if origin in (Union, UnionType):
         rest = tuple(a for a in inner if a is not NoneType)
-        one = Size() if set(rest) == {int, Expr} else _kind(rest[0], where) if len(rest) == 1 else None
+        one = SizeKind() if set(rest) == {int, Expr} else _kind_of(rest[0], where) if len(rest) == 1 else None
         if one is not None:
-            return Optional(one) if len(rest) < len(inner) else one
+            return OptionalKind(one) if len(rest) < len(inner) else one
     if origin is tuple and (len(inner) == 2 and inner[1] is Ellipsis):
-        return Several(_kind(inner[0], where))
+        return TupleKind(_kind_of(inner[0], where))
     if origin is tuple and inner and len(set(inner)) == 1:
-        return Several(_kind(inner[0], where), len(inner))
+        return TupleKind(_kind_of(inner[0], where), len(inner))
     if origin is Sequence:
-        return Several(_kind(inner[0], where))
+        return TupleKind(_kind_of(inner[0], where))
     raise InternalError(f"{where} has the type {hint}, which can't travel as data")
 
 
-def bound(
+def bind_arguments(
     primitive: Callable[..., Any], args: Sequence[object], named: Mapping[str, object], problems: list[Problem]
 ) -> tuple[Any, ...]:
     """Arguments in their one form, in the signature's order, without defaults at the end.

@@ -4,27 +4,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import TRUE, Expr, Load, const, select
 from tilewright.layout.layout import Layout
-from tilewright.loops.access import reads
+from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_only_writer, check_untouched
-from tilewright.schedule.relayout import Change, check_inside, check_layout, domain, physical_loops, relaid_block
-from tilewright.schedule.relayout import transform_layout as relayout
-from tilewright.schedule.staging import set_scope
-from tilewright.schedule.tree import (
+from tilewright.schedule.rewrite_tree import (
     check_new_names,
-    claimed,
+    claim_name,
     find_block,
-    fresh,
+    fresh_name,
     map_blocks,
+    redirect_accesses,
     spatial_vars,
-    top_of,
+    top_statement_of,
     used_names,
-    with_buffer,
-    with_replaced,
+    with_stmt_replaced,
 )
+from tilewright.schedule.staging import set_scope
+from tilewright.schedule.transform_layout import (
+    LayoutChange,
+    check_accesses_in_bounds,
+    check_layout,
+    domain_bounds,
+    physical_loops,
+    rewrite_block_accesses,
+)
+from tilewright.schedule.transform_layout import transform_layout as relayout
 
 
 def cache_read(
@@ -32,7 +39,7 @@ def cache_read(
     block: str,
     buffer: str,
     name: str | None = None,
-    scope: Scope = Scope.MEMORY,
+    scope: MemoryScope = MemoryScope.MEMORY,
     layout: Layout | None = None,
 ) -> Func:
     """Lets a block read a copy of an operand, which a new nest before the block's nest makes.
@@ -58,8 +65,10 @@ def cache_read(
     """
     place = f"cache_read of {buffer!r} for block {block!r}"
     old = check_readable(func, block, buffer, place)
-    copied = new_name(func, name, f"{buffer}_copy", place)
-    return _with_copy(func, block, old, Copy(copied, f"{copied}_read", layout or Layout.of(old.shape), scope, place))
+    copied = choose_name(func, name, f"{buffer}_copy", place)
+    return _insert_copy(
+        func, block, old, OperandCopy(copied, f"{copied}_read", layout or Layout.of(old.shape), scope, place)
+    )
 
 
 def pack(func: Func, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> Func:
@@ -80,12 +89,12 @@ def pack(func: Func, block: str, buffer: str, dim: int, factor: int, name: str |
     """
     place = f"pack of {buffer!r} for block {block!r}"
     old = check_readable(func, block, buffer, place)
-    layout = tiles_outermost(old, dim, factor, place)
-    packed = new_name(func, name, f"{buffer}_packed", place)
-    return _with_copy(func, block, old, Copy(packed, f"{packed}_pack", layout, Scope.MEMORY, place))
+    layout = packed_layout(old, dim, factor, place)
+    packed = choose_name(func, name, f"{buffer}_packed", place)
+    return _insert_copy(func, block, old, OperandCopy(packed, f"{packed}_pack", layout, MemoryScope.MEMORY, place))
 
 
-def tiles_outermost(buffer: Buffer, dim: int, factor: int, place: str) -> Layout:
+def packed_layout(buffer: Buffer, dim: int, factor: int, place: str) -> Layout:
     """The layout of packed operands."""
     if not 0 <= dim < buffer.rank or factor < 1:
         raise ScheduleError(f"dimension {dim} with factor {factor} does not fit {buffer.rank} dimensions", where=place)
@@ -95,7 +104,7 @@ def tiles_outermost(buffer: Buffer, dim: int, factor: int, place: str) -> Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class OperandCopy:
     """A copy of an operand that is to be made.
 
     Attributes:
@@ -107,44 +116,44 @@ class Copy:
     """
 
     name: str
-    label: str
+    block_name: str
     layout: Layout
-    scope: Scope
+    scope: MemoryScope
     place: str
 
 
-def new_name(func: Func, name: str | None, default: str, place: str) -> str:
+def choose_name(func: Func, name: str | None, default: str, place: str) -> str:
     """The name that was asked for, which must be new, or a new one like the default."""
     used = used_names(func)
     if name is None:
-        return fresh(default, used)
+        return fresh_name(default, used)
     check_new_names((name,), used, place)
     return name
 
 
-def _with_copy(func: Func, block: str, old: Buffer, wanted: Copy) -> Func:
+def _insert_copy(func: Func, block: str, old: Buffer, spec: OperandCopy) -> Func:
     """The function whose block reads a copy, which is made before the block's nest."""
     node, around = find_block(func, block)
-    check_layout(old, wanted.layout, wanted.place)
-    copy = Buffer(wanted.name, wanted.layout.physical_shape, old.dtype)
+    check_layout(old, spec.layout, spec.place)
+    copy = Buffer(spec.name, spec.layout.physical_shape, old.dtype)
     used = {*used_names(func), copy.name}
-    nest = _copy_nest(claimed(wanted.label, used), old, copy, wanted.layout, used)
-    change = Change(old, copy, wanted.layout)
-    top = top_of(func, node)
-    changed = map_blocks(top, lambda b: relaid_block(b, around, change) if b is node else b)
-    result = replace(with_replaced(func, top, seq(nest, changed)), allocs=(*func.allocs, copy))
-    check_inside(result, copy, wanted.place)
-    return result if wanted.scope is Scope.MEMORY else set_scope(result, copy.name, wanted.scope)
+    nest = _copy_nest(claim_name(spec.block_name, used), old, copy, spec.layout, used)
+    change = LayoutChange(old, copy, spec.layout)
+    top = top_statement_of(func, node)
+    changed = map_blocks(top, lambda b: rewrite_block_accesses(b, around, change) if b is node else b)
+    result = replace(with_stmt_replaced(func, top, seq(nest, changed)), allocs=(*func.allocs, copy))
+    check_accesses_in_bounds(result, copy, spec.place)
+    return result if spec.scope is MemoryScope.MEMORY else set_scope(result, copy.name, spec.scope)
 
 
 def check_readable(func: Func, block: str, buffer: str, place: str) -> Buffer:
     """The block reads a buffer of that name, and nothing in its nest writes it."""
     node, _ = find_block(func, block)
-    found = next((b for b in reads(node) if b.name == buffer), None)
+    found = next((b for b in read_buffers(node) if b.name == buffer), None)
     if found is None or found == node.body.buffer:
-        names = ", ".join(repr(b.name) for b in reads(node) if b != node.body.buffer) or "none"
+        names = ", ".join(repr(b.name) for b in read_buffers(node) if b != node.body.buffer) or "none"
         raise ScheduleError("the block has no operand of that name", where=place, hint=f"its operands: {names}")
-    for b in blocks(top_of(func, node)):
+    for b in blocks(top_statement_of(func, node)):
         if b.body.buffer == found:
             raise ScheduleError(f"block {b.name!r} writes it in the same nest", where=place)
     return found
@@ -156,21 +165,25 @@ def _copy_nest(name: str, source: Buffer, target: Buffer, layout: Layout, used: 
     plain = Layout.of(target.shape)
     loops, iters = physical_loops(plain, [f"{name}_l{k}" for k in numbers], [f"{name}_v{k}" for k in numbers], used)
     place = tuple(i.var for i in iters)
-    logical, exists = layout.backward(place, domain(iters))
+    logical, exists = layout.backward(place, domain_bounds(iters))
     value: Expr = Load(source, logical)
     if exists is not TRUE:
         value = select(exists, value, const(0, source.dtype))
-    return _nested(loops, Block(name, tuple(iters), Store(target, place, value)))
+    return _nest_copy_loops(loops, Block(name, tuple(iters), Store(target, place, value)))
 
 
-def _nested(loops: Sequence[For], body: Stmt) -> Stmt:
+def _nest_copy_loops(loops: Sequence[For], body: Stmt) -> Stmt:
     for loop in reversed(loops):
         body = replace(loop, body=body)
     return body
 
 
 def cache_write(
-    func: Func, block: str, name: str | None = None, scope: Scope = Scope.MEMORY, layout: Layout | None = None
+    func: Func,
+    block: str,
+    name: str | None = None,
+    scope: MemoryScope = MemoryScope.MEMORY,
+    layout: Layout | None = None,
 ) -> Func:
     """Lets a block write an internal buffer, which a new nest behind it copies to the old place.
 
@@ -197,14 +210,14 @@ def cache_write(
     old = node.body.buffer
     nest: Stmt = around[0] if around else node
     check_cacheable(func, node, nest)
-    chosen = new_name(func, name, f"{old.name}_local", f"cache_write of {block!r}")
-    local = replace(old, name=chosen, scope=Scope.MEMORY)
+    chosen = choose_name(func, name, f"{old.name}_local", f"cache_write of {block!r}")
+    local = replace(old, name=chosen, scope=MemoryScope.MEMORY)
     used = {*used_names(func), chosen}
-    changed = map_blocks(nest, lambda b: with_buffer(b, old, local, lambda i: i) if b is node else b)
-    copy = _copy_nest(claimed(f"{block}_write", used), local, old, Layout.of(old.shape), used)
-    result = replace(with_replaced(func, nest, seq(changed, copy)), allocs=(*func.allocs, local))
+    changed = map_blocks(nest, lambda b: redirect_accesses(b, old, local, lambda i: i) if b is node else b)
+    copy = _copy_nest(claim_name(f"{block}_write", used), local, old, Layout.of(old.shape), used)
+    result = replace(with_stmt_replaced(func, nest, seq(changed, copy)), allocs=(*func.allocs, local))
     result = result if layout is None else relayout(result, local.name, layout)
-    return result if scope is Scope.MEMORY else set_scope(result, local.name, scope)
+    return result if scope is MemoryScope.MEMORY else set_scope(result, local.name, scope)
 
 
 def check_cacheable(func: Func, node: Block, nest: Stmt) -> None:

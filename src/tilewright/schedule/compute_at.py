@@ -4,28 +4,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds
-from tilewright.expr.buffer import Buffer, Scope
-from tilewright.expr.nodes import Binary, Const, Expr, Var, both, const, free_vars, loads, walk
-from tilewright.expr.prover import at_most, below, non_negative
-from tilewright.expr.simplify import simplify, substitute
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove_non_negative
+from tilewright.expr.algebra.simplify import simplify, substitute
+from tilewright.expr.buffer import Buffer, MemoryScope
+from tilewright.expr.nodes import Binary, Const, Expr, Var, conjunction, const, free_vars, loads, post_order
 from tilewright.loops.access import accesses
-from tilewright.loops.hints import without_stale_hints
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, BlockIter, For, Func, IterKind, blocks, seq
-from tilewright.schedule.legality import check_independent, check_inputs_final, check_only_writer
-from tilewright.schedule.region import Span, check_domain, nested, over_region, region
-from tilewright.schedule.tree import (
+from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
+from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region
+from tilewright.schedule.rewrite_tree import (
     bounds_of,
+    exclusive_nest,
     find_block,
     find_loop,
     map_blocks,
     map_store,
-    own_nest,
+    redirect_accesses_in,
     spatial_vars,
     used_names,
-    with_buffer_inside,
-    with_replaced,
+    with_stmt_replaced,
 )
+from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
 def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None = None) -> Func:
@@ -59,27 +59,27 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     target, outer = find_loop(func, loop)
     place = f"compute_at of {block!r} in loop {loop!r}"
     buffer = check_producer(func, node, (*outer, target), place)
-    nest = own_nest(node, around, "compute_at")
+    nest = exclusive_nest(node, around, "compute_at")
     check_domain(node, around, place)
     box = [s.within(n) for s, n in zip(region(func, buffer, (*outer, target), place), buffer.shape, strict=True)]
-    kept = kept_whole(buffer, box, (*outer, target))
-    shape = tuple(n if k else s.size for n, s, k in zip(buffer.shape, box, kept, strict=True) if k or not s.single)
+    kept = undivided_dims(buffer, box, (*outer, target))
+    shape = tuple(n if k else s.size for n, s, k in zip(buffer.shape, box, kept, strict=True) if k or not s.is_single)
     compact = replace(buffer, shape=shape)
 
     def relative(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         parts = zip(indices, box, kept, strict=True)
-        return tuple(i if k else i - s.start for i, s, k in parts if k or not s.single)
+        return tuple(i if k else i - s.start for i, s, k in parts if k or not s.is_single)
 
     spans = dict(zip(spatial_vars(node), box, strict=True))
     moved, loops, inside = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
-    moved = (None if any(kept) else _relaxed(moved, box, inside)) or moved
+    moved = (None if any(kept) else _without_guards(moved, box, inside)) or moved
     check_needed(moved, buffer, place)
-    body = with_buffer_inside(seq(nested(loops, moved), target.body), buffer, compact, relative)
-    body = map_blocks(body, lambda b: _rebased(b, box) if b.name == block else b)
-    result = with_replaced(with_replaced(func, nest, None), target, replace(target, body=body))
-    result = without_stale_hints(replace(result, allocs=tuple(compact if a == buffer else a for a in func.allocs)))
+    body = redirect_accesses_in(seq(nest_loops(loops, moved), target.body), buffer, compact, relative)
+    body = map_blocks(body, lambda b: _shrink_domain(b, box) if b.name == block else b)
+    result = with_stmt_replaced(with_stmt_replaced(func, nest, None), target, replace(target, body=body))
+    result = drop_stale_prefetches(replace(result, allocs=tuple(compact if a == buffer else a for a in func.allocs)))
     if any(x.kind in THREADED for x in (*outer, target)):
-        check_independent(result, None, place)
+        check_no_races(result, None, place)
     return result
 
 
@@ -89,10 +89,10 @@ def check_needed(moved: Block, buffer: Buffer, place: str) -> None:
         raise ScheduleError(f"no iteration of the loop needs an element of {buffer.name!r}", where=place)
 
 
-def kept_whole(buffer: Buffer, box: Sequence[Span], loops: Sequence[For]) -> list[bool]:
+def undivided_dims(buffer: Buffer, box: Sequence[Span], loops: Sequence[For]) -> list[bool]:
     """The dimensions along which the buffer keeps its size: iterations on different threads need different parts of
     memory. On the stack and in registers every thread has its own."""
-    shared = {x.var for x in loops if x.kind in THREADED and buffer.scope is Scope.MEMORY}
+    shared = {x.var for x in loops if x.kind in THREADED and buffer.scope is MemoryScope.MEMORY}
     return [bool(free_vars(s.start) & shared) for s in box]
 
 
@@ -118,10 +118,12 @@ def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) ->
     return buffer
 
 
-def _relaxed(block: Block, box: Sequence[Span], known: Bounds) -> Block | None:
+def _without_guards(block: Block, box: Sequence[Span], known: Bounds) -> Block | None:
     """The block without guards, or None where it needs them: a read may leave its buffer, or it divides by data."""
     bindings = {i.var: i.binding for i in block.iters}
-    divisions = [e for e in walk(block.body.value) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
+    divisions = [
+        e for e in post_order(block.body.value) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")
+    ]
     if any(loads(e.b) for e in divisions):
         return None
     for access in loads(block.body.value):
@@ -129,23 +131,23 @@ def _relaxed(block: Block, box: Sequence[Span], known: Bounds) -> Block | None:
             continue
         for index, extent in zip(access.indices, access.buffer.shape, strict=True):
             value = simplify(substitute(index, bindings), known)
-            if not (non_negative(value, known) and below(value, extent, known)):
+            if not (can_prove_non_negative(value, known) and can_prove_lt(value, extent, known)):
                 return None
     spans = iter(box)
     iters: list[BlockIter] = []
     for i in block.iters:
         end = next(spans).end if i.kind is IterKind.SPATIAL else None
-        if i.kind is IterKind.SPATIAL and not below(i.binding, i.extent, known):
-            if end is None or not below(i.binding, end, known):
+        if i.kind is IterKind.SPATIAL and not can_prove_lt(i.binding, i.extent, known):
+            if end is None or not can_prove_lt(i.binding, end, known):
                 return None
             i = replace(i, extent=end)
-        if not non_negative(i.binding, known):
+        if not can_prove_non_negative(i.binding, known):
             return None
         iters.append(i)
-    return replace(block, iters=tuple(iters), predicate=both())
+    return replace(block, iters=tuple(iters), predicate=conjunction())
 
 
-def _rebased(block: Block, box: Sequence[Span]) -> Block:
+def _shrink_domain(block: Block, box: Sequence[Span]) -> Block:
     """The block over the part of its domain that the iterations need, counted from the first element of that part."""
     spans = iter(box)
     iters: list[BlockIter] = []
@@ -153,9 +155,9 @@ def _rebased(block: Block, box: Sequence[Span]) -> Block:
     for i in block.iters:
         if i.kind is IterKind.SPATIAL:
             span = next(spans)
-            first = span.first if span.first is not None and non_negative(span.first) else const(0)
-            end = span.end if span.end is not None and at_most(span.end, i.extent) else i.extent
-            whole = at_most(i.extent, end) or not at_most(first, end)
+            first = span.first if span.first is not None and can_prove_non_negative(span.first) else const(0)
+            end = span.end if span.end is not None and can_prove_le(span.end, i.extent) else i.extent
+            whole = can_prove_le(i.extent, end) or not can_prove_le(first, end)
             i = replace(i, extent=(i.extent if whole else end) - first)
             if first is not const(0):
                 shift[i.var] = i.var + first

@@ -4,27 +4,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.algebra.prover import can_prove_non_negative
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Var, both, conjuncts, free_vars, loads, walk
-from tilewright.expr.prover import non_negative
-from tilewright.expr.simplify import substitute
+from tilewright.expr.nodes import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    conjunction,
+    conjuncts,
+    free_vars,
+    loads,
+    post_order,
+)
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, Store, blocks, seq
-from tilewright.loops.nest import Nest
-from tilewright.loops.verify import domain_findings
 from tilewright.schedule.legality import check_axes
-from tilewright.schedule.tree import (
+from tilewright.schedule.rewrite_tree import (
     bounds_of,
     check_new_names,
-    claimed,
+    claim_name,
     find_block,
     find_loop,
     map_blocks,
     used_names,
-    with_replaced,
+    with_stmt_replaced,
 )
+from tilewright.verify.verifier import find_domain_errors
 
-SHARED_REGISTERS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
+LANE_KINDS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
 """Kinds of loops whose iterations run at once on one thread, so that each needs an element of its own."""
 
 
@@ -54,27 +66,27 @@ def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
     target, outer = find_loop(func, loop)
     place = f"hoist of block {block!r} before loop {loop!r}"
     check_around(node, target, around, place)
-    parts = check_parts(node, target, around, outer, place)
+    parts = check_invariant_parts(node, target, around, outer, place)
     used = used_names(func)
     if name is not None:
         check_new_names((name,), used, place)
-    lanes = [x for x in outer if x.kind in SHARED_REGISTERS]
+    lanes = [x for x in outer if x.kind in LANE_KINDS]
     made: dict[Expr, Load] = {}
     staged: list[Block] = []
     for part in parts:
         shape = tuple(x.extent for x in lanes)
-        buffer = Buffer(claimed(name or f"{block}_part", used), shape, part.value.dtype, Scope.REGISTER)
+        buffer = Buffer(claim_name(name or f"{block}_part", used), shape, part.value.dtype, MemoryScope.REGISTER)
         made[part.value] = Load(buffer, tuple(x.var for x in lanes))
-        staged.append(_stored(part, claimed(f"{block}_hoist", used), made[part.value], used))
-    changed = map_blocks(target, lambda b: _reading(b, made) if b is node else b)
-    result = with_replaced(func, target, seq(*staged, changed))
+        staged.append(_storing_block(part, claim_name(f"{block}_hoist", used), made[part.value], used))
+    changed = map_blocks(target, lambda b: _replace_parts(b, made) if b is node else b)
+    result = with_stmt_replaced(func, target, seq(*staged, changed))
     result = replace(result, allocs=(*func.allocs, *(x.buffer for x in made.values())))
     check_axes(result, place)
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InvariantPart:
     """A part of a block's value as a block of its own, which stores it nowhere yet."""
 
     value: Expr
@@ -88,14 +100,16 @@ def check_around(node: Block, target: For, around: Sequence[For], place: str) ->
         raise ScheduleError("the loop is not around the block", where=place, hint=f"loops around it: {names}")
 
 
-def check_parts(node: Block, target: For, around: Sequence[For], outer: Sequence[For], place: str) -> list[Part]:
+def check_invariant_parts(
+    node: Block, target: For, around: Sequence[For], outer: Sequence[For], place: str
+) -> list[InvariantPart]:
     """The parts that do not change and can be computed before the loop; at least one."""
     refused: list[str] = []
-    found: list[Part] = []
+    found: list[InvariantPart] = []
     inside = {x.var for x in around[len(outer) :]}
-    for value in unchanging(node, target, around):
-        part = _apart(node, value, inside)
-        problem = why_not_computable(part, outer)
+    for value in loop_invariant_parts(node, target, around):
+        part = _as_block(node, value, inside)
+        problem = hoisting_hazard(part, outer)
         if problem is None:
             found.append(part)
         else:
@@ -106,7 +120,7 @@ def check_parts(node: Block, target: For, around: Sequence[For], outer: Sequence
     return found
 
 
-def unchanging(node: Block, target: For, around: Sequence[For]) -> list[Expr]:
+def loop_invariant_parts(node: Block, target: For, around: Sequence[For]) -> list[Expr]:
     """The largest parts of a block's value that are the same in all iterations of a loop around it, without repeats."""
     position = next(k for k, x in enumerate(around) if x is target)
     moving = {x.var for x in around[position:]}
@@ -118,7 +132,7 @@ def unchanging(node: Block, target: For, around: Sequence[For]) -> list[Expr]:
 
     def parts(e: Expr, condition: bool) -> Iterator[Expr]:
         if steady(e):
-            if _worthwhile(e, condition):
+            if _is_worth_hoisting(e, condition):
                 yield e
             return
         match e:
@@ -133,55 +147,55 @@ def unchanging(node: Block, target: For, around: Sequence[For]) -> list[Expr]:
     return list(dict.fromkeys(parts(node.body.value, False)))
 
 
-def _worthwhile(e: Expr, condition: bool) -> bool:
+def _is_worth_hoisting(e: Expr, condition: bool) -> bool:
     """Whether a value is computed at all, and no position: what is known of positions would be lost in a buffer."""
     if isinstance(e, Const | Var):
         return False
     return e.dtype not in (int64, boolean) or (bool(loads(e)) and not condition)
 
 
-def _apart(node: Block, value: Expr, inside: set[Var]) -> Part:
+def _as_block(node: Block, value: Expr, inner_vars: set[Var]) -> InvariantPart:
     """A part as a block over those iteration variables that it uses, under what is known of them before the loop."""
     iters = tuple(replace(i, kind=IterKind.SPATIAL) for i in node.iters if i.var in free_vars(value))
-    kept = both(*(c for c in conjuncts(node.predicate) if not free_vars(c) & inside))
-    return Part(value, replace(node, iters=iters, init=None, predicate=kept))
+    kept = conjunction(*(c for c in conjuncts(node.predicate) if not free_vars(c) & inner_vars))
+    return InvariantPart(value, replace(node, iters=iters, init=None, predicate=kept))
 
 
-def why_not_computable(part: Part, outer: Sequence[For]) -> str | None:
+def hoisting_hazard(part: InvariantPart, outer: Sequence[For]) -> str | None:
     """Why a part may not be computed before the loop, None where it may."""
-    probe = Buffer("part", (), part.value.dtype, Scope.REGISTER)
+    probe = Buffer("part", (), part.value.dtype, MemoryScope.REGISTER)
     block = replace(part.block, body=Store(probe, (), part.value))
-    for finding in domain_findings(Nest.of(block, tuple(outer))):
+    for finding in find_domain_errors(BlockContext.of(block, tuple(outer))):
         return finding.what
     known = bounds_of(outer)
     bindings = {i.var: i.binding for i in part.block.iters}
-    for e in walk(part.value):
+    for e in post_order(part.value):
         if isinstance(e, Binary) and e.op in ("floordiv", "mod") and e.dtype.is_int:
             divisor = substitute(e.b, bindings)
             safe = (
                 bool(divisor.value)
                 if isinstance(divisor, Const)
-                else (e.dtype is int64 and non_negative(divisor - 1, known))
+                else (e.dtype is int64 and can_prove_non_negative(divisor - 1, known))
             )
             if not safe:
                 return f"it may divide by 0 where the loop does not run: {e}"
     return None
 
 
-def _stored(part: Part, label: str, target: Load, used: set[str]) -> Block:
+def _storing_block(part: InvariantPart, label: str, target: Load, used: set[str]) -> Block:
     """The part's block, which stores it, under names of its own."""
-    names = {i.var: Var(claimed(f"{i.var.name}_h", used)) for i in part.block.iters}
+    names = {i.var: Var(claim_name(f"{i.var.name}_h", used)) for i in part.block.iters}
     iters = tuple(replace(i, var=names[i.var]) for i in part.block.iters)
     store = Store(target.buffer, target.indices, substitute(part.value, dict(names)))
     return Block(label, iters, store, None, part.block.predicate)
 
 
-def _reading(node: Block, made: Mapping[Expr, Load]) -> Block:
+def _replace_parts(node: Block, hoisted: Mapping[Expr, Load]) -> Block:
     """The block with parts of its value read from buffers."""
 
     def visit(e: Expr) -> Expr:
-        if e in made:
-            return made[e]
+        if e in hoisted:
+            return hoisted[e]
         if isinstance(e, Load):
             return e
         if isinstance(e, Select):

@@ -4,24 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Load, Var, free_vars
-from tilewright.expr.rewrite import replace_loads
-from tilewright.expr.simplify import substitute
-from tilewright.loops.access import reads
-from tilewright.loops.hints import without_stale_hints
+from tilewright.expr.traversal import replace_loads
+from tilewright.loops.access import read_buffers
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
-from tilewright.loops.nest import Nest
-from tilewright.loops.verify import domain_findings
 from tilewright.schedule.legality import check_inputs_final, check_only_writer
 from tilewright.schedule.region import check_domain
-from tilewright.schedule.tree import (
-    find_block,
-    map_blocks,
-    map_store,
-    spatial_vars,
-    with_replaced,
-)
+from tilewright.schedule.rewrite_tree import find_block, map_blocks, map_store, spatial_vars, with_stmt_replaced
+from tilewright.verify.prefetch_safety import drop_stale_prefetches
+from tilewright.verify.verifier import find_domain_errors
 
 
 def inline(func: Func, block: str) -> Func:
@@ -42,27 +36,27 @@ def inline(func: Func, block: str) -> Func:
     node, around = find_block(func, block)
     place = f"inline of {block!r}"
     buffer = check_inlinable(func, node, around, place)
-    readers = [b.name for b in blocks(func.body) if b is not node and buffer in reads(b)]
+    readers = [b.name for b in blocks(func.body) if b is not node and buffer in read_buffers(b)]
     check_readers(func, node, readers, place)
 
     def value(load: Load) -> Expr:
         if load.buffer != buffer:
             return load
-        return substitute(node.body.value, _where(node, load.indices))
+        return substitute(node.body.value, _index_map(node, load.indices))
 
-    rest = with_replaced(func, node, None)
-    body = map_blocks(rest.body, lambda b: _with_loads(b, value) if b.name in readers else b)
-    result = without_stale_hints(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != buffer)))
+    rest = with_stmt_replaced(func, node, None)
+    body = map_blocks(rest.body, lambda b: _replace_block_loads(b, value) if b.name in readers else b)
+    result = drop_stale_prefetches(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != buffer)))
     check_in_bounds(result, readers, place)
     return result
 
 
-def _where(node: Block, indices: tuple[Expr, ...]) -> Mapping[Var, Expr]:
+def _index_map(node: Block, indices: tuple[Expr, ...]) -> Mapping[Var, Expr]:
     """The iteration variables at which a block writes an element."""
     return {v: i for v, i in zip(node.body.indices, indices, strict=True) if isinstance(v, Var)}
 
 
-def _with_loads(block: Block, value: Callable[[Load], Expr]) -> Block:
+def _replace_block_loads(block: Block, value: Callable[[Load], Expr]) -> Block:
     def changed(e: Expr) -> Expr:
         return replace_loads(e, value)
 
@@ -77,7 +71,7 @@ def check_inlinable(func: Func, node: Block, around: Sequence[For], place: str) 
     if buffer not in func.allocs:
         raise ScheduleError(f"it writes {buffer.name!r}, which is not internal", where=place)
     check_only_writer(func, node, place)
-    check_plain(node, place)
+    check_plain_indices(node, place)
     check_domain(node, around, place)
     return buffer
 
@@ -87,12 +81,12 @@ def check_elementwise(node: Block, place: str, hint: str) -> None:
     reduced = [i.var.name for i in node.iters if i.kind is IterKind.REDUCE]
     if reduced:
         raise ScheduleError(f"block {node.name!r} reduces over {reduced[0]!r}", where=place, hint=hint)
-    if node.init is not None or node.body.buffer in reads(node):
+    if node.init is not None or node.body.buffer in read_buffers(node):
         what = f"block {node.name!r} uses what is in {node.body.buffer.name!r} already"
         raise ScheduleError(what, where=place, hint=hint)
 
 
-def check_plain(node: Block, place: str) -> None:
+def check_plain_indices(node: Block, place: str) -> None:
     """The block writes at distinct plain iteration variables, and those are all that its value depends on."""
     indices, spatial = node.body.indices, spatial_vars(node)
     used = [v for v in spatial if v in free_vars(node.body.value)]
@@ -112,5 +106,5 @@ def check_in_bounds(func: Func, names: Sequence[str], place: str) -> None:
     """The verifier can prove that all accesses of some blocks stay inside of their buffers."""
     for s, around in walk(func.body):
         if isinstance(s, Block) and s.name in names:
-            for finding in domain_findings(Nest.of(s, around)):
+            for finding in find_domain_errors(BlockContext.of(s, around)):
                 raise ScheduleError(f"{finding.where}: {finding.what}", where=place)

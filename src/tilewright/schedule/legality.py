@@ -5,13 +5,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import NOTHING_KNOWN
-from tilewright.expr.buffer import Buffer, Scope
-from tilewright.loops import axes, coverage, races
-from tilewright.loops.access import accesses, reads
+from tilewright.expr.algebra.bounds import NO_BOUNDS
+from tilewright.expr.buffer import Buffer, MemoryScope
+from tilewright.loops.access import accesses, read_buffers
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, For, Func, LoopKind, Seq, Stmt, blocks, walk
-from tilewright.loops.nest import Nest
-from tilewright.schedule.tree import find_loop, top_of, top_statements, with_new_buffer, with_replaced
+from tilewright.schedule.rewrite_tree import (
+    find_loop,
+    top_statement_of,
+    top_statements,
+    with_buffer_replaced,
+    with_stmt_replaced,
+)
+from tilewright.verify import coverage, gpu_launch, races
 
 
 def check_only_writer(func: Func, node: Block, place: str) -> None:
@@ -20,7 +26,7 @@ def check_only_writer(func: Func, node: Block, place: str) -> None:
     for b in blocks(func.body):
         if b is not node and b.body.buffer == buffer:
             raise ScheduleError(f"block {b.name!r} writes {buffer.name!r} too", where=place)
-    if node.init is None and buffer in reads(node):
+    if node.init is None and buffer in read_buffers(node):
         raise ScheduleError(f"it adds to what is in {buffer.name!r} already", where=place)
 
 
@@ -28,7 +34,7 @@ def check_order_free(node: Block, place: str) -> None:
     """No iteration of the block reads an element that another one writes (its own element it may accumulate into)."""
     body = node.body
     for a in accesses(node):
-        if not a.write and a.buffer == body.buffer and a.indices != body.indices:
+        if not a.is_write and a.buffer == body.buffer and a.indices != body.indices:
             raise ScheduleError(
                 f"block {node.name!r} reads other elements of {body.buffer.name!r} than it writes: its order matters",
                 where=place,
@@ -38,11 +44,11 @@ def check_order_free(node: Block, place: str) -> None:
 def check_inputs_final(func: Func, node: Block, target: Stmt, place: str) -> None:
     """Nothing that the block reads is written between its nest and the end of the nest that holds `target`."""
     tops = top_statements(func)
-    start = next(k for k, s in enumerate(tops) if s is top_of(func, node))
-    end = next(k for k, s in enumerate(tops) if s is top_of(func, target))
+    start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
+    end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, target))
     if end < start:
         raise ScheduleError("it comes after the place that it would move to", where=place)
-    inputs = [b for b in reads(node) if b != node.body.buffer]
+    inputs = [b for b in read_buffers(node) if b != node.body.buffer]
     for top in tops[start : end + 1]:
         for b in blocks(top):
             if b is not node and b.body.buffer in inputs:
@@ -56,7 +62,7 @@ def check_untouched(buffer: Buffer, inside: Stmt, node: Block, place: str) -> No
             raise ScheduleError(f"block {b.name!r} uses {buffer.name!r} there too", where=place)
 
 
-def check_independent(func: Func, only: For | None, place: str) -> None:
+def check_no_races(func: Func, only: For | None, place: str) -> None:
     """Iterations of concurrent loops do not race; `only` restricts the check to one loop of the function.
 
     Raises:
@@ -67,15 +73,17 @@ def check_independent(func: Func, only: For | None, place: str) -> None:
     # Parallel loops inside one another run at the same time, so they are judged together.
     threads = only is not None and only.kind in THREADED
     others = tuple(k for k in CONCURRENT if not (threads and k in THREADED))
-    alone = func if only is None else func.with_body(_serial_but(func.body, only.var.name, others))
-    nests = [_view(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
-    for finding in races.findings(alone, nests):
-        raise ScheduleError(f"{finding.where}: {finding.what}", where=place, hint=_way_out(func, only, finding.shared))
+    alone = func if only is None else func.with_body(_serialize_except(func.body, only.var.name, others))
+    nests = [_block_context(s, around) for s, around in walk(alone.body) if isinstance(s, Block)]
+    for finding in races.find_races(alone, nests):
+        raise ScheduleError(
+            f"{finding.where}: {finding.what}", where=place, hint=_privatization_hint(func, only, finding.shared_buffer)
+        )
 
 
-def _way_out(func: Func, loop: For | None, shared: Buffer | None) -> str:
+def _privatization_hint(func: Func, loop: For | None, shared: Buffer | None) -> str:
     """What to do about scratch memory that iterations of a loop would share; nothing where it is not about that."""
-    if loop is None or shared not in func.allocs or shared.scope is not Scope.MEMORY:
+    if loop is None or shared not in func.allocs or shared.scope is not MemoryScope.MEMORY:
         return ""
     inside = set(map(id, blocks(loop)))
     if any(id(n) not in inside for n in blocks(func.body) if any(a.buffer == shared for a in accesses(n))):
@@ -86,21 +94,21 @@ def _way_out(func: Func, loop: For | None, shared: Buffer | None) -> str:
     )
 
 
-def _view(block: Block, around: tuple[For, ...]) -> Nest:
+def _block_context(block: Block, around: tuple[For, ...]) -> BlockContext:
     """The block in its loops; without bounds where no concurrent loop is around, as then only its accesses matter."""
     concurrent = any(x.kind in CONCURRENT for x in around)
-    return Nest.of(block, around) if concurrent else Nest(block, around, {}, NOTHING_KNOWN)
+    return BlockContext.of(block, around) if concurrent else BlockContext(block, around, {}, NO_BOUNDS)
 
 
-def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
+def _serialize_except(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
     """`s` with all loops of some kinds but one made serial."""
     match s:
         case For():
-            body = _serial_but(s.body, name, kinds)
+            body = _serialize_except(s.body, name, kinds)
             kind = LoopKind.SERIAL if s.kind in kinds and s.var.name != name else s.kind
             return s if body is s.body and kind is s.kind else replace(s, kind=kind, body=body)
         case Seq():
-            parts = tuple(_serial_but(c, name, kinds) for c in s.stmts)
+            parts = tuple(_serialize_except(c, name, kinds) for c in s.stmts)
             return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else Seq(parts)
         case Block():
             return s
@@ -108,37 +116,39 @@ def _serial_but(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
 
 def check_axes(func: Func, place: str) -> None:
     """Loops on the axes of a GPU form grids of blocks of threads."""
-    nests = [Nest(s, around, {}, NOTHING_KNOWN) for s, around in walk(func.body) if isinstance(s, Block)]
-    for finding in axes.findings(func, nests):
+    nests = [BlockContext(s, around, {}, NO_BOUNDS) for s, around in walk(func.body) if isinstance(s, Block)]
+    for finding in gpu_launch.find_launch_errors(func, nests):
         raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
 
 
-def check_iterations_apart(func: Func, node: For, place: str) -> None:
+def check_iterations_independent(func: Func, node: For, place: str) -> None:
     """Iterations of a loop touch different elements, so that they may run in any order, several times, or at once.
 
     Internal buffers that only this loop uses, at places that do not move with it, are written anew in every iteration.
     """
     inside = {id(b) for b in blocks(node)}
     shared = {a.buffer for b in blocks(func.body) if id(b) not in inside for a in accesses(b)}
-    apart = func.with_body(_serial_but(func.body, "", CONCURRENT))
-    own = [b for b in func.allocs if b.scope is Scope.MEMORY and b not in shared]
+    apart = func.with_body(_serialize_except(func.body, "", CONCURRENT))
+    own = [b for b in func.allocs if b.scope is MemoryScope.MEMORY and b not in shared]
     for buffer in own:
-        apart = with_new_buffer(apart, buffer, replace(buffer, scope=Scope.STACK))
+        apart = with_buffer_replaced(apart, buffer, replace(buffer, scope=MemoryScope.STACK))
     loop, _ = find_loop(apart, node.var.name)
-    apart = with_replaced(apart, loop, replace(loop, kind=LoopKind.PARALLEL))
-    for finding in races.findings(apart, [Nest.of(s, a) for s, a in walk(apart.body) if isinstance(s, Block)]):
+    apart = with_stmt_replaced(apart, loop, replace(loop, kind=LoopKind.PARALLEL))
+    for finding in races.find_races(
+        apart, [BlockContext.of(s, a) for s, a in walk(apart.body) if isinstance(s, Block)]
+    ):
         what = finding.what.replace(f"parallel loop {node.var.name!r}", f"loop {node.var.name!r}")
         for buffer in own:  # it only counts as private here
             what = what.replace(f"private buffer {buffer.name!r}", f"buffer {buffer.name!r}")
         raise ScheduleError(f"{finding.where}: {what}", where=place)
 
 
-def check_counted_once(func: Func, inside: Sequence[Block], place: str) -> None:
+def check_accumulated_once(func: Func, inside: Sequence[Block], place: str) -> None:
     """Blocks that accumulate add every point of their reductions once to every element."""
-    names = {b.name for b in inside if b.init is not None or b.body.buffer in reads(b)}
+    names = {b.name for b in inside if b.init is not None or b.body.buffer in read_buffers(b)}
     if names:
-        nests = [Nest.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
-        for finding in coverage.counted_once(nests, names):
+        nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+        for finding in coverage.find_double_counts(nests, names):
             raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
 
 

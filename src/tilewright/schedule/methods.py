@@ -9,18 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Expr
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
-from tilewright.schedule.changes import New
+from tilewright.schedule.created_names import CreatedNames
+from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.tails import Tail
-from tilewright.schedule.tree import find_block
 
 if TYPE_CHECKING:
     from tilewright.schedule.trace import Step
 
-WholeTail = Literal[Tail.GUARD, Tail.MASK, Tail.SHIFT_INWARDS, Tail.PAD, "guard", "mask", "shift_inwards", "pad"]
+TwoLoopTail = Literal[Tail.GUARD, Tail.MASK, Tail.SHIFT_INWARDS, Tail.PAD, "guard", "mask", "shift_inwards", "pad"]
 """Tails that leave two loops, not three."""
 
 
@@ -63,7 +63,7 @@ class Primitives(ABC):
 
     @overload
     def split(
-        self, loop: str, factor: int, names: Sequence[str] | None = None, tail: WholeTail = Tail.GUARD
+        self, loop: str, factor: int, names: Sequence[str] | None = None, tail: TwoLoopTail = Tail.GUARD
     ) -> tuple[str, str]: ...
     @overload
     def split(
@@ -75,12 +75,12 @@ class Primitives(ABC):
         """Splits a loop into tiles of `factor` iterations. Answers with the outer and the inner loop and, where the
         tail is a remainder that exists, its loop. See `schedule.loops.split` and `schedule.tails.Tail`."""
         wanted = 3 if tail == Tail.REMAINDER else 2
-        return self._naming(lambda new: new.loops[:wanted], "split", loop, factor, names, tail)
+        return self._apply_with_names(lambda new: new.loops[:wanted], "split", loop, factor, names, tail)
 
     def split_parts(self, loop: str, parts: int, names: Sequence[str] | None = None) -> tuple[str, str]:
         """Splits a loop into a number of parts. Answers with the outer and the inner loop. See
         `schedule.loops.split_parts`."""
-        outer, inner = self._naming(lambda new: new.loops[:2], "split_parts", loop, parts, names)
+        outer, inner = self._apply_with_names(lambda new: new.loops[:2], "split_parts", loop, parts, names)
         return outer, inner
 
     def tile(
@@ -92,11 +92,11 @@ class Primitives(ABC):
     ) -> tuple[str, ...]:
         """Splits every loop of a perfect nest. Answers with the loops over tiles, then those inside a tile. See
         `schedule.tile.tile`."""
-        return self._naming(lambda new: new.loops[: 2 * len(loops)], "tile", loops, factors, names, tail)
+        return self._apply_with_names(lambda new: new.loops[: 2 * len(loops)], "tile", loops, factors, names, tail)
 
     def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
         """Makes one loop of two directly nested ones. Answers with its name. See `schedule.loops.fuse`."""
-        return self._named(lambda new: new.loops, "fuse", outer, inner, name)
+        return self._apply_with_name(lambda new: new.loops, "fuse", outer, inner, name)
 
     def reorder(self, order: Sequence[str]) -> None:
         """Puts loops of one perfect nest into the given order. See `schedule.loops.reorder`."""
@@ -104,7 +104,7 @@ class Primitives(ABC):
 
     def peel(self, loop: str, at: Expr | int | str, name: str | None = None) -> str:
         """Cuts a loop's range in two. Answers with the loop over the second part. See `schedule.loops.peel`."""
-        return self._named(lambda new: new.loops, "peel", loop, at, name)
+        return self._apply_with_name(lambda new: new.loops, "peel", loop, at, name)
 
     # How loops run
 
@@ -130,7 +130,7 @@ class Primitives(ABC):
 
     # Where values are kept
 
-    def set_scope(self, buffer: str, scope: Scope | str) -> None:
+    def set_scope(self, buffer: str, scope: MemoryScope | str) -> None:
         """Moves an internal buffer to "memory", "stack" or "register". See `schedule.staging.set_scope`."""
         self.do("set_scope", buffer, scope)
 
@@ -139,33 +139,33 @@ class Primitives(ABC):
         block: str,
         buffer: str,
         name: str | None = None,
-        scope: Scope | str = Scope.MEMORY,
+        scope: MemoryScope | str = MemoryScope.MEMORY,
         layout: Layout | None = None,
     ) -> str:
         """Lets a block read a copy of an operand. Answers with the copy, which the block `<copy>_read` makes. See
         `schedule.cache.cache_read`."""
-        return self._named(lambda new: new.buffers, "cache_read", block, buffer, name, scope, layout)
+        return self._apply_with_name(lambda new: new.buffers, "cache_read", block, buffer, name, scope, layout)
 
     def cache_write(
         self,
         block: str,
         name: str | None = None,
-        scope: Scope | str = Scope.MEMORY,
+        scope: MemoryScope | str = MemoryScope.MEMORY,
         layout: Layout | None = None,
     ) -> str:
         """Lets a block write an internal buffer, which the block `<block>_write` copies. Answers with the buffer. See
         `schedule.cache.cache_write`."""
-        return self._named(lambda new: new.buffers, "cache_write", block, name, scope, layout)
+        return self._apply_with_name(lambda new: new.buffers, "cache_write", block, name, scope, layout)
 
     def pack(self, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> str:
         """Lets a block read an operand from a copy in tiles. Answers with the copy, which the block `<copy>_pack`
         makes. See `schedule.cache.pack`."""
-        return self._named(lambda new: new.buffers, "pack", block, buffer, dim, factor, name)
+        return self._apply_with_name(lambda new: new.buffers, "pack", block, buffer, dim, factor, name)
 
     def transform_layout(self, buffer: str, layout: Layout, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Stores an internal buffer in another layout. Answers with the new loops of the block that writes it. See
         `schedule.relayout.transform_layout`."""
-        return self._made("transform_layout", buffer, layout, names).loops
+        return self._apply("transform_layout", buffer, layout, names).loops
 
     def store_at(self, buffer: str, loop: str) -> None:
         """Shrinks an internal buffer to what one iteration of a loop touches. See `schedule.store_at.store_at`."""
@@ -178,7 +178,9 @@ class Primitives(ABC):
     def clone_producer(self, block: str, consumer: str, names: Sequence[str] | None = None) -> str:
         """Gives one consumer a producer of its own. Answers with the new block. See
         `schedule.staging.clone_producer`."""
-        pair = self._naming(lambda new: (new.blocks[0], new.buffers[0]), "clone_producer", block, consumer, names)
+        pair = self._apply_with_names(
+            lambda new: (new.blocks[0], new.buffers[0]), "clone_producer", block, consumer, names
+        )
         return pair[0]
 
     def prefetch(self, loop: str, buffer: str, distance: int) -> None:
@@ -190,12 +192,12 @@ class Primitives(ABC):
     def compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Computes what a loop's iteration needs of a block inside that iteration. Answers with the block's new loops.
         See `schedule.compute_at.compute_at`."""
-        return self._made("compute_at", block, loop, names).loops
+        return self._apply("compute_at", block, loop, names).loops
 
     def reverse_compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Moves a consumer to the end of a loop of its producers. Answers with the block's new loops. See
         `schedule.reverse_compute_at.reverse_compute_at`."""
-        return self._made("reverse_compute_at", block, loop, names).loops
+        return self._apply("reverse_compute_at", block, loop, names).loops
 
     def inline(self, block: str) -> None:
         """Substitutes an element-wise producer into all its readers. See `schedule.inline.inline`."""
@@ -208,23 +210,23 @@ class Primitives(ABC):
     def hoist(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
         """Computes once what does not change while a loop runs. Answers with the new buffers. See
         `schedule.hoist.hoist`."""
-        return self._made("hoist", block, loop, name).buffers
+        return self._apply("hoist", block, loop, name).buffers
 
     # Reductions
 
     def decompose_reduction(self, block: str, loop: str, name: str | None = None) -> str:
         """Moves the initialisation of a reduction before a loop. Answers with the block that initialises. See
         `schedule.reduction.decompose_reduction`."""
-        return self._named(lambda new: new.blocks, "decompose_reduction", block, loop, name)
+        return self._apply_with_name(lambda new: new.blocks, "decompose_reduction", block, loop, name)
 
     def rfactor(self, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> str:
         """Reduces in two levels. Answers with the buffer of partial results. See `schedule.reduction.rfactor`."""
-        return self._named(lambda new: new.buffers, "rfactor", block, axis, factor, name, strands)
+        return self._apply_with_name(lambda new: new.buffers, "rfactor", block, axis, factor, name, strands)
 
     def rolling_update(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
         """Fuses a sum into the loop of a reduction that it depends on, correcting it as that goes on. Answers with the
         new blocks. See `schedule.rolling.rolling_update`."""
-        return self._made("rolling_update", block, loop, name).blocks
+        return self._apply("rolling_update", block, loop, name).blocks
 
     # How names are found and recorded
 
@@ -232,14 +234,16 @@ class Primitives(ABC):
     def _record(self, step: "Step", func: Func) -> None:
         """Takes a step that was tried."""
 
-    def _made(self, primitive: str, *args: object) -> New:
+    def _apply(self, primitive: str, *args: object) -> CreatedNames:
         """Applies and records a primitive; the names that it brought."""
         step, func = self._try(primitive, *args)
-        new = New.between(self.func, func)
+        new = CreatedNames.between(self.func, func)
         self._record(step, func)
         return new
 
-    def _naming(self, pick: Callable[[New], tuple[str, ...]], primitive: str, *args: object) -> tuple[str, ...]:
+    def _apply_with_names(
+        self, pick: Callable[[CreatedNames], tuple[str, ...]], primitive: str, *args: object
+    ) -> tuple[str, ...]:
         """Applies a primitive that takes `names` and records it with those that were chosen."""
         step, func = self._try(primitive, *args)
         given = step.arguments.get("names")
@@ -247,18 +251,18 @@ class Primitives(ABC):
             self._record(step, func)
             there = {*self.loops(), *self.blocks, *self.buffers}  # a remainder that was named may not exist
             return tuple(n for n in given if n in there)
-        chosen = pick(New.between(self.func, func))
-        self._record(_with(step, "names", chosen), func)
+        chosen = pick(CreatedNames.between(self.func, func))
+        self._record(_with_argument(step, "names", chosen), func)
         return chosen
 
-    def _named(self, pick: Callable[[New], tuple[str, ...]], primitive: str, *args: object) -> str:
+    def _apply_with_name(self, pick: Callable[[CreatedNames], tuple[str, ...]], primitive: str, *args: object) -> str:
         """Applies a primitive that takes a `name` and records it with the one that was chosen."""
         step, func = self._try(primitive, *args)
         given = step.arguments.get("name")
-        chosen = pick(New.between(self.func, func))[0] if given is None else given
-        self._record(_with(step, "name", chosen), func)
+        chosen = pick(CreatedNames.between(self.func, func))[0] if given is None else given
+        self._record(_with_argument(step, "name", chosen), func)
         return chosen
 
 
-def _with(step: "Step", name: str, value: Any) -> "Step":
+def _with_argument(step: "Step", name: str, value: Any) -> "Step":
     return type(step).of(step.primitive, **{**step.arguments, name: value})

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds, interval
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.algebra.bounds import Bounds, interval
+from tilewright.expr.algebra.simplify import simplify, substitute
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import Const, Expr, Load, const
-from tilewright.expr.simplify import simplify, substitute
 from tilewright.loops.access import Region, accesses, regions
-from tilewright.loops.hints import unsafe
 from tilewright.loops.ir import Block, For, Func, LoopKind, walk
-from tilewright.schedule.tree import bounds_of, find_loop, with_replaced
+from tilewright.schedule.rewrite_tree import bounds_of, find_loop, with_stmt_replaced
+from tilewright.verify.prefetch_safety import unsafe_reason
 
-LINE = 64
+CACHE_LINE_BYTES = 64
 """Bytes of a cache line on the machines that we generate code for."""
 
 MAX_LINES = 16
@@ -43,17 +43,17 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     check_loop(node, distance, place)
     known = bounds_of((*around, node))
     touched = touched_regions(node, check_buffer(func, buffer, place), known, place)
-    hints = distinct((hint for r in touched for hint in lines(r, known)), MAX_LINES)
+    hints = first_distinct((hint for r in touched for hint in cache_line_elements(r, known)), MAX_LINES)
     later = {node.var: node.var + distance}
     ahead = [Load(h.buffer, tuple(substitute(i, later) for i in h.indices)) for h in hints]
     check_addresses(ahead, known, place)
-    return with_replaced(func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *ahead)))))
+    return with_stmt_replaced(func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *ahead)))))
 
 
-def distinct(hints: Iterator[Load], most: int) -> tuple[Load, ...]:
+def first_distinct(hints: Iterator[Load], limit: int) -> tuple[Load, ...]:
     """The first hints that differ; no more are made than that takes."""
     found: dict[Load, None] = {}
-    while len(found) < most and (hint := next(hints, None)) is not None:
+    while len(found) < limit and (hint := next(hints, None)) is not None:
         found[hint] = None
     return tuple(found)
 
@@ -71,7 +71,7 @@ def check_buffer(func: Func, name: str, place: str) -> Buffer:
     found = {b.name: b for b in (*func.params, *func.allocs)}.get(name)
     if found is None:
         raise ScheduleError(f"there is no buffer {name!r}", where=place)
-    if found.scope is not Scope.MEMORY:
+    if found.scope is not MemoryScope.MEMORY:
         raise ScheduleError(f"it is in scope {found.scope}, near the processor already", where=place)
     return found
 
@@ -98,28 +98,28 @@ def touched_regions(node: For, buffer: Buffer, known: Bounds, place: str) -> lis
 def check_addresses(hints: Sequence[Load], known: Bounds, place: str) -> None:
     """The addresses can be computed without reading memory and without overflow."""
     for hint in hints:
-        problem = unsafe(hint, known)
+        problem = unsafe_reason(hint, known)
         if problem is not None:
             raise ScheduleError(f"{hint}: {problem}", where=place)
 
 
-def lines(region: Region, known: Bounds) -> Iterator[Load]:
+def cache_line_elements(region: Region, known: Bounds) -> Iterator[Load]:
     """One element of every cache line of a region, row after row."""
-    step = max(1, LINE // region.buffer.dtype.bytes)
+    step = max(1, CACHE_LINE_BYTES // region.buffer.dtype.bytes)
     starts = [first for first, _ in region.ranges]
-    counts = [_least(simplify(last - first + 1, known), known) for first, last in region.ranges]
-    inner = _contiguous(region, counts)
-    yield from _points(region.buffer, starts, counts, inner, step)
+    counts = [_min_size(simplify(last - first + 1, known), known) for first, last in region.ranges]
+    inner = _first_contiguous_dim(region, counts)
+    yield from _strided_elements(region.buffer, starts, counts, inner, step)
 
 
-def _least(size: Expr, known: Bounds) -> int:
+def _min_size(size: Expr, known: Bounds) -> int:
     """A literal size, or the least value of another one, but at least 1."""
     if isinstance(size, Const):
         return int(size.value)
     return max(1, interval(size, known)[0] or 1)
 
 
-def _contiguous(region: Region, counts: Sequence[int]) -> int:
+def _first_contiguous_dim(region: Region, counts: Sequence[int]) -> int:
     """The first of the innermost dimensions that make one run of elements: those behind it are touched whole."""
     k = max(0, len(counts) - 1)
     while k > 0 and region.ranges[k][0] is const(0) and region.buffer.shape[k] is const(counts[k]):
@@ -127,7 +127,9 @@ def _contiguous(region: Region, counts: Sequence[int]) -> int:
     return k
 
 
-def _points(buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int) -> Iterator[Load]:
+def _strided_elements(
+    buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int
+) -> Iterator[Load]:
     """Elements `step` apart in every run of dimensions `inner` and following, for every index of those before."""
     run = 1
     for n in counts[inner:]:
@@ -137,11 +139,11 @@ def _points(buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner
         rows *= n
     for row in range(min(rows, MAX_LINES)):
         for position in range(0, min(run, MAX_LINES * step), step):
-            at = (*_digits(row, counts[:inner]), *_digits(position, counts[inner:]))
+            at = (*_unflatten(row, counts[:inner]), *_unflatten(position, counts[inner:]))
             yield Load(buffer, tuple(first + k for first, k in zip(starts, at, strict=True)))
 
 
-def _digits(position: int, counts: Sequence[int]) -> tuple[int, ...]:
+def _unflatten(position: int, counts: Sequence[int]) -> tuple[int, ...]:
     """The indices of an element of a row-major box."""
     found: list[int] = []
     for n in reversed(counts):

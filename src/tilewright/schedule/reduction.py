@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import (
@@ -14,35 +16,33 @@ from tilewright.expr.nodes import (
     Var,
     as_expr,
     binary,
-    both,
     ceildiv,
+    conjunction,
     conjuncts,
     const,
     free_vars,
     loads,
     select,
 )
-from tilewright.expr.prover import prove
-from tilewright.expr.simplify import substitute
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
-from tilewright.schedule.legality import check_counted_once, check_untouched
-from tilewright.schedule.tree import (
+from tilewright.schedule.legality import check_accumulated_once, check_untouched
+from tilewright.schedule.rewrite_tree import (
     bounds_of,
     check_new_names,
-    claimed,
+    claim_name,
+    copy_with_fresh_names,
     find_block,
     find_loop,
-    fresh,
+    fresh_name,
     map_blocks,
-    renamed,
     used_names,
-    with_replaced,
+    with_stmt_replaced,
 )
 
-NEUTRAL = {r.op: r for r in Reducer}
+REDUCERS = {r.op: r for r in Reducer}
 """The reducers by their operation."""
 
-BEFORE = "use rfactor before its loops are split, reordered or fused with others"
+RFACTOR_HINT = "use rfactor before its loops are split, reordered or fused with others"
 
 
 def decompose_reduction(func: Func, block: str, loop: str, name: str | None = None) -> Func:
@@ -74,21 +74,23 @@ def decompose_reduction(func: Func, block: str, loop: str, name: str | None = No
     place, used = f"decompose_reduction of {block!r}", used_names(func)
     if name is not None:
         check_new_names((name,), used, place)
-    start: dict[Var, Expr] = dict.fromkeys(_reduced(node), const(0))
+    start: dict[Var, Expr] = dict.fromkeys(_reduction_loop_vars(node), const(0))
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
     others = {x.var for x in around} - set(start)
     # What only limits the reduction does not limit the elements: they are initialised where it is empty too.
     limits = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & others)
-    nest: Stmt = Block(name or fresh(f"{block}_init", used), spatial, init, None, substitute(both(*limits), start))
+    nest: Stmt = Block(
+        name or fresh_name(f"{block}_init", used), spatial, init, None, substitute(conjunction(*limits), start)
+    )
     for x in reversed(kept):
         nest = replace(x, body=nest)
     bare = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
-    result = with_replaced(func, outer, seq(renamed(nest, used), bare))
-    check_counted_once(result, (node,), place)
+    result = with_stmt_replaced(func, outer, seq(copy_with_fresh_names(nest, used), bare))
+    check_accumulated_once(result, (node,), place)
     return result
 
 
-def _reduced(node: Block) -> set[Var]:
+def _reduction_loop_vars(node: Block) -> set[Var]:
     """The loop variables that drive the block's reductions (symbols, which have a declared range, are none)."""
     bindings = (i.binding for i in node.iters if i.kind is IterKind.REDUCE)
     return {v for e in bindings for v in free_vars(e) if v.lo is None}
@@ -103,7 +105,7 @@ def check_decomposable(node: Block, around: Sequence[For], outer: For) -> Store:
         raise ScheduleError(f"loop {outer.var.name!r} is not around it", where=place)
     position = next(k for k, x in enumerate(around) if x is outer)
     outside = {x.var for x in around[:position]}
-    reduced = _reduced(node)
+    reduced = _reduction_loop_vars(node)
     start: dict[Var, Expr] = dict.fromkeys(reduced, const(0))
     for i in node.iters:
         used = free_vars(i.binding)
@@ -114,7 +116,7 @@ def check_decomposable(node: Block, around: Sequence[For], outer: For) -> Store:
         elif used & outside:
             name = min(v.name for v in used & outside)
             raise ScheduleError(f"it reduces over {name!r}, outside {outer.var.name!r}", where=place)
-        elif not prove(substitute(i.binding, start).equals(0), bounds_of(around)):
+        elif not can_prove(substitute(i.binding, start).equals(0), bounds_of(around)):
             raise ScheduleError(f"reduction {i.binding} does not start at 0: another part initialises it", where=place)
     check_untouched(node.body.buffer, outer, node, place)
     return node.init
@@ -124,7 +126,7 @@ def check_initialised_once(node: Block, around: Sequence[For], outer: For) -> li
     """The loops from `outer` inwards that do not reduce; each tells elements apart."""
     place = f"decompose_reduction of {node.name!r}"
     position = next(k for k, x in enumerate(around) if x is outer)
-    reduced = _reduced(node)
+    reduced = _reduction_loop_vars(node)
     kept = [x for x in around[position:] if x.var not in reduced]
     bindings = {i.var: i.binding for i in node.iters}
     told = {v for i in node.body.indices for v in free_vars(substitute(i, bindings))}
@@ -182,27 +184,27 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     own = node.body.buffer
     if name is not None:
         check_new_names((name,), used, place)
-    part = Buffer(claimed(name or f"{own.name}_partial", used), (*own.shape, kept), own.dtype)
-    outer, inner = (Var(claimed(f"{chunked.var.name}_{letter}", used)) for letter in "oi")
+    part = Buffer(claim_name(name or f"{own.name}_partial", used), (*own.shape, kept), own.dtype)
+    outer, inner = (Var(claim_name(f"{chunked.var.name}_{letter}", used)) for letter in "oi")
     stays, goes = (inner, outer) if strands else (outer, inner)
     index = (*(i.var for i in spatial), stays)
     step = outer * factor + inner
-    neutral = NEUTRAL[op.op].identity(own.dtype)
+    neutral = REDUCERS[op.op].identity(own.dtype)
     body = substitute(value, {chunked.var: step})
-    if not prove((chunked.extent % factor).equals(0)):
+    if not can_prove((chunked.extent % factor).equals(0)):
         body = select(step < chunked.extent, body, neutral)
     target = Load(part, index)
     reduced = [(goes, gone) if i is chunked else (i.var, i.extent)
                for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
-    first = _nest(
-        fresh(f"{block}_partial", used),
+    first = _serial_nest(
+        fresh_name(f"{block}_partial", used),
         [*((i.var, i.extent) for i in spatial), (stays, kept)],
         reduced,
         Store(part, index, binary(op.op, target, body)),
         Store(part, index, neutral),
         used,
     )
-    second = _nest(
+    second = _serial_nest(
         block,
         [(i.var, i.extent) for i in spatial],
         [(stays, kept)],
@@ -212,21 +214,21 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     )
     nest = around[0] if around else node
     # The names of the new nests' loops and variables must differ from each other's too.
-    result = with_replaced(func, nest, seq(renamed(first, used), second))
+    result = with_stmt_replaced(func, nest, seq(copy_with_fresh_names(first, used), second))
     return replace(result, allocs=(*func.allocs, part))
 
 
-def _nest(
+def _serial_nest(
     name: str,
     spatial: Sequence[tuple[Var, Expr]],
-    reduced: Sequence[tuple[Var, Expr]],
+    reductions: Sequence[tuple[Var, Expr]],
     body: Store,
     init: Store,
     used: set[str],
 ) -> Stmt:
     """A serial nest around one block, a loop per variable."""
-    loops = [(Var(claimed(f"{v.name}_l", used)), v, n, IterKind.SPATIAL) for v, n in spatial]
-    loops += [(Var(claimed(f"{v.name}_l", used)), v, n, IterKind.REDUCE) for v, n in reduced]
+    loops = [(Var(claim_name(f"{v.name}_l", used)), v, n, IterKind.SPATIAL) for v, n in spatial]
+    loops += [(Var(claim_name(f"{v.name}_l", used)), v, n, IterKind.REDUCE) for v, n in reductions]
     nest: Stmt = Block(name, tuple(BlockIter(v, n, kind, x) for x, v, n, kind in loops), body, init)
     for x, _, n, _ in reversed(loops):
         nest = For(x, n, LoopKind.SERIAL, nest)
@@ -241,18 +243,18 @@ def check_factorable(func: Func, node: Block, around: Sequence[For], axis: int, 
     if node.init is None:
         raise ScheduleError("its init was taken out", where=place, hint="use rfactor before decompose_reduction")
     if node.predicate is not TRUE:
-        raise ScheduleError("it has a predicate", where=place, hint=BEFORE)
+        raise ScheduleError("it has a predicate", where=place, hint=RFACTOR_HINT)
     if around and len(blocks(around[0])) != 1:
-        raise ScheduleError("other blocks share its loops", where=place, hint=BEFORE)
+        raise ScheduleError("other blocks share its loops", where=place, hint=RFACTOR_HINT)
     extents = {x.var: x.extent for x in around}
     if [i.binding for i in node.iters] != [x.var for x in around] or any(
         i.extent is not extents[v] for i in node.iters if isinstance(v := i.binding, Var)
     ):
-        raise ScheduleError("its loops were changed", where=place, hint=BEFORE)
+        raise ScheduleError("its loops were changed", where=place, hint=RFACTOR_HINT)
     value, own = node.body.value, Load(node.body.buffer, node.body.indices)
     if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
         raise ScheduleError("it does not write at its plain iteration variables", where=place)
-    if isinstance(value, Binary) and value.op in NEUTRAL:
+    if isinstance(value, Binary) and value.op in REDUCERS:
         for mine, other in ((value.a, value.b), (value.b, value.a)):
             if mine is own and all(x.buffer != node.body.buffer for x in loads(other)):
                 return reduced[axis], other

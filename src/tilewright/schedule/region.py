@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.bounds import Bounds
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
+from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, Expr, Var, both, conjuncts, const, free_vars, loads
-from tilewright.expr.prover import at_most, below, non_negative, prove
-from tilewright.expr.simplify import simplify, substitute
+from tilewright.expr.nodes import Const, Expr, Var, conjunction, conjuncts, const, free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, walk
-from tilewright.schedule.tree import bounds_of, loop_variables
+from tilewright.schedule.rewrite_tree import bounds_of, new_loop_vars
 
-Counted = tuple[Var, Expr]
+LoopRange = tuple[Var, Expr]
 """What a loop says about its variable: 0 <= variable < extent."""
 
 
@@ -33,13 +33,13 @@ class Span:
     end: Expr | None
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         """Whether it is one element, so that the dimension disappears."""
         return isinstance(self.size, Const) and self.size.value == 1
 
     def within(self, extent: Expr) -> "Span":
         """The span without what lies beyond a buffer of that many elements: predicates keep accesses inside."""
-        is_all = prove(self.start.equals(0)) and at_most(extent, self.size)
+        is_all = can_prove(self.start.equals(0)) and can_prove_le(extent, self.size)
         return replace(self, size=extent) if is_all else self
 
 
@@ -56,9 +56,9 @@ def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writ
         bindings = {i.var: i.binding for i in b.iters}
         known = bounds_of((*loops, *inner))  # parts of a split index (x // 4, x % 4) become loop variables
         for a in accesses(b):
-            if a.buffer == buffer and (a.write or not writes_only):
+            if a.buffer == buffer and (a.is_write or not writes_only):
                 indices = (substitute(i, bindings, known) for i in a.indices)
-                found[tuple((i, _extremes(i, inner, loops, place)) for i in indices)] = None
+                found[tuple((i, _index_range(i, inner, loops, place)) for i in indices)] = None
     if not found:
         verb = "writes" if writes_only else "reads"
         raise ScheduleError(f"nothing inside the loop {verb} {buffer.name!r}", where=place)
@@ -67,8 +67,8 @@ def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writ
 
 def span_of(index: Expr, inner: Sequence[For], loops: Sequence[For], func: Func, place: str) -> Span:
     """The values of an index in one iteration of the last of `loops`, in which the loops `inner` run."""
-    low, high = _extremes(index, inner, loops, place)
-    return _span(low, high, [index], loops, func, place)
+    low, high = _index_range(index, inner, loops, place)
+    return _make_span(low, high, [index], loops, func, place)
 
 
 def _union(
@@ -77,58 +77,62 @@ def _union(
     """The span of one dimension around several indices, of which each is given with its least and largest value."""
     known = bounds_of(loops)
     lows, highs = zip(*(ends for _, ends in parts), strict=True)
-    low = next((a for a in lows if all(at_most(a, b, known) for b in lows)), None)
-    high = next((a for a in highs if all(at_most(b, a, known) for b in highs)), None)
+    low = next((a for a in lows if all(can_prove_le(a, b, known) for b in lows)), None)
+    high = next((a for a in highs if all(can_prove_le(b, a, known) for b in highs)), None)
     indices = list(dict.fromkeys(index for index, _ in parts))
     if low is None or high is None:
         shown = " and ".join(map(str, indices))
         what = f"accesses need different regions of {buffer.name!r}: it is not known which of {shown} is larger"
         raise ScheduleError(what, where=place, hint="move the producer into a loop further outside")
-    return _span(low, high, indices, loops, func, place)
+    return _make_span(low, high, indices, loops, func, place)
 
 
-def _extremes(index: Expr, inner: Sequence[For], outer: Sequence[For], place: str) -> tuple[Expr, Expr]:
+def _index_range(index: Expr, inner: Sequence[For], outer: Sequence[For], place: str) -> tuple[Expr, Expr]:
     """The least and the largest value of `index` while the inner loops run."""
     if loads(index):
         raise ScheduleError(f"index {index} depends on data", where=place)
-    ends = _over(index, index, _counted(inner), _counted(outer))
+    ends = _range_over(index, index, _loop_ranges(inner), _loop_ranges(outer))
     if isinstance(ends, Var):
         raise ScheduleError(f"index {index} is not monotonic in loop {ends.name!r}", where=place)
     return ends
 
 
-def _counted(loops: Sequence[For]) -> tuple[Counted, ...]:
+def _loop_ranges(loops: Sequence[For]) -> tuple[LoopRange, ...]:
     return tuple((x.var, x.extent) for x in loops)
 
 
 @lru_cache(maxsize=1 << 12)
-def _over(low: Expr, high: Expr, inner: tuple[Counted, ...], outer: tuple[Counted, ...]) -> tuple[Expr, Expr] | Var:
+def _range_over(
+    low: Expr, high: Expr, inner: tuple[LoopRange, ...], outer: tuple[LoopRange, ...]
+) -> tuple[Expr, Expr] | Var:
     """The least value of `low` and the largest of `high` while the inner loops run, or the variable of the innermost
     loop in which they are not monotonic."""
     for k in range(len(inner) - 1, -1, -1):
-        ends = _ends(low, high, inner[k], (*outer, *inner[:k]))
+        ends = _range_over_loop(low, high, inner[k], (*outer, *inner[:k]))
         if ends is None:
             return inner[k][0]
         low, high = ends
     return low, high
 
 
-def _span(low: Expr, high: Expr, of: Sequence[Expr], outer: Sequence[For], func: Func, place: str) -> Span:
+def _make_span(low: Expr, high: Expr, of: Sequence[Expr], outer: Sequence[For], func: Func, place: str) -> Span:
     """All values from `low` to `high`, those of some indices; their number does not depend on loops."""
     size = simplify(high - low + 1, bounds_of(outer))
     moving = free_vars(size) - set(func.symbols)
-    if moving or not non_negative(size):
+    if moving or not can_prove_non_negative(size):
         which = f"depends on {min(v.name for v in moving)!r}" if moving else "may be less than 0"
         shown = f"index {of[0]} takes" if len(of) == 1 else f"indices {', '.join(map(str, of))} take"
         raise ScheduleError(f"{shown} {size} values, which {which}", where=place)
-    first, last = (_over(e, e, _counted(outer), ()) for e in (low, high))
+    first, last = (_range_over(e, e, _loop_ranges(outer), ()) for e in (low, high))
     return Span(low, size, None if isinstance(first, Var) else first[0], None if isinstance(last, Var) else last[1] + 1)
 
 
-def _ends(low: Expr, high: Expr, loop: Counted, outside: tuple[Counted, ...]) -> tuple[Expr, Expr] | None:
+def _range_over_loop(
+    low: Expr, high: Expr, loop: LoopRange, outside: tuple[LoopRange, ...]
+) -> tuple[Expr, Expr] | None:
     """The least value of `low` and the largest of `high` while a loop runs; None where they are not monotonic in it."""
     var, extent = loop
-    known = Bounds.inside((*outside, loop))
+    known = Bounds.from_loops((*outside, loop))
     last = extent - 1
     found: list[Expr] = []
     for e, at_first, at_last in ((low, const(0), last), (high, last, const(0))):
@@ -136,9 +140,9 @@ def _ends(low: Expr, high: Expr, loop: Counted, outside: tuple[Counted, ...]) ->
             found.append(e)
             continue
         step = substitute(e, {var: var + 1}) - e
-        if non_negative(step, known):
+        if can_prove_non_negative(step, known):
             found.append(substitute(e, {var: at_first}))
-        elif at_most(step, const(0), known):
+        elif can_prove_le(step, const(0), known):
             found.append(substitute(e, {var: at_last}))
         else:
             return None
@@ -171,8 +175,8 @@ def over_region(
         ScheduleError: the names are not as many as the new loops, or not new.
     """
     driven = [i.var for kind in IterKind for i in node.iters
-              if i.kind is kind and not (i.var in spans and spans[i.var].single)]  # fmt: skip
-    variables = loop_variables([f"{v.name}_t" for v in driven], names, used, place)
+              if i.kind is kind and not (i.var in spans and spans[i.var].is_single)]  # fmt: skip
+    variables = new_loop_vars([f"{v.name}_t" for v in driven], names, used, place)
     loops: dict[Var, For] = {}
     iters: list[BlockIter] = []
     guards: list[Expr] = []
@@ -184,13 +188,13 @@ def over_region(
             known = known.with_loop(loop.var, loop.extent)
             binding = binding + loop.var
         if i.var in spans:
-            guards += [] if non_negative(binding, known) else [binding >= 0]
-            guards += [] if below(binding, i.extent, known) else [binding < i.extent]
+            guards += [] if can_prove_non_negative(binding, known) else [binding >= 0]
+            guards += [] if can_prove_lt(binding, i.extent, known) else [binding < i.extent]
         iters.append(replace(i, binding=binding))
-    return replace(node, iters=tuple(iters), predicate=both(*guards)), tuple(loops[v] for v in driven), known
+    return replace(node, iters=tuple(iters), predicate=conjunction(*guards)), tuple(loops[v] for v in driven), known
 
 
-def nested(loops: Sequence[For], body: Stmt) -> Stmt:
+def nest_loops(loops: Sequence[For], body: Stmt) -> Stmt:
     """A statement inside of loops, outermost first, in place of their bodies."""
     for loop in reversed(loops):
         body = replace(loop, body=body)
@@ -201,9 +205,9 @@ def check_domain(node: Block, around: Sequence[For], place: str) -> None:
     """The block's predicate only keeps it in its domain, and its body uses no loop, so that both can be dropped."""
     known = bounds_of(around)
     for i in node.iters:
-        known = known.assuming(both(i.binding >= 0, i.binding < i.extent))
+        known = known.assuming(conjunction(i.binding >= 0, i.binding < i.extent))
     for c in conjuncts(node.predicate):
-        if not prove(c, known):
+        if not can_prove(c, known):
             raise ScheduleError(f"its predicate {c} does more than guard a tail", where=place)
     stores = (node.body,) if node.init is None else (node.body, node.init)
     used = {v for s in stores for e in (*s.indices, s.value) for v in free_vars(e)}

@@ -7,17 +7,17 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Var
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, blocks, seq
-from tilewright.schedule.legality import check_counted_once, check_independent
-from tilewright.schedule.readiness import check_consumer, check_reached_once, check_ready
-from tilewright.schedule.region import Span, check_domain, nested, over_region, region
-from tilewright.schedule.tree import (
+from tilewright.schedule.consumer_legality import check_consumer, check_covered_once, check_inputs_complete
+from tilewright.schedule.legality import check_accumulated_once, check_no_races
+from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region
+from tilewright.schedule.rewrite_tree import (
     bounds_of,
+    exclusive_nest,
     find_block,
     find_loop,
-    own_nest,
     spatial_vars,
     used_names,
-    with_replaced,
+    with_stmt_replaced,
 )
 
 
@@ -49,27 +49,27 @@ def reverse_compute_at(func: Func, block: str, loop: str, names: tuple[str, ...]
     loops = (*outer, target)
     place = f"reverse_compute_at of {block!r} in loop {loop!r}"
     check_consumer(func, node, target, place)
-    nest = own_nest(node, around, "reverse_compute_at")
+    nest = exclusive_nest(node, around, "reverse_compute_at")
     check_domain(node, around, place)
-    spans = check_part(func, node, loops, place)
+    spans = check_spans(func, node, loops, place)
     moved, own, _ = over_region(node, spans, bounds_of(loops), used_names(func), names, place)
-    body = seq(target.body, nested(own, moved))
-    result = with_replaced(with_replaced(func, nest, None), target, replace(target, body=body))
-    check_ready(result, block, [x.var.name for x in loops], (), place)
-    check_reached_once(result, block, place)
-    check_counted_once(result, [moved], place)
-    check_independent(result, None, place)
+    body = seq(target.body, nest_loops(own, moved))
+    result = with_stmt_replaced(with_stmt_replaced(func, nest, None), target, replace(target, body=body))
+    check_inputs_complete(result, block, [x.var.name for x in loops], (), place)
+    check_covered_once(result, block, place)
+    check_accumulated_once(result, [moved], place)
+    check_no_races(result, None, place)
     return result
 
 
-def check_part(func: Func, node: Block, loops: Sequence[For], place: str) -> Mapping[Var, Span]:
+def check_spans(func: Func, node: Block, loops: Sequence[For], place: str) -> Mapping[Var, Span]:
     """The part of the consumer's domain that one iteration of the last of `loops` makes possible, per spatial variable
     that is an index of what the loop writes; several such buffers agree."""
     written = {b.body.buffer for b in blocks(loops[-1])}
     spans: dict[Var, Span] = {}
     spatial = spatial_vars(node)
     for a in accesses(node):
-        if a.write or a.buffer not in written or not any(i in spatial for i in a.indices):
+        if a.is_write or a.buffer not in written or not any(i in spatial for i in a.indices):
             continue
         for index, span in zip(a.indices, region(func, a.buffer, loops, place, writes_only=True), strict=True):
             if isinstance(index, Var) and index in spatial and spans.setdefault(index, span) != span:

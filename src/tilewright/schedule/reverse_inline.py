@@ -4,25 +4,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const, loads
-from tilewright.expr.prover import prove
-from tilewright.expr.rewrite import replace_loads
-from tilewright.expr.simplify import substitute
-from tilewright.loops.access import accesses, reads
-from tilewright.loops.hints import without_stale_hints
+from tilewright.expr.traversal import replace_loads
+from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
-from tilewright.schedule.inline import check_elementwise, check_in_bounds, check_plain
-from tilewright.schedule.legality import check_independent, check_only_writer
-from tilewright.schedule.readiness import check_own_elements, check_reached_once
+from tilewright.schedule.consumer_legality import check_covered_once, check_injective_writes
+from tilewright.schedule.inline import check_elementwise, check_in_bounds, check_plain_indices
+from tilewright.schedule.legality import check_no_races, check_only_writer
 from tilewright.schedule.region import check_domain
-from tilewright.schedule.tree import (
+from tilewright.schedule.rewrite_tree import (
     find_block,
     map_blocks,
     map_store,
-    top_of,
+    top_statement_of,
     top_statements,
-    with_replaced,
+    with_stmt_replaced,
 )
+from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 HINT = "use reverse_compute_at to run the consumer in a loop of its producer"
 
@@ -58,13 +58,13 @@ def reverse_inline(func: Func, block: str) -> Func:
     def folded(e: Expr) -> Expr:
         return replace_loads(substitute(e, where), lambda x: producer.body.value if x.buffer == old else x)
 
-    rest = with_replaced(func, node, None)
+    rest = with_stmt_replaced(func, node, None)
     changed = replace(producer, body=map_store(node.body, folded))
     body = map_blocks(rest.body, lambda b: changed if b.name == producer.name else b)
-    result = without_stale_hints(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != old)))
+    result = drop_stale_prefetches(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != old)))
     check_in_bounds(result, [producer.name], place)
-    check_reached_once(result, producer.name, place)
-    check_independent(result, None, place)
+    check_covered_once(result, producer.name, place)
+    check_no_races(result, None, place)
     return result
 
 
@@ -75,7 +75,7 @@ def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[Fo
     for s, around in walk(func.body):
         if s is node:
             break
-        if isinstance(s, Block) and s.body.buffer in reads(node):
+        if isinstance(s, Block) and s.body.buffer in read_buffers(node):
             found = s, around
     if found is None:
         raise ScheduleError("nothing before it writes what it reads", where=place)
@@ -84,9 +84,9 @@ def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[Fo
         raise ScheduleError(f"block {producer.name!r} writes {buffer.name!r}, which is not internal", where=place)
     check_elementwise(producer, place, HINT)
     check_only_writer(func, producer, place)
-    check_plain(producer, place)
+    check_plain_indices(producer, place)
     for b in blocks(func.body):
-        if b is not node and buffer in reads(b):
+        if b is not node and buffer in read_buffers(b):
             raise ScheduleError(f"block {b.name!r} reads {buffer.name!r} too", where=place, hint=HINT)
     return found
 
@@ -94,20 +94,20 @@ def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[Fo
 def check_consumer(func: Func, node: Block, around: Sequence[For], place: str) -> None:
     """The block is element-wise, every point writes another element, and it needs none of its loops."""
     check_elementwise(node, place, "use inline to substitute its producer")
-    check_own_elements(func, node, place)
+    check_injective_writes(func, node, place)
     check_domain(node, around, place)
 
 
 def check_between(func: Func, producer: Block, node: Block, place: str) -> None:
     """The consumer may run where the producer is: nobody changes its inputs or uses its buffer until its own nest."""
     tops = top_statements(func)
-    start = next(k for k, s in enumerate(tops) if s is top_of(func, producer))
-    end = next(k for k, s in enumerate(tops) if s is top_of(func, node))
+    start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, producer))
+    end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
     own = node.body.buffer
     for b in (b for top in tops[start : end + 1] for b in blocks(top)):
         if b is not node and any(a.buffer == own for a in accesses(b)):
             raise ScheduleError(f"block {b.name!r} uses {own.name!r} before it", where=place)
-        if b is not node and b is not producer and b.body.buffer in reads(node):
+        if b is not node and b is not producer and b.body.buffer in read_buffers(node):
             raise ScheduleError(f"block {b.name!r} writes {b.body.buffer.name!r}, which it reads", where=place)
 
 
@@ -123,8 +123,8 @@ def check_one_to_one(producer: Block, node: Block, place: str) -> Mapping[Var, E
     where: dict[Var, Expr] = {}
     written = {i.var: i.extent for i in producer.iters}
     for index, target, size in zip(read[0].indices, producer.body.indices, buffer.shape, strict=True):
-        whole = isinstance(target, Var) and prove(written[target].equals(size))
-        if not (isinstance(index, Var) and index in spatial and whole and prove(spatial[index].equals(size))):
+        whole = isinstance(target, Var) and can_prove(written[target].equals(size))
+        if not (isinstance(index, Var) and index in spatial and whole and can_prove(spatial[index].equals(size))):
             what = f"it does not read {buffer.name!r}, all of it, at its plain iteration variables"
             raise ScheduleError(what, where=place, hint=HINT)
         where[index] = target

@@ -7,47 +7,47 @@ read it.
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import Const, ceildiv
-from tilewright.loops.access import reads
+from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, Func, seq
-from tilewright.loops.stack import ADVICE, excess
-from tilewright.schedule.legality import check_independent, check_inputs_final, check_only_writer
-from tilewright.schedule.tree import (
+from tilewright.loops.stack_size import STACK_HINT, describe_excess
+from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
+from tilewright.schedule.rewrite_tree import (
     check_new_names,
-    claimed,
+    claim_name,
+    copy_with_fresh_names,
+    exclusive_nest,
     find_alloc,
     find_block,
     map_blocks,
-    own_nest,
-    renamed,
-    top_of,
+    redirect_accesses,
+    top_statement_of,
     used_names,
-    with_buffer,
-    with_new_buffer,
-    with_replaced,
+    with_buffer_replaced,
+    with_stmt_replaced,
 )
 
 
-def set_scope(func: Func, buffer: str, scope: Scope) -> Func:
+def set_scope(func: Func, buffer: str, scope: MemoryScope) -> Func:
     """Moves an internal buffer to another memory scope.
 
     Legality: the buffer is internal; register and stack need a literal shape; the buffers on the stack together fit it
-    (`loops/stack.py`); iterations of the parallel and vectorized loops around it stay independent (each thread has its
-    own registers and stack; memory is shared).
+    (`loops/stack_size.py`); iterations of the parallel and vectorized loops around it stay independent (each thread
+    has its own registers and stack; memory is shared).
     """
     old = find_alloc(func, buffer)
     check_scope(old, scope)
-    result = with_new_buffer(func, old, replace(old, scope=scope))
+    result = with_buffer_replaced(func, old, replace(old, scope=scope))
     place = f"set_scope of {buffer!r} to {scope}"
     check_stack(result, place)
-    check_independent(result, None, place)
+    check_no_races(result, None, place)
     return result
 
 
-def check_scope(buffer: Buffer, scope: Scope) -> None:
+def check_scope(buffer: Buffer, scope: MemoryScope) -> None:
     """Only memory may hold buffers whose size is not a literal."""
-    if scope is not Scope.MEMORY and not all(isinstance(n, Const) for n in buffer.shape):
+    if scope is not MemoryScope.MEMORY and not all(isinstance(n, Const) for n in buffer.shape):
         raise ScheduleError(
             f"its shape ({', '.join(map(str, buffer.shape))}) is not literal",
             where=f"set_scope of {buffer.name!r} to {scope}",
@@ -58,9 +58,9 @@ def check_scope(buffer: Buffer, scope: Scope) -> None:
 
 def check_stack(func: Func, place: str) -> None:
     """The buffers on the stack fit it together."""
-    problem = excess(func)
+    problem = describe_excess(func)
     if problem is not None:
-        raise ScheduleError(problem, where=place, hint=ADVICE)
+        raise ScheduleError(problem, where=place, hint=STACK_HINT)
 
 
 def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str] | None = None) -> Func:
@@ -79,19 +79,19 @@ def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str]
     """
     node, around = find_block(func, block)
     reader, _ = find_block(func, consumer)
-    nest = own_nest(node, around, "clone_producer")
+    nest = exclusive_nest(node, around, "clone_producer")
     old = find_alloc(func, node.body.buffer.name)
     check_clone(func, node, reader)
     used = used_names(func)
     for name in names or ():
         check_new_names((name,), used, f"clone_producer of {block!r} for {consumer!r}")
     used.update(names or ())
-    new = replace(old, name=names[1] if names else claimed(old.name, used))
-    copy = map_blocks(renamed(nest, used), lambda b: with_buffer(b, old, new, lambda i: i))
+    new = replace(old, name=names[1] if names else claim_name(old.name, used))
+    copy = map_blocks(copy_with_fresh_names(nest, used), lambda b: redirect_accesses(b, old, new, lambda i: i))
     copy = map_blocks(copy, lambda b: replace(b, name=names[0] if names else b.name))
-    top = top_of(func, reader)
-    changed = map_blocks(top, lambda b: with_buffer(b, old, new, lambda i: i) if b is reader else b)
-    result = with_replaced(func, top, seq(copy, changed))
+    top = top_statement_of(func, reader)
+    changed = map_blocks(top, lambda b: redirect_accesses(b, old, new, lambda i: i) if b is reader else b)
+    result = with_stmt_replaced(func, top, seq(copy, changed))
     return replace(result, allocs=(*func.allocs, new))
 
 
@@ -99,7 +99,7 @@ def check_clone(func: Func, node: Block, reader: Block) -> None:
     """The consumer reads what the block alone writes, and the block can run again just before it."""
     place = f"clone_producer of {node.name!r} for {reader.name!r}"
     buffer = node.body.buffer
-    if reader is node or buffer not in reads(reader):
+    if reader is node or buffer not in read_buffers(reader):
         raise ScheduleError(f"the consumer does not read {buffer.name!r}", where=place)
     check_only_writer(func, node, place)
     check_inputs_final(func, node, reader, place)
@@ -123,7 +123,7 @@ def pad_storage(func: Func, buffer: str, dim: int, multiple: int = 1, extra: int
     old = find_alloc(func, buffer)
     check_padding(old, dim, multiple, extra)
     size = ceildiv(old.shape[dim], multiple) * multiple + extra
-    return with_new_buffer(func, old, replace(old, shape=(*old.shape[:dim], size, *old.shape[dim + 1 :])))
+    return with_buffer_replaced(func, old, replace(old, shape=(*old.shape[:dim], size, *old.shape[dim + 1 :])))
 
 
 def check_padding(buffer: Buffer, dim: int, multiple: int, extra: int) -> None:

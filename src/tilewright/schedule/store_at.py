@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, Scope
+from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import Expr
-from tilewright.loops import races
 from tilewright.loops.access import accesses
-from tilewright.loops.hints import without_stale_hints
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, blocks, walk
-from tilewright.loops.nest import Nest
-from tilewright.schedule.legality import check_independent
+from tilewright.schedule.legality import check_no_races
 from tilewright.schedule.region import region
-from tilewright.schedule.tree import find_alloc, find_loop, with_buffer_inside, with_replaced
+from tilewright.schedule.rewrite_tree import find_alloc, find_loop, redirect_accesses_in, with_stmt_replaced
+from tilewright.verify import races
+from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
 def store_at(func: Func, buffer: str, loop: str) -> Func:
@@ -41,14 +41,14 @@ def store_at(func: Func, buffer: str, loop: str) -> Func:
     check_not_shared(old, (*outer, target), place)
     check_not_carried(func, old, (*outer, target), place)
     box = [s.within(n) for s, n in zip(region(func, old, (*outer, target), place), old.shape, strict=True)]
-    new = replace(old, shape=tuple(s.size for s in box if not s.single))
+    new = replace(old, shape=tuple(s.size for s in box if not s.is_single))
 
     def relative(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i - s.start for i, s in zip(indices, box, strict=True) if not s.single)
+        return tuple(i - s.start for i, s in zip(indices, box, strict=True) if not s.is_single)
 
-    result = with_replaced(func, target, with_buffer_inside(target, old, new, relative))
-    result = without_stale_hints(replace(result, allocs=tuple(new if a == old else a for a in func.allocs)))
-    check_independent(result, None, place)
+    result = with_stmt_replaced(func, target, redirect_accesses_in(target, old, new, relative))
+    result = drop_stale_prefetches(replace(result, allocs=tuple(new if a == old else a for a in func.allocs)))
+    check_no_races(result, None, place)
     return result
 
 
@@ -63,15 +63,15 @@ def check_used_inside(func: Func, buffer: Buffer, target: For, place: str) -> No
 def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
     """Concurrent iterations do not get one memory: what is shared by all threads stays as large as it is."""
     for x in loops:
-        if x.kind in CONCURRENT and buffer.scope is Scope.MEMORY:
+        if x.kind in CONCURRENT and buffer.scope is MemoryScope.MEMORY:
             what = f"loop {x.var.name!r} is {x.kind}; its iterations would share {buffer.name!r}"
             raise ScheduleError(what, where=place, hint="use store_at and set_scope before the loop is made concurrent")
 
 
 def check_not_carried(func: Func, buffer: Buffer, loops: Sequence[For], place: str) -> None:
     """Every element belongs to one iteration of each loop."""
-    nests = [Nest.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
     for x in loops:
-        if not races.apart(x, buffer, nests):
+        if not races.iterations_are_disjoint(x, buffer, nests):
             what = f"elements of {buffer.name!r} are not proved to belong to one iteration of loop {x.var.name!r}"
             raise ScheduleError(what, where=place, hint="they would carry values from one iteration to the next")

@@ -5,20 +5,27 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Binary, Expr, Var, both, ceildiv, free_vars, loads, minimum, walk
-from tilewright.expr.prover import prove
-from tilewright.expr.simplify import substitute
+from tilewright.expr.nodes import Binary, Expr, Var, ceildiv, conjunction, free_vars, loads, minimum, post_order
 from tilewright.loops.access import accesses
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, blocks, seq
 from tilewright.loops.ir import walk as walk_stmt
-from tilewright.loops.nest import Nest
-from tilewright.loops.ready import unready
-from tilewright.loops.verify import domain_findings
-from tilewright.schedule.cut import copy_of
-from tilewright.schedule.kinds import vectorize
-from tilewright.schedule.legality import check_iterations_apart
-from tilewright.schedule.tree import bounds_of, loops_inside, map_blocks, substituted, with_new_buffer, with_replaced
+from tilewright.schedule.annotate import vectorize
+from tilewright.schedule.legality import check_iterations_independent
+from tilewright.schedule.loop_range import copy_loop_range
+from tilewright.schedule.rewrite_tree import (
+    bounds_of,
+    loops_inside,
+    map_blocks,
+    substitute_vars,
+    with_buffer_replaced,
+    with_stmt_replaced,
+)
+from tilewright.verify.privatization import loop_carried_reads
+from tilewright.verify.verifier import find_domain_errors
 
 
 class Tail(StrEnum):
@@ -94,58 +101,60 @@ class Tiling:
         return ceildiv(self.loop.extent, self.size) if self.parts is None else self.parts
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether all tiles are known to be whole."""
         known = bounds_of(self.around).with_loop(self.outer, self.count).with_loop(self.inner, self.size)
-        return prove(self.index < self.loop.extent, known)
+        return can_prove(self.index < self.loop.extent, known)
 
     def nest(self, count: Expr, index: Expr) -> For:
         """The two loops; the inner one of a loop on threads is serial."""
         loop, kind, mapping = self.loop, self.loop.kind, {self.loop.var: index}
-        hints = loop.hints(lambda e: substitute(e, mapping))
+        hints = loop.prefetches_with(lambda e: substitute(e, mapping))
         inner = LoopKind.SERIAL if kind in THREADED else kind
-        return For(self.outer, count, kind, For(self.inner, self.size, inner, substituted(loop.body, mapping), hints))
+        return For(
+            self.outer, count, kind, For(self.inner, self.size, inner, substitute_vars(loop.body, mapping), hints)
+        )
 
 
-def plain(t: Tiling) -> Func:
+def tile_exact(t: Tiling) -> Func:
     """All tiles whole."""
-    return with_replaced(t.func, t.loop, t.nest(t.count, t.index))
+    return with_stmt_replaced(t.func, t.loop, t.nest(t.count, t.index))
 
 
-def guarded(t: Tiling) -> Func:
+def tile_guarded(t: Tiling) -> Func:
     """See `Tail.GUARD`."""
     inside = t.index < t.loop.extent
-    nest = map_blocks(t.nest(t.count, t.index), lambda b: replace(b, predicate=both(b.predicate, inside)))
-    return with_replaced(t.func, t.loop, nest)
+    nest = map_blocks(t.nest(t.count, t.index), lambda b: replace(b, predicate=conjunction(b.predicate, inside)))
+    return with_stmt_replaced(t.func, t.loop, nest)
 
 
-def masked(t: Tiling) -> Func:
+def tile_masked(t: Tiling) -> Func:
     """See `Tail.MASK`."""
-    return vectorize(plain(t) if t.whole else guarded(t), t.names[1])
+    return vectorize(tile_exact(t) if t.is_whole else tile_guarded(t), t.names[1])
 
 
-def remainder(t: Tiling) -> Func:
+def tile_with_remainder(t: Tiling) -> Func:
     """See `Tail.REMAINDER`."""
     check_remainder(t)
     tiles = t.loop.extent // t.size
-    func, rest = copy_of(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.around, t.names[2])
-    return with_replaced(func, t.loop, seq(t.nest(tiles, t.index), rest))
+    func, rest = copy_loop_range(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.around, t.names[2])
+    return with_stmt_replaced(func, t.loop, seq(t.nest(tiles, t.index), rest))
 
 
 def check_remainder(t: Tiling) -> None:
     """There may be a whole tile, and the loop is on no axis: loops on one axis have one extent."""
     if t.loop.kind in THREADED and t.loop.kind is not LoopKind.PARALLEL:
         raise ScheduleError(f"the loop is bound to {t.loop.kind} already", where=t.place, hint="split it before `bind`")
-    if prove(t.loop.extent < t.size, bounds_of(t.around)):
+    if can_prove(t.loop.extent < t.size, bounds_of(t.around)):
         what = f"no tile of {t.size} is whole in {t.loop.extent} iterations"
         raise ScheduleError(what, where=t.place, hint="use a smaller factor or Tail.GUARD")
 
 
-def shifted(t: Tiling) -> Func:
+def tile_shifted_inwards(t: Tiling) -> Func:
     """See `Tail.SHIFT_INWARDS`."""
     check_shift(t)
     start = minimum(t.outer * t.size, t.loop.extent - t.size)
-    return with_replaced(t.func, t.loop, t.nest(t.count, start + t.inner))
+    return with_stmt_replaced(t.func, t.loop, t.nest(t.count, start + t.inner))
 
 
 def check_shift(t: Tiling) -> None:
@@ -153,46 +162,46 @@ def check_shift(t: Tiling) -> None:
     if t.loop.kind in THREADED or t.loop.kind is LoopKind.VTHREAD:
         what = f"the loop is {t.loop.kind}: two iterations would write one element at once"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD or Tail.REMAINDER")
-    if not prove(t.loop.extent >= t.size, bounds_of(t.around)):
+    if not can_prove(t.loop.extent >= t.size, bounds_of(t.around)):
         what = f"it is not proved that {t.loop.extent} iterations fill a tile of {t.size}"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD, or declare the size to be at least that")
-    check_repeatable(t.loop, t.around, t.place)
-    check_iterations_apart(t.func, t.loop, t.place)
+    check_idempotent(t.loop, t.around, t.place)
+    check_iterations_independent(t.func, t.loop, t.place)
 
 
-def check_repeatable(node: For, around: Sequence[For], place: str) -> None:
+def check_idempotent(node: For, around: Sequence[For], place: str) -> None:
     """An iteration of a loop that runs again gives what it gave: every element that it reads of what the loop writes it
     wrote before reading."""
-    nests = [Nest.of(s, loops) for s, loops in walk_stmt(node, tuple(around)) if isinstance(s, Block)]
+    nests = [BlockContext.of(s, loops) for s, loops in walk_stmt(node, tuple(around)) if isinstance(s, Block)]
     for b in blocks(node):
         if any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
             raise ScheduleError(f"block {b.name!r} reduces over it: points would count twice", where=place)
     for buffer in dict.fromkeys(b.body.buffer for b in blocks(node)):
-        for found in unready(node, buffer, nests):
-            where = f"block {found.nest.block.name!r} reads {buffer.name!r}"
-            why = "" if found.why is None else f": {found.why}"
+        for found in loop_carried_reads(node, buffer, nests):
+            where = f"block {found.context.block.name!r} reads {buffer.name!r}"
+            why = "" if found.reason is None else f": {found.reason}"
             raise ScheduleError(f"{where}, which an iteration that runs again has changed{why}", where=place)
 
 
-def padded(t: Tiling) -> Func:
+def tile_padded(t: Tiling) -> Func:
     """See `Tail.PAD`."""
     extent = t.count * t.size
     grown = check_paddable(t, extent)
     func = t.func
-    nest = map_blocks(t.nest(t.count, t.index), lambda b: _longer(b, t.index, extent))
-    func = with_replaced(func, t.loop, nest)
+    nest = map_blocks(t.nest(t.count, t.index), lambda b: _extend_domain(b, t.index, extent))
+    func = with_stmt_replaced(func, t.loop, nest)
     for old, new in grown.items():
-        func = with_new_buffer(func, old, new)
+        func = with_buffer_replaced(func, old, new)
     inside = {b.name for b in blocks(nest)}
     for s, around in walk_stmt(func.body):
         if isinstance(s, Block) and s.name in inside:
-            for finding in domain_findings(Nest.of(s, around)):
+            for finding in find_domain_errors(BlockContext.of(s, around)):
                 hint = "use Tail.GUARD, or pack the operand in tiles of the factor first"
                 raise ScheduleError(f"{finding.where}: {finding.what}", where=t.place, hint=hint)
     return func
 
 
-def _longer(block: Block, index: Expr, extent: Expr) -> Block:
+def _extend_domain(block: Block, index: Expr, extent: Expr) -> Block:
     return replace(block, iters=tuple(replace(i, extent=extent) if i.binding is index else i for i in block.iters))
 
 
@@ -206,7 +215,7 @@ def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
             raise ScheduleError(f"the extent of {x.var.name!r} depends on it", where=t.place)
     for b in blocks(loop):
         where = f"block {b.name!r}"
-        i = _driven(b, loop, t.place)
+        i = _bound_iter(b, loop, t.place)
         buffer = b.body.buffer
         if buffer not in t.func.allocs:
             what = f"{where} writes {buffer.name!r}, a parameter, which can't grow"
@@ -216,13 +225,13 @@ def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
             raise ScheduleError(f"{where} does not write {buffer.name!r} at its plain variable", where=t.place)
         if any(i.var in free_vars(d) or loads(d) for d in _divisors(b)):
             raise ScheduleError(f"{where} divides by what is not known for the added iterations", where=t.place)
-        check_room(t, buffer, places[0])
+        check_padding_unread(t, buffer, places[0])
         shape = grown.get(buffer, buffer).shape
         grown[buffer] = replace(buffer, shape=(*shape[: places[0]], extent, *shape[places[0] + 1 :]))
     return grown
 
 
-def check_room(t: Tiling, buffer: Buffer, dim: int) -> None:
+def check_padding_unread(t: Tiling, buffer: Buffer, dim: int) -> None:
     """A dimension has no elements beyond the loop's extent that another block reads: they are overwritten."""
     if buffer.shape[dim] is t.loop.extent:
         return
@@ -230,14 +239,18 @@ def check_room(t: Tiling, buffer: Buffer, dim: int) -> None:
     for s, around in walk_stmt(t.func.body):
         if not isinstance(s, Block) or s.name in inside:
             continue
-        nest = Nest.of(s, around)
+        nest = BlockContext.of(s, around)
         for a in accesses(s):
-            if a.buffer == buffer and not a.write and not prove(nest.bound(a.indices[dim]) < t.loop.extent, nest.known):
+            if (
+                a.buffer == buffer
+                and not a.is_write
+                and not can_prove(nest.over_loops(a.indices[dim]) < t.loop.extent, nest.bounds)
+            ):
                 what = f"block {s.name!r} may read elements of {buffer.name!r} that the added iterations write"
                 raise ScheduleError(what, where=t.place)
 
 
-def _driven(block: Block, loop: For, place: str) -> BlockIter:
+def _bound_iter(block: Block, loop: For, place: str) -> BlockIter:
     """The spatial variable of a block that is the loop's variable; nothing else of the block depends on the loop."""
     driven = [i for i in block.iters if loop.var in free_vars(i.binding)]
     stores = (block.body,) if block.init is None else (block.body, block.init)
@@ -250,19 +263,19 @@ def _driven(block: Block, loop: For, place: str) -> BlockIter:
 
 
 def _divisors(block: Block) -> Sequence[Expr]:
-    return [e.b for e in walk(block.body.value) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
+    return [e.b for e in post_order(block.body.value) if isinstance(e, Binary) and e.op in ("floordiv", "mod", "fmod")]
 
 
 STRATEGIES: Mapping[Tail, Callable[[Tiling], Func]] = {
-    Tail.GUARD: guarded,
-    Tail.MASK: masked,
-    Tail.REMAINDER: remainder,
-    Tail.SHIFT_INWARDS: shifted,
-    Tail.PAD: padded,
+    Tail.GUARD: tile_guarded,
+    Tail.MASK: tile_masked,
+    Tail.REMAINDER: tile_with_remainder,
+    Tail.SHIFT_INWARDS: tile_shifted_inwards,
+    Tail.PAD: tile_padded,
 }
 """How each strategy tiles a loop whose tiles are not all known to be whole."""
 
 
-def tiled(t: Tiling, tail: Tail) -> Func:
+def tile_loop(t: Tiling, tail: Tail) -> Func:
     """The function with the loop in tiles."""
-    return plain(t) if t.whole and tail is not Tail.MASK else STRATEGIES[tail](t)
+    return tile_exact(t) if t.is_whole and tail is not Tail.MASK else STRATEGIES[tail](t)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import as_expr
-from tilewright.expr.prover import prove
 from tilewright.loops.ir import Func, seq
-from tilewright.schedule.cut import copy_of, part_of
-from tilewright.schedule.loops import check_perfect_nest, check_split, reorder, tile_names
-from tilewright.schedule.tails import Tail, Tiling, check_remainder, tiled
-from tilewright.schedule.tree import find_loop, fresh, loops_inside, used_names, with_replaced
+from tilewright.schedule.loop_range import copy_loop_range, truncate_loop
+from tilewright.schedule.loop_transforms import check_perfect_nest, check_split, reorder, tile_names
+from tilewright.schedule.rewrite_tree import find_loop, fresh_name, loops_inside, used_names, with_stmt_replaced
+from tilewright.schedule.tails import Tail, Tiling, check_remainder, tile_loop
 
 
 def tile(
@@ -45,13 +45,13 @@ def tile(
     outers: list[str] = []
     inners: list[str] = []
     if tail is Tail.REMAINDER:
-        func = without_remainders(func, loops, factors)
+        func = split_remainders(func, loops, factors)
     for k, (loop, factor, pair) in enumerate(zip(loops, factors, given, strict=True)):
         guards = tail is Tail.MASK and k + 1 < len(loops)
         node, around = find_loop(func, loop)
         check_split(node, factor)
         chosen = tile_names(func, loop, pair, tail)
-        func = tiled(Tiling(func, node, around, as_expr(factor), chosen), Tail.GUARD if guards else tail)
+        func = tile_loop(Tiling(func, node, around, as_expr(factor), chosen), Tail.GUARD if guards else tail)
         outers.append(chosen[0])
         inners.append(chosen[1])
     return reorder(func, (*outers, *inners)) if len(loops) > 1 else func
@@ -74,20 +74,22 @@ def check_tile(
     return [None if names is None else (names[k], names[k + len(loops)]) for k in range(len(loops))]
 
 
-def without_remainders(func: Func, loops: Sequence[str], factors: Sequence[int]) -> Func:
+def split_remainders(func: Func, loops: Sequence[str], factors: Sequence[int]) -> Func:
     """The function with the remainder of every loop in a nest of its own, behind that of the whole tiles."""
     for loop, factor in zip(loops, factors, strict=True):
         node, _ = find_loop(func, loop)
         check_split(node, factor)
-        if prove((node.extent % factor).equals(0)):
+        if can_prove((node.extent % factor).equals(0)):
             continue
         others = [x for x in loops if x != loop]
         func = reorder(func, (loop, *others))
         node, around = find_loop(func, loop)
         check_remainder(Tiling(func, node, around, as_expr(factor), tile_names(func, loop, None, Tail.REMAINDER)))
         whole = node.extent // factor * factor
-        func, rest = copy_of(func, node, whole, node.extent % factor, around, fresh(f"{loop}_r", used_names(func)))
-        func = with_replaced(func, node, seq(part_of(node, whole, around), rest))
+        func, rest = copy_loop_range(
+            func, node, whole, node.extent % factor, around, fresh_name(f"{loop}_r", used_names(func))
+        )
+        func = with_stmt_replaced(func, node, seq(truncate_loop(node, whole, around), rest))
         copies = {x.var.name: y.var.name for x, y in zip(loops_inside(node), loops_inside(rest), strict=True)}
         func = reorder(reorder(func, tuple(loops)), tuple(copies[x] for x in loops))
     return func

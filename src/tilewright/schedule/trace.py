@@ -10,33 +10,33 @@ from inspect import cleandoc
 from typing import Any
 
 from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Var, free_vars
-from tilewright.expr.simplify import substitute
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, For, Func, walk
 from tilewright.loops.printer import show
-from tilewright.loops.verify import verify
 from tilewright.schedule import (
+    annotate,
     cache,
     compute_at,
     hoist,
     inline,
-    kinds,
-    loops,
+    loop_transforms,
     prefetch,
     reduction,
-    relayout,
     reverse_compute_at,
     reverse_inline,
-    rolling,
+    rolling_update,
     staging,
     store_at,
     tile,
+    transform_layout,
 )
-from tilewright.schedule.arguments import bound, parameters
+from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.methods import Primitives
-from tilewright.schedule.tree import suggestion
+from tilewright.schedule.rewrite_tree import suggestion
+from tilewright.verify.verifier import verify
 
 Argument = Any
 """A name, an integer, a size, a member of an enumeration, a layout, a tuple of these, or None."""
@@ -44,11 +44,12 @@ Argument = Any
 PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     f.__name__: f
     for f in (
-        loops.split, loops.split_parts, tile.tile, loops.fuse, loops.reorder, loops.peel,
-        kinds.parallel, kinds.vectorize, kinds.unroll, kinds.bind, kinds.virtual_thread,
+        loop_transforms.split, loop_transforms.split_parts, tile.tile, loop_transforms.fuse, loop_transforms.reorder,
+        loop_transforms.peel,
+        annotate.parallel, annotate.vectorize, annotate.unroll, annotate.bind, annotate.virtual_thread,
         staging.set_scope, staging.clone_producer, staging.pad_storage, cache.cache_read, cache.cache_write, cache.pack,
-        relayout.transform_layout, prefetch.prefetch, hoist.hoist,
-        reduction.decompose_reduction, reduction.rfactor, rolling.rolling_update, compute_at.compute_at,
+        transform_layout.transform_layout, prefetch.prefetch, hoist.hoist,
+        reduction.decompose_reduction, reduction.rfactor, rolling_update.rolling_update, compute_at.compute_at,
         reverse_compute_at.reverse_compute_at, store_at.store_at, inline.inline, reverse_inline.reverse_inline,
     )
 }  # fmt: skip
@@ -80,7 +81,7 @@ class Step:
         """
         function = primitive_named(primitive)
         problems: list[Problem] = []
-        values = bound(function, args, named, problems)
+        values = bind_arguments(function, args, named, problems)
         if problems:
             first = problems[0]
             place = f"{primitive}, {first.where}" if first.where else primitive
@@ -131,7 +132,7 @@ def apply(func: Func, step: Step) -> Func:
     """
     step = Step.of(step.primitive, *step.args)
     try:
-        args = (_here(func, step, a) for a in step.args)
+        args = (_resolve_variables(func, step, a) for a in step.args)
         return PRIMITIVES[step.primitive](func, *args)
     except LayoutError as e:
         place = f"{step.primitive}, {e.where}" if e.where else step.primitive
@@ -145,11 +146,11 @@ def replay(func: Func, trace: Trace) -> Func:
         ScheduleError: a step is not legal here; names it.
     """
     for number, step in enumerate(trace, 1):
-        func = numbered(func, step, number)
+        func = apply_numbered(func, step, number)
     return func
 
 
-def numbered(func: Func, step: Step, number: int) -> Func:
+def apply_numbered(func: Func, step: Step, number: int) -> Func:
     """The function after one step of a trace; an error names the step."""
     try:
         return apply(func, step)
@@ -163,24 +164,24 @@ def to_python(trace: Trace, name: str = "s") -> str:
     return "".join(f"{name}.{step}\n" for step in trace)
 
 
-def _here(func: Func, step: Step, value: Argument) -> Argument:
+def _resolve_variables(func: Func, step: Step, value: Argument) -> Argument:
     """An argument whose variables are those that the function has under their names."""
     if not isinstance(value, Expr | Layout):
         return value
-    loops = [s.var for s, _ in walk(func.body) if isinstance(s, For)]
-    known: dict[str, Var] = {v.name: v for v in (*loops, *func.symbols)}
+    loop_transforms = [s.var for s, _ in walk(func.body) if isinstance(s, For)]
+    known: dict[str, Var] = {v.name: v for v in (*loop_transforms, *func.symbols)}
     variables = free_vars(value) if isinstance(value, Expr) else frozenset(value.symbols)
     moved: dict[Var, Expr] = {v: known[v.name] for v in variables if v.name in known and known[v.name] is not v}
     if isinstance(value, Expr):
         return substitute(value, moved) if moved else value
     layout = value.at(moved) if moved else value
-    of = _laid_out(func, step)
-    layout = layout if of is None or of.shape == layout.shape else _resized(layout, of)
-    check_symbols(func, layout, step.primitive)
+    of = _layout_target(func, step)
+    layout = layout if of is None or of.shape == layout.shape else _resize_layout(layout, of)
+    check_layout_symbols(func, layout, step.primitive)
     return layout
 
 
-def check_symbols(func: Func, layout: Layout, place: str) -> None:
+def check_layout_symbols(func: Func, layout: Layout, place: str) -> None:
     """A layout names sizes that the function has, and nothing else.
 
     Raises:
@@ -193,7 +194,7 @@ def check_symbols(func: Func, layout: Layout, place: str) -> None:
             raise ScheduleError(what, where=place, hint=f"its symbols: {known}")
 
 
-def _laid_out(func: Func, step: Step) -> Buffer | None:
+def _layout_target(func: Func, step: Step) -> Buffer | None:
     """The buffer that a step's layout is for."""
     arguments = step.arguments
     for b in (*func.allocs, *func.params):
@@ -203,7 +204,7 @@ def _laid_out(func: Func, step: Step) -> Buffer | None:
     return next((b.body.buffer for b in blocks if b.name == arguments.get("block")), None)
 
 
-def _resized(layout: Layout, buffer: Buffer) -> Layout:
+def _resize_layout(layout: Layout, buffer: Buffer) -> Layout:
     """The same primitives on the shape that the buffer has here, where its rank is the same."""
     return Layout(buffer.shape, layout.primitives) if len(layout.shape) == buffer.rank else layout
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import Problem, TraceError
-from tilewright.layout.strict_json import strict_json
-from tilewright.schedule.arguments import bound, parameters
+from tilewright.layout.strict_json import load_strict_json
+from tilewright.schedule.arguments import bind_arguments, parameters
+from tilewright.schedule.rewrite_tree import suggestion
 from tilewright.schedule.trace import PRIMITIVES, Step, Trace, unknown_primitive
-from tilewright.schedule.tree import suggestion
 
 FORMAT = "tilewright-trace"
 VERSION = 1
@@ -30,7 +30,7 @@ MAX_BYTES = 64 << 20
 
 def encode(trace: Trace) -> dict[str, Any]:
     """A trace as JSON values."""
-    return {"format": FORMAT, "version": VERSION, "steps": [_encoded(step) for step in trace]}
+    return {"format": FORMAT, "version": VERSION, "steps": [_encode_step(step) for step in trace]}
 
 
 def dump(trace: Trace, path: "str | os.PathLike[str]") -> None:
@@ -40,7 +40,7 @@ def dump(trace: Trace, path: "str | os.PathLike[str]") -> None:
 
 def dumps(trace: Trace) -> str:
     """A trace as JSON text, one step per line."""
-    steps = ",\n".join(f"  {json.dumps(_encoded(step))}" for step in trace)
+    steps = ",\n".join(f"  {json.dumps(_encode_step(step))}" for step in trace)
     inner = f"\n{steps}\n" if steps else ""
     return f'{{"format": "{FORMAT}", "version": {VERSION}, "steps": [{inner}]}}\n'
 
@@ -69,7 +69,7 @@ def loads(text: str | bytes, where: str = "trace") -> Trace:
     if len(text) > MAX_BYTES:
         raise TraceError([Problem("trace", "", f"it is longer than {MAX_BYTES} bytes")], where=where)
     try:
-        data = strict_json(text)
+        data = load_strict_json(text)
     except ValueError as e:
         raise TraceError([Problem("trace", "", f"it is no JSON: {e}")], where=where) from None
     return decode(data, where)
@@ -82,8 +82,8 @@ def decode(data: object, where: str = "trace") -> Trace:
         TraceError: the values are no trace; lists every problem.
     """
     problems: list[Problem] = []
-    steps = _steps(data, problems)
-    trace = tuple(_decoded(number, step, problems) for number, step in enumerate(steps, 1))
+    steps = _read_steps(data, problems)
+    trace = tuple(_decode_step(number, step, problems) for number, step in enumerate(steps, 1))
     if problems:
         raise TraceError(problems, where=where)
     return tuple(step for step in trace if step is not None)
@@ -146,14 +146,14 @@ def _step_schema(name: str) -> dict[str, Any]:
     }
 
 
-def _encoded(step: Step) -> dict[str, Any]:
+def _encode_step(step: Step) -> dict[str, Any]:
     known = parameters(PRIMITIVES[step.primitive])
     given = ((known[name], value) for name, value in step.arguments.items())
     args = {p.name: p.kind.write(value) for p, value in given if p.required or value != p.default}
     return {"primitive": step.primitive, "args": args}
 
 
-def _steps(data: object, problems: list[Problem]) -> list[Any]:
+def _read_steps(data: object, problems: list[Problem]) -> list[Any]:
     """The steps of a file, as far as there are some, also where the head is wrong."""
 
     def wrong(where: str, what: str, hint: str = "") -> list[Any]:
@@ -164,28 +164,28 @@ def _steps(data: object, problems: list[Problem]) -> list[Any]:
         return wrong("", f"expected an object, got {type(data).__name__}")
     found: dict[str, Any] = data
     if found.get("format") != FORMAT:
-        wrong("format", f"expected {FORMAT!r}, got {_short(found.get('format'))}")
+        wrong("format", f"expected {FORMAT!r}, got {_shorten(found.get('format'))}")
     version = found.get("version")
     if type(version) is not int or version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "it was written by a newer version" if newer else ""
-        wrong("version", f"expected {VERSION}, got {_short(version)}", hint)
+        wrong("version", f"expected {VERSION}, got {_shorten(version)}", hint)
     for name in sorted(found.keys() - {"format", "version", "steps"}):
-        wrong(_short(name), "there is no such field; there are format, version, steps")
+        wrong(_shorten(name), "there is no such field; there are format, version, steps")
     steps = found.get("steps")
     if not isinstance(steps, list):
-        return wrong("steps", f"expected a list, got {_short(steps)}")
+        return wrong("steps", f"expected a list, got {_shorten(steps)}")
     listed: list[Any] = steps
     if len(listed) > MAX_STEPS:
         return wrong("steps", f"expected at most {MAX_STEPS} steps, got {len(listed)}")
     return listed
 
 
-def _decoded(number: int, data: Any, problems: list[Problem]) -> Step | None:
+def _decode_step(number: int, data: Any, problems: list[Problem]) -> Step | None:
     """One step, or None and problems."""
     where = f"step {number}"
     if not isinstance(data, dict) or set(data) - {"primitive", "args"} or "primitive" not in data:
-        what = f"expected an object with `primitive` and `args`, got {_short(data)}"
+        what = f"expected an object with `primitive` and `args`, got {_shorten(data)}"
         problems.append(Problem("trace", where, what))
         return None
     name: Any = data["primitive"]
@@ -195,17 +195,17 @@ def _decoded(number: int, data: Any, problems: list[Problem]) -> Step | None:
         return None
     args: Any = data.get("args", {})
     if not isinstance(args, Mapping):
-        what = f"expected an object, got {_short(args)}"
+        what = f"expected an object, got {_shorten(args)}"
         problems.append(Problem("trace", f"{where} ({name}), args", what))
         return None
     own: list[Problem] = []
-    values = bound(PRIMITIVES[name], (), args, own)
+    values = bind_arguments(PRIMITIVES[name], (), args, own)
     for p in own:
         place = f"{where} ({name}), {p.where}" if p.where else f"{where} ({name})"
         problems.append(Problem("trace", place, p.what, p.hint))
     return None if own else Step(name, values)
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

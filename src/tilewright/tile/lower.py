@@ -11,21 +11,29 @@ parallel L2 tiles
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import Scope
+from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Const, Var, free_vars
 from tilewright.loops.ir import Func, IterKind
+from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.trace import Schedule
-from tilewright.schedule.tree import find_block
-from tilewright.tile.chunks import last_chunk_apart
-from tilewright.tile.moving import move
-from tilewright.tile.packing import ask_ahead, pack
-from tilewright.tile.parts import Part, parts_of
+from tilewright.tile.k_blocks import peel_last_k_block
+from tilewright.tile.lane_reduction import lower_lane_reduction, split_into_lanes
+from tilewright.tile.lower_elementwise import lower_elementwise
+from tilewright.tile.packing import insert_prefetches, pack_operands
 from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
-from tilewright.tile.steps import Names, axis_loops, buffer_of, lanes_contiguous, loop_extent, new_blocks, own_loops
-from tilewright.tile.strands import strand_tile, strands_of
+from tilewright.tile.remainder import LoopPart, split_remainder
+from tilewright.tile.schedule_helpers import (
+    BlockLoops,
+    apply_and_get_blocks,
+    axis_loops,
+    buffer_of,
+    loop_extent,
+    make_lanes_contiguous,
+    spatial_loops,
+)
 
 
-def lower(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> Schedule:
+def lower_program(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> Schedule:
     """The schedule of a program for its kernel's untransformed loops.
 
     Args:
@@ -40,35 +48,35 @@ def lower(program: TileProgram, func: Func, parallel: bool = True, cores: int = 
     check_program(program)
     s = Schedule(func)
     if program.problem.reduce:
-        return _reduction(s, program, parallel, cores)
-    move(s, program, parallel)
+        return _lower_reduction(s, program, parallel, cores)
+    lower_elementwise(s, program, parallel)
     return s
 
 
 @dataclass(frozen=True, slots=True)
-class _Tiles:
+class _TileLoops:
     """The loops of the consumer: per axis over L2 tiles, L1 tiles, register tiles and inside one; None where there is
     but one iteration."""
 
-    outer: dict[int, str]
-    inner: dict[int, str]
-    micro: dict[int, str]
+    l2: dict[int, str]
+    l1: dict[int, str]
+    register: dict[int, str]
     points: dict[int, str]
 
 
-def _reduction(s: Schedule, program: TileProgram, parallel: bool, cores: int) -> Schedule:
-    problem, form = program.problem, program.form
+def _lower_reduction(s: Schedule, program: TileProgram, parallel: bool, cores: int) -> Schedule:
+    problem, form = program.problem, program.sketch
     block, final = problem.block, problem.final
     if final == block:
-        (final,) = new_blocks(s, "cache_write", block)
+        (final,) = apply_and_get_blocks(s, "cache_write", block)
     partial = None
-    if form.chunked is not None and program.sizes[L1][form.chunked] < problem.axes[form.chunked].extent:
-        position = problem.reduce.index(form.chunked)
-        (partial,) = new_blocks(s, "rfactor", block, position, program.sizes[L1][form.chunked])
-    if problem.axes[form.lane].reduce:
-        partial = strands_of(s, block, program)
-    copies = pack(s, partial or block, program, parallel)
-    parts, shared = parts_of(s, Part(block, partial, final, program.sizes, copies), program, cores)
+    if form.k_block_axis is not None and program.sizes[L1][form.k_block_axis] < problem.axes[form.k_block_axis].extent:
+        position = problem.reduce.index(form.k_block_axis)
+        (partial,) = apply_and_get_blocks(s, "rfactor", block, position, program.sizes[L1][form.k_block_axis])
+    if problem.axes[form.lane].is_reduction:
+        partial = split_into_lanes(s, block, program)
+    copies = pack_operands(s, partial or block, program, parallel)
+    parts, shared = split_remainder(s, LoopPart(block, partial, final, program.sizes, copies), program, cores)
     for part in parts:
         _schedule_part(s, part, program, shared, parallel)
     if parallel:
@@ -77,69 +85,71 @@ def _reduction(s: Schedule, program: TileProgram, parallel: bool, cores: int) ->
     return s
 
 
-def _schedule_part(s: Schedule, part: Part, program: TileProgram, shared: Mapping[int, str], parallel: bool) -> None:
-    tiles = _consumer_tiles(s, part, program, shared)
-    order = program.form.order
-    outer = [tiles.outer[a] for a in order if a in tiles.outer]
-    inner = [tiles.inner[a] for a in order if a in tiles.inner]
-    micro = [tiles.micro[a] for a in order if a in tiles.micro]
-    last = _last_axis(s, part, program, tiles)
+def _schedule_part(
+    s: Schedule, nest: LoopPart, program: TileProgram, shared_loops: Mapping[int, str], parallel: bool
+) -> None:
+    tiles = _consumer_tiles(s, nest, program, shared_loops)
+    order = program.sketch.order
+    outer = [tiles.l2[a] for a in order if a in tiles.l2]
+    inner = [tiles.l1[a] for a in order if a in tiles.l1]
+    micro = [tiles.register[a] for a in order if a in tiles.register]
+    last = _store_axis(s, nest, program, tiles)
     points = [tiles.points[a] for a in order if a in tiles.points and a != last]
     points += [tiles.points[last]] if last in tiles.points else []
     s.do("reorder", (*outer, *inner, *micro, *points))
     at = (*outer, *inner)[-1]
-    if program.problem.axes[program.form.lane].reduce:
-        strand_tile(s, part, program, (*outer, *inner, *micro)[-1])
-    elif part.partial is not None:
-        _chunked(s, part, program, at)
-    elif last != program.form.lane:
-        (copy,) = new_blocks(s, "cache_write", part.producer)
-        _across(s, part, copy, (*outer, *inner, *micro)[-1], program)
+    if program.problem.axes[program.sketch.lane].is_reduction:
+        lower_lane_reduction(s, nest, program, (*outer, *inner, *micro)[-1])
+    elif nest.partial is not None:
+        _lower_k_blocked(s, nest, program, at)
+    elif last != program.sketch.lane:
+        (copy,) = apply_and_get_blocks(s, "cache_write", nest.producer)
+        _lower_transposed_store(s, nest, copy, (*outer, *inner, *micro)[-1], program)
     else:
-        s.do("compute_at", part.producer, (*outer, *inner, *micro)[-1])
-        _register_tile(s, part.producer, program, part.copies)
-    if last == program.form.lane:
-        _written_out(s, points, last in tiles.points)
+        s.do("compute_at", nest.producer, (*outer, *inner, *micro)[-1])
+        _lower_register_tile(s, nest.producer, program, nest.copies)
+    if last == program.sketch.lane:
+        _unroll_epilogue(s, points, last in tiles.points)
     elif last in tiles.points:
         # written out as well, so many loads of single elements are as fast and keep LLVM busy for a second
         s.do("vectorize", points[-1])
-    if parallel and not shared:
+    if parallel and not shared_loops:
         for loop in outer:
             s.do("parallel", loop)
 
 
-def _written_out(s: Schedule, points: list[str], lanes: bool) -> None:
+def _unroll_epilogue(s: Schedule, points: list[str], vectorized: bool) -> None:
     """Loops of the epilogue inside a register tile: the innermost one as vectors, the others unrolled while short."""
     for k, loop in enumerate(points):
         extent = loop_extent(s, loop)
-        if lanes and k == len(points) - 1:
+        if vectorized and k == len(points) - 1:
             s.do("vectorize", loop)
         elif isinstance(extent, Const) and extent.value <= 16:
             s.do("unroll", loop)
 
 
-def _consumer_tiles(s: Schedule, part: Part, program: TileProgram, shared: Mapping[int, str]) -> _Tiles:
+def _consumer_tiles(s: Schedule, nest: LoopPart, program: TileProgram, shared_loops: Mapping[int, str]) -> _TileLoops:
     """Cuts the consumer's loops. At least one loop is left outside of a register tile."""
-    tiles = _Tiles({}, {}, {}, {})
-    loops = axis_loops(s, part.consumer)
+    tiles = _TileLoops({}, {}, {}, {})
+    loops = axis_loops(s, nest.consumer)
     for axis in program.problem.spatial:
-        register, near, far = (level[axis] for level in part.sizes)
-        if axis in shared:
+        register, near, far = (level[axis] for level in nest.sizes)
+        if axis in shared_loops:
             if far > 1:
-                _cut(s, tiles, axis, _inside(s, part.consumer, shared[axis]), (register, near, far))
+                _split_l2_tile(s, tiles, axis, _inner_loop(s, nest.consumer, shared_loops[axis]), (register, near, far))
             continue
         loop = loops[axis]
         if register > 1:
             loop, tiles.points[axis] = s.split(loop, register)
         if near > register:
-            loop, tiles.micro[axis] = s.split(loop, near // register)
+            loop, tiles.register[axis] = s.split(loop, near // register)
         if far > near:
-            loop, tiles.inner[axis] = s.split(loop, far // near)
-        tiles.outer[axis] = loop
+            loop, tiles.l1[axis] = s.split(loop, far // near)
+        tiles.l2[axis] = loop
     return tiles
 
 
-def _cut(s: Schedule, tiles: _Tiles, axis: int, loop: str, sizes: tuple[int, int, int]) -> None:
+def _split_l2_tile(s: Schedule, tiles: _TileLoops, axis: int, loop: str, sizes: tuple[int, int, int]) -> None:
     """Cuts the loop over one L2 tile; no loop with a single iteration is left."""
     register, near, far = sizes
     if register > 1:
@@ -149,90 +159,90 @@ def _cut(s: Schedule, tiles: _Tiles, axis: int, loop: str, sizes: tuple[int, int
         loop, tiles.points[axis] = s.split(loop, register)
     if near > register:
         if near == far:
-            tiles.micro[axis] = loop
+            tiles.register[axis] = loop
             return
-        loop, tiles.micro[axis] = s.split(loop, near // register)
-    tiles.inner[axis] = loop
+        loop, tiles.register[axis] = s.split(loop, near // register)
+    tiles.l1[axis] = loop
 
 
-def _inside(s: Schedule, block: str, outer: str) -> str:
+def _inner_loop(s: Schedule, block: str, outer: str) -> str:
     """The loop inside a tile of an axis that has been cut once."""
     node, around = find_block(s.func, block)
     binding = next(i.binding for i in node.iters if Var(outer) in free_vars(i.binding))
     return next(x.var.name for x in around if x.var in free_vars(binding) and x.var.name != outer)
 
 
-def _last_axis(s: Schedule, part: Part, program: TileProgram, tiles: _Tiles) -> int:
+def _store_axis(s: Schedule, nest: LoopPart, program: TileProgram, tiles: _TileLoops) -> int:
     """The axis along which results are stored as vectors: the lanes', unless they are stored across."""
-    if not program.form.transposed:
-        return program.form.lane
+    if not program.sketch.transposed_store:
+        return program.sketch.lane
     strides = program.problem.results[-1].strides
-    rows = [a for a in tiles.points if a != program.form.lane]
-    return next((a for a in rows if strides[a] == 1), program.form.lane)
+    rows = [a for a in tiles.points if a != program.sketch.lane]
+    return next((a for a in rows if strides[a] == 1), program.sketch.lane)
 
 
-def _chunked(s: Schedule, part: Part, program: TileProgram, at: str) -> None:
+def _lower_k_blocked(s: Schedule, nest: LoopPart, program: TileProgram, at: str) -> None:
     """The tile's totals on the stack; per chunk and register tile, sums in registers that are added to them."""
-    if part.partial is None:
+    if nest.partial is None:
         return
-    producer = part.producer
+    producer = nest.producer
     s.do("compute_at", producer, at)
-    s.do("set_scope", buffer_of(s, producer), Scope.STACK)
-    lanes_contiguous(s, producer, program.form.lane)
-    names = Names.of(s, producer)
+    s.do("set_scope", buffer_of(s, producer), MemoryScope.STACK)
+    make_lanes_contiguous(s, producer, program.sketch.lane)
+    names = BlockLoops.of(s, producer)
     micro: dict[int, str] = {}
     points: dict[int, str] = {}
-    for axis, loop in own_loops(s, producer).items():
-        register, near = part.sizes[REGISTER][axis], part.sizes[L1][axis]
+    for axis, loop in spatial_loops(s, producer).items():
+        register, near = nest.sizes[REGISTER][axis], nest.sizes[L1][axis]
         if near > register and register > 1:
             micro[axis], points[axis] = s.split(loop, register)
         else:
             (micro if near > register else points)[axis] = loop
-    order = program.form.order
+    order = program.sketch.order
     outside = [micro[a] for a in order if a in micro]
-    inside = [points[a] for a in order if a in points and a != program.form.lane]
-    inside += [points[program.form.lane]] if program.form.lane in points else []
+    inside = [points[a] for a in order if a in points and a != program.sketch.lane]
+    inside += [points[program.sketch.lane]] if program.sketch.lane in points else []
     s.do("reorder", (*names.reduce, *outside, *inside))
     init = s.decompose_reduction(producer, names.reduce[0])
-    s.do("compute_at", part.partial, (*names.reduce, *outside)[-1])
-    _register_tile(s, part.partial, program, part.copies)
+    s.do("compute_at", nest.partial, (*names.reduce, *outside)[-1])
+    _lower_register_tile(s, nest.partial, program, nest.copies)
     for block in (producer, init):
-        own = list(Names.of(s, block).spatial)
-        _written_out(s, own[len(own) - len(inside) :], program.form.lane in points)
-    if (cut := program.form.chunked) is not None:
+        own = list(BlockLoops.of(s, block).spatial)
+        _unroll_epilogue(s, own[len(own) - len(inside) :], program.sketch.lane in points)
+    if (cut := program.sketch.k_block_axis) is not None:
         sizes = program.problem.axes[cut].extent, program.sizes[L1][cut]
-        last_chunk_apart(s, producer, part.partial, program.problem.reduce.index(cut), *sizes)
+        peel_last_k_block(s, producer, nest.partial, program.problem.reduce.index(cut), *sizes)
 
 
-def _across(s: Schedule, part: Part, copy: str, at: str, program: TileProgram) -> None:
+def _lower_transposed_store(s: Schedule, nest: LoopPart, copy: str, at: str, program: TileProgram) -> None:
     """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
     s.do("compute_at", copy, at)
-    s.do("set_scope", buffer_of(s, copy), Scope.STACK)
-    lanes_contiguous(s, copy, program.form.lane)
-    s.do("compute_at", part.producer, at)
-    _register_tile(s, part.producer, program, part.copies)
-    _lanes_inside(s, copy, program)
+    s.do("set_scope", buffer_of(s, copy), MemoryScope.STACK)
+    make_lanes_contiguous(s, copy, program.sketch.lane)
+    s.do("compute_at", nest.producer, at)
+    _lower_register_tile(s, nest.producer, program, nest.copies)
+    _vectorize_lanes(s, copy, program)
 
 
-def _register_tile(s: Schedule, block: str, program: TileProgram, copies: Mapping[int, str]) -> None:
+def _lower_register_tile(s: Schedule, block: str, program: TileProgram, copies: Mapping[int, str]) -> None:
     """The reduction's loops outside, its unrolled part and rows written out inside, lanes innermost; accumulators in
     registers."""
-    s.do("set_scope", buffer_of(s, block), Scope.REGISTER)
-    lanes_contiguous(s, block, program.form.lane)
-    names = Names.of(s, block)
-    outside, unrolled = _unrolled_reduction(s, block, names.reduce, program)
+    s.do("set_scope", buffer_of(s, block), MemoryScope.REGISTER)
+    make_lanes_contiguous(s, block, program.sketch.lane)
+    names = BlockLoops.of(s, block)
+    outside, unrolled = _split_reduction(s, block, names.reduce, program)
     if (*outside, *unrolled, *names.spatial) != (*names.spatial, *names.reduce) or not names.spatial:
         s.do("reorder", (*outside, *unrolled, *names.spatial))
     init = s.decompose_reduction(block, (*outside, *unrolled)[0])
     for x in unrolled:
         s.do("unroll", x)
     if outside:
-        ask_ahead(s, outside[-1], program, copies)
-    _lanes_inside(s, block, program)
-    _lanes_inside(s, init, program)
+        insert_prefetches(s, outside[-1], program, copies)
+    _vectorize_lanes(s, block, program)
+    _vectorize_lanes(s, init, program)
 
 
-def _unrolled_reduction(
+def _split_reduction(
     s: Schedule, block: str, loops: tuple[str, ...], program: TileProgram
 ) -> tuple[list[str], list[str]]:
     """The reduction's loops that stay, and those that are written out."""
@@ -256,16 +266,16 @@ def _unrolled_reduction(
     return outside, unrolled
 
 
-def _lanes_inside(s: Schedule, block: str, program: TileProgram) -> None:
+def _vectorize_lanes(s: Schedule, block: str, program: TileProgram) -> None:
     """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled.
 
     Those that change which vectors are read, but not all that is multiplied by them, go inside of the others: vectors
     stay in registers, and an element that is multiplied by all of them needs one only while it is. Else all elements of
     a step would be kept for the next vector.
     """
-    operands, lane = program.problem.operands, program.form.lane
+    operands, lane = program.problem.operands, program.sketch.lane
     node = find_block(s.func, block)[0]
-    loops = Names.of(s, block).spatial
+    loops = BlockLoops.of(s, block).spatial
     axes = {x: next(a for a, i in enumerate(node.iters) if Var(x) in free_vars(i.binding)) for x in loops}
 
     def place(loop: str) -> tuple[bool, bool]:

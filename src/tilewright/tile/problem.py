@@ -13,14 +13,14 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, free_vars, loads, walk
-from tilewright.expr.polynomial import polynomial
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
-from tilewright.tile.samples import Samples, value_of
-from tilewright.tile.work import work_of
+from tilewright.tile.operation_cost import operation_cost
+from tilewright.tile.shape_samples import ShapeSamples, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Axis:
 
     name: str
     extent: int
-    literal: bool
-    reduce: bool
+    is_static: bool
+    is_reduction: bool
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Operand:
     """
 
     buffer: str
-    bytes: int
+    element_bytes: int
     constant: bool
     shape: tuple[int, ...]
     index: tuple[tuple[int, ...], ...]
@@ -71,32 +71,32 @@ class Operand:
         return tuple(sum(pitch[d] * row[a] for d, row in enumerate(self.index)) for a in range(len(self.index[0])))
 
     @cached_property
-    def hops(self) -> tuple[tuple[int, int], ...]:
+    def byte_strides(self) -> tuple[tuple[int, int], ...]:
         """(axis, bytes) of the axes that move the position, whichever way."""
-        return tuple((a, abs(s) * self.bytes) for a, s in enumerate(self.strides) if s)
+        return tuple((a, abs(s) * self.element_bytes) for a, s in enumerate(self.strides) if s)
 
     @cached_property
-    def room(self) -> tuple[int, ...]:
+    def dim_sizes(self) -> tuple[int, ...]:
         """Places in every dimension, at least one."""
         return tuple(max(1, size) for size in self.shape)
 
     @cached_property
-    def moving(self) -> frozenset[int]:
+    def used_axes(self) -> frozenset[int]:
         """The axes with which the position moves."""
         return frozenset(k for row in self.index for k, c in enumerate(row) if c)
 
     @cached_property
-    def steps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def index_terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Per dimension (step, axis) of the axes that move its index, by rising steps."""
         return tuple(tuple(sorted((abs(c), k) for k, c in enumerate(row) if c)) for row in self.index)
 
     def uses(self, axis: int) -> bool:
         """Whether another element is touched as the axis grows."""
-        return axis in self.moving
+        return axis in self.used_axes
 
-    def each(self, ask: "Callable[[Operand], Sequence[float]]") -> tuple[float, ...]:
+    def per_shape(self, function: "Callable[[Operand], Sequence[float]]") -> tuple[float, ...]:
         """What is asked of it; see `tile.family`, where there is more than one."""
-        return tuple(ask(self))
+        return tuple(function(self))
 
     def dimension(self, axis: int) -> int | None:
         """The one dimension that an axis alone indexes, plainly; None where there is none."""
@@ -131,17 +131,17 @@ class Problem:
     operations: int
     bits: int
     samples: "tuple[Problem, ...]" = field(default=(), compare=False)
-    added: bool = False
+    is_plain_sum: bool = False
 
     @cached_property
     def spatial(self) -> tuple[int, ...]:
         """Positions of the axes along which results are independent."""
-        return tuple([k for k, a in enumerate(self.axes) if not a.reduce])
+        return tuple([k for k, a in enumerate(self.axes) if not a.is_reduction])
 
     @cached_property
     def reduce(self) -> tuple[int, ...]:
         """Positions of the axes along which values are combined."""
-        return tuple([k for k, a in enumerate(self.axes) if a.reduce])
+        return tuple([k for k, a in enumerate(self.axes) if a.is_reduction])
 
     @cached_property
     def extents(self) -> npt.NDArray[np.int64]:
@@ -151,14 +151,14 @@ class Problem:
         return found
 
     @cached_property
-    def terms(self) -> int:
+    def reduction_length(self) -> int:
         """What is combined into one result."""
         return prod(self.axes[k].extent for k in self.reduce)
 
     @cached_property
-    def reuses(self) -> bool:
+    def has_reuse(self) -> bool:
         """Whether an element of an operand is used at several points."""
-        return any(len(o.moving) < len(self.axes) for o in self.operands)
+        return any(len(o.used_axes) < len(self.axes) for o in self.operands)
 
     @property
     def points(self) -> int:
@@ -166,7 +166,7 @@ class Problem:
         return prod(a.extent for a in self.axes)
 
 
-def problem_of(func: Func, constants: frozenset[str], samples: Samples | None = None) -> Problem | None:
+def extract_problem(func: Func, constants: frozenset[str], samples: ShapeSamples | None = None) -> Problem | None:
     """The problem of a kernel at representative sizes, with samples of others; None where it has none.
 
     Args:
@@ -174,11 +174,11 @@ def problem_of(func: Func, constants: frozenset[str], samples: Samples | None = 
         constants: names of parameters whose data is known at compile time.
         samples: sizes of its symbols; by default those of their ranges.
     """
-    sizes = samples or Samples.of(func.symbols)
-    made = _problem_at(func, constants, sizes.usual)
-    if made is None or all(a.literal for a in made.axes):
+    sizes = samples or ShapeSamples.of(func.symbols)
+    made = _problem_at(func, constants, sizes.representative)
+    if made is None or all(a.is_static for a in made.axes):
         return made
-    others = [_problem_at(func, constants, s) for s in sizes.others]
+    others = [_problem_at(func, constants, s) for s in sizes.shapes]
     return replace(made, samples=tuple(p for p in others if p is not None))
 
 
@@ -203,30 +203,32 @@ def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int])
         results = _results(final, reduction, len(axes), sizes)
     if operands is None or results is None:
         return None
-    bits = main.body.buffer.dtype.bits if reduction is not None else widest(main)
-    return Problem(main.name, final.name, axes, operands, results, operations(main), bits, added=_is_added(main))
+    bits = main.body.buffer.dtype.bits if reduction is not None else widest_bits(main)
+    return Problem(
+        main.name, final.name, axes, operands, results, count_operations(main), bits, is_plain_sum=_is_plain_sum(main)
+    )
 
 
-def operations(block: Block) -> int:
+def count_operations(block: Block) -> int:
     """Arithmetic instructions of one iteration, as `tile.work` counts them; a product that is added is one of them."""
     total = 0
-    for e in walk(block.body.value):
+    for e in post_order(block.body.value):
         if e.dtype in (int64, boolean) or isinstance(e, Const | Var | Load):
             continue
-        total += work_of(e).among
+        total += operation_cost(e).throughput
     product = any(getattr(e, "op", "") == "mul" for e in block.body.value.children())
     return max(1, total - (1 if block.init is not None and product else 0))
 
 
-def widest(block: Block) -> int:
+def widest_bits(block: Block) -> int:
     """Bits of the widest element that a block's body loads, computes or stores, at least 8."""
     value = block.body.value
     # indices are integers of 64 bits: what is computed in these stems from a load, or is stored
-    values = (e.dtype for e in walk(value) if isinstance(e, Load) or e.dtype != int64)
+    values = (e.dtype for e in post_order(value) if isinstance(e, Load) or e.dtype != int64)
     return max(8, block.body.buffer.dtype.bits, *(d.bits for d in values))
 
 
-def _is_added(block: Block) -> bool:
+def _is_plain_sum(block: Block) -> bool:
     value = block.body.value
     return isinstance(value, Binary) and value.op == "add" and all(isinstance(e, Load) for e in value.children())
 
@@ -258,23 +260,23 @@ def _results(final: Block, reduction: Block, axes: int, sizes: Mapping[Var, int]
         return None
     none = (0,) * (axes - len(spatial))
     return tuple(
-        Operand(o.buffer, o.bytes, o.constant, o.shape, tuple((*row, *none) for row in o.index), o.written)
+        Operand(o.buffer, o.element_bytes, o.constant, o.shape, tuple((*row, *none) for row in o.index), o.written)
         for o in operands
     )
 
 
 def _operands(
-    block: Block, variables: Sequence[Var], constants: frozenset[str], sizes: Mapping[Var, int], left: Buffer | None
+    block: Block, variables: Sequence[Var], constants: frozenset[str], sizes: Mapping[Var, int], excluded: Buffer | None
 ) -> tuple[Operand, ...] | None:
     """The accesses of a block's body but those to the buffer `left`, its own store last."""
     found: dict[tuple[str, tuple[Expr, ...], bool], Operand] = {}
     for a in accesses(block):
-        if a.buffer == left:
+        if a.buffer == excluded:
             continue
-        made = _operand(a.buffer, a.indices, variables, constants, sizes, a.write)
+        made = _operand(a.buffer, a.indices, variables, constants, sizes, a.is_write)
         if made is None:
             return None
-        found[a.buffer.name, a.indices, a.write] = made
+        found[a.buffer.name, a.indices, a.is_write] = made
     return tuple(found.values())
 
 
@@ -282,7 +284,7 @@ def _operand(
     buffer: Buffer, indices: Sequence[Expr], variables: Sequence[Var], constants: frozenset[str],
     sizes: Mapping[Var, int], written: bool,
 ) -> Operand | None:  # fmt: skip
-    rows = [coefficients(i, variables) for i in indices]
+    rows = [affine_coefficients(i, variables) for i in indices]
     if any(r is None for r in rows):
         return None
     # a single element is a row of one
@@ -291,7 +293,7 @@ def _operand(
     return Operand(buffer.name, max(1, buffer.dtype.bits // 8), buffer.name in constants, shape, index, written)
 
 
-def coefficients(index: Expr, variables: Sequence[Var]) -> tuple[int, ...] | None:
+def affine_coefficients(index: Expr, variables: Sequence[Var]) -> tuple[int, ...] | None:
     """The coefficient of every variable in an index; None where it is not linear in them with literal coefficients."""
     if loads(index):
         return None

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import ScheduleError
-from tilewright.tile.family import Family
 from tilewright.tile.problem import Problem
 
 REGISTER, L1, L2 = 0, 1, 2
@@ -35,9 +34,12 @@ Sizes = npt.NDArray[np.int64]
 
 Mask = npt.NDArray[np.bool_]
 
+LINE_BYTES = 64
+"""Bytes of a cache line."""
+
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Sketch:
     """What programs that are scored together have in common.
 
     Attributes:
@@ -54,10 +56,10 @@ class Form:
     lane: int
     lanes: int
     order: tuple[int, ...]
-    chunked: int | None
+    k_block_axis: int | None
     packed: tuple[tuple[int, int], ...] = ()
-    transposed: bool = False
-    ahead: tuple[int, ...] = ()
+    transposed_store: bool = False
+    prefetched_operands: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,13 @@ class TileProgram:
     """
 
     problem: Problem
-    form: Form
+    sketch: Sketch
     sizes: tuple[tuple[int, ...], ...]
 
     @staticmethod
-    def of(problem: Problem, form: Form, sizes: Sizes) -> "TileProgram":
+    def of(problem: Problem, sketch: Sketch, sizes: Sizes) -> "TileProgram":
         """The program with sizes from an array [level, axis]."""
-        return TileProgram(problem, form, literal_sizes(sizes))
+        return TileProgram(problem, sketch, size_tuples(sizes))
 
     @property
     def array(self) -> Sizes:
@@ -88,134 +90,125 @@ class TileProgram:
         parts: list[str] = []
         for k, axis in enumerate(self.problem.axes):
             chain = " > ".join(str(level[k]) for level in reversed(self.sizes))
-            marks = "|" * (k == self.form.lane) + "+" * axis.reduce
+            marks = "|" * (k == self.sketch.lane) + "+" * axis.is_reduction
             parts.append(f"{axis.name}{marks} {axis.extent}: {chain}")
-        packed = ", ".join(self.problem.operands[o].buffer for o, _ in self.form.packed)
-        order = " ".join(self.problem.axes[k].name for k in self.form.order)
+        packed = ", ".join(self.problem.operands[o].buffer for o, _ in self.sketch.packed)
+        order = " ".join(self.problem.axes[k].name for k in self.sketch.order)
         return f"{'; '.join(parts)}; order {order}" + (f"; packed {packed}" if packed else "")
 
 
-def literal_sizes(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
+def size_tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
     """An array of sizes [level, axis] as plain numbers."""
     return tuple(tuple(int(x) for x in level) for level in sizes)
 
 
-def register_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
+def register_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
     """How many register tiles cover each axis, the last one maybe not whole; sizes [..., level, axis]."""
     return -(-problem.extents // np.maximum(sizes[..., REGISTER, :], 1))
 
 
-def whole_tiles(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
+def whole_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
     """Like `register_tiles`, but rows beyond the last whole tile do not count: they are a part of their own."""
     counts = problem.extents // np.maximum(sizes[..., REGISTER, :], 1)
-    counts[..., form.lane] = register_tiles(problem, form, sizes)[..., form.lane]
+    counts[..., sketch.lane] = register_tiles(problem, sketch, sizes)[..., sketch.lane]
     return counts
 
 
-def remainders(problem: Problem, form: Form, sizes: Sizes) -> Sizes:
+def remainders(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
     """Rows beyond the last whole register tile, per axis; 0 for the lane axis, whose tail is masked."""
-    return _left(problem.extents, form, sizes)
+    return count_remainder_rows(problem.extents, sketch, sizes)
 
 
-def _left(extents: Sizes, form: Form, sizes: Sizes) -> Sizes:
+def count_remainder_rows(extents: Sizes, sketch: Sketch, sizes: Sizes) -> Sizes:
+    """Rows beyond the last whole register tile of axes with these extents; 0 for the lane axis."""
     rest = extents % np.maximum(sizes[..., REGISTER, :], 1)
-    rest[..., form.lane] = 0
+    rest[..., sketch.lane] = 0
     return rest
 
 
-def rungs(rows: int) -> tuple[int, ...]:
+def remainder_tile_heights(rows: int) -> tuple[int, ...]:
     """Heights of the tiles that rows beyond the last whole register tile get where their number is not known: with
     about the root of a tile's rows, then single ones, few tiles are left."""
     return (isqrt(rows - 1) + 1, 1) if rows > 2 else (1,)
 
 
-def remainder_tiles(family: Family, form: Form, sizes: Sizes) -> tuple[Sizes, Sizes]:
-    """The tiles of the rows beyond the last whole register tile: their heights and how many there are
-    [candidate, axis], 0 where no row is left.
-
-    A known number of rows is one tile. Of an unknown one single rows count as the first of the `rungs`, since tiles of
-    few rows wait for their additions about equally long.
-    """
-    left = _left(family.sizes, form, sizes)
-    known = np.array([a.literal for a in family.problem.axes])
-    register = sizes[..., REGISTER, :]
-    high = np.where(register > 2, np.sqrt(np.maximum(register - 1, 0)).astype(np.int64) + 1, 1)
-    counts = np.where(known, np.minimum(left, 1), left // high + left % high)
-    return np.where(left > 0, np.where(known, left, high), 0), counts
+def min_panel_width(sketch: Sketch, element_bytes: int) -> int:
+    """Points along the lanes in the narrowest panel of whole lines; bytes of an element."""
+    return max(sketch.lanes, LINE_BYTES // element_bytes)
 
 
-def nested(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+def is_nested(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether every size is a multiple of the one below, and the tiles of a level fill those of the next.
 
     Axes of unknown size have no tiles between register tiles and the whole. The last chunk of a reduction may be
     shorter than the others, by whole register tiles.
     """
     whole = sizes.copy()
-    if form.chunked is not None:
-        k = form.chunked
+    if sketch.k_block_axis is not None:
+        k = sketch.k_block_axis
         shorter = sizes[..., L1, k] <= sizes[..., L2, k]
         whole[..., L1, k] = np.where(shorter, sizes[..., REGISTER, k], sizes[..., L1, k])
     below, above = whole[..., :-1, :], whole[..., 1:, :]
     divides = ((sizes[..., 0, :] >= 1) & (above % np.maximum(below, 1) == 0).all(axis=-2)).all(axis=-1)
     divides &= (sizes[..., L1, :] % np.maximum(sizes[..., REGISTER, :], 1) == 0).all(axis=-1)
-    counts = whole_tiles(problem, form, sizes)
+    counts = whole_tiles(problem, sketch, sizes)
     top = sizes[..., L2, :]
     cover = counts * sizes[..., REGISTER, :]
     fills = (top <= cover) & (cover % np.maximum(top, 1) == 0)
-    literal = np.array([a.literal or a.reduce for a in problem.axes])
+    literal = np.array([a.is_static or a.is_reduction for a in problem.axes])
     apart = literal | (sizes[..., L2, :] == sizes[..., REGISTER, :])
     return divides & (fills & apart).all(axis=-1)
 
 
-def lanes_filled(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+def has_whole_vectors(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether the lane axis of a register tile consists of whole vectors."""
-    return sizes[..., REGISTER, form.lane] % form.lanes == 0
+    return sizes[..., REGISTER, sketch.lane] % sketch.lanes == 0
 
 
-def one_remainder(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+def has_one_remainder(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether at most one axis may have rows beyond its last whole register tile, and no reduction axis."""
-    rest = remainders(problem, form, sizes)
-    rest = np.where(_open(problem, form) & (sizes[..., REGISTER, :] > 1), 1, rest)
-    reduce = np.array([a.reduce for a in problem.axes])
+    rest = remainders(problem, sketch, sizes)
+    rest = np.where(_dynamic_row_axes(problem, sketch) & (sizes[..., REGISTER, :] > 1), 1, rest)
+    reduce = np.array([a.is_reduction for a in problem.axes])
     return ((rest > 0).sum(axis=-1) <= 1) & ~(rest[..., reduce] > 0).any(axis=-1)
 
 
-def _open(problem: Problem, form: Form) -> Mask:
+def _dynamic_row_axes(problem: Problem, sketch: Sketch) -> Mask:
     """Which axes have an unknown number of rows, so that any tile may leave some."""
-    return np.array([not (a.literal or a.reduce) and k != form.lane for k, a in enumerate(problem.axes)])
+    return np.array([not (a.is_static or a.is_reduction) and k != sketch.lane for k, a in enumerate(problem.axes)])
 
 
-def one_chunked(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+def has_one_k_blocking(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether no reduction axis but the one of the form is cut below the L2 tile, and none above it."""
     result = np.ones(sizes.shape[:-2], np.bool_)
-    covered = register_tiles(problem, form, sizes) * sizes[..., REGISTER, :]
+    covered = register_tiles(problem, sketch, sizes) * sizes[..., REGISTER, :]
     for k in problem.reduce:
-        whole = covered[..., k] if k == form.lane else problem.axes[k].extent
+        whole = covered[..., k] if k == sketch.lane else problem.axes[k].extent
         result &= sizes[..., L2, k] == whole
-        if k != form.chunked:
+        if k != sketch.k_block_axis:
             result &= sizes[..., L1, k] == whole
     return result
 
 
 CHECKS = {
-    "sizes are multiples of those below and fill those above": nested,
-    "the register tile has whole vectors": lanes_filled,
-    "one axis has a remainder at most": one_remainder,
-    "one reduction axis is cut at most": one_chunked,
+    "sizes are multiples of those below and fill those above": is_nested,
+    "the register tile has whole vectors": has_whole_vectors,
+    "one axis has a remainder at most": has_one_remainder,
+    "one reduction axis is cut at most": has_one_k_blocking,
 }
 """What every program fulfils, by name."""
 
 
-def legal(problem: Problem, form: Form, sizes: Sizes) -> Mask:
+def is_legal(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Which candidates [candidate, level, axis] are programs."""
     result = np.ones(sizes.shape[:-2], np.bool_)
     for check in CHECKS.values():
-        result &= check(problem, form, sizes)
+        result &= check(problem, sketch, sizes)
     return result
 
 
 def check_program(program: TileProgram) -> None:
     """Raises ScheduleError where a program is none; says which condition it breaks."""
     for what, check in CHECKS.items():
-        if not check(program.problem, program.form, program.array[None]).all():
+        if not check(program.problem, program.sketch, program.array[None]).all():
             raise ScheduleError(f"expected that {what}, got {program}", where="tile program")

@@ -1,6 +1,6 @@
 """Vector math: LLVM IR of the elementary functions, inline and branch-free, for any number of lanes.
 
-`emit` writes a function of `BOUNDS` at a builder's position; the code generator calls it for every unary or binary
+`emit` writes a function of `ULP_BOUNDS` at a builder's position; the code generator calls it for every unary or binary
 operation on floating point values that is not plain arithmetic. Algorithms: `single` (float32, hot), `extended`
 (float32 through float64, rarer), `double` (float64 through the C library), `basic` (a few instructions).
 """
@@ -9,31 +9,34 @@ from collections.abc import Callable, Collection, Sequence
 
 from llvmlite import ir
 
-from tilewright.codegen.vecmath import double, single
+from tilewright.codegen.vecmath import float32, float64
 from tilewright.codegen.vecmath.basic import BINARY, UNARY
-from tilewright.codegen.vecmath.bounds import BOUNDS, UlpBound
-from tilewright.codegen.vecmath.double import LIBM, libm
-from tilewright.codegen.vecmath.extended import WIDENED, emit_widened
-from tilewright.codegen.vecmath.lanes import Lanes, element_type
+from tilewright.codegen.vecmath.float64 import LIBM, call_libm
+from tilewright.codegen.vecmath.lane_builder import LaneBuilder, element_type
+from tilewright.codegen.vecmath.ulp_bounds import ULP_BOUNDS, UlpBound
+from tilewright.codegen.vecmath.widened import WIDENED, emit_widened
 from tilewright.errors import InternalError
 
-__all__ = ["BOUNDS", "UlpBound", "emit", "supports"]
+__all__ = ["ULP_BOUNDS", "UlpBound", "emit", "supports"]
 
-_SINGLE: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {
-    "exp": single.exp,
-    "exp2": single.exp2,
-    "log": single.log,
-    "tanh": single.tanh,
-    "sigmoid": single.sigmoid,
-    "softplus": single.softplus,
-    "erf": single.erf,
+_SINGLE: dict[str, Callable[[LaneBuilder, ir.Value], ir.Value]] = {
+    "exp": float32.exp,
+    "exp2": float32.exp2,
+    "log": float32.log,
+    "tanh": float32.tanh,
+    "sigmoid": float32.sigmoid,
+    "softplus": float32.softplus,
+    "erf": float32.erf,
 }
-_DOUBLE: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {"sigmoid": double.sigmoid, "softplus": double.softplus}
+_DOUBLE: dict[str, Callable[[LaneBuilder, ir.Value], ir.Value]] = {
+    "sigmoid": float64.sigmoid,
+    "softplus": float64.softplus,
+}
 
 
 def supports(name: str, dtype: str) -> bool:
     """Whether `emit` knows the function `name` for elements of type `dtype` ("float32" or "float64")."""
-    return name in BOUNDS and dtype in ("float32", "float64")
+    return name in ULP_BOUNDS and dtype in ("float32", "float64")
 
 
 def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: Collection[str] = ()) -> ir.Value:
@@ -41,7 +44,7 @@ def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: C
 
     Args:
         builder: positioned where the code goes; its module receives the declarations.
-        name: a key of `BOUNDS`.
+        name: a key of `ULP_BOUNDS`.
         args: values of one type: `float`, `double`, or a vector of them.
         features: LLVM target features known to be present, with or without "+"; "avx512f", "avx512vl" and "avx512dq"
             shorten exp and its relatives, with the same results bit for bit. Others matter to instruction selection
@@ -53,22 +56,22 @@ def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: C
     Raises:
         InternalError: unknown function, wrong number of arguments, or types other than the above.
     """
-    if name not in BOUNDS:
+    if name not in ULP_BOUNDS:
         raise InternalError(f"vector math has no function {name!r}")
-    if len(args) != BOUNDS[name].arity:
-        raise InternalError(f"vector math {name}: expected {BOUNDS[name].arity} arguments, got {len(args)}")
+    if len(args) != ULP_BOUNDS[name].arity:
+        raise InternalError(f"vector math {name}: expected {ULP_BOUNDS[name].arity} arguments, got {len(args)}")
     kind = args[0].type
     element = element_type(kind)
     if not isinstance(element, ir.FloatType | ir.DoubleType) or any(a.type != kind for a in args):
         types = ", ".join(str(a.type) for a in args)
         raise InternalError(f"vector math {name}: expected arguments of one float or double type, got {types}")
-    lanes = Lanes(builder, kind, frozenset(f.removeprefix("+") for f in features))
+    lanes = LaneBuilder(builder, kind, frozenset(f.removeprefix("+") for f in features))
     if name in UNARY:
         return UNARY[name](lanes, *args)
     if name in BINARY:
         return BINARY[name](lanes, *args)
     if isinstance(element, ir.DoubleType):
-        return libm(name, lanes, *args) if name in LIBM else _DOUBLE[name](lanes, *args)
+        return call_libm(name, lanes, *args) if name in LIBM else _DOUBLE[name](lanes, *args)
     if name in WIDENED:
         return emit_widened(name, lanes, *args)
     return _SINGLE[name](lanes, *args)

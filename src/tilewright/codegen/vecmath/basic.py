@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from tilewright.codegen.vecmath.lanes import INF, Lanes
+from tilewright.codegen.vecmath.lane_builder import INF, LaneBuilder
 
 
-def _intrinsic(name: str) -> Callable[..., ir.Value]:
-    def call(v: Lanes, *args: ir.Value) -> ir.Value:
+def _make_intrinsic(name: str) -> Callable[..., ir.Value]:
+    def call(v: LaneBuilder, *args: ir.Value) -> ir.Value:
         return v.intrinsic(name, *args)
 
     return call
 
 
-def _rsqrt(v: Lanes, x: ir.Value) -> ir.Value:
+def _rsqrt(v: LaneBuilder, x: ir.Value) -> ir.Value:
     return v.div(v.const(1.0), v.intrinsic("sqrt", x))
 
 
-def _sign(v: Lanes, x: ir.Value) -> ir.Value:
+def _sign(v: LaneBuilder, x: ir.Value) -> ir.Value:
     """-1, 0 or 1; +0 for both zeros and NaN for NaN, as `numpy.sign`."""
     zero = v.const(0.0)
     negative = v.select(v.cmp("<", x, zero), v.const(-1.0), zero)
@@ -30,7 +30,7 @@ def _sign(v: Lanes, x: ir.Value) -> ir.Value:
     return v.select(v.is_nan(x), x, signed)
 
 
-def _mod(v: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
+def _mod(v: LaneBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     """Remainder with the sign of the divisor, as `numpy.mod`."""
     zero = v.const(0.0)
     r = v.builder.frem(x, y)
@@ -39,37 +39,37 @@ def _mod(v: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
     return v.select(v.cmp("==", r, zero), v.intrinsic("copysign", zero, y), nonzero)
 
 
-def _extremum(name: str) -> Callable[[Lanes, ir.Value, ir.Value], ir.Value]:
+def _make_extremum(name: str) -> Callable[[LaneBuilder, ir.Value, ir.Value], ir.Value]:
     """Minimum or maximum that is NaN when either operand is; of two zeros it returns either.
 
     AArch64 has an instruction for it. x86's returns its second operand when either is NaN, so a NaN in the first is
     mended; that is what is combined, not what it is combined with, so that a chain of combinations need not wait.
     """
 
-    def function(v: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
+    def function(v: LaneBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
         return v.intrinsic(name, b, a, flags=("nsz",))
 
     return function
 
 
-UNARY: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {
-    "sqrt": _intrinsic("sqrt"),
+UNARY: dict[str, Callable[[LaneBuilder, ir.Value], ir.Value]] = {
+    "sqrt": _make_intrinsic("sqrt"),
     "rsqrt": _rsqrt,
     "reciprocal": lambda v, x: v.div(v.const(1.0), x),
-    "floor": _intrinsic("floor"),
-    "ceil": _intrinsic("ceil"),
-    "round": _intrinsic("roundeven"),
-    "trunc": _intrinsic("trunc"),
-    "abs": _intrinsic("fabs"),
+    "floor": _make_intrinsic("floor"),
+    "ceil": _make_intrinsic("ceil"),
+    "round": _make_intrinsic("roundeven"),
+    "trunc": _make_intrinsic("trunc"),
+    "abs": _make_intrinsic("fabs"),
     "neg": lambda v, x: v.builder.fneg(x),
     "sign": _sign,
     "isnan": lambda v, x: v.is_nan(x),
     "isinf": lambda v, x: v.cmp("==", v.intrinsic("fabs", x), v.const(INF)),
 }
-BINARY: dict[str, Callable[[Lanes, ir.Value, ir.Value], ir.Value]] = {
-    "copysign": _intrinsic("copysign"),
+BINARY: dict[str, Callable[[LaneBuilder, ir.Value, ir.Value], ir.Value]] = {
+    "copysign": _make_intrinsic("copysign"),
     "fmod": lambda v, x, y: v.builder.frem(x, y),
     "mod": _mod,
-    "min": _extremum("minimum"),
-    "max": _extremum("maximum"),
+    "min": _make_extremum("minimum"),
+    "max": _make_extremum("maximum"),
 }

@@ -8,11 +8,11 @@ from onnx import AttributeProto
 
 from tilewright.errors import Problem
 from tilewright.expr.nodes import Var, const
+from tilewright.frontend.onnx.element_types import ELEMENT_TYPES
+from tilewright.frontend.onnx.node_protos import captured_names
 from tilewright.frontend.onnx.opsets import standard_domain
-from tilewright.frontend.onnx.tensors import TensorDefectError, is_supported, sparse_to_array, to_array
+from tilewright.frontend.onnx.tensors import TensorDefectError, has_native_type, sparse_to_array, to_array
 from tilewright.graph.ir import Array, Attribute, Node, TensorType
-from tilewright.graph.onnx_nodes import captured_names
-from tilewright.graph.onnx_types import ALL_TYPES
 
 
 def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Node:
@@ -26,7 +26,7 @@ def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Nod
     attributes: dict[str, Attribute] = {}
     nested = False
     for a in node.attribute:
-        value = _attribute(a, f"node {name} ({node.op_type}), attribute '{a.name}'")
+        value = _attribute_value(a, f"node {name} ({node.op_type}), attribute '{a.name}'")
         if value is None:
             nested = True
         else:
@@ -41,11 +41,11 @@ def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Nod
         attributes=attributes,
         source=node.SerializeToString(deterministic=True),
         captures=captures,
-        nested=nested,
+        has_opaque_attributes=nested,
     )
 
 
-def _attribute(a: AttributeProto, where: str) -> Attribute | None:
+def _attribute_value(a: AttributeProto, where: str) -> Attribute | None:
     """The value, or None for graphs, types and tensors of exotic types."""
     match a.type:
         case AttributeProto.INT:
@@ -53,20 +53,20 @@ def _attribute(a: AttributeProto, where: str) -> Attribute | None:
         case AttributeProto.FLOAT:
             return a.f
         case AttributeProto.STRING:
-            return _text(a.s)
+            return _decode_text(a.s)
         case AttributeProto.INTS:
             return tuple(a.ints)
         case AttributeProto.FLOATS:
             return tuple(a.floats)
         case AttributeProto.STRINGS:
             return tuple(s.decode("utf-8", "replace") for s in a.strings)
-        case AttributeProto.TENSOR if is_supported(a.t):
+        case AttributeProto.TENSOR if has_native_type(a.t):
             return to_array(a.t, (), where)
         case _:
             return None
 
 
-def _text(value: bytes) -> str | bytes:
+def _decode_text(value: bytes) -> str | bytes:
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | No
         raise TensorDefectError(Problem("attribute", where, what))
     for a in values:
         match a.name:
-            case "value" if is_supported(a.t):
+            case "value" if has_native_type(a.t):
                 return to_array(a.t, folders, where)
             case "value" if a.t.data_type == onnx.TensorProto.UNDEFINED:
                 raise TensorDefectError(Problem("attribute", where, "attribute 'value' of the Constant has no tensor"))
@@ -121,7 +121,7 @@ def initializer_values(
     Defects are appended to `problems`; the initializer is left out then.
     """
     for tensor in graph.initializer:
-        if not is_supported(tensor):
+        if not has_native_type(tensor):
             yield tensor.name, onnx.helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
             continue
         try:
@@ -139,7 +139,7 @@ def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
     """A declared type, None where it is no tensor or has no rank."""
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return None
-    dtype = ALL_TYPES.get(proto.tensor_type.elem_type)
+    dtype = ELEMENT_TYPES.get(proto.tensor_type.elem_type)
     if dtype is None:
         return None
     dims = proto.tensor_type.shape.dim

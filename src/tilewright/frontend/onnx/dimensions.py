@@ -8,20 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import OptionError, counted
+from tilewright.errors import OptionError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import identifier
-from tilewright.graph.refine import MAX_SIZE
+from tilewright.graph.solve_symbols import MAX_SIZE
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """What the `shapes` argument takes for one dimension, or for all dimensions of one input."""
 
-_LARGEST = 2**31 - 1
+_MAX_SIZE = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
 _RANGE = re.compile(r"(\d*)\s*\.\.\s*(\d*)")
-_WHERE = "argument shapes"
+_OPTION_LOCATION = "argument shapes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class SymbolicInputs:
     """Inputs with symbolic dimensions; see `Graph`."""
 
     values: tuple[Value, ...]
@@ -52,7 +52,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _DimOption:
     """What the user says about one dimension: a range, a name, both or nothing."""
 
     lo: int | None = None
@@ -87,13 +87,13 @@ def parse_shape_options(options: Sequence[str]) -> dict[str, ShapeOption]:
     return result
 
 
-def make_inputs(specs: Sequence[InputSpec], shapes: Mapping[str, ShapeOption]) -> Inputs:
+def make_inputs(specs: Sequence[InputSpec], shapes: Mapping[str, ShapeOption]) -> SymbolicInputs:
     """Inputs over symbols, with the user's sizes and ranges applied.
 
     Raises:
         OptionError: `shapes` names nothing of the model, contradicts it or itself, or can't be read.
     """
-    return _Dimensions(specs).with_options(shapes).inputs()
+    return _Dimensions(specs).apply_options(shapes).make_inputs()
 
 
 class _Dimensions:
@@ -104,9 +104,9 @@ class _Dimensions:
 
     def __init__(self, specs: Sequence[InputSpec]) -> None:
         self.specs = list(specs)
-        self.wishes: dict[str, _Wish] = {}
-        self.shown: dict[str, str] = {}
-        self.same: dict[str, str] = {}
+        self.options: dict[str, _DimOption] = {}
+        self.display_names: dict[str, str] = {}
+        self.unified: dict[str, str] = {}
         self.keys: dict[tuple[str, int], str] = {}
         for spec in specs:
             for axis, dim in enumerate(spec.dims or ()):
@@ -119,70 +119,72 @@ class _Dimensions:
             key, shown = dim, dim
         else:
             key, shown = f"{identifier(name).rstrip('_')}_{axis}", f"{name}[{axis}]"
-            while key in self.shown:
+            while key in self.display_names:
                 key += "_"
         self.keys[name, axis] = key
-        self.shown[key] = shown
+        self.display_names[key] = shown
         # Some exporters write 0 for "unknown"; an empty tensor stays possible then.
         least = 0 if dim == 0 or may_be_empty else 1
-        self.wishes[key] = _Wish(max(least, self.wishes[key].lo or 0) if key in self.wishes else least, MAX_SIZE)
+        self.options[key] = _DimOption(
+            max(least, self.options[key].lo or 0) if key in self.options else least, MAX_SIZE
+        )
 
-    def with_options(self, shapes: Mapping[str, ShapeOption]) -> "_Dimensions":
+    def apply_options(self, shapes: Mapping[str, ShapeOption]) -> "_Dimensions":
         """The same dimensions after all of the user's options."""
-        given: dict[str, _Wish] = {}
+        given: dict[str, _DimOption] = {}
         for name, option in shapes.items():
             spec = next((s for s in self.specs if s.name == name), None)
             entries = _entries(option)
             if spec is not None and (entries is not None or (self._key(name) is None and len(spec.dims or ()) == 1)):
-                self._apply_to_input(spec, [self._sized(option, name)] if entries is None else entries, given)
+                self._apply_to_input(spec, [self._check_sized(option, name)] if entries is None else entries, given)
             elif (key := self._key(name)) is not None:
                 if entries is not None:
                     raise OptionError(
-                        f"expected one size or range for dimension '{name}', got {option!r}", where=_WHERE
+                        f"expected one size or range for dimension '{name}', got {option!r}", where=_OPTION_LOCATION
                     )
-                self._apply(key, _wish(self._sized(option, name), name), given)
+                self._apply(key, _parse_option(self._check_sized(option, name), name), given)
             elif spec is not None:
                 raise OptionError(
-                    f"expected {_count(spec)} for input '{name}', got {option!r}",
-                    where=_WHERE,
+                    f"expected {_dim_count(spec)} for input '{name}', got {option!r}",
+                    where=_OPTION_LOCATION,
                     hint="e.g. '1x3x32..960x*'",
                 )
             else:
-                raise self._unknown(name)
+                raise self._unknown_name_error(name)
         return self
 
-    def _sized(self, option: ShapeOption, shown: str) -> ShapeOption:
+    def _check_sized(self, option: ShapeOption, shown: str) -> ShapeOption:
         """An option for one dimension, which says something about its size: a typing error is no new name."""
-        wish = _wish(option, shown)
+        wish = _parse_option(option, shown)
         if wish.name is not None and (wish.lo, wish.hi) == (None, None) and self._key(wish.name) is None:
             raise OptionError(
                 f"{option!r} is neither a size or range nor a dimension of the model",
-                where=f"{_WHERE}, dimension '{shown}'",
+                where=f"{_OPTION_LOCATION}, dimension '{shown}'",
                 hint="use a size (8), a range ('1..64'), '*', or the name of a dimension of equal size",
             )
         return option
 
     def _key(self, name: str) -> str | None:
-        for key, shown in self.shown.items():
+        for key, shown in self.display_names.items():
             if name in (key, shown, identifier(key)):
                 return self._root(key)
         return None
 
     def _root(self, key: str) -> str:
-        while key in self.same:
-            key = self.same[key]
+        while key in self.unified:
+            key = self.unified[key]
         return key
 
-    def _unknown(self, name: str) -> OptionError:
-        dims = ", ".join(self.shown.values()) or "none"
+    def _unknown_name_error(self, name: str) -> OptionError:
+        dims = ", ".join(self.display_names.values()) or "none"
         inputs = ", ".join(s.name for s in self.specs) or "none"
         return OptionError(
             f"the model has no dimension or input '{name}'",
-            where=_WHERE,
+            where=_OPTION_LOCATION,
             hint=f"its dynamic dimensions are: {dims}; its inputs are: {inputs}",
         )
 
-    def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], given: dict[str, _Wish]) -> None:
+    def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], given: dict[str, _DimOption]) -> None:
         if spec.dims is None:
             dims = (None,) * len(entries)
             self.specs[self.specs.index(spec)] = spec = InputSpec(spec.name, spec.dtype, dims, spec.may_be_empty)
@@ -190,42 +192,49 @@ class _Dimensions:
                 self._add(spec.name, axis, None, spec.may_be_empty)
         dims = spec.dims or ()
         if len(entries) != len(dims):
-            raise OptionError(f"expected {_count(spec)} for input '{spec.name}', got {len(entries)}", where=_WHERE)
+            raise OptionError(
+                f"expected {_dim_count(spec)} for input '{spec.name}', got {len(entries)}", where=_OPTION_LOCATION
+            )
         for axis, (dim, entry) in enumerate(zip(dims, entries, strict=True)):
-            wish = _wish(entry, f"{spec.name}[{axis}]")
+            wish = _parse_option(entry, f"{spec.name}[{axis}]")
             if (spec.name, axis) in self.keys:
                 self._apply(self._root(self.keys[spec.name, axis]), wish, given)
             elif wish.name is not None or (wish.lo, wish.hi) not in ((None, None), (dim, dim)):
                 text = wish.name or str(wish)
                 raise OptionError(
-                    f"dimension {axis} of input '{spec.name}' is fixed to {dim} in the model, got {text}", where=_WHERE
+                    f"dimension {axis} of input '{spec.name}' is fixed to {dim} in the model, got {text}",
+                    where=_OPTION_LOCATION,
                 )
 
-    def _apply(self, key: str, wish: _Wish, given: dict[str, _Wish]) -> None:
-        if wish.name is not None:
-            key = self._unify(key, wish.name, given)
-        if wish.lo is None and wish.hi is None:
+    def _apply(self, key: str, option: _DimOption, given: dict[str, _DimOption]) -> None:
+        if option.name is not None:
+            key = self._unify(key, option.name, given)
+        if option.lo is None and option.hi is None:
             return
-        old = self.wishes[key]
-        new = _Wish(old.lo if wish.lo is None else wish.lo, old.hi if wish.hi is None else wish.hi)
+        old = self.options[key]
+        new = _DimOption(old.lo if option.lo is None else option.lo, old.hi if option.hi is None else option.hi)
         if new.lo is not None and new.hi is not None and new.lo > new.hi:
-            raise OptionError(f"the range {new} of dimension '{self.shown[key]}' is empty", where=_WHERE)
+            raise OptionError(
+                f"the range {new} of dimension '{self.display_names[key]}' is empty", where=_OPTION_LOCATION
+            )
         if key in given and given[key] != new:
-            raise OptionError(f"dimension '{self.shown[key]}' is given as {given[key]} and as {new}", where=_WHERE)
-        self.wishes[key] = given[key] = new
+            raise OptionError(
+                f"dimension '{self.display_names[key]}' is given as {given[key]} and as {new}", where=_OPTION_LOCATION
+            )
+        self.options[key] = given[key] = new
 
-    def _unify(self, key: str, name: str, given: dict[str, _Wish]) -> str:
+    def _unify(self, key: str, name: str, given: dict[str, _DimOption]) -> str:
         target = self._key(name)
         if target is None:
             target = name
-            self.wishes[name], self.shown[name] = self.wishes[key], name
+            self.options[name], self.display_names[name] = self.options[key], name
         if target != key:
-            self.same[key] = target
+            self.unified[key] = target
             if key in given:
                 self._apply(target, given[key], given)
         return target
 
-    def inputs(self) -> Inputs:
+    def make_inputs(self) -> SymbolicInputs:
         """The result."""
         symbols: dict[str, Expr] = {}
         names: dict[str, str] = {}
@@ -238,24 +247,24 @@ class _Dimensions:
                     continue
                 key = self._root(self.keys[spec.name, axis])
                 if key not in symbols:
-                    symbols[key] = self._symbol(key, names)
+                    symbols[key] = self._make_symbol(key, names)
                 shape.append(symbols[key])
             values.append(Value(spec.name, TensorType(spec.dtype, tuple(shape))))
-        return Inputs(tuple(values), tuple(s for s in symbols.values() if isinstance(s, Var)), names)
+        return SymbolicInputs(tuple(values), tuple(s for s in symbols.values() if isinstance(s, Var)), names)
 
-    def _symbol(self, key: str, names: dict[str, str]) -> Expr:
-        wish = self.wishes[key]
+    def _make_symbol(self, key: str, names: dict[str, str]) -> Expr:
+        wish = self.options[key]
         if wish.is_fixed and wish.lo is not None:
             return const(wish.lo)
         name = identifier(key)
         while name in names:
             name += "_"
-        names[name] = self.shown[key]
+        names[name] = self.display_names[key]
         return Var(name, wish.lo, wish.hi)
 
 
-def _count(spec: InputSpec) -> str:
-    return counted(len(spec.dims or ()), "dimension")
+def _dim_count(spec: InputSpec) -> str:
+    return pluralize(len(spec.dims or ()), "dimension")
 
 
 def _entries(option: object) -> Sequence[object] | None:
@@ -264,7 +273,7 @@ def _entries(option: object) -> Sequence[object] | None:
         if "," in option:
             return [part.strip() for part in option.strip("[]() ").split(",")]
         parts = option.lower().split("x")
-        return parts if len(parts) > 1 and all(_is_plain(part) for part in parts) else None
+        return parts if len(parts) > 1 and all(_is_size_text(part) for part in parts) else None
     if isinstance(option, Sequence):
         entries: Sequence[object] = option
         # A pair in a tuple is a range; a list always has one entry per dimension.
@@ -273,54 +282,56 @@ def _entries(option: object) -> Sequence[object] | None:
     return None
 
 
-def _is_plain(text: str) -> bool:
+def _is_size_text(text: str) -> bool:
     text = text.strip()
     return text in ("*", "?") or text.isdigit() or _RANGE.fullmatch(text) is not None
 
 
-def _wish(entry: object, shown: str) -> _Wish:
+def _parse_option(entry: object, shown: str) -> _DimOption:
     bad = OptionError(
-        f"{entry!r} is not a size or range", where=f"{_WHERE}, dimension '{shown}'", hint="use 8, '1..64' or '*'"
+        f"{entry!r} is not a size or range",
+        where=f"{_OPTION_LOCATION}, dimension '{shown}'",
+        hint="use 8, '1..64' or '*'",
     )
     if entry is None:
-        return _Wish()
+        return _DimOption()
     if isinstance(entry, bool):
         raise bad
     if isinstance(entry, int):
-        return _ranged(entry, entry, bad)
+        return _make_range(entry, entry, bad)
     if isinstance(entry, Sequence) and not isinstance(entry, str):
         ends: list[object] = list(entry)
         if len(ends) != 2 or not all(e is None or isinstance(e, int) for e in ends):
             raise bad
         low, high = (e if isinstance(e, int) else None for e in ends)
-        return _ranged(low, high, bad)
+        return _make_range(low, high, bad)
     if not isinstance(entry, str):
         raise bad
     name, equals, text = entry.rpartition("=")
     text = text.strip()
-    if not equals and not _is_plain(text):
+    if not equals and not _is_size_text(text):
         if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
             raise bad
-        return _Wish(name=text)
-    if not _is_plain(text) or (equals and not name.strip()):
+        return _DimOption(name=text)
+    if not _is_size_text(text) or (equals and not name.strip()):
         raise bad
-    wish = _from_text(text, bad)
-    return _Wish(wish.lo, wish.hi, name.strip() or None)
+    wish = _parse_size(text, bad)
+    return _DimOption(wish.lo, wish.hi, name.strip() or None)
 
 
-def _from_text(text: str, bad: OptionError) -> _Wish:
+def _parse_size(text: str, bad: OptionError) -> _DimOption:
     if text in ("*", "?"):
-        return _Wish()
+        return _DimOption()
     if text.isdigit():
-        return _ranged(int(text), int(text), bad)
+        return _make_range(int(text), int(text), bad)
     ends = _RANGE.fullmatch(text)
     if ends is None:
         raise bad
-    return _ranged(int(ends[1]) if ends[1] else None, int(ends[2]) if ends[2] else None, bad)
+    return _make_range(int(ends[1]) if ends[1] else None, int(ends[2]) if ends[2] else None, bad)
 
 
-def _ranged(lo: int | None, hi: int | None, bad: OptionError) -> _Wish:
-    outside = [e for e in (lo, hi) if e is not None and not 0 <= e <= _LARGEST]
+def _make_range(lo: int | None, hi: int | None, bad: OptionError) -> _DimOption:
+    outside = [e for e in (lo, hi) if e is not None and not 0 <= e <= _MAX_SIZE]
     if outside:
-        raise OptionError(f"expected sizes from 0 to {_LARGEST}, got {outside[0]}", where=bad.where, hint=bad.hint)
-    return _Wish(lo, hi)
+        raise OptionError(f"expected sizes from 0 to {_MAX_SIZE}, got {outside[0]}", where=bad.where, hint=bad.hint)
+    return _DimOption(lo, hi)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from tilewright.errors import Problem
+from tilewright.frontend.onnx.node_protos import subgraphs
 from tilewright.graph.limits import MAX_RANK
-from tilewright.graph.onnx_nodes import subgraphs
 
 MAX_NODES = 1 << 20
 """Nodes of a model after its functions have been put in place of their calls, those in sub-graphs counted too."""
@@ -20,7 +20,7 @@ MAX_OUTPUTS = 1 << 12
 MAX_VERSION = (1 << 31) - 1
 """ONNX's own functions take versions of operator sets as 32-bit numbers."""
 
-_Key = tuple[str, str, str]
+_FunctionKey = tuple[str, str, str]
 
 
 def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
@@ -39,31 +39,31 @@ def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
         if len(node.output) > MAX_OUTPUTS:
             what = f"expected at most {MAX_OUTPUTS} outputs, got {len(node.output)}"
             yield Problem("arity", f"node {node.name or node.output[0]} ({node.op_type})", what)
-    count = _expanded(model)
+    count = _inlined_node_count(model)
     if count > MAX_NODES:
         what = f"expected at most {MAX_NODES} nodes once functions are put in place of their calls, got {count}"
         yield Problem("function", "model", what, "functions that call functions several times multiply")
 
 
-def _expanded(model: onnx.ModelProto) -> int:
+def _inlined_node_count(model: onnx.ModelProto) -> int:
     """Nodes of the main graph after inlining; functions that call each other in a circle count once."""
     bodies = {(f.domain, f.name, f.overload): list(_all_nodes(f.node)) for f in model.functions}
-    sizes: dict[_Key, int] = {}
+    sizes: dict[_FunctionKey, int] = {}
     for key in bodies:
         stack = [key]
         while stack:
             current = stack[-1]
-            calls = [c for n in bodies[current] if (c := _called(n)) in bodies]
+            calls = [c for n in bodies[current] if (c := _function_key(n)) in bodies]
             open_calls = [c for c in dict.fromkeys(calls) if c not in sizes and c not in stack]
             if open_calls:
                 stack.append(open_calls[0])
                 continue
             sizes[current] = len(bodies[current]) + sum(sizes.get(c, 1) for c in calls)
             stack.pop()
-    return sum(1 + sizes.get(_called(n), 0) for n in _all_nodes(model.graph.node))
+    return sum(1 + sizes.get(_function_key(n), 0) for n in _all_nodes(model.graph.node))
 
 
-def _called(node: onnx.NodeProto) -> _Key:
+def _function_key(node: onnx.NodeProto) -> _FunctionKey:
     return node.domain, node.op_type, node.overload
 
 

@@ -9,19 +9,19 @@ import onnx
 from tilewright.errors import ModelError, Problem
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
-from tilewright.frontend.onnx.dimensions import Inputs, InputSpec, ShapeOption, make_inputs
-from tilewright.frontend.onnx.embedded import with_own_data
-from tilewright.frontend.onnx.functions import inlined, without_constant_branches
-from tilewright.frontend.onnx.legacy import modern
+from tilewright.frontend.onnx.dimensions import InputSpec, ShapeOption, SymbolicInputs, make_inputs
+from tilewright.frontend.onnx.element_types import ELEMENT_TYPE_NUMBERS, ELEMENT_TYPES
+from tilewright.frontend.onnx.embedded_tensors import embed_external_data
+from tilewright.frontend.onnx.inlining import inline_constant_branches, inline_functions
 from tilewright.frontend.onnx.limits import check_limits
+from tilewright.frontend.onnx.node_protos import initializer_names
 from tilewright.frontend.onnx.opsets import check_opsets, opset_versions, standard_domain
-from tilewright.frontend.onnx.source import Source, read
+from tilewright.frontend.onnx.source import Source, read_model
 from tilewright.frontend.onnx.structure import check_structure, node_names
 from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
 from tilewright.frontend.onnx.types import check_types, type_text
+from tilewright.frontend.onnx.upgrade_nodes import upgrade_node
 from tilewright.graph.ir import Array, Graph, Node, TensorType
-from tilewright.graph.onnx_nodes import initializer_names
-from tilewright.graph.onnx_types import ALL_TYPES, ELEMENT_NUMBERS
 from tilewright.ops.library import OPERATORS
 
 
@@ -29,21 +29,21 @@ def load(
     model: "str | os.PathLike[str] | bytes | onnx.ModelProto", shapes: Mapping[str, ShapeOption], folder: str | None
 ) -> Graph:
     """See `tilewright.frontend.onnx.load_onnx`."""
-    source = read(model, folder)
+    source = read_model(model, folder)
     problems = [*check_opsets(opset_versions(source.model)), *check_limits(source.model)]
     if problems:
         raise ModelError(problems, where=source.where)
-    source = with_own_data(source)
+    source = embed_external_data(source)
     try:
-        nodes, opsets = inlined(source.model)
+        nodes, opsets = inline_functions(source.model)
     except ModelError as error:
         raise ModelError(error.problems, where=source.where) from error
     graph = source.model.graph
     constants, exotic = _constants(source, problems)
     defective: set[str] = set()
-    named = [n for n in (*exotic, *nodes) if not _take_constant(n, constants, defective, source, problems)]
-    named = list(without_constant_branches(named, lambda name: _truth(constants.get(name))))
-    named = [n for n in named if not _take_constant(n, constants, defective, source, problems)]
+    named = [n for n in (*exotic, *nodes) if not _extract_constant(n, constants, defective, source, problems)]
+    named = list(inline_constant_branches(named, lambda name: _as_bool(constants.get(name))))
+    named = [n for n in named if not _extract_constant(n, constants, defective, source, problems)]
     # An initializer or constant with a defect exists, so that its users are not reported too; one of an exotic type is
     # a node.
     made = {o for n in exotic for o in n.output}
@@ -51,17 +51,17 @@ def load(
     order = check_structure([v for v in graph.input if v.name not in made], graph.output, named, given, problems)
     names = node_names(named)
     specs = list(_input_specs(graph, constants, shapes, problems))
-    types = {name: f"tensor({type_name(ELEMENT_NUMBERS[dtype_of(a.dtype)])})" for name, a in constants.items()}
+    types = {name: f"tensor({type_name(ELEMENT_TYPE_NUMBERS[dtype_of(a.dtype)])})" for name, a in constants.items()}
     types |= {t.name: f"tensor({type_name(t.data_type)})" for t in graph.initializer}
     types |= {v.name: text for v in graph.input if v.name not in types and (text := type_text(v.type))}
     declared = {v.name: text for v in (*graph.value_info, *graph.output) if (text := type_text(v.type))}
     check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
-    converted = list(_converted(order, named, names, opsets, constants, problems))
+    converted = list(_convert_nodes(order, named, names, opsets, constants, problems))
     if problems:
         raise ModelError(list(dict.fromkeys(problems)), where=source.where)
     native = {v for n in converted if (n.domain, n.op_type) in OPERATORS for v in n.inputs}
     specs = [replace(s, may_be_empty=s.name not in native) for s in specs]
-    return _graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
+    return _build_graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
 
 
 def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
@@ -80,7 +80,7 @@ def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array
     return constants, exotic
 
 
-def _take_constant(
+def _extract_constant(
     node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Problem]
 ) -> bool:
     """Moves the value of a Constant node into `constants`, or its name into `defective`; whether it is done with."""
@@ -98,7 +98,7 @@ def _take_constant(
     return True
 
 
-def _truth(value: Array | None) -> bool | None:
+def _as_bool(value: Array | None) -> bool | None:
     return bool(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype == bool else None
 
 
@@ -115,7 +115,7 @@ def _input_specs(
         if value.type.WhichOneof("value") is None or (value.type.HasField("tensor_type") and not tensor.elem_type):
             problems.append(Problem("type", where, "the model declares no type"))
             continue
-        dtype = ALL_TYPES.get(tensor.elem_type) if value.type.WhichOneof("value") == "tensor_type" else None
+        dtype = ELEMENT_TYPES.get(tensor.elem_type) if value.type.WhichOneof("value") == "tensor_type" else None
         if dtype is None or not (tensor.HasField("shape") or dtype.is_native):
             yield InputSpec(value.name, opaque, ())
             continue
@@ -134,7 +134,7 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_param or None
 
 
-def _converted(
+def _convert_nodes(
     order: list[int],
     nodes: list[onnx.NodeProto],
     names: list[str],
@@ -146,15 +146,19 @@ def _converted(
     for index in order:
         node = nodes[index]
         if not standard_domain(node.domain):
-            node = modern(node, opsets[""], constants, taken)
+            node = upgrade_node(node, opsets[""], constants, taken)
         try:
             yield convert_node(node, names[index], opsets)
         except TensorDefectError as error:
             problems.append(error.problem)
 
 
-def _graph(
-    model: onnx.ModelProto, inputs: Inputs, constants: dict[str, Array], nodes: list[Node], opsets: dict[str, int]
+def _build_graph(
+    model: onnx.ModelProto,
+    inputs: SymbolicInputs,
+    constants: dict[str, Array],
+    nodes: list[Node],
+    opsets: dict[str, int],
 ) -> Graph:
     declared: dict[str, TensorType] = {}
     for value in (*model.graph.value_info, *model.graph.output):
@@ -169,11 +173,13 @@ def _graph(
         constants=constants,
         nodes=tuple(nodes),
         symbols=inputs.symbols,
-        declared=declared,
+        declared_types=declared,
         metadata=_metadata(model),
         opsets=opsets,
         symbol_names=inputs.symbol_names,
-        types={v.name: v.type.SerializeToString(deterministic=True) for v in model.graph.input if v.name in loose},
+        opaque_types={
+            v.name: v.type.SerializeToString(deterministic=True) for v in model.graph.input if v.name in loose
+        },
     )
 
 

@@ -7,7 +7,7 @@ import onnx.defs
 
 from tilewright.errors import Problem
 
-OLDEST, NEWEST = 1, 28
+MIN_OPSET, MAX_OPSET = 1, 28
 """Versions of the standard operator set that are read."""
 
 
@@ -23,12 +23,12 @@ def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
 
 def check_opsets(opsets: dict[str, int]) -> Iterator[Problem]:
     """Problems with the imported versions."""
-    newest = min(NEWEST, onnx.defs.onnx_opset_version())
+    newest = min(MAX_OPSET, onnx.defs.onnx_opset_version())
     version = opsets.get("")
-    if version is not None and not OLDEST <= version <= newest:
+    if version is not None and not MIN_OPSET <= version <= newest:
         yield Problem(
             "opset",
             "model",
-            f"expected version {OLDEST} to {newest} of the standard operator set, got {version}",
+            f"expected version {MIN_OPSET} to {newest} of the standard operator set, got {version}",
             "convert the model with onnx.version_converter or export it again",
         )

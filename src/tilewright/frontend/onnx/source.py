@@ -15,7 +15,7 @@ MAX_NESTING = 24
 """Sub-graphs are inside of each other at fewer levels. Protobuf reads about 30, and steps of the reference evaluator
 must be read again."""
 
-_LFS = b"version https://git-lfs"
+_LFS_PREFIX = b"version https://git-lfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Source:
     owned: bool
 
 
-def read(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str | None) -> Source:
+def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str | None) -> Source:
     """Reads and parses a model.
 
     Raises:
@@ -44,20 +44,20 @@ def read(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str 
     """
     folders = () if folder is None else (os.path.realpath(folder),)
     if isinstance(model, onnx.ModelProto):
-        return Source(_checked(model, "model", 0), "model", folders, owned=False)
+        return Source(_check_model(model, "model", 0), "model", folders, owned=False)
     if isinstance(model, bytes | bytearray | memoryview):
-        return Source(_parsed(bytes(model), "model"), "model", folders, owned=True)
+        return Source(_parse(bytes(model), "model"), "model", folders, owned=True)
     if not isinstance(model, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
         raise OptionError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument model")
     path = Path(model)
     where = f"file '{path}'"
-    content = _content(path, where)
+    content = _read_file(path, where)
     # The file may be a link into a store that holds its external data too, as caches of downloads are laid out.
     beside = dict.fromkeys((os.path.realpath(path.parent), os.path.dirname(os.path.realpath(path))))
-    return Source(_parsed(content, where), where, folders or tuple(beside), owned=True)
+    return Source(_parse(content, where), where, folders or tuple(beside), owned=True)
 
 
-def _content(path: Path, where: str) -> bytes:
+def _read_file(path: Path, where: str) -> bytes:
     try:
         return path.read_bytes()
     except IsADirectoryError as error:
@@ -69,8 +69,8 @@ def _content(path: Path, where: str) -> bytes:
         raise ModelFileError(f"can't be read ({reason})", where=where) from error
 
 
-def _parsed(content: bytes, where: str) -> onnx.ModelProto:
-    if content.startswith(_LFS):
+def _parse(content: bytes, where: str) -> onnx.ModelProto:
+    if content.startswith(_LFS_PREFIX):
         raise ModelFileError("is a Git LFS pointer, not the model itself", where=where, hint="run `git lfs pull`")
     if not content:
         raise ModelFileError("is empty", where=where)
@@ -81,15 +81,15 @@ def _parsed(content: bytes, where: str) -> onnx.ModelProto:
         if "depth" in str(error).lower():
             what = "nests deeper than protobuf reads (100 messages, about 30 sub-graphs inside each other)"
             raise ModelFileError(what, where=where) from error
-        raise _broken(where, len(content)) from error
-    return _checked(model, where, len(content))
+        raise _truncation_error(where, len(content)) from error
+    return _check_model(model, where, len(content))
 
 
-def _checked(model: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
+def _check_model(model: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
     _check_nesting(model, where)
     # A file cut between two fields still parses; what an ONNX model must have is missing then.
-    if not model.HasField("graph") or not model.opset_import or not _is_text(model):
-        raise _broken(where, size)
+    if not model.HasField("graph") or not model.opset_import or not _has_valid_text(model):
+        raise _truncation_error(where, size)
     return model
 
 
@@ -110,18 +110,18 @@ def _graphs(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
     return (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
 
 
-def _is_text(message: Message) -> bool:
+def _has_valid_text(message: Message) -> bool:
     """Whether all text fields are UTF-8; protobuf gives those that are not as bytes, where everyone expects str."""
     for field, value in message.ListFields():
         if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
             continue
         for part in (value,) if isinstance(value, str | bytes | Message) else value:
-            if isinstance(part, bytes) or (isinstance(part, Message) and not _is_text(part)):
+            if isinstance(part, bytes) or (isinstance(part, Message) and not _has_valid_text(part)):
                 return False
     return True
 
 
-def _broken(where: str, size: int) -> ModelFileError:
+def _truncation_error(where: str, size: int) -> ModelFileError:
     count = f" ({size} bytes)" if size else ""
     either = "neither a compiled model nor" if where.rstrip("'").endswith(".tw") else "not"
     what = f"is {either} an ONNX model or is truncated{count}"

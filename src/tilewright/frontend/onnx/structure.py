@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import onnx
 
 from tilewright.errors import Problem
-from tilewright.graph.onnx_nodes import captured_names
-from tilewright.graph.order import stable_order
+from tilewright.frontend.onnx.node_protos import captured_names
+from tilewright.frontend.onnx.topological_order import stable_topological_order
 
-_SHOWN = 8
+_MAX_CYCLE_LABELS = 8
 """Nodes at either end of a cycle that a problem names."""
 
 
@@ -25,7 +25,7 @@ def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
     return result
 
 
-def place(name: str, node: onnx.NodeProto) -> str:
+def node_label(name: str, node: onnx.NodeProto) -> str:
     """How a problem names a node."""
     return f"node {name} ({node.op_type})"
 
@@ -56,14 +56,14 @@ def check_structure(
         for position, value in enumerate(node.input):
             if value and value not in producers:
                 what = f"input {position} '{value}' is produced by no node, input or initializer"
-                problems.append(Problem("dangling", place(name, node), what))
+                problems.append(Problem("dangling", node_label(name, node), what))
         problems.extend(
-            Problem("dangling", place(name, node), f"its sub-graph uses '{value}', which nothing produces")
+            Problem("dangling", node_label(name, node), f"its sub-graph uses '{value}', which nothing produces")
             for value in captured_names(node)
             if value not in producers
         )
     _check_outputs(outputs, producers, problems)
-    return _sorted(nodes, names, producers, problems)
+    return _topological_order(nodes, names, producers, problems)
 
 
 def _producers(
@@ -85,9 +85,9 @@ def _producers(
         for value in node.output:
             if value and value in producers:
                 first = producers[value]
-                other = place(names[first], nodes[first]) if first >= 0 else "an input or initializer"
+                other = node_label(names[first], nodes[first]) if first >= 0 else "an input or initializer"
                 what = f"produces '{value}', which {other} produces too"
-                problems.append(Problem("duplicate", place(names[index], node), what, "a value has one producer"))
+                problems.append(Problem("duplicate", node_label(names[index], node), what, "a value has one producer"))
             elif value:
                 producers[value] = index
     return producers
@@ -106,11 +106,11 @@ def _check_outputs(outputs: Sequence[onnx.ValueInfoProto], producers: dict[str, 
         problems.append(Problem("output", "model", "has no outputs"))
 
 
-def _sorted(
+def _topological_order(
     nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Problem]
 ) -> list[int]:
     needs = [{p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes]
-    order = stable_order(needs)
+    order = stable_topological_order(needs)
     if len(order) < len(nodes):
         _report_cycles(sorted({*range(len(nodes))}.difference(order)), needs, nodes, names, problems)
     return order
@@ -134,7 +134,11 @@ def _report_cycles(
         if current is not None:
             cycle = list(path)[path[current] :][::-1]
             labels = [f"{names[i]} ({nodes[i].op_type})" for i in (*cycle, cycle[0])]
-            if len(labels) > 2 * _SHOWN:
-                labels = [*labels[:_SHOWN], f"{len(labels) - 2 * _SHOWN} more", *labels[-_SHOWN:]]
+            if len(labels) > 2 * _MAX_CYCLE_LABELS:
+                labels = [
+                    *labels[:_MAX_CYCLE_LABELS],
+                    f"{len(labels) - 2 * _MAX_CYCLE_LABELS} more",
+                    *labels[-_MAX_CYCLE_LABELS:],
+                ]
             problems.append(Problem("cycle", "model", f"nodes feed each other: {' -> '.join(labels)}"))
         state -= path.keys()

@@ -9,15 +9,15 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tilewright.errors import Problem
-from tilewright.frontend.onnx.external import ExternalDataError, problem, read_external
+from tilewright.frontend.onnx.element_types import NATIVE_TYPES
+from tilewright.frontend.onnx.external_data import ExternalDataError, external_data_problem, read_external
 from tilewright.graph.ir import Array
 from tilewright.graph.limits import MAX_RANK
-from tilewright.graph.onnx_types import ELEMENT_TYPES
 
-_DENSE_LIMIT = 1 << 30
+_MAX_DENSE_BYTES = 1 << 30
 """A sparse initializer that is larger than this (bytes) when dense is refused."""
 
-_WIDTHS = {
+_BIT_WIDTHS = {
     "string": 8, "complex64": 64, "complex128": 128, "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8,
     "float8e5m2fnuz": 8, "float8e8m0": 8, "float6e2m3": 6, "float6e3m2": 6, "float4e2m1": 4, "uint4": 4, "int4": 4,
     "uint2": 2, "int2": 2,
@@ -25,7 +25,7 @@ _WIDTHS = {
 """Bits of the element types that only the reference evaluator knows; they are packed without gaps. By name, because
 older versions of `onnx` lack some."""
 
-_MAX_BYTES = (1 << 63) - 1
+_MAX_SPAN_BYTES = (1 << 63) - 1
 """Bytes that a shape may span even where one of its sizes is 0: strides are computed from the others."""
 
 
@@ -43,9 +43,9 @@ def type_name(element_type: int) -> str:
     return TensorProto.DataType.Name(element_type).lower() if element_type in known else f"type {element_type}"
 
 
-def is_supported(tensor: TensorProto) -> bool:
+def has_native_type(tensor: TensorProto) -> bool:
     """Whether the element type is one that the compiler has; the others stay with the reference evaluator."""
-    return tensor.data_type in ELEMENT_TYPES
+    return tensor.data_type in NATIVE_TYPES
 
 
 def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array:
@@ -60,21 +60,21 @@ def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array
         TensorDefectError: dimensions are negative, or there are more or fewer elements than they say, or external
             data can't be read.
     """
-    if not is_supported(tensor):
+    if not has_native_type(tensor):
         raise TensorDefectError(Problem("initializer", where, f"type {type_name(tensor.data_type)} can't be read here"))
-    dtype = ELEMENT_TYPES[tensor.data_type]
+    dtype = NATIVE_TYPES[tensor.data_type]
     if tensor.data_location == TensorProto.EXTERNAL:
         shape = check_dims(tensor.dims, where)
         try:
             raw = read_external(tensor, folders, math.prod(shape) * dtype.bytes)
         except ExternalDataError as error:
-            raise TensorDefectError(problem(where, error)) from error
+            raise TensorDefectError(external_data_problem(where, error)) from error
         _check_span(shape, dtype.bytes * 8, where)
-        return _frozen(np.frombuffer(raw, dtype.numpy).reshape(shape))
+        return _read_only(np.frombuffer(raw, dtype.numpy).reshape(shape))
     shape = check_data(tensor, where)
     if tensor.HasField("raw_data"):
-        return _frozen(np.frombuffer(tensor.raw_data, dtype.numpy).reshape(shape))
-    return _frozen(np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(shape))
+        return _read_only(np.frombuffer(tensor.raw_data, dtype.numpy).reshape(shape))
+    return _read_only(np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(shape))
 
 
 def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
@@ -83,16 +83,16 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
     Raises:
         TensorDefectError: they do not.
     """
-    bits = bits_of(tensor, where)
+    bits = element_bits(tensor, where)
     shape = check_dims(tensor.dims, where)
     if tensor.HasField("segment"):
         raise TensorDefectError(Problem("initializer", where, "is one of several segments, which can't be read"))
     count = math.prod(shape)
-    if not is_supported(tensor):
+    if not has_native_type(tensor):
         try:
             numpy_helper.to_array(tensor)
         except Exception as error:  # whatever NumPy raises for data of another length, or for strings in no encoding
-            what = f"data do not fit {_form(tensor)}: {error}"
+            what = f"data do not fit {_type_text(tensor)}: {error}"
             raise TensorDefectError(Problem("initializer", where, what)) from error
     elif tensor.HasField("raw_data"):
         if len(tensor.raw_data) != count * bits // 8:
@@ -107,24 +107,24 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
 
 def _check_range(tensor: TensorProto, where: str) -> None:
     """Raises TensorDefectError where integers that are stored in 32 bits do not fit their type."""
-    dtype = ELEMENT_TYPES[tensor.data_type]
+    dtype = NATIVE_TYPES[tensor.data_type]
     if dtype.kind not in "iu" or dtype.bits >= 32 or not tensor.int32_data:
         return
     limits, found = np.iinfo(dtype.numpy), np.array(tensor.int32_data, np.int64)
     if found.min() < limits.min or found.max() > limits.max:
-        what = f"expected {limits.min} to {limits.max} for {_form(tensor)}, got {found.min()} to {found.max()}"
+        what = f"expected {limits.min} to {limits.max} for {_type_text(tensor)}, got {found.min()} to {found.max()}"
         raise TensorDefectError(Problem("initializer", where, what))
 
 
-def bits_of(tensor: TensorProto, where: str) -> int:
+def element_bits(tensor: TensorProto, where: str) -> int:
     """The width of an element as it is stored; 8 for strings, which have none.
 
     Raises:
         TensorDefectError: the element type is none that ONNX has.
     """
-    if is_supported(tensor):
-        return 8 * ELEMENT_TYPES[tensor.data_type].bytes
-    width = _WIDTHS.get(type_name(tensor.data_type))
+    if has_native_type(tensor):
+        return 8 * NATIVE_TYPES[tensor.data_type].bytes
+    width = _BIT_WIDTHS.get(type_name(tensor.data_type))
     if width is None:
         raise TensorDefectError(Problem("initializer", where, f"has no element type ({type_name(tensor.data_type)})"))
     return width
@@ -150,7 +150,7 @@ def check_dims(dims: Sequence[int], where: str) -> tuple[int, ...]:
 
 
 def _check_span(shape: Sequence[int], bits: int, where: str) -> None:
-    if math.prod(max(1, n) for n in shape) * bits // 8 > _MAX_BYTES:
+    if math.prod(max(1, n) for n in shape) * bits // 8 > _MAX_SPAN_BYTES:
         raise TensorDefectError(Problem("initializer", where, f"dimensions {list(shape)} span more than 2^63 bytes"))
 
 
@@ -169,7 +169,7 @@ def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
     indices = to_array(tensor.indices, (), f"{where}, sparse indices")
     shape = check_dims(tensor.dims, where)
     _check_span(shape, values.itemsize * 8, where)
-    if math.prod(shape) * values.itemsize > _DENSE_LIMIT:
+    if math.prod(shape) * values.itemsize > _MAX_DENSE_BYTES:
         raise TensorDefectError(Problem("initializer", where, f"sparse of shape {list(shape)} is too large"))
     if indices.dtype != np.int64:
         raise _sparse_defect(where, f"expected type int64, got {indices.dtype.name}")
@@ -184,7 +184,7 @@ def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
         raise _sparse_defect(where, "some occur more than once")
     dense = np.zeros(shape, values.dtype)
     dense.reshape(-1)[flat] = values
-    return _frozen(dense)
+    return _read_only(dense)
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
@@ -197,11 +197,11 @@ def _sparse_defect(where: str, what: str) -> TensorDefectError:
 
 
 def _size_defect(where: str, tensor: TensorProto, expected: str, found: str) -> TensorDefectError:
-    what = f"expected {expected} of data for {_form(tensor)}, got {found}"
+    what = f"expected {expected} of data for {_type_text(tensor)}, got {found}"
     return TensorDefectError(Problem("initializer", where, what))
 
 
-def _form(tensor: TensorProto) -> str:
+def _type_text(tensor: TensorProto) -> str:
     return f"{type_name(tensor.data_type)}{list(tensor.dims)}"
 
 
@@ -217,6 +217,6 @@ def _typed_data(tensor: TensorProto) -> Any:
     return tensor.int32_data
 
 
-def _frozen(array: Array) -> Array:
+def _read_only(array: Array) -> Array:
     array.setflags(write=False)
     return array

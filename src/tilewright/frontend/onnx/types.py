@@ -11,9 +11,9 @@ import onnx.shape_inference
 
 from tilewright.errors import Problem
 from tilewright.frontend.onnx.opsets import standard_domain
-from tilewright.frontend.onnx.structure import place
+from tilewright.frontend.onnx.structure import node_label
 from tilewright.frontend.onnx.tensors import type_name
-from tilewright.frontend.onnx.unknown import unknown_operator
+from tilewright.frontend.onnx.unknown_operators import describe_unknown_operator
 from tilewright.ops.library import OPERATORS
 
 Types = dict[str, str]
@@ -56,7 +56,7 @@ def check_types(
     """
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     for name, node in nodes:
-        where = place(name, node)
+        where = node_label(name, node)
         schema = _schema(node, opsets, where, problems)
         if schema is None:
             types.update({o: declared[o] for o in node.output if o in declared})
@@ -87,7 +87,7 @@ def _schema(
     if not onnx.defs.has(node.op_type, version, domain):
         # A definition here may be of an operator that ONNX knows in no version at all.
         if onnx.defs.has(node.op_type, domain) or (domain, node.op_type) not in OPERATORS:
-            problems.append(Problem("operator", where, *unknown_operator(node.op_type, domain, version)))
+            problems.append(Problem("operator", where, *describe_unknown_operator(node.op_type, domain, version)))
         return None
     schema = onnx.defs.get_schema(node.op_type, version, domain)
     if schema.deprecated:
@@ -130,7 +130,7 @@ def _check_attributes(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: s
             yield Problem("attribute", where, f"attribute '{name}': expected {expected}, got {found}")
 
 
-def _formal(
+def _formal_parameter(
     parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int
 ) -> onnx.defs.OpSchema.FormalParameter | None:
     if position < len(parameters):
@@ -147,7 +147,7 @@ def _check_inputs(
     bound: Types = {}
     first: dict[str, int] = {}
     for position, value in enumerate(node.input):
-        formal = _formal(schema.inputs, position)
+        formal = _formal_parameter(schema.inputs, position)
         found = types.get(value)
         if formal is None or not value or found is None:
             continue
@@ -175,7 +175,7 @@ def _output_types(
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     results: list[str | None] = []
     for position in range(len(node.output)):
-        formal = _formal(schema.outputs, position)
+        formal = _formal_parameter(schema.outputs, position)
         parameter = formal.type_str if formal else ""
         options = allowed.get(parameter, [parameter] if parameter else [])
         homogeneous = formal is not None and formal.is_homogeneous
@@ -184,11 +184,11 @@ def _output_types(
             results[-1] = options[0]
     if None not in results:
         return results
-    inferred = _inferred(node, schema, types, imports)
+    inferred = _infer_types(node, schema, types, imports)
     return [r or inferred.get(o) for r, o in zip(results, node.output, strict=True)]
 
 
-def _inferred(
+def _infer_types(
     node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, imports: list[onnx.OperatorSetIdProto]
 ) -> Types:
     """Output types by ONNX's own inference, for operators whose result type depends on attributes."""

@@ -5,25 +5,25 @@ from collections.abc import Callable
 from tilewright.graph.ir import Graph
 from tilewright.graph.passes.batch_normalization import fold_batch_normalization
 from tilewright.graph.passes.bias import fold_bias
-from tilewright.graph.passes.chains import merge_chains
-from tilewright.graph.passes.common import merge_common
-from tilewright.graph.passes.constants import fold_constants
-from tilewright.graph.passes.dead import drop_dead
+from tilewright.graph.passes.constant_folding import fold_constants
+from tilewright.graph.passes.cse import eliminate_common_subexpressions
+from tilewright.graph.passes.dce import eliminate_dead_code
 from tilewright.graph.passes.identity import drop_identities
-from tilewright.graph.passes.outputs import drop_unused_outputs
+from tilewright.graph.passes.merge_reshape_transpose import merge_reshapes_and_transposes
+from tilewright.graph.passes.unused_outputs import drop_unused_outputs
 
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
-    ("drop dead", drop_dead),
+    ("drop dead", eliminate_dead_code),
     ("drop unused outputs", drop_unused_outputs),
     ("drop identities", drop_identities),
     ("fold constants", fold_constants),
-    ("merge chains", merge_chains),
-    ("merge common", merge_common),
+    ("merge chains", merge_reshapes_and_transposes),
+    ("merge common", eliminate_common_subexpressions),
     ("fold bias", fold_bias),
     ("fold batch normalization", fold_batch_normalization),
-    ("drop dead", drop_dead),
+    ("drop dead", eliminate_dead_code),
     ("drop unused outputs", drop_unused_outputs),
 )
 """Names and passes, in order."""

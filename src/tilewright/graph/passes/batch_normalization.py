@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
-from tilewright.graph.passes.bias import channels
-from tilewright.graph.passes.uses import is_standard, producers, use_counts
+from tilewright.graph.passes.bias import output_channels
+from tilewright.graph.passes.def_use import is_standard, producers, use_counts
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
@@ -24,7 +24,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
         if before is None or counts[node.inputs[0]] != 1 or not _is_inference(node, constants):
             continue
         with np.errstate(all="ignore"):
-            folded = _folded(before, node, constants)
+            folded = _folded_parameters(before, node, constants)
         if folded is None:
             continue
         weight, bias = f"{node.outputs[0]}.weight", f"{node.outputs[0]}.bias"
@@ -48,7 +48,7 @@ def _is_inference(node: Node, constants: dict[str, Array]) -> bool:
     )
 
 
-def _folded(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Array, Array] | None:
+def _folded_parameters(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Array, Array] | None:
     """The new weight and bias, or None where the node before does not take them."""
     if not is_standard(before, "Conv", "ConvTranspose", "Gemm") or len(before.outputs) != 1:
         return None
@@ -64,21 +64,21 @@ def _folded(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Arra
     factor = scale / np.sqrt(variance + (epsilon if isinstance(epsilon, float) else 1e-5))
     wide = weight.astype(np.float64)
     if before.op_type == "Gemm":
-        pair = _folded_gemm(before, wide, old_bias, factor, mean, shift)
+        pair = _folded_gemm_parameters(before, wide, old_bias, factor, mean, shift)
         if pair is None:
             return None
         new, bias = pair
     else:
-        if weight.ndim < 3 or channels(before, weight) != factor.size or old_bias.size not in (1, factor.size):
+        if weight.ndim < 3 or output_channels(before, weight) != factor.size or old_bias.size not in (1, factor.size):
             return None
         if before.op_type == "ConvTranspose" and (not wide.size or wide.shape[0] % (factor.size // wide.shape[1])):
             return None
-        new = _scaled_kernel(before, wide, factor)
+        new = _scale_weights(before, wide, factor)
         bias = (old_bias.astype(np.float64) - mean) * factor + shift
     return new.astype(weight.dtype), np.ascontiguousarray(bias.astype(weight.dtype))
 
 
-def _scaled_kernel(conv: Node, weight: Array, factor: Array) -> Array:
+def _scale_weights(conv: Node, weight: Array, factor: Array) -> Array:
     tail = (1,) * (weight.ndim - 2)
     if conv.op_type == "Conv":
         return weight * factor.reshape(-1, 1, *tail)
@@ -88,7 +88,7 @@ def _scaled_kernel(conv: Node, weight: Array, factor: Array) -> Array:
     return (grouped * factor.reshape(-1, 1, per_group, *tail)).reshape(weight.shape)
 
 
-def _folded_gemm(
+def _folded_gemm_parameters(
     gemm: Node, weight: Array, old_bias: Array, factor: Array, mean: Array, shift: Array
 ) -> tuple[Array, Array] | None:
     transposed = bool(gemm.attributes.get("transB", 0))

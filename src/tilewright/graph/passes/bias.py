@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
-from tilewright.graph.passes.uses import is_standard, producers, use_counts
+from tilewright.graph.passes.def_use import is_standard, producers, use_counts
 
 
 def fold_bias(graph: Graph) -> Graph:
@@ -22,9 +22,9 @@ def fold_bias(graph: Graph) -> Graph:
             if conv is None or not is_standard(conv, "Conv", "ConvTranspose") or counts[value] != 1:
                 continue
             conv = replaced.get(conv.name, conv)
-            bias = _bias(conv, constants.get(other), constants)
+            bias = _merged_bias(conv, constants.get(other), constants)
             if bias is not None:
-                name = _fresh(f"{node.outputs[0]}.bias", constants)
+                name = _unique_name(f"{node.outputs[0]}.bias", constants)
                 constants[name] = bias
                 merged = replace(conv, inputs=(*conv.inputs[:2], name), outputs=node.outputs)
                 replaced[conv.name] = merged
@@ -35,7 +35,7 @@ def fold_bias(graph: Graph) -> Graph:
     return graph.with_nodes(nodes, constants)
 
 
-def channels(conv: Node, weight: Array) -> int:
+def output_channels(conv: Node, weight: Array) -> int:
     """The number of output channels of a Conv or ConvTranspose."""
     if conv.op_type == "Conv":
         return weight.shape[0]
@@ -43,11 +43,11 @@ def channels(conv: Node, weight: Array) -> int:
     return weight.shape[1] * (group if isinstance(group, int) else 1)
 
 
-def _bias(conv: Node, added: Array | None, constants: dict[str, Array]) -> Array | None:
+def _merged_bias(conv: Node, added: Array | None, constants: dict[str, Array]) -> Array | None:
     weight = constants.get(conv.inputs[1])
     if weight is None or added is None or added.dtype != weight.dtype or weight.ndim < 3:
         return None
-    count = channels(conv, weight)
+    count = output_channels(conv, weight)
     sizes = (*(1,) * (weight.ndim - added.ndim), *added.shape)
     if added.ndim < weight.ndim - 1 or sizes != (1, count, *(1,) * (weight.ndim - 2)):
         return None
@@ -61,8 +61,8 @@ def _bias(conv: Node, added: Array | None, constants: dict[str, Array]) -> Array
     return bias
 
 
-def _fresh(wish: str, constants: dict[str, Array]) -> str:
-    name = wish
+def _unique_name(hint: str, constants: dict[str, Array]) -> str:
+    name = hint
     while name in constants:
         name += "'"
     return name

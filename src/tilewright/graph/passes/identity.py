@@ -1,7 +1,7 @@
 """Nodes that pass their input on: Identity, and Dropout in inference."""
 
 from tilewright.graph.ir import Graph, Node
-from tilewright.graph.passes.uses import is_standard, use_counts, with_aliases
+from tilewright.graph.passes.def_use import is_standard, use_counts, with_aliases
 
 
 def drop_identities(graph: Graph) -> Graph:
@@ -10,14 +10,14 @@ def drop_identities(graph: Graph) -> Graph:
     alias: dict[str, str] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        if _passes_on(node, graph, counts) and node.outputs[0] not in graph.outputs:
+        if _is_identity(node, graph, counts) and node.outputs[0] not in graph.outputs:
             alias[node.outputs[0]] = node.inputs[0]
         else:
             kept.append(node)
     return with_aliases(graph, tuple(kept), alias)
 
 
-def _passes_on(node: Node, graph: Graph, counts: dict[str, int]) -> bool:
+def _is_identity(node: Node, graph: Graph, counts: dict[str, int]) -> bool:
     if is_standard(node, "Identity"):
         return True
     if not is_standard(node, "Dropout") or any(counts.get(o) for o in node.outputs[1:]):

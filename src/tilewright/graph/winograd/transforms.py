@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
-Rows = tuple[tuple[Fraction, ...], ...]
+Matrix = tuple[tuple[Fraction, ...], ...]
 """A matrix of exact numbers, by rows."""
 
 POINTS = tuple(Fraction(x) for x in ("0", "1", "-1", "1/2", "-2", "2", "-1/2", "4", "-1/4"))
@@ -25,7 +25,7 @@ and a point with its negative or its negated inverse keeps the matrices' element
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class MinimalFilter:
     """F(m, r).
 
     Attributes:
@@ -36,36 +36,38 @@ class Filter:
         results: A^T, [m, m + r - 1].
     """
 
-    outputs: int
+    tile_size: int
     taps: int
-    data: Rows
-    weights: Rows
-    results: Rows
+    input_transform: Matrix
+    filter_transform: Matrix
+    output_transform: Matrix
 
     @property
-    def products(self) -> int:
+    def multiplications(self) -> int:
         """Multiplications per tile; the elements that it reads are as many."""
-        return self.outputs + self.taps - 1
+        return self.tile_size + self.taps - 1
 
     @property
-    def amplification(self) -> float:
+    def error_growth(self) -> float:
         """By how much rounding errors may grow beyond those of the direct sum, in one dimension.
 
         The largest over the outputs of sum_i |A^T| (|G| 1)(|B^T| 1), which bounds the sum of absolute values that are
         added for inputs and weights of at most 1, over r, which bounds that of the direct sum. Nested over several
         dimensions it is the product of theirs.
         """
-        sums = [_size(g) * _size(b) for g, b in zip(self.weights, self.data, strict=True)]
-        worst = max(sum((abs(a) * s for a, s in zip(row, sums, strict=True)), Fraction(0)) for row in self.results)
+        sums = [_l1_norm(g) * _l1_norm(b) for g, b in zip(self.filter_transform, self.input_transform, strict=True)]
+        worst = max(
+            sum((abs(a) * s for a, s in zip(row, sums, strict=True)), Fraction(0)) for row in self.output_transform
+        )
         return float(worst / self.taps)
 
 
-def _size(row: Sequence[Fraction]) -> Fraction:
+def _l1_norm(row: Sequence[Fraction]) -> Fraction:
     return sum((abs(x) for x in row), Fraction(0))
 
 
 @lru_cache(maxsize=64)
-def toom_cook(outputs: int, taps: int, points: tuple[Fraction, ...] | None = None) -> Filter:
+def toom_cook(outputs: int, taps: int, points: tuple[Fraction, ...] | None = None) -> MinimalFilter:
     """F(outputs, taps) from interpolation points.
 
     The value of a product of polynomials at point a_i is the product of their values; M_i(x) = prod_{j != i} (x - a_j)
@@ -96,7 +98,7 @@ def toom_cook(outputs: int, taps: int, points: tuple[Fraction, ...] | None = Non
     data.append(_polynomial(chosen))
     weights.append((*(Fraction(0),) * (taps - 1), Fraction(1)))
     results = tuple((*(a**j for a in chosen), Fraction(j == outputs - 1)) for j in range(outputs))
-    return Filter(outputs, taps, tuple(data), tuple(weights), results)
+    return MinimalFilter(outputs, taps, tuple(data), tuple(weights), results)
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:

@@ -17,13 +17,13 @@ from math import exp, log
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cost.footprint import Numbers
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.ladder import NONE, VTHREADS, Indices, Kind
-from tilewright.optimize.construct.space import Space
-from tilewright.optimize.construct.walk import Move, Walk
-from tilewright.tile.footprint import Numbers
+from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.optimize.construct.tile_lattice import NO_EDGE, VTHREADS, EdgeKind, Indices
+from tilewright.optimize.construct.trajectory import Trajectory, TrajectoryStep
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, literal_sizes
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, size_tuples
 
 
 class Reading(StrEnum):
@@ -65,7 +65,7 @@ class Annealing:
         return 2.0 ** (self.start - iteration)
 
 
-def keeping(temperature: float) -> float:
+def record_probability(temperature: float) -> float:
     """The probability that a state is recorded: 1 - 1 / (1 + exp(-0.5 (-log T - 10)))."""
     return 1.0 - 1.0 / (1.0 + exp(min(700.0, -0.5 * (-log(temperature) - 10.0))))
 
@@ -79,7 +79,7 @@ def cache_weight(iteration: int) -> float:
 class Action:
     """An edge of the graph for one axis, or `cache` (axis None)."""
 
-    kind: Kind | None
+    kind: EdgeKind | None
     axis: int | None
     vthreads: int = 1
 
@@ -88,12 +88,12 @@ class Action:
         if self.kind is None or self.axis is None:
             return "cache"
         name = problem.axes[self.axis].name
-        names = {Kind.TILE: "tile", Kind.INV_TILE: "inv_tile"}
+        names = {EdgeKind.TILE: "tile", EdgeKind.INV_TILE: "inv_tile"}
         return f"{names[self.kind]}({name})" if self.kind in names else f"set_vthread({name}, {self.vthreads})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class History:
+class WalkBatch:
     """All walks of a form.
 
     Attributes:
@@ -106,7 +106,7 @@ class History:
         recorded: [step, walk], whether the state after the step was recorded.
     """
 
-    space: Space
+    space: SearchSpace
     actions: tuple[Action, ...]
     states: Indices
     levels: Indices
@@ -114,118 +114,119 @@ class History:
     probabilities: Numbers
     recorded: npt.NDArray[np.bool_]
 
-    def kept(self) -> Indices:
+    def recorded_states(self) -> Indices:
         """All recorded states and the last ones [state, axis], each once."""
         return np.unique(np.concatenate([self.states[1:][self.recorded], self.states[-1]]), axis=0)
 
-    def found(self) -> Sizes:
+    def recorded_sizes(self) -> Sizes:
         """Their sizes."""
-        return self.space.sizes(self.kept())
+        return self.space.sizes(self.recorded_states())
 
-    def walk(self, number: int, steps: int | None = None) -> Walk:
+    def trajectory(self, number: int, steps: int | None = None) -> Trajectory:
         """One of the walks, or its first steps."""
         labels = [a.label(self.space.problem) for a in self.actions]
         sizes = self.space.sizes(self.states[:, number])
-        moves: list[Move] = []
+        moves: list[TrajectoryStep] = []
         steps = len(self.chosen) if steps is None else steps
         for k in range(steps):
             odds = self.probabilities[k, number]
             likely = tuple((labels[j], float(odds[j])) for j in np.flatnonzero(odds))
             moves.append(
-                Move(LEVELS[self.levels[k, number]], literal_sizes(sizes[k]), labels[self.chosen[k, number]], likely,
+                TrajectoryStep(LEVELS[self.levels[k, number]], size_tuples(sizes[k]), labels[self.chosen[k, number]],
+                likely,
                      bool(self.recorded[k, number]))
             )  # fmt: skip
-        return Walk(self.space.problem, self.space.form, tuple(moves), literal_sizes(sizes[steps]))
+        return Trajectory(self.space.problem, self.space.sketch, tuple(moves), size_tuples(sizes[steps]))
 
 
-def walks(space: Space, annealing: Annealing, seed: int) -> History:
+def run_walks(space: SearchSpace, annealing: Annealing, seed: int) -> WalkBatch:
     """Runs walks through a space."""
     rng = np.random.default_rng(seed)
-    actions = actions_of(space, annealing)
+    actions = all_actions(space, annealing)
     count, steps = annealing.walks, annealing.iterations
-    state = np.repeat(space.start()[None], count, axis=0)
+    state = np.repeat(space.initial_state()[None], count, axis=0)
     level = np.full(count, L2, np.int64)
     states, levels = [state], [level]
     chosen, odds = [], []
     recorded = np.zeros((steps, count), np.bool_)
-    met = _Met(space, annealing, actions)
+    met = _VisitedStates(space, annealing, actions)
     for i in range(steps):
-        numbers = met.numbers(state, level)
-        p = met.odds(numbers, i)
+        numbers = met.ids(state, level)
+        p = met.probabilities(numbers, i)
         pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
         pick = np.minimum(pick, len(actions) - 1)
-        recorded[i] = rng.random(count) < keeping(annealing.temperature(i))
-        state = met.behind(numbers, pick)
+        recorded[i] = rng.random(count) < record_probability(annealing.temperature(i))
+        state = met.successors(numbers, pick)
         level = np.where(pick == len(actions) - 1, np.maximum(level - 1, REGISTER), level)
         states.append(state)
         levels.append(level)
         chosen.append(pick)
         odds.append(p)
-    return History(
+    return WalkBatch(
         space, actions, np.stack(states), np.stack(levels), np.stack(chosen).astype(np.int64), np.stack(odds), recorded
     )
 
 
-def actions_of(space: Space, annealing: Annealing) -> tuple[Action, ...]:
+def all_actions(space: SearchSpace, annealing: Annealing) -> tuple[Action, ...]:
     """All actions, `cache` last."""
-    found = [Action(kind, a) for a in range(len(space.problem.axes)) for kind in (Kind.TILE, Kind.INV_TILE)]
+    found = [Action(kind, a) for a in range(len(space.problem.axes)) for kind in (EdgeKind.TILE, EdgeKind.INV_TILE)]
     if annealing.vthreads:
-        found += [Action(Kind.VTHREAD, a, v) for a in space.problem.spatial for v in VTHREADS]
+        found += [Action(EdgeKind.VTHREAD, a, v) for a in space.problem.spatial for v in VTHREADS]
     return (*found, Action(None, None))
 
 
-def edges(
-    space: Space, actions: tuple[Action, ...], state: Indices, level: Indices
+def edge_targets(
+    space: SearchSpace, actions: tuple[Action, ...], state: Indices, level: Indices
 ) -> tuple[Indices, npt.NDArray[np.bool_]]:
     """Where every action leads [walk, action, axis], and whether there is such an edge."""
-    rows = np.array([ladder.rows(state[:, axis]) for axis, ladder in enumerate(space.ladders)])
-    axis, column, vthread = _columns(actions)
+    rows = np.array([ladder.successors(state[:, axis]) for axis, ladder in enumerate(space.lattices)])
+    axis, column, vthread = _action_columns(actions)
     found = rows[axis, np.arange(len(level))[:, None], column + np.where(vthread, 0, level[:, None])]
-    there = (found != NONE) & ((vthread == 0) | (level == REGISTER)[:, None])
+    there = (found != NO_EDGE) & ((vthread == 0) | (level == REGISTER)[:, None])
     targets = np.repeat(state[:, None], len(actions), axis=1)
     targets[:, np.arange(len(axis)), axis] = np.where(there, found, state[:, axis])
     return targets, np.concatenate([there, (level > REGISTER)[:, None]], axis=1)
 
 
 @lru_cache(maxsize=16)
-def _columns(actions: tuple[Action, ...]) -> tuple[Indices, Indices, Indices]:
+def _action_columns(actions: tuple[Action, ...]) -> tuple[Indices, Indices, Indices]:
     """Per action but `cache` its axis, its first column in the axis' table, and whether that is the only one."""
-    moving = [(a.axis, *_column(a)) for a in actions if a.axis is not None]
+    moving = [(a.axis, *_action_column(a)) for a in actions if a.axis is not None]
     axis, column, vthread = (np.array(x, np.int64) for x in zip(*moving, strict=True))
     return axis, column, vthread
 
 
-def _column(action: Action) -> tuple[int, bool]:
+def _action_column(action: Action) -> tuple[int, bool]:
     """The first column of an action in the tables of ladders, and whether it is the only one, whichever the level."""
-    if action.kind is Kind.VTHREAD:
+    if action.kind is EdgeKind.VTHREAD:
         return int(action.kind) + VTHREADS.index(action.vthreads), True
     return int(action.kind or 0), False
 
 
 def probabilities(
-    space: Space,
+    space: SearchSpace,
     annealing: Annealing,
     actions: tuple[Action, ...],
-    here: tuple[Indices, Indices],
-    there: tuple[Indices, npt.NDArray[np.bool_]],
+    current: tuple[Indices, Indices],
+    successors: tuple[Indices, npt.NDArray[np.bool_]],
     iteration: int,
 ) -> Numbers:
     """The probability of every action [walk, action]; staying (the last column) where nothing else can be done."""
-    return _odds(benefits(space, annealing, actions, here, there), there[1], iteration)
+    return _to_probabilities(benefits(space, annealing, actions, current, successors), successors[1], iteration)
 
 
 def benefits(
-    space: Space,
+    space: SearchSpace,
     annealing: Annealing,
     actions: tuple[Action, ...],
-    here: tuple[Indices, Indices],
-    there: tuple[Indices, npt.NDArray[np.bool_]],
+    current: tuple[Indices, Indices],
+    successors: tuple[Indices, npt.NDArray[np.bool_]],
 ) -> Numbers:
     """The benefit of every action [walk, action]; 0 where there is no such edge or its state is not possible.
 
     That of `cache` (the last column) comes without its weight.
     """
-    (state, level), (targets, exists) = here, there
+    (state, level), (targets, exists) = current, successors
     count, many, axes = targets.shape
     sizes = space.sizes(np.concatenate([state, targets.reshape(-1, axes)]))
     at = np.concatenate([level, np.repeat(level, many)])
@@ -237,20 +238,20 @@ def benefits(
     benefit = (Q0 / Q1) / growth
     if annealing.vthreads and (level == REGISTER).any():
         for v in VTHREADS:
-            benefit[:, _interleaving(actions, v)] = _stalls_removed(space, sizes[:count], v)[:, None]
+            benefit[:, _vthread_actions(actions, v)] = _stalls_removed(space, sizes[:count], v)[:, None]
     fits = (F1 <= 1.0) | (F1 <= F0)
-    fits &= space.possible(sizes[count:]).reshape(count, many)
-    benefit[:, -1] = _nearer(space, sizes[:count], level)
+    fits &= space.are_lowerable(sizes[count:]).reshape(count, many)
+    benefit[:, -1] = _cache_benefit(space, sizes[:count], level)
     return np.where(exists & fits, benefit, 0.0)
 
 
 @lru_cache(maxsize=16)
-def _interleaving(actions: tuple[Action, ...], vthreads: int) -> list[int]:
+def _vthread_actions(actions: tuple[Action, ...], vthreads: int) -> list[int]:
     """The positions of the actions that make so many virtual threads."""
-    return [j for j, action in enumerate(actions) if action.kind is Kind.VTHREAD and action.vthreads == vthreads]
+    return [j for j, action in enumerate(actions) if action.kind is EdgeKind.VTHREAD and action.vthreads == vthreads]
 
 
-def _odds(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Numbers:
+def _to_probabilities(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Numbers:
     """Benefits as probabilities."""
     weighted = benefit.copy()
     weighted[:, -1] *= cache_weight(iteration)
@@ -261,67 +262,67 @@ def _odds(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Nu
     return np.where(total > 0, weighted / np.maximum(total, 1e-300), stay)
 
 
-class _Met:
+class _VisitedStates:
     """The states that walks have met, at their levels, numbered, with the edges out of them: walks meet many again."""
 
-    def __init__(self, space: Space, annealing: Annealing, actions: tuple[Action, ...]) -> None:
+    def __init__(self, space: SearchSpace, annealing: Annealing, actions: tuple[Action, ...]) -> None:
         self._space, self._annealing, self._actions = space, annealing, actions
-        self._numbers: dict[bytes, int] = {}
+        self._ids: dict[bytes, int] = {}
         # as many states as all walks may meet, and per state all actions
         most = (annealing.walks * annealing.iterations, len(actions))
         self._targets: Indices = np.empty((*most, len(space.problem.axes)), np.int64)
         self._exists = np.empty(most, np.bool_)
         self._benefits: Numbers = np.empty(most)
 
-    def numbers(self, state: Indices, level: Indices) -> Indices:
+    def ids(self, state: Indices, level: Indices) -> Indices:
         """Of states at levels."""
         keys = [row.tobytes() for row in np.concatenate([state, level[:, None]], axis=1)]
-        new = {key: k for k, key in enumerate(keys) if key not in self._numbers}
+        new = {key: k for k, key in enumerate(keys) if key not in self._ids}
         if new:
             rows = list(new.values())
             here = (state[rows], level[rows])
-            there = edges(self._space, self._actions, *here)
-            first = len(self._numbers)
-            self._numbers |= {key: first + k for k, key in enumerate(new)}
-            added = slice(first, len(self._numbers))
+            there = edge_targets(self._space, self._actions, *here)
+            first = len(self._ids)
+            self._ids |= {key: first + k for k, key in enumerate(new)}
+            added = slice(first, len(self._ids))
             self._targets[added], self._exists[added] = there
             self._benefits[added] = benefits(self._space, self._annealing, self._actions, here, there)
-        return np.array([self._numbers[key] for key in keys], np.int64)
+        return np.array([self._ids[key] for key in keys], np.int64)
 
-    def odds(self, numbers: Indices, iteration: int) -> Numbers:
+    def probabilities(self, ids: Indices, iteration: int) -> Numbers:
         """The probabilities of all actions [walk, action]."""
-        return _odds(self._benefits[numbers], self._exists[numbers], iteration)
+        return _to_probabilities(self._benefits[ids], self._exists[ids], iteration)
 
-    def behind(self, numbers: Indices, actions: Indices) -> Indices:
+    def successors(self, ids: Indices, actions: Indices) -> Indices:
         """The states to which actions lead [walk, axis]."""
-        return self._targets[numbers, actions]
+        return self._targets[ids, actions]
 
 
-def _stalls_removed(space: Space, sizes: Sizes, v: int) -> Numbers:
+def _stalls_removed(space: SearchSpace, sizes: Sizes, v: int) -> Numbers:
     """Eq. 3 for a processor: a chain of dependent multiply-adds per accumulator; with a chains and a latency of P
     operations the pipes wait ceil(P / a) times as long."""
     machine = space.machine
     waiting = machine.fma_cycles * machine.fma_pipes
-    chains = sizes[:, REGISTER, list(space.problem.spatial)].prod(axis=1) / space.form.lanes
+    chains = sizes[:, REGISTER, list(space.problem.spatial)].prod(axis=1) / space.sketch.lanes
     return np.ceil(waiting / chains) / np.ceil(waiting / (v * chains))
 
 
-def _nearer(space: Space, sizes: Sizes, level: Indices) -> Numbers:
+def _cache_benefit(space: SearchSpace, sizes: Sizes, level: Indices) -> Numbers:
     """Eq. 2: (L_low + S/B_low) / (L_high + S/B_high), low being the level of the tile, high the next nearer one."""
     machine = space.machine
     ratio: Numbers = np.ones(len(sizes))
     if (level == REGISTER).all():
         return ratio
     box = [sizes[np.arange(len(sizes)), level, k].astype(np.float64) for k in range(sizes.shape[2])]
-    S = np.maximum(space.moved(box), 1.0)
+    S = np.maximum(space.bytes_read(box), 1.0)
     for here in (L1, L2):
-        low_latency, low_gbs = _speed(machine, here)
-        high_latency, high_gbs = _speed(machine, here - 1)
+        low_latency, low_gbs = _latency_and_bandwidth(machine, here)
+        high_latency, high_gbs = _latency_and_bandwidth(machine, here - 1)
         ratio = np.where(level == here, (low_latency + S / low_gbs) / (high_latency + S / high_gbs), ratio)
     return ratio
 
 
-def _speed(machine: Machine, level: int) -> tuple[float, float]:
+def _latency_and_bandwidth(machine: Machine, level: int) -> tuple[float, float]:
     """Nanoseconds of latency and bytes per nanosecond of a level of tiles."""
     if level == REGISTER:
         return 1.0 / machine.ghz, machine.vector_bits / 8 * 2 * machine.fma_pipes * machine.ghz

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.optimize.construct.ladder import NONE, Indices, Kind
-from tilewright.optimize.construct.space import Space
-from tilewright.tile.program import L1, L2, REGISTER, Sizes, literal_sizes
+from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind, Indices
+from tilewright.tile.program import L1, L2, REGISTER, Sizes, size_tuples
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class GrowthStep:
     """One step.
 
     Attributes:
@@ -32,14 +32,14 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Path:
+class GrowthPath:
     """The path of one form: its steps and the states at the end of every level, the final one last."""
 
-    space: Space
-    steps: tuple[Growth, ...]
+    space: SearchSpace
+    steps: tuple[GrowthStep, ...]
     states: Indices
 
-    def found(self) -> Sizes:
+    def final_sizes(self) -> Sizes:
         """Sizes of the final state."""
         return self.space.sizes(self.states[-1:])
 
@@ -50,29 +50,29 @@ class Path:
         return "\n".join(lines)
 
 
-def grow(space: Space) -> Path:
+def grow(space: SearchSpace) -> GrowthPath:
     """The path through a space."""
-    state = space.start()
-    steps: list[Growth] = []
+    state = space.initial_state()
+    steps: list[GrowthStep] = []
     ends: list[Indices] = [state]
     for level in (L2, L1, REGISTER):
         while True:
-            best = _best(space, state, level)
-            if best is None or (level != REGISTER and _bound_by_arithmetic(space, state, level)):
+            best = _best_growth(space, state, level)
+            if best is None or (level != REGISTER and _is_compute_bound(space, state, level)):
                 break
             axis, score, state = best
             sizes = space.sizes(state[None])[0]
-            steps.append(Growth(level, axis, score, literal_sizes(sizes)))
+            steps.append(GrowthStep(level, axis, score, size_tuples(sizes)))
         ends.append(state)
-    return Path(space, tuple(steps), np.stack(ends))
+    return GrowthPath(space, tuple(steps), np.stack(ends))
 
 
-def _best(space: Space, state: Indices, level: int) -> tuple[int, float, Indices] | None:
+def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, float, Indices] | None:
     """The axis to enlarge with its score and the state after it; None where nothing larger fits."""
     found: list[tuple[int, Indices]] = []
-    for axis, ladder in enumerate(space.ladders):
-        target = ladder.step_from(state[axis : axis + 1], np.array([Kind.TILE + level]))[0]
-        if target != NONE:
+    for axis, ladder in enumerate(space.lattices):
+        target = ladder.successor(state[axis : axis + 1], np.array([EdgeKind.TILE + level]))[0]
+        if target != NO_EDGE:
             moved = state.copy()
             moved[axis] = target
             found.append((axis, moved))
@@ -83,14 +83,14 @@ def _best(space: Space, state: Indices, level: int) -> tuple[int, float, Indices
     box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
     levels = np.full(len(states), level)
     F, Q = space.footprint(box, levels), space.traffic(box, levels)
-    fits = (F <= 1.0) & space.possible(sizes)
+    fits = (F <= 1.0) & space.are_lowerable(sizes)
     paid, saved = F[1:] - F[0], Q[0] - Q[1:]
     score = np.where(fits[1:] & (saved > 0), saved / np.maximum(paid, 1e-12), 0.0)
     pick = int(score.argmax())
     return (found[pick][0], float(score[pick]), found[pick][1]) if score[pick] > 0 else None
 
 
-def _bound_by_arithmetic(space: Space, state: Indices, level: int) -> bool:
+def _is_compute_bound(space: SearchSpace, state: Indices, level: int) -> bool:
     """Whether moving a tile's bytes into its level takes less time than its arithmetic."""
     machine, problem = space.machine, space.problem
     sizes = space.sizes(state[None])

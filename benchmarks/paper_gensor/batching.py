@@ -1,0 +1,29 @@
+"""Programs that share a formula are asked about together."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Thing")
+
+
+def evaluate_by_group(
+    items: Sequence[Item], key: Callable[[Item], Key], evaluate: Callable[[Key, list[Item]], np.ndarray]
+) -> list[float]:
+    """A number for each of some things.
+
+    Args:
+        every: the things.
+        key: what those have in common that are asked about together.
+        answer: the numbers of the things of one group, in their order.
+    """
+    found = [0.0] * len(items)
+    groups: dict[Key, list[int]] = {}
+    for k, thing in enumerate(items):
+        groups.setdefault(key(thing), []).append(k)
+    for common, own in groups.items():
+        for k, number in zip(own, evaluate(common, [items[k] for k in own]), strict=True):
+            found[k] = float(number)
+    return found

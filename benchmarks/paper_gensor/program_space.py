@@ -1,0 +1,132 @@
+"""All programs of a kernel that construction chooses from, of both kinds: tile programs and programs of chains."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import numpy as np
+
+from benchmarks.paper_gensor.rowwise_programs import RowwisePrograms
+from benchmarks.paper_gensor.tile_programs import Genes, TilePrograms
+from tilewright.codegen import emit_llvm
+from tilewright.cost.analytical import program_times
+from tilewright.cost.rowwise import rowwise_time
+from tilewright.errors import ScheduleError
+from tilewright.loops.ir import Func
+from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
+from tilewright.machine.calibration_store import machine_for
+from tilewright.machine.model import Machine
+from tilewright.measure.native_functions import with_workspace_params
+from tilewright.optimize.construct.lower_programs import KernelProgram
+from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.optimize.interface import Task
+from tilewright.tile.program import Sketch, TileProgram
+from tilewright.tile.rowwise import RowwiseProgram
+
+FINGERPRINT_PROGRAMS = 3
+"""Random programs whose code tells whether a kernel's code is still what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A program: number of its family, and what tells it from the others of the family."""
+
+    family: int
+    genes: Genes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramSpace:
+    """All programs of a kernel on one thread.
+
+    Attributes:
+        task: the kernel.
+        machine: with one core.
+        families: those that it has.
+    """
+
+    task: Task
+    machine: Machine
+    families: tuple[TilePrograms | RowwisePrograms, ...]
+
+    @staticmethod
+    def of(task: Task) -> "ProgramSpace":
+        """The programs of a kernel.
+
+        Raises:
+            ValueError: it has none.
+        """
+        machine = machine_for(task.target).with_cores(1)
+        found = tuple(f for f in (TilePrograms.of(task, machine), RowwisePrograms.of(task, machine)) if f is not None)
+        if not found:
+            raise ValueError(f"no program of {task.func.name!r} can be constructed")
+        return ProgramSpace(task, machine, found)
+
+    @property
+    def spaces(self) -> tuple[tuple[SearchSpace, tuple[Sketch, ...]], ...]:
+        """Those of tile programs, with their forms."""
+        return next((f.spaces for f in self.families if isinstance(f, TilePrograms)), ())
+
+    def random(self, count: int, rng: np.random.Generator) -> list[Candidate]:
+        """Random programs, as many of each family."""
+        many = -(-count // len(self.families))
+        found = [Candidate(k, genes) for k, f in enumerate(self.families) for genes in f.random(many, rng)]
+        return [found[int(k)] for k in rng.permutation(len(found))[:count]]
+
+    def mutate(self, parent: Candidate, rng: np.random.Generator) -> Candidate:
+        """A program that differs a little from another one."""
+        return Candidate(parent.family, self.families[parent.family].mutate(parent.genes, rng))
+
+    def program(self, c: Candidate) -> KernelProgram:
+        """The program of a candidate."""
+        return self.families[c.family].program(c.genes)
+
+    def key(self, c: Candidate) -> str:
+        """A text that is equal for equal programs alone."""
+        program = self.program(c)
+        return str(program) if isinstance(program, RowwiseProgram) else f"{program.sketch} {program.sizes}"
+
+    def sketch_name(self, c: Candidate) -> str:
+        """A name of what a candidate shares with others that differ in sizes."""
+        return self.families[c.family].sketch_name(c.genes)
+
+    def predicted_times(self, candidates: Sequence[Candidate]) -> list[float]:
+        """Nanoseconds by the cost model."""
+        found = [0.0] * len(candidates)
+        for n, family in enumerate(self.families):
+            own = [k for k, c in enumerate(candidates) if c.family == n]
+            for k, ns in zip(own, family.predicted_times([candidates[k].genes for k in own]), strict=True):
+                found[k] = ns
+        return found
+
+    def lowered_func(self, c: Candidate) -> Func:
+        """What runs: the program's loops without what is packed at compile time.
+
+        Raises:
+            ScheduleError: the program can't be lowered.
+        """
+        return self.prepack(self.families[c.family].schedule(c.genes).func).func
+
+    def prepack(self, func: Func) -> PrepackedKernel:
+        """A scheduled function without what is packed at compile time."""
+        return prepack_constants(func, self.task.constants)
+
+
+def predicted_time(program: KernelProgram, machine: Machine) -> float:
+    """Nanoseconds of one program by the cost model."""
+    if isinstance(program, TileProgram):
+        return float(program_times(program.problem, program.sketch, program.array[None], machine).total[0])
+    return float(rowwise_time(program, machine).total[0])
+
+
+def fingerprint(programs: ProgramSpace) -> str:
+    """Changes where the space of a kernel, or the code that is generated for its programs, does."""
+    found = sha256()
+    for c in programs.random(FINGERPRINT_PROGRAMS, np.random.default_rng(0)):
+        found.update(programs.key(c).encode())
+        try:
+            func = replace(with_workspace_params(programs.lowered_func(c)), name="probe")
+        except ScheduleError:
+            continue
+        found.update(emit_llvm([func], [], programs.task.target).encode())
+    return found.hexdigest()[:16]

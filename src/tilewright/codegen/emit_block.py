@@ -1,0 +1,326 @@
+"""Instances of blocks: one element, or one per lane of the vectorized loop around.
+
+Lanes run together where their elements differ; a block whose lanes accumulate into one element combines them; what is
+neither runs lane after lane. Conditions that all lanes share are branches, others masks.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+
+from llvmlite import ir
+
+from tilewright.codegen.emit_control_flow import ControlFlow
+from tilewright.codegen.emit_expr import ExprEmitter
+from tilewright.codegen.emit_memory import ActiveLanes, Address
+from tilewright.codegen.horizontal_reduction import HorizontalReduction
+from tilewright.codegen.llvm_types import I64, constant, lane_count, splat
+from tilewright.codegen.resolve_block import (
+    ResolvedBlock,
+    at_first_iteration,
+    is_minimal_at_first_iteration,
+    resolve_block,
+)
+from tilewright.codegen.unswitch import NestedBlock
+from tilewright.codegen.vector_accumulator import VectorAccumulator, make_accumulator
+from tilewright.expr.algebra.polynomial import constant_value, polynomial
+from tilewright.expr.buffer import Buffer, MemoryScope
+from tilewright.expr.nodes import FALSE, TRUE, Expr, Var, conjunction, loads
+from tilewright.loops.ir import Block, Stmt, Store
+from tilewright.machine import Target
+
+
+class BlockEmitter:
+    """Writes blocks at a builder's position.
+
+    Args:
+        control: control flow of the function.
+        values: expressions of the function.
+        target: what the code runs on.
+        spare: names of buffers in which lanes without work may hold anything.
+    """
+
+    def __init__(
+        self, control: ControlFlow, exprs: ExprEmitter, target: Target, dead_lane_buffers: frozenset[str] = frozenset()
+    ) -> None:
+        self.control, self.exprs, self.target, self.dead_lane_buffers = control, exprs, target, dead_lane_buffers
+        self.builder, self.scope, self.if_then = control.builder, control.scope, control.if_then
+        self._resolved_blocks: dict[str, ResolvedBlock] = {}
+        self._accumulators: dict[str, VectorAccumulator] = {}
+
+    def resolve(self, block: Block) -> ResolvedBlock:
+        """The block over loop variables, worked out once."""
+        known = self._resolved_blocks.get(block.name)
+        if known is None:
+            known = self._resolved_blocks[block.name] = resolve_block(block, self.scope.bounds)
+        return known
+
+    def emit(self, block: Block) -> None:
+        """One instance of a block: for one iteration, or for all lanes at once."""
+        r = self.resolve(block)
+        row = self._accumulators.get(block.name)
+        conditions = [c for c in r.conditions if c not in self.scope.true_conditions]
+        uniform = self.residual_condition(c for c in conditions if not self.scope.is_lane_varying(c))
+        if uniform is FALSE:
+            return
+        with self.if_then(None if uniform is TRUE else self.exprs.value(uniform)):
+            lanes = tuple(c for c in conditions if self.scope.is_lane_varying(c) and not self._is_true_in_all_lanes(c))
+            if row is not None:
+                self._accumulate_lanes(r, lanes, row)
+            elif self.scope.lane is None:
+                self.emit_element(r, ActiveLanes())
+            elif not self._is_lane_parallel(r) or (lanes and not self._has_native_masks(r, self.scope.lane)):
+                self._emit_by_lane(r, lanes)
+            elif any(self.scope.is_lane_varying(i) for i in r.target.indices):
+                self.emit_element(r, self._active_lanes(lanes))
+            else:
+                self._emit_uniform_target(r, lanes)
+
+    def _is_true_in_all_lanes(self, condition: Expr) -> bool:
+        known = self.scope.fold_lanes(condition)
+        return known is not None and all(known)
+
+    def residual_condition(self, conditions: Iterable[Expr]) -> Expr:
+        """The conjunction of what is not known to hold here."""
+        rest: list[Expr] = []
+        for c in conditions:
+            known = self.scope.fold(c)
+            if known == 0:
+                return FALSE
+            if known is None:
+                rest.append(c)
+        return conjunction(*rest)
+
+    def max_active_lanes(self, body: Stmt) -> int:
+        """How many lanes of the vectorized loop around may have work in a block, as far as constants tell; all of them
+        where the body is no single block or accumulates in a vector."""
+        lanes = self.scope.lanes
+        if not isinstance(body, Block) or self.is_accumulating(body):
+            return lanes
+        scope = self.scope
+        conditions = [
+            c for c in self.resolve(body).conditions if c not in scope.true_conditions and scope.is_lane_varying(c)
+        ]
+        while lanes and any(scope.fold(c, lanes - 1) == 0 for c in conditions):
+            lanes -= 1
+        return lanes
+
+    def has_cheap_masks(self, nested: NestedBlock) -> bool:
+        """Whether a block of a nest costs little more under a mask than without."""
+        if not self.target.mask_registers:
+            return False
+        lane = next((v for v in nested.expanded if v in self.scope.vector_variables), None)
+        with self.scope.with_bounds(nested.bounds):
+            return self._has_native_masks(nested.block, lane)
+
+    def has_slow_masked_store(self, nested: NestedBlock) -> bool:
+        """Whether a block stores under masks of AVX2, which take longer than to ask whether they are needed: one takes
+        Zen 3 18 cycles. What fits registers is stored whole; targets without masks ask anyway."""
+        masks_in_vectors = self.target.has("avx2") and not self.target.mask_registers
+        return masks_in_vectors and not self._fits_registers(nested.block.target.buffer)
+
+    def _has_native_masks(self, r: ResolvedBlock, lane: Var | None) -> bool:
+        """Whether the target masks all accesses by itself: their types, and elements side by side; of buffers of the
+        function's own also others, where all lanes lie inside and none needs a mask."""
+        target = self.target
+        accesses = [(r.target.buffer, r.target.indices)]
+        accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
+        all_widths = target.has("avx512bw") and target.mask_registers
+        if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
+            return False
+        return lane is None or all(
+            self.exprs.lane_stride(b, i, lane) in (0, 1) or self.exprs.is_in_bounds(b, i) for b, i in accesses
+        )
+
+    def _is_lane_parallel(self, r: ResolvedBlock) -> bool:
+        """Whether all lanes may run at once."""
+        lane = self.scope.lane
+        if lane is None:
+            return True
+        by_lane = self.scope.is_lane_varying
+        reduces = [e for e in r.reduce_bindings if by_lane(e)]
+        if any(by_lane(i) for i in r.target.indices):
+            if reduces:
+                return False
+            offsets = self.exprs.address(r.target.buffer, r.target.indices).offsets
+            return offsets is None or len(set(offsets)) == len(offsets)
+        if r.op is not None:
+            return all(is_minimal_at_first_iteration(e, (lane,), self.scope.bounds) for e in reduces)
+        return r.init is None and not by_lane(r.target.value) and not r.reads_target
+
+    def _active_lanes(self, conditions: tuple[Expr, ...]) -> ActiveLanes:
+        lane = self.scope.lane
+        if not conditions or lane is None:
+            return ActiveLanes()
+        some = all(self.scope.fold(at_first_iteration(c, (lane,), self.scope.bounds)) for c in conditions)
+        mask = self.exprs.value(conjunction(*conditions))
+        return ActiveLanes(mask=splat(self.builder, mask, self.scope.lanes), nonempty=some)
+
+    @contextmanager
+    def _with_active(self, active: ActiveLanes) -> Generator[None]:
+        before, self.exprs.active = self.exprs.active, active
+        try:
+            yield
+        finally:
+            self.exprs.active = before
+
+    def emit_element(self, r: ResolvedBlock, active: ActiveLanes) -> None:
+        """Computes and stores the element of this iteration, or of every active lane."""
+        values, dtype = self.exprs, r.target.buffer.dtype
+        address = values.address(r.target.buffer, r.target.indices)
+        with self._with_active(active):
+            if r.op is None:
+                self._emit_init(r, active)
+                result = values.value(r.target.value)
+            else:
+                # the operand first: its loads do not depend on what the accumulator holds
+                operand = values.value(r.target.value)
+                result = values.arith.binary(r.op, dtype, self._accumulator_value(r, address, active), operand)
+            self._store_value(r.target.buffer, address, result, active)
+
+    def _store_value(self, buffer: Buffer, address: Address, value: ir.Value, active: ActiveLanes) -> None:
+        """Stores a value; a buffer of our own is written whole, so that it stays in registers under a mask.
+
+        One that registers can't hold is not: what is read back in between would wait for the store before.
+        """
+        memory = self.exprs.memory
+        whole = self.exprs.accessible_lanes(buffer, address, active)
+        if active.mask is not None and whole.mask is None and self._fits_registers(buffer):
+            if buffer.name in self.dead_lane_buffers:
+                memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), whole)
+                return
+            old = memory.load(buffer.dtype, address)
+            value = self.exprs.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
+            active = whole
+        memory.store(buffer.dtype, address, value, active)
+
+    def _fits_registers(self, buffer: Buffer) -> bool:
+        """Whether all vector registers together hold a buffer."""
+        size = constant_value(polynomial(buffer.size))
+        room = self.target.vector_registers * self.target.vector_bits
+        return buffer.scope is MemoryScope.REGISTER or (size is not None and size * buffer.dtype.bits <= room)
+
+    def _emit_init(self, r: ResolvedBlock, active: ActiveLanes) -> None:
+        """The init of a block whose body is no accumulation: stored under its own condition."""
+        if r.init is None or self.scope.fold(r.is_first) == 0:
+            return
+        known = self.scope.fold(r.is_first) is not None
+        with self.if_then(None if known else self.exprs.value(r.is_first)):
+            self._emit_store(r.init, active)
+
+    def _emit_store(self, store: Store, active: ActiveLanes) -> None:
+        address = self.exprs.address(store.buffer, store.indices)
+        self._store_value(store.buffer, address, self.exprs.value(store.value), active)
+
+    def _accumulator_value(
+        self, r: ResolvedBlock, address: Address, active: ActiveLanes, first: Expr | None = None
+    ) -> ir.Value:
+        """What is combined with: the element's value, or that of `init` in the first iteration."""
+        values, dtype = self.exprs, r.target.buffer.dtype
+        active = values.accessible_lanes(r.target.buffer, address, active)
+        if r.init is None:
+            return values.memory.load(dtype, address, active)
+        start = values.value(r.init.value)
+        condition = r.is_first if first is None else first
+        known = self.scope.fold(condition)
+        if known:
+            return start
+        old = values.memory.load(dtype, address, active)
+        return old if known == 0 else values.arith.select(values.value(condition), start, old)
+
+    def _emit_by_lane(self, r: ResolvedBlock, conditions: tuple[Expr, ...]) -> None:
+        """One lane after the other, where lanes depend on each other or masks would be slow."""
+        whole = self._is_lane_parallel(r) and bool(conditions)
+        if not whole:
+            self._lane_loop(r, conditions)
+            return
+        mask = self.exprs.value(conjunction(*conditions))
+        bits = self.builder.bitcast(mask, ir.IntType(lane_count(mask)))
+        everything = self.builder.icmp_unsigned("==", bits, constant(bits.type, -1))
+        with self.if_then(everything):
+            if any(self.scope.is_lane_varying(i) for i in r.target.indices):
+                self.emit_element(r, ActiveLanes())
+            else:
+                self._emit_uniform_target(r, ())
+        with self.if_then(self.builder.not_(everything)):
+            if r.target.buffer.scope is MemoryScope.MEMORY or not any(
+                self.scope.is_lane_varying(i) for i in r.target.indices
+            ):
+                self._lane_loop(r, conditions)
+            else:
+                # indices that are known keep a buffer of the function's own in registers
+                self.emit_element(r, self._active_lanes(conditions))
+
+    def _lane_loop(self, r: ResolvedBlock, conditions: tuple[Expr, ...]) -> None:
+        lanes = self.scope.lanes
+        with self.scope.lane_by_lane() as lane:
+
+            def one() -> None:
+                with self.if_then(self.exprs.value(conjunction(*conditions)) if conditions else None):
+                    self.emit_element(r, ActiveLanes())
+
+            self.control.counted_loop(lane, I64(0), I64(lanes), one, nonempty=True)
+
+    def _emit_uniform_target(self, r: ResolvedBlock, conditions: tuple[Expr, ...]) -> None:
+        """All lanes write one element: an accumulation over the lanes, or the same value."""
+        active = self._active_lanes(conditions)
+        present = None if active.mask is None or active.nonempty else self.exprs.memory.any_lane(active.mask)
+        with self.if_then(present):
+            if r.op is None:
+                with self._with_active(replace(active, nonempty=True)):
+                    self._emit_store(r.target, ActiveLanes())
+                return
+            with self._with_active(replace(active, nonempty=True)):
+                operand = self._masked_operand(r, active)
+            total = self.exprs.arith.reduce_lanes(r.op, r.target.buffer.dtype, operand)
+            self._combine_into_target(r, total, (self.scope.lane,) if self.scope.lane is not None else ())
+
+    def _masked_operand(self, r: ResolvedBlock, active: ActiveLanes) -> ir.Value:
+        """The vector to be combined; lanes that are not active have the identity."""
+        operand = splat(self.builder, self.exprs.value(r.target.value), self.scope.lanes)
+        if active.mask is None:
+            return operand
+        return self.exprs.arith.select(active.mask, operand, self.exprs.value(r.identity))
+
+    def _combine_into_target(self, r: ResolvedBlock, total: ir.Value, variables: tuple[Var, ...]) -> None:
+        """target = target op total; the first iteration is where the variables are 0."""
+        dtype = r.target.buffer.dtype
+        address = self.exprs.address(r.target.buffer, r.target.indices)
+        first = at_first_iteration(r.is_first, variables, self.scope.bounds)
+        old = self._accumulator_value(r, address, ActiveLanes(), first)
+        result = self.exprs.arith.binary(r.op or "add", dtype, old, total)
+        self.exprs.memory.store(dtype, address, result)
+
+    def _accumulate_lanes(self, r: ResolvedBlock, conditions: tuple[Expr, ...], accumulator: VectorAccumulator) -> None:
+        active = self._active_lanes(conditions)
+        with self._with_active(active):
+            accumulator.accumulate(self._masked_operand(r, active))
+
+    # reductions of rows
+
+    def emit_horizontal_reduction(
+        self, reduction: HorizontalReduction, stack_alloc: Callable[[ir.Type], ir.Value], body: Callable[[], None]
+    ) -> None:
+        """A reduction whose lanes accumulate in a vector over whole loops, and are combined once after them.
+
+        Args:
+            row: the loops and their block.
+            room: gives memory of the function's frame.
+            body: writes the loops.
+        """
+        with self.scope.with_bounds(reduction.bounds):
+            r = self.resolve(reduction.block)
+        outside = conjunction(*reduction.invariant_conditions)
+        with self.if_then(None if outside is TRUE else self.exprs.value(outside)):
+            identity = self.exprs.value(r.identity)
+            found = make_accumulator(
+                self.exprs.arith, r.op or "add", r.target.buffer.dtype, identity, reduction.lanes, stack_alloc
+            )
+            self._accumulators[reduction.block.name] = found
+            body()
+            del self._accumulators[reduction.block.name]
+            self._combine_into_target(r, found.reduce_lanes(), reduction.variables)
+
+    def is_accumulating(self, block: Block) -> bool:
+        """Whether the block accumulates in a vector here already."""
+        return block.name in self._accumulators

@@ -1,0 +1,228 @@
+"""Index arithmetic: int64 expressions as sums of products, split into what is constant, uniform and per lane.
+
+The constant part becomes an offset of the address, the uniform part one scalar that loop-invariant code motion can
+hoist term by term (outer variables are added first), and the part that depends on the lane either numbers known now or
+a vector. Unrolled variables take their values here, so no instance simplifies its indices anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewright.codegen.emit_scope import EmitScope
+from tilewright.codegen.llvm_types import I64, broadcast, constant, splat
+from tilewright.codegen.subvectors import subvector_length
+from tilewright.expr.algebra.intervals import Interval, polynomial_interval
+from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial, sort_key
+from tilewright.expr.algebra.simplify import simplify
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Var, const
+
+Terms = dict[Monomial, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexParts:
+    """offset + uniform + lanes: a number, a scalar (None: zero), and numbers or a vector per lane (None: no part)."""
+
+    offset: int
+    uniform: ir.Value | None
+    lanes: tuple[int, ...] | ir.Value | None
+
+
+def linearize(buffer: Buffer, indices: tuple[Expr, ...], scope: EmitScope) -> Expr:
+    """The row-major position of an element, simplified with the bounds around."""
+    total: Expr | None = None
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        total = index if total is None else total * extent + index
+    return const(0) if total is None else simplify(total, scope.bounds)
+
+
+class IndexEmitter:
+    """Splits and emits int64 expressions.
+
+    Args:
+        builder: where the instructions go.
+        scope: variables and remembered values.
+        atom: emits a factor that is no sum or product (a variable, a quotient, a load): a scalar or vector.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, scope: EmitScope, atom: Callable[[Expr], ir.Value]) -> None:
+        self.builder, self.scope, self.atom = builder, scope, atom
+        self._intervals: dict[frozenset[tuple[Monomial, int]], Interval] = {}
+
+    def split_by_lane(self, e: Expr) -> IndexParts:
+        """The parts of an expression."""
+        return self._emit_parts(*self._partition_terms(polynomial(e)))
+
+    def constant_part(self, e: Expr) -> int:
+        """The constant part of an expression."""
+        return self._partition_terms(polynomial(e))[0]
+
+    def interval(self, e: Expr) -> Interval:
+        """Integers that bound an expression from below and above, wherever the loops are that are not unrolled: their
+        names are their own in a function (`verify/verifier.py`), so that each has one range. None where unbounded."""
+        offset, uniform, lanes = self._partition_terms(polynomial(e))
+        terms = uniform | lanes
+        key = frozenset(terms.items())
+        if key not in self._intervals:
+            self._intervals[key] = polynomial_interval(terms, self.scope.bounds.without_facts())
+        low, high = self._intervals[key]
+        return None if low is None else low + offset, None if high is None else high + offset
+
+    def _emit_parts(self, offset: int, uniform: Terms, lanes: Terms) -> IndexParts:
+        return IndexParts(
+            offset, self._emit_sum(uniform) if uniform else None, self._emit_lane_terms(lanes) if lanes else None
+        )
+
+    def split_by_subvector(self, e: Expr) -> tuple[IndexParts, ...]:
+        """The parts of a position: of each run of lanes that lie side by side, where what separates runs is known only
+        at run time, as the size of panels of as many rows as there are; else of all lanes together."""
+        offset, uniform, lanes = self._partition_terms(polynomial(e))
+        found = self._subvector_terms(lanes)
+        if len(found) < 2:
+            return (self._emit_parts(offset, uniform, lanes),)
+        length = self.scope.lanes // len(found)
+        sums = [(self._emit_sum(_add_terms(uniform, terms)), at) for terms, at in found]
+        return tuple(IndexParts(offset, total, tuple(range(at, at + length))) for total, at in sums)
+
+    def _subvector_terms(self, lanes: Terms) -> list[tuple[Terms, int]]:
+        """What each run of lanes adds to the position: terms that are equal for all lanes of the run, and a number for
+        the first of them."""
+        if not any(self.scope.fold(a, 0) is None for m in lanes for a in m):
+            return []
+        known = {m: tuple(a for a in m if self.scope.is_lane_varying(a)) for m in lanes}
+        if any(not self._is_constant_per_lane(a) for atoms in known.values() for a in atoms):
+            return []
+        each = [self._terms_in_lane(lanes, known, lane) for lane in range(self.scope.lanes)]
+        return each[:: subvector_length([(frozenset(terms.items()), at) for terms, at in each])]
+
+    def _terms_in_lane(self, lanes: Terms, lane_atoms: dict[Monomial, Monomial], lane: int) -> tuple[Terms, int]:
+        """What the terms are in one lane: those with a factor that only the run tells, and the rest as a number."""
+        terms: Terms = {}
+        at = 0
+        for monomial, factor in lanes.items():
+            for atom in lane_atoms[monomial]:
+                factor *= self._atom_in_lane(atom, lane)
+            rest = tuple(a for a in monomial if a not in lane_atoms[monomial])
+            if rest:
+                terms[rest] = terms.get(rest, 0) + factor
+            else:
+                at += factor
+        return {m: f for m, f in terms.items() if f}, at
+
+    def _atom_in_lane(self, atom: Expr, lane: int) -> int:
+        return lane if isinstance(atom, Var) else self.scope.fold(atom, lane) or 0
+
+    def emit(self, e: Expr) -> ir.Value:
+        """The value of a sum or product: a scalar, or a vector where it depends on the lane."""
+        parts = self.split_by_lane(e)
+        b = self.builder
+        scalar: ir.Value = I64(parts.offset) if parts.uniform is None else parts.uniform
+        if parts.uniform is not None and parts.offset:
+            scalar = b.add(scalar, I64(parts.offset), flags=self._flags(e))
+        if parts.lanes is None:
+            return scalar
+        lanes = parts.lanes
+        if isinstance(lanes, tuple):
+            lanes = constant(ir.VectorType(I64, self.scope.lanes), list(lanes))
+        if isinstance(scalar, ir.Constant) and scalar.constant == 0:
+            return lanes
+        return b.add(splat(b, scalar, self.scope.lanes), lanes, flags=self._flags(e))
+
+    def _flags(self, e: Expr) -> tuple[str, ...]:
+        # sizes and positions fit 63 bits; numbers from memory may be anything and must wrap
+        return () if self.scope.dependencies(e).reads_memory else ("nsw",)
+
+    def _partition_terms(self, p: Polynomial) -> tuple[int, Terms, Terms]:
+        """The constant, the uniform terms and the terms that depend on the lane."""
+        scope = self.scope
+        offset = 0
+        uniform: Terms = {}
+        lanes: Terms = {}
+        for monomial, factor in p.items():
+            rest: list[Expr] = []
+            for atom in monomial:
+                known = scope.fold(atom)
+                if known is None:
+                    rest.append(atom)
+                else:
+                    factor *= known
+            if not rest:
+                offset += factor
+            elif factor:
+                terms = lanes if any(scope.is_lane_varying(a) for a in rest) else uniform
+                key = tuple(rest)
+                terms[key] = terms.get(key, 0) + factor
+        return offset, uniform, lanes
+
+    def _loop_depth(self, monomial: Monomial) -> int:
+        depth = self.scope.loop_depth
+        return max((depth.get(v, -1) for a in monomial for v in self.scope.dependencies(a).variables), default=-1)
+
+    def _outermost_first(self, terms: Terms) -> list[tuple[Monomial, int]]:
+        return sorted(terms.items(), key=lambda t: (self._loop_depth(t[0]), [sort_key(a) for a in t[0]]))
+
+    def _emit_sum(self, terms: Terms) -> ir.Value:
+        key = frozenset(terms.items())
+        found = self.scope.lookup(key)
+        if found is not None:
+            return found
+        b = self.builder
+        total: ir.Value | None = None
+        pure = True
+        for monomial, factor in self._outermost_first(terms):
+            if not factor:
+                continue
+            facts = [self.scope.dependencies(a) for a in monomial]
+            pure = pure and not any(f.reads_memory for f in facts)
+            flags = ("nsw",) if pure else ()
+            product: ir.Value | None = None
+            for atom in sorted(monomial, key=lambda a: self._loop_depth((a,))):
+                value = self.atom(atom)
+                product = value if product is None else b.mul(product, value, flags=flags)
+            if product is None:
+                continue
+            if factor != 1:
+                product = b.mul(product, I64(factor), flags=flags)
+            total = product if total is None else b.add(total, product, flags=flags)
+        result = I64(0) if total is None else total
+        shareable = all(self.scope.is_shareable(a) for m in terms for a in m)
+        self.scope.cache(key, result, shareable)
+        return result
+
+    def _emit_lane_terms(self, terms: Terms) -> tuple[int, ...] | ir.Value:
+        scope = self.scope
+        if all(self._is_constant_per_lane(a) for m in terms for a in m):
+            totals = [0] * scope.lanes
+            for monomial, factor in terms.items():
+                for lane in range(scope.lanes):
+                    value = factor
+                    for atom in monomial:
+                        value *= self._atom_in_lane(atom, lane)
+                    totals[lane] += value
+            return tuple(totals)
+        b = self.builder
+        total: ir.Value | None = None
+        for monomial, factor in self._outermost_first(terms):
+            product: ir.Value = I64(factor)
+            for atom in monomial:
+                x, y = broadcast(b, product, self.atom(atom))
+                product = b.mul(x, y)
+            if total is not None:
+                x, y = broadcast(b, total, product)
+                product = b.add(x, y)
+            total = product
+        return splat(b, I64(0) if total is None else total, scope.lanes)
+
+    def _is_constant_per_lane(self, atom: Expr) -> bool:
+        """Whether the atom's value in every lane is a number known now."""
+        if atom is self.scope.lane:
+            return True
+        return self.scope.fold(atom, 0) is not None
+
+
+def _add_terms(a: Terms, b: Terms) -> Terms:
+    """The sum of two sums."""
+    return {m: a.get(m, 0) + b.get(m, 0) for m in (*a, *b)}

@@ -1,0 +1,271 @@
+"""What is known at a point of the code being written: values of variables, bounds, and values computed already.
+
+Remembered values live in frames. A *control* frame belongs to a region of control flow (a function, the body of a
+loop, an arm of a branch); everything pure is remembered there. The other frames belong to one instance of a block or of
+an unrolled iteration and hold loads and whatever depends on constants that differ between instances.
+"""
+
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from llvmlite import ir
+
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.nodes import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    conjunction,
+    conjuncts,
+    post_order,
+)
+from tilewright.expr.numpy_semantics import apply_integer
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What an expression depends on: its variables, and whether it reads memory."""
+
+    variables: frozenset[Var]
+    reads_memory: bool
+
+
+class DependencyAnalysis:
+    """`Dependencies` of expressions, remembered."""
+
+    def __init__(self) -> None:
+        self._analysed: dict[Expr, Dependencies] = {}
+
+    def __call__(self, e: Expr) -> Dependencies:
+        """The facts of an expression."""
+        known = self._analysed.get(e)
+        if known is None:
+            for node in post_order(e):
+                if node not in self._analysed:
+                    self._analysed[node] = self._analyse(node)
+            known = self._analysed[e]
+        return known
+
+    def _analyse(self, e: Expr) -> Dependencies:
+        if isinstance(e, Var):
+            return Dependencies(frozenset((e,)), False)
+        variables: frozenset[Var] = frozenset()
+        loads = isinstance(e, Load)
+        for child in e.children():
+            facts = self._analysed[child]
+            variables, loads = variables | facts.variables, loads or facts.reads_memory
+        return Dependencies(variables, loads)
+
+
+@dataclass(slots=True)
+class ValueFrame:
+    """Values computed in one region."""
+
+    is_control_flow: bool
+    values: dict[Hashable, ir.Value] = field(default_factory=dict[Hashable, ir.Value])
+
+
+class EmitScope:
+    """Variables and remembered values, as a stack that follows the code being written.
+
+    Attributes:
+        facts: dependencies of expressions.
+        fixed: variables that are constants here (unrolled loops).
+        values: variables that are scalars at run time.
+        depth: position of every variable in the nest; outer ones first.
+        lane: the variable of the vectorized loop around, if any, and the number of its lanes.
+        bounds: ranges of the loop variables around.
+        decided: conditions known to hold here, because the code branched on them.
+        undecided_conditions: conditions that the code branched on, and that may or may not hold here.
+        decisions: how many such branches there are around.
+        vector_variables: variables of vectorized loops seen so far.
+    """
+
+    def __init__(self, dependencies: DependencyAnalysis) -> None:
+        self.dependencies = dependencies
+        self.constants: dict[Var, int] = {}
+        self.variables: dict[Var, ir.Value] = {}
+        self.loop_depth: dict[Var, int] = {}
+        self.lane: Var | None = None
+        self.lanes = 0
+        self.bounds: Bounds = NO_BOUNDS
+        self.frames: list[ValueFrame] = [ValueFrame(True)]
+        self.true_conditions: frozenset[Expr] = frozenset()
+        self.undecided_conditions: frozenset[Expr] = frozenset()
+        self.unswitch_depth = 0
+        self.vector_variables: set[Var] = set()
+        self._false_conjunctions: tuple[frozenset[Expr], ...] = ()
+
+    def fork(self) -> "EmitScope":
+        """The same knowledge without run-time values, for another function."""
+        other = EmitScope(self.dependencies)
+        other.constants, other.loop_depth, other.bounds = dict(self.constants), dict(self.loop_depth), self.bounds
+        other.true_conditions, other._false_conjunctions, other.undecided_conditions = (
+            self.true_conditions,
+            self._false_conjunctions,
+            self.undecided_conditions,
+        )
+        other.unswitch_depth = self.unswitch_depth
+        return other
+
+    def bind(self, var: Var, value: ir.Value) -> None:
+        """Gives a variable a scalar value."""
+        self.variables[var] = value
+        self.loop_depth.setdefault(var, len(self.loop_depth))
+
+    @contextmanager
+    def frame(self, is_control_flow: bool) -> Generator[None]:
+        """A region of its own."""
+        self.frames.append(ValueFrame(is_control_flow))
+        try:
+            yield
+        finally:
+            self.frames.pop()
+
+    @contextmanager
+    def with_constant(self, var: Var, value: int) -> Generator[None]:
+        """One unrolled iteration: the variable is a constant."""
+        self.constants[var] = value
+        try:
+            with self.frame(False):
+                yield
+        finally:
+            del self.constants[var]
+
+    @contextmanager
+    def in_vector_loop(self, var: Var, lanes: int) -> Generator[None]:
+        """The body of a vectorized loop."""
+        self.lane, self.lanes = var, lanes
+        self.loop_depth.setdefault(var, len(self.loop_depth))
+        try:
+            with self.frame(False):  # no control flow: instances of the loop share what they have in common
+                yield
+        finally:
+            self.lane, self.lanes = None, 0
+
+    @contextmanager
+    def lane_by_lane(self) -> Generator[Var]:
+        """Gives up the vectorized loop around for a while: its variable becomes an ordinary one, to be bound."""
+        lane, lanes, frames = self.lane, self.lanes, self.frames
+        if lane is None:
+            raise ValueError("no vectorized loop here")
+        depends = self.dependencies
+        kept = [ValueFrame(f.is_control_flow, {k: v for k, v in f.values.items()
+                                  if not (isinstance(k, Expr) and lane in depends(k).variables)
+                                  and not isinstance(k, frozenset)}) for f in frames]  # fmt: skip
+        self.lane, self.lanes, self.frames = None, 0, [*kept, ValueFrame(True)]
+        try:
+            yield lane
+        finally:
+            self.lane, self.lanes, self.frames = lane, lanes, frames
+            self.variables.pop(lane, None)
+
+    @contextmanager
+    def with_bounds(self, bounds: Bounds) -> Generator[None]:
+        """More bounds for a while."""
+        before, self.bounds = self.bounds, bounds
+        try:
+            yield
+        finally:
+            self.bounds = before
+
+    @contextmanager
+    def with_outcome(self, conditions: tuple[Expr, ...], holds: bool | None) -> Generator[None]:
+        """A copy of a nest in which conditions hold (True), do not all hold (False), or stay open (None)."""
+        before = self.true_conditions, self._false_conjunctions, self.undecided_conditions
+        self.unswitch_depth += 1
+        if holds:
+            self.true_conditions |= frozenset(conditions)
+        elif holds is None:
+            self.undecided_conditions |= frozenset(conditions)
+        else:
+            self._false_conjunctions = (*self._false_conjunctions, frozenset(conditions))
+        try:
+            yield
+        finally:
+            self.true_conditions, self._false_conjunctions, self.undecided_conditions = before
+            self.unswitch_depth -= 1
+
+    def is_false(self, condition: Expr) -> bool:
+        """Whether it is known here that the condition does not hold."""
+        if not self._false_conjunctions:
+            return False
+        parts = frozenset(conjuncts(condition))
+        return any(d <= parts for d in self._false_conjunctions)
+
+    def residual(self, condition: Expr) -> Expr:
+        """The condition without the conjuncts that are known to hold here."""
+        if not self.true_conditions:
+            return condition
+        return conjunction(*(c for c in conjuncts(condition) if c not in self.true_conditions))
+
+    def is_lane_varying(self, e: Expr) -> bool:
+        """Whether the value differs between lanes."""
+        return self.lane is not None and self.lane in self.dependencies(e).variables
+
+    def lookup(self, key: Hashable) -> ir.Value | None:
+        """The value computed already, where it is valid here."""
+        for frame in reversed(self.frames):
+            found = frame.values.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def cache(self, key: Hashable, value: ir.Value, is_shareable: bool) -> None:
+        """Keeps a value; `shareable` when it is pure and the same in all unrolled instances."""
+        for frame in reversed(self.frames):
+            if frame.is_control_flow or not is_shareable:
+                frame.values[key] = value
+                return
+
+    def is_shareable(self, e: Expr) -> bool:
+        """Whether the value is pure and the same in all unrolled instances."""
+        facts = self.dependencies(e)
+        return not facts.reads_memory and self.constants.keys().isdisjoint(facts.variables)
+
+    def fold(self, e: Expr, lane: int | None = None) -> int | None:
+        """The integer (or truth value) of an expression over constants and, where given, the lane; else None."""
+        if isinstance(e, Const):
+            return int(e.value) if e.dtype.name in ("int64", "bool") else None
+        facts = self.dependencies(e)
+        if facts.reads_memory or e.dtype.name not in ("int64", "bool"):
+            return None
+        known = self.constants.keys()
+        for v in facts.variables:
+            if v not in known and (lane is None or v is not self.lane):
+                return None
+        return self._fold(e, lane)
+
+    def fold_lanes(self, e: Expr) -> tuple[int, ...] | None:
+        """`fold` for every lane of the vectorized loop around; None where that of any lane is not known."""
+        if not self.is_lane_varying(e) or self.fold(e, 0) is None:
+            return None
+        values = tuple(self.fold(e, lane) for lane in range(self.lanes))
+        return tuple(v for v in values if v is not None) if None not in values else None
+
+    def _fold(self, e: Expr, lane: int | None) -> int | None:
+        match e:
+            case Const(value):
+                # arithmetic of narrower types wraps around
+                return int(value) if e.dtype.name in ("int64", "bool") else None
+            case Var():
+                return self.constants.get(e, lane)
+            case Unary("not", a) if a.dtype.kind == "b":
+                value = self._fold(a, lane)
+                return None if value is None else 1 - value
+            case Binary(op, a, b):
+                x, y = self._fold(a, lane), self._fold(b, lane)
+                return None if x is None or y is None else apply_integer(op, x, y)
+            case Select(cond, a, b):
+                test = self._fold(cond, lane)
+                return None if test is None else self._fold(a if test else b, lane)
+            case Cast(dtype, a) if dtype.name == "int64" and a.dtype.kind == "b":
+                return self._fold(a, lane)
+            case _:
+                return None

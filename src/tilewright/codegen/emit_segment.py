@@ -1,0 +1,263 @@
+"""The C functions of a segment: check sizes, give shapes and workspace, run the kernels in order.
+
+int64 <name>_check(const int64 *symbols)                    0, or 1 + index of the first violated constraint, or
+                                                            1 + number of constraints if the sizes are too large
+void  <name>_shapes(const int64 *symbols, int64 *out)       all dimensions of all outputs, one after the other
+int64 <name>_workspace(const int64 *symbols)                bytes
+int64 <name>_main(const void *const *inputs, void *const *outputs, const void *const *weights, void *workspace,
+                  const int64 *symbols, int64 threads)      0
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+
+from llvmlite import ir
+
+from tilewright.codegen.emit_expr import ExprEmitter
+from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
+from tilewright.codegen.llvm_types import I1, I8, I64, PTR, VOID, call_intrinsic
+from tilewright.codegen.overflow_guards import OverflowGuards
+from tilewright.codegen.segment import (
+    MAX_BUFFER_BYTES,
+    MAX_SIZE_VALUE,
+    BufferCopy,
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    KernelCall,
+    OutputLocation,
+    Segment,
+    WorkspaceLocation,
+)
+from tilewright.codegen.thread_team import TeamEmitter
+from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
+from tilewright.errors import InternalError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Var
+from tilewright.machine import Target
+
+
+def emit_segment(
+    teams: TeamEmitter,
+    segment: Segment,
+    kernels: Mapping[str, ir.Function],
+    parallel_kernels: Collection[str],
+    target: Target,
+) -> None:
+    """Add the functions of a segment to a module that has its kernels.
+
+    Args:
+        teams: of the module.
+        segment: what they do.
+        kernels: by name; `shared` are the names of those that threads share.
+        target: what the code runs on.
+
+    Raises:
+        InternalError: a call names an unknown kernel or has the wrong number of arguments.
+    """
+    module = teams.module
+    _emit_check(module, segment, target)
+    _emit_shapes(module, segment, target)
+    _emit_workspace(module, segment, target)
+    _emit_main(teams, segment, kernels, parallel_kernels, target)
+
+
+class _SizeFunction:
+    """A function whose sizes come from an array of symbols."""
+
+    def __init__(
+        self, module: ir.Module, name: str, result: ir.Type, kinds: Sequence[ir.Type], segment: Segment, target: Target
+    ) -> None:
+        self.function = ir.Function(module, ir.FunctionType(result, list(kinds)), name)
+        self.function.attributes.add("nounwind")
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.scope = EmitScope(DependencyAnalysis())
+        self.exprs = ExprEmitter(self.builder, self.scope, target, _reject_buffer)
+
+    def load_symbols(self, symbols: Sequence[Var], array: ir.Value) -> None:
+        """Binds the symbols to the elements of an array."""
+        for i, symbol in enumerate(symbols):
+            pointer = self.builder.gep(array, [I64(i)], source_etype=I64)
+            value = self.builder.load(pointer, name=symbol.name, align=8, typ=I64)
+            self.scope.bind(symbol, value)
+
+    def value(self, e: Expr) -> ir.Value:
+        """The value of an expression over the symbols."""
+        return self.exprs.value(e)
+
+
+def _reject_buffer(buffer: Buffer) -> ir.Value:
+    raise InternalError(f"a size reads buffer {buffer.name!r}")
+
+
+def _emit_check(module: ir.Module, segment: Segment, target: Target) -> None:
+    f = _SizeFunction(module, f"{segment.name}_check", I64, [PTR], segment, target)
+    f.load_symbols(segment.symbols, f.function.args[0])
+    magnitudes = OverflowGuards(f.builder, f.value)
+    # integers wrap, so nothing is computed from sizes before it is known that it can be
+    large = I64(len(segment.constraints) + 1)
+    _return_if(f, magnitudes.any_exceeds(magnitudes.int64_arithmetic(segment.constraints), MAX_SIZE_VALUE), large)
+    for i, constraint in enumerate(segment.constraints):
+        test = f.value(constraint)
+        if test.type != I1:
+            raise InternalError(f"constraint {constraint} of {segment.name!r} is no condition")
+        _return_if(f, f.builder.not_(test), I64(i + 1))
+    _return_if(f, magnitudes.any_exceeds([*segment.buffer_bytes, segment.workspace_bytes], MAX_BUFFER_BYTES), large)
+    _return_if(f, magnitudes.any_exceeds(segment.index_bounds, MAX_SIZE_VALUE), large)
+    _return_if(
+        f, magnitudes.any_exceeds(magnitudes.int64_arithmetic(_computed_expressions(segment)), MAX_SIZE_VALUE), large
+    )
+    f.builder.ret(I64(0))
+
+
+def _return_if(f: _SizeFunction, test: ir.Value | None, status: ir.Constant) -> None:
+    """Returns a status if the test, where there is one, holds."""
+    if test is None:
+        return
+    bad, good = f.builder.append_basic_block("violated"), f.builder.append_basic_block("holds")
+    f.builder.cbranch(test, bad, good)
+    f.builder.position_at_end(bad)
+    f.builder.ret(status)
+    f.builder.position_at_end(good)
+
+
+def _computed_expressions(segment: Segment) -> list[Expr]:
+    """Everything that the functions of a segment compute, except constraints."""
+    found = [*segment.buffer_bytes, segment.workspace_bytes, *(e for shape in segment.output_shapes for e in shape)]
+    for call in segment.calls:
+        match call:
+            case BufferCopy(dst, src, size):
+                places = (dst, src)
+                found.append(size)
+            case KernelCall():
+                places = call.args
+                found += [*call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,))]
+        found += [p.offset for p in places if isinstance(p, WorkspaceLocation)]
+    return found
+
+
+def _emit_shapes(module: ir.Module, segment: Segment, target: Target) -> None:
+    f = _SizeFunction(module, f"{segment.name}_shapes", VOID, [PTR, PTR], segment, target)
+    f.load_symbols(segment.symbols, f.function.args[0])
+    for i, extent in enumerate(e for shape in segment.output_shapes for e in shape):
+        f.builder.store(f.value(extent), f.builder.gep(f.function.args[1], [I64(i)], source_etype=I64), align=8)
+    f.builder.ret_void()
+
+
+def _emit_workspace(module: ir.Module, segment: Segment, target: Target) -> None:
+    f = _SizeFunction(module, f"{segment.name}_workspace", I64, [PTR], segment, target)
+    f.load_symbols(segment.symbols, f.function.args[0])
+    f.builder.ret(f.value(segment.workspace_bytes))
+
+
+_MAIN_PARAMETERS = ("inputs", "outputs", "weights", "workspace", "symbols", "threads")
+
+
+def _emit_main(
+    teams: TeamEmitter,
+    segment: Segment,
+    kernels: Mapping[str, ir.Function],
+    parallel_kernels: Collection[str],
+    target: Target,
+) -> None:
+    """The function that callers know: it starts a team where that pays for some kernel, else it runs alone."""
+    conduct = _emit_calls(teams.module, segment, kernels, target)
+    f = _SizeFunction(teams.module, f"{segment.name}_main", I64, [PTR] * 5 + [I64], segment, target)
+    for argument, name in zip(f.function.args, _MAIN_PARAMETERS, strict=True):
+        argument.name = name
+    b, threads = f.builder, f.function.args[5]
+    if segment.timestamps is not None:
+        threads = limit_threads(b, segment.timestamps, threads)
+    works = [call for call in segment.calls if isinstance(call, KernelCall) and call.kernel in parallel_kernels]
+    if works:
+        several = b.icmp_signed(">", threads, I64(1))
+        with b.if_then(several):
+            f.load_symbols(segment.symbols, f.function.args[4])
+            pays = reduce(b.or_, [_is_parallel_profitable(f, call, threads) for call in works])
+            with b.if_then(pays):
+                teams.emit_start(b, conduct, list(f.function.args), threads)
+                b.ret(I64(0))
+    b.call(conduct, [*f.function.args, PTR(None)])
+    b.ret(I64(0))
+
+
+def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> ir.Function:
+    """`void <name>_main.calls(...)`: the arguments of main and a team: the kernels in order."""
+    f = _SizeFunction(module, f"{segment.name}_main.calls", VOID, [PTR] * 5 + [I64, PTR], segment, target)
+    f.function.linkage = "internal"
+    for argument, name in zip(f.function.args, (*_MAIN_PARAMETERS, "team"), strict=True):
+        argument.name = name
+    f.load_symbols(segment.symbols, f.function.args[4])
+    places: dict[BufferLocation, ir.Value] = {}
+    recorder = None
+    if segment.timestamps is not None:
+        symbols = [f.value(s) for s in segment.symbols]
+        recorder = TimestampRecorder(f.builder, segment.timestamps, len(segment.calls), f.function.args[1], symbols)
+    for k, call in enumerate(segment.calls):
+        record = None if recorder is None else recorder.begin(k)
+        match call:
+            case BufferCopy(dst, src, size):
+                target_, source = _location_pointer(f, dst, places), _location_pointer(f, src, places)
+                call_intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [target_, source, f.value(size), I1(0)])
+            case KernelCall():
+                _emit_call(f, call, kernels, places, record)
+        if recorder is not None and record is not None:
+            recorder.end(record)
+    f.builder.ret_void()
+    return f.function
+
+
+def _emit_call(
+    f: _SizeFunction,
+    call: KernelCall,
+    kernels: Mapping[str, ir.Function],
+    places: dict[BufferLocation, ir.Value],
+    record: ir.Value | None,
+) -> None:
+    kernel = kernels.get(call.kernel)
+    if kernel is None:
+        raise InternalError(f"call of unknown kernel {call.kernel!r}")
+    noted = [] if record is None else [record]
+    given = len(call.args) + len(call.symbols) + 1 + len(noted)
+    if given != len(kernel.args):
+        raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
+    pointers = [_location_pointer(f, a, places) for a in call.args]
+    threads, team = f.function.args[5:7]
+    team = f.builder.select(_is_parallel_profitable(f, call, threads), team, PTR(None))
+    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), team, *noted])
+
+
+def _is_parallel_profitable(f: _SizeFunction, call: KernelCall, threads: ir.Value) -> ir.Value:
+    """Whether a kernel is work enough for several threads."""
+    if call.parallel_grains is None:
+        return I1(1)
+    return f.builder.icmp_signed(">=", f.value(call.parallel_grains), _required_grains(f, threads))
+
+
+def _required_grains(f: _SizeFunction, threads: ir.Value) -> ir.Value:
+    """1 + log2(threads), rounded up: the grains of work that so many threads ask for."""
+    zeros = call_intrinsic(f.builder, "ctlz.i64", I64, [f.builder.sub(threads, I64(1)), I1(0)])
+    return f.builder.sub(I64(65), zeros)
+
+
+def _location_pointer(f: _SizeFunction, location: BufferLocation, places: dict[BufferLocation, ir.Value]) -> ir.Value:
+    """The pointer to a location."""
+    known = places.get(location)
+    if known is None:
+        known = places[location] = _emit_location(f, location)
+    return known
+
+
+def _emit_location(f: _SizeFunction, location: BufferLocation) -> ir.Value:
+    inputs, outputs, weights, workspace = f.function.args[:4]
+    match location:
+        case WorkspaceLocation(offset):
+            return f.builder.gep(workspace, [f.value(offset)], source_etype=I8)
+        case InputLocation(k, apart):
+            array = inputs
+        case OutputLocation(k, apart):
+            array = outputs
+        case ConstantLocation(k):
+            array, apart = weights, 0
+    start = f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)
+    return f.builder.gep(start, [I64(apart)], source_etype=I8) if apart else start

@@ -1,0 +1,147 @@
+"""Parallel loops: the body becomes a function over a range of iterations, which the threads of a team divide.
+
+    body(buffers..., values..., begin, end)      the iterations
+    run(context, begin, end)                     the same for a thread that takes some: reads buffers and values
+
+Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
+Without a team or with one iteration the body is called directly. Parallel loops inside run serially.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from tilewright.codegen import timestamps
+from tilewright.codegen.llvm_types import I32, I64, PTR, VOID, as_opaque_pointer, declare
+from tilewright.codegen.thread_team import RUN_TYPE, load_fields
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, iteration_space_size
+from tilewright.expr.nodes import Var, free_vars, loads
+from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
+
+if TYPE_CHECKING:
+    from tilewright.codegen.emit_kernel import FunctionEmitter
+
+
+def mark_buffer_argument(argument: ir.Argument, buffer: Buffer) -> None:
+    """Attributes of a pointer to a buffer: nothing else points there, elements are aligned."""
+    argument.add_attribute("noalias")
+    argument.attributes.align = buffer.dtype.bytes
+
+
+def used_buffers(s: Stmt) -> dict[str, Buffer]:
+    """The buffers that a statement reads or writes, in the order of their first use."""
+    found: dict[str, Buffer] = {}
+    for block in blocks(s):
+        for store in (block.init, block.body):
+            if store is not None:
+                for e in (*store.indices, store.value):
+                    found.update((load.buffer.name, load.buffer) for load in loads(e))
+                found[store.buffer.name] = store.buffer
+        found.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
+    found.update((hint.buffer.name, hint.buffer) for x, _ in walk(s) if isinstance(x, For) for hint in x.prefetches)
+    return found
+
+
+def shared_buffers(func: Func, loop: For) -> list[Buffer]:
+    """The buffers that a parallel loop uses and that live outside it; the others belong to every thread alone."""
+    params = {b.name for b in func.params}
+    within = _count_users(loop)
+    everywhere = _count_users(func.body)
+    return [b for n, b in used_buffers(loop).items() if n in params or within[n] != everywhere[n]]
+
+
+def _count_users(s: Stmt) -> Counter[str]:
+    return Counter(name for block in blocks(s) for name in used_buffers(block))
+
+
+def emit_parallel_loop(writer: "FunctionEmitter", loop: For, team: ir.Value) -> None:
+    """Writes a parallel loop at the writer's position, for a team of threads or, where it is null, for one."""
+    shared = shared_buffers(writer.kernel.func, loop)
+    variables = list(writer.scope.variables)
+    nest = parallel_nest(loop)
+    body = _outlined_body(writer, nest, shared, variables)
+    b = writer.builder
+    captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.variables[v] for v in variables)]
+    extent = writer.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
+    shared_out = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
+    many, one, after = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
+    b.cbranch(shared_out, many, one)
+    b.position_at_end(one)
+    b.call(body, [*captured, I64(0), extent])
+    b.branch(after)
+    b.position_at_end(many)
+    noted = [] if writer.record is None else [writer.record]
+    captured += noted
+    kind = ir.LiteralStructType([v.type for v in captured])
+    context = writer.stack_alloc(kind)
+    for i, value in enumerate(captured):
+        b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
+    for record in noted:
+        timestamps.record_fork(b, record)
+    b.call(
+        writer.kernel.teams.stage, [team, as_opaque_pointer(_thread_function(body, kind, bool(noted))), context, extent]
+    )
+    for record in noted:
+        timestamps.record_join(b, record)
+    b.branch(after)
+    b.position_at_end(after)
+
+
+def _thread_function(body: ir.Function, kind: ir.LiteralStructType, timestamped: bool) -> ir.Function:
+    """The function that threads call: the iterations of `body` with the values of a context, behind which stands the
+    record for clock readings where these are noted."""
+    function = ir.Function(body.module, RUN_TYPE, body.module.get_unique_name(f"{body.name}.run"))
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    context, begin, end = function.args
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    values = load_fields(b, context, kind)
+    noted = None
+    if timestamped:
+        thread = b.zext(b.call(declare(b.module, "omp_get_thread_num", I32, []), []), I64)
+        noted = timestamps.record_work_begin(b, values.pop(), thread)
+    b.call(body, [*values, begin, end])
+    if noted is not None:
+        timestamps.record_work_end(b, noted)
+    b.ret_void()
+    return function
+
+
+def parallel_nest(loop: For) -> list[For]:
+    """The loop and the parallel loops directly inside it whose extents are known before it."""
+    nest = [loop]
+    while isinstance(nest[-1].body, For) and nest[-1].body.kind is LoopKind.PARALLEL:
+        inner = nest[-1].body
+        if free_vars(inner.extent) & {x.var for x in nest}:
+            break
+        nest.append(inner)
+    return nest
+
+
+def _outlined_body(
+    writer: "FunctionEmitter", nest: list[For], shared: list[Buffer], variables: list[Var]
+) -> ir.Function:
+    """The function that runs iterations begin..end."""
+    from tilewright.codegen.emit_kernel import FunctionEmitter
+
+    module = writer.kernel.module
+    kinds = [PTR] * len(shared) + [I64] * (len(variables) + 2)
+    name = module.get_unique_name(f"{writer.kernel.func.name}.{nest[0].var.name}")
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
+    for attribute in ("nounwind", "noinline"):
+        function.attributes.add(attribute)
+    pointers: dict[str, ir.Value] = {}
+    for argument, buffer in zip(function.args, shared, strict=False):
+        argument.name = buffer.name
+        mark_buffer_argument(argument, buffer)
+        pointers[buffer.name] = argument
+    scope = writer.scope.fork()
+    for argument, v in zip(function.args[len(shared) :], variables, strict=False):
+        argument.name = v.name
+        scope.bind(v, argument)
+    inner = FunctionEmitter(writer.kernel, function, scope, pointers, team=None)
+    inner.emit_range(nest, function.args[-2], function.args[-1])
+    return function

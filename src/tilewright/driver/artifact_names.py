@@ -1,0 +1,77 @@
+"""What values and symbols are called in an artifact: the user's names where there are any, buffers' names elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Const, Expr, Var, free_vars
+from tilewright.expr.printer import show
+from tilewright.graph.program import Program
+from tilewright.runtime.manifest import Dim, TensorSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArtifactNames:
+    """Names in the artifact.
+
+    Attributes:
+        values: by buffer name; of a buffer with several names the one under which it is computed.
+        symbols: by identifier.
+        constants: names of constant buffers, which have no value of their own.
+    """
+
+    values: Mapping[str, str]
+    symbols: Mapping[str, str]
+    constants: frozenset[str]
+
+    def of(self, b: Buffer) -> str:
+        """What the buffer is called."""
+        return self.values[b.name] if b.name in self.values else _unused_internal_name(b.name, self.values)
+
+    def is_copy(self, output: str, b: Buffer) -> bool:
+        """Whether an output needs a copy because its buffer is a constant or has another name."""
+        return b.name in self.constants or self.of(b) != output
+
+    def symbol_name(self, v: Var) -> str:
+        """What the user calls a symbol."""
+        return self.symbols.get(v.name, v.name)
+
+    def with_user_symbols(self, e: Expr) -> Expr:
+        """An expression over the user's symbols, for printing."""
+        return substitute(e, {v: Var(self.symbol_name(v), v.lo, v.hi) for v in free_vars(e)})
+
+
+def _unused_internal_name(name: str, values: Mapping[str, str]) -> str:
+    taken = set(values.values())
+    while name in taken:
+        name = f"%{name}"
+    return name
+
+
+def make_names(program: Program) -> ArtifactNames:
+    """The names of a program's values."""
+    given = program.input_names or tuple(b.name for b in program.inputs)
+    values = {b.name: name for b, name in zip(program.inputs, given, strict=True)}
+    for name, b in program.outputs:
+        if b.name not in program.constants:
+            values.setdefault(b.name, name)
+    return ArtifactNames(values, program.symbol_names, frozenset(program.constants))
+
+
+def dim_specs(shape: Sequence[Expr], names: ArtifactNames, *, printed: bool) -> tuple[Dim, ...]:
+    """Sizes for a manifest: literals, symbols, and compound ones either printed or None."""
+    return tuple(_dim_spec(n, names, printed) for n in shape)
+
+
+def _dim_spec(n: Expr, names: ArtifactNames, printed: bool) -> Dim:
+    if isinstance(n, Const):
+        return int(n.value)
+    if isinstance(n, Var):
+        return names.symbol_name(n)
+    return show(names.with_user_symbols(n)) if printed else None
+
+
+def tensor_spec(name: str, b: Buffer, names: ArtifactNames, *, printed: bool = True) -> TensorSpec:
+    """The record of a buffer."""
+    return TensorSpec(name, b.dtype.name, dim_specs(b.shape, names, printed=printed))

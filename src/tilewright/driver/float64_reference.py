@@ -1,0 +1,188 @@
+"""A program evaluated in double precision with NumPy: the reference that `verify` measures errors against.
+
+Every buffer, literal and conversion of a floating-point type becomes float64; integers stay as they are. Sums of
+products go through `numpy.einsum`, so that whole networks take seconds.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import FeedError, InternalError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
+from tilewright.expr.dtype import DType, float64, opaque
+from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, free_vars, loads
+from tilewright.graph.program import Fallback, Program
+
+Array = np.ndarray[Any, Any]
+
+_MAX_FACTOR_ELEMENTS = 1 << 24
+"""Elements of a gathered factor of a product that are held at once."""
+
+
+def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collection[str] = ()) -> dict[str, Array]:
+    """The outputs of a program in double precision.
+
+    Args:
+        program: as the graph was lowered.
+        feeds: arrays by the model's input names.
+        keep: names of further buffers to return.
+
+    Returns:
+        Arrays by buffer name: every output's, and those in `keep`.
+
+    Raises:
+        FeedError: an input is missing, or its rank differs.
+    """
+    values: dict[str, Array] = {name: _widen_array(a) for name, a in program.constants.items()}
+    symbols: dict[Var, int] = {}
+    names = program.input_names or tuple(b.name for b in program.inputs)
+    for name, b in zip(names, program.inputs, strict=True):
+        if name in feeds and b.dtype is opaque:
+            values[b.name] = feeds[name]
+            continue
+        if name not in feeds or np.ndim(feeds[name]) != b.rank:
+            raise FeedError(f"expected an array of {b.rank} dimensions", where=f"input '{name}'")
+        array = np.asarray(feeds[name])
+        values[b.name] = _widen_array(array) if b.dtype.is_native else array.astype(b.dtype.numpy)
+        symbols |= {n: size for n, size in zip(b.shape, values[b.name].shape, strict=True) if isinstance(n, Var)}
+    wanted = {b.name for _, b in program.outputs} | set(keep)
+    last = {b.name: k for k, step in enumerate(program.steps) for b in step.inputs}
+    for k, step in enumerate(program.steps):
+        if isinstance(step, Fallback):
+            values.update(_run_fallback(step, values, symbols))
+        else:
+            values[step.output.name] = _evaluate_stage(_widen_stage(step), values, symbols)
+        for b in step.inputs:
+            if last[b.name] == k and b.name not in wanted:
+                values.pop(b.name, None)
+    return {name: values[name] for name in wanted if name in values}
+
+
+def _widen_dtype(dtype: DType) -> DType:
+    return float64 if dtype.is_float else dtype
+
+
+def _widen_array(array: Array) -> Array:
+    # Extension types such as bfloat16 are no sub-type of floating.
+    inexact = np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"
+    return array.astype(np.float64) if inexact else array
+
+
+def _widen_buffer(b: Buffer) -> Buffer:
+    return replace(b, dtype=_widen_dtype(b.dtype))
+
+
+def _widen_stage(stage: Stage) -> Stage:
+    if isinstance(stage, View):
+        return replace(stage, output=_widen_buffer(stage.output), source=_widen_buffer(stage.source))
+    return replace(stage, output=_widen_buffer(stage.output), body=_widen_expr(stage.body, {}))
+
+
+def _widen_expr(e: Expr, memo: dict[Expr, Expr]) -> Expr:
+    if e not in memo:
+        children = tuple(_widen_expr(c, memo) for c in e.children())
+        match e:
+            case Const(value, dtype) if dtype.is_float:
+                memo[e] = Const(value, float64)
+            case Load(buffer):
+                memo[e] = Load(_widen_buffer(buffer), children)
+            case Cast(dtype):
+                same = children[0].dtype == _widen_dtype(dtype)
+                memo[e] = children[0] if same else Cast(_widen_dtype(dtype), children[0])
+            case _:
+                memo[e] = e.rebuild(children) if children else e
+    return memo[e]
+
+
+def _evaluate_stage(stage: Stage, values: Mapping[str, Array], symbols: Mapping[Var, int]) -> Array:
+    if isinstance(stage, Computation):
+        result = _evaluate_contraction(stage, values, symbols)
+        if result is not None:
+            return result
+    return evaluate(stage, values, symbols)
+
+
+def _evaluate_contraction(c: Computation, values: Mapping[str, Array], symbols: Mapping[Var, int]) -> Array | None:
+    """A sum of products by `einsum`, each factor gathered over the axes that it depends on; None for other stages."""
+    if (
+        c.reducer is not Reducer.SUM
+        or not isinstance(c.body, Binary)
+        or c.body.op != "mul"
+        or c.output.dtype != float64
+    ):
+        return None
+    factors = (c.body.a, c.body.b)
+    if any(not loads(f) for f in factors):
+        return None
+    env = Environment({v: np.int64(n) for v, n in symbols.items()}, values)
+    axes = (*c.axes, *c.reduce_axes)
+    sizes = [int(evaluate_expr(a.extent, env)) for a in axes]
+    if 0 in sizes:
+        return None
+    used = [[k for k, a in enumerate(axes) if a.var in free_vars(f)] for f in factors]
+    if {k for own in used for k in own} != set(range(len(axes))):
+        return None
+    out = list(range(len(c.axes)))
+    most = max(used, key=lambda own: int(np.prod([sizes[k] for k in own], dtype=np.int64)))
+    count = int(np.prod([sizes[k] for k in most], dtype=np.int64))
+    cut = max((k for k in most if k in out), key=lambda k: sizes[k], default=None)
+    if cut is None or count <= _MAX_FACTOR_ELEMENTS:
+        pieces = [_evaluate_factor(f, axes, sizes, own, env) for f, own in zip(factors, used, strict=True)]
+        return np.einsum(pieces[0], used[0], pieces[1], used[1], out, optimize=True)
+    step = max(1, sizes[cut] * _MAX_FACTOR_ELEMENTS // count)
+    result = np.empty([sizes[k] for k in out])
+    for start in range(0, sizes[cut], step):
+        stop = min(sizes[cut], start + step)
+        part = {cut: (start, stop)}
+        pieces = [_evaluate_factor(f, axes, sizes, own, env, part) for f, own in zip(factors, used, strict=True)]
+        where = tuple(slice(start, stop) if k == cut else slice(None) for k in out)
+        result[where] = np.einsum(pieces[0], used[0], pieces[1], used[1], out, optimize=True)
+    return result
+
+
+def _evaluate_factor(
+    e: Expr,
+    axes: tuple[Axis, ...],
+    sizes: list[int],
+    factor_axes: list[int],
+    env: Environment,
+    ranges: Mapping[int, tuple[int, int]] | None = None,
+) -> Array:
+    """The values of one factor over the axes that it depends on; `parts` gives the range of an axis that is cut."""
+    variables = dict(env.variables)
+    shape: list[int] = []
+    for position, k in enumerate(factor_axes):
+        low, high = (ranges or {}).get(k, (0, sizes[k]))
+        dims = [1] * len(factor_axes)
+        dims[position] = high - low
+        shape.append(high - low)
+        variables[axes[k].var] = np.arange(low, high, dtype=np.int64).reshape(dims)
+    return np.broadcast_to(evaluate_expr(e, Environment(variables, env.buffers)), shape)
+
+
+def _run_fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var, int]) -> dict[str, Array]:
+    """A fallback's outputs: the evaluator computes in the model's own types."""
+    import onnx  # here because few models need it
+
+    from tilewright.runtime.reference_evaluator import reference_evaluator
+
+    evaluator = reference_evaluator(onnx.load_model_from_string(step.model))
+    feeds = {b.name: values[b.name] if b.dtype is opaque else values[b.name].astype(b.dtype.numpy) for b in step.inputs}
+    with np.errstate(all="ignore"):
+        results: Any = evaluator.run([b.name for b in step.outputs], feeds)
+    found: dict[str, Array] = {}
+    for b, result in zip(step.outputs, results, strict=True):
+        if b.dtype is opaque:
+            found[b.name] = result
+            continue
+        array = np.asarray(result).astype(b.dtype.numpy)
+        if array.ndim != b.rank:
+            raise InternalError(f"expected {b.rank} dimensions, got {array.ndim}", where=f"reference of {step.label}")
+        symbols |= {n: size for n, size in zip(b.shape, array.shape, strict=True) if isinstance(n, Var)}
+        found[b.name] = _widen_array(array) if b.dtype.is_native else array
+    return found

@@ -1,0 +1,1 @@
+"""Symbolic algebra over index expressions: normal forms, bounds, division, proofs."""

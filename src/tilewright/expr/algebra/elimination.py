@@ -1,0 +1,265 @@
+"""A stronger, slower prover: whether linear inequalities over monomials contradict each other.
+
+To prove p >= 0, its negation -p - 1 >= 0 is put next to what is known, and variables are eliminated one after the other
+(Fourier-Motzkin), every inequality divided by the common factor of its coefficients and its constant rounded down, as
+values are integers. What is known about the monomials that occur:
+
+    v                    its range
+    q = a // d           d*q <= a <= d*q + d - 1, and d >= 1
+    a % d                is a - d*q
+    min(a, b)            m <= a and m <= b, and two cases: it is a, or it is b
+    select(c, a, b)      two cases: c holds and it is a, or c does not hold and it is b
+    m*v                  what is known about v, times m, where m >= 0
+
+It is sound, not complete: limits on the size of the system end a proof that would take long.
+"""
+
+from collections.abc import Iterator
+from math import gcd
+
+from tilewright.expr.algebra.bounds import Bounds, facts_of, negated_comparison
+from tilewright.expr.algebra.intervals import (
+    atom_interval,
+    has_no_wrap,
+    is_interpretable,
+    is_positive_divisor,
+    polynomial_interval,
+)
+from tilewright.expr.algebra.polynomial import INT64_MAX, Monomial, Polynomial, add, drop_atom, multiply, polynomial
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, has_loads
+
+_MAX_MONOMIALS = 30
+_MAX_CONSTRAINTS = 100
+_MAX_INEQUALITIES = 200
+_MAX_DEGREE = 3
+_MAX_CASE_SPLITS = 2
+_MAX_FACTS = 16
+
+
+def is_implied(goal: Polynomial, bounds: Bounds) -> bool:
+    """Whether `goal` >= 0 is proved from the ranges and facts of `bounds`."""
+    facts = [polynomial(f) for f in bounds.facts[:_MAX_FACTS]]
+    return _is_contradictory([add({(): -1}, goal, -1), *facts], bounds, _MAX_CASE_SPLITS)
+
+
+def _is_contradictory(system: list[Polynomial], bounds: Bounds, case_splits: int) -> bool:
+    """Whether no integers fulfil inequalities p >= 0 together with what is known about their monomials."""
+    system = [_expand_remainders(p, bounds) for p in system]
+    system += [q for p in system for q in _multiply_by_divisors(p, bounds)]
+    known = _collect_constraints(system, bounds)
+    if _is_infeasible([*system, *known]):
+        return True
+    atom = next((a for a in _atoms([*system, *known]) if _case_split(a, bounds)), None) if case_splits else None
+    if atom is None:
+        return False
+    return all(
+        _is_contradictory(
+            [*(_substitute(p, atom, value) for p in (*system, *known)), *conditions], bounds, case_splits - 1
+        )
+        for conditions, value in _case_split(atom, bounds)
+    )
+
+
+def _atoms(system: list[Polynomial]) -> dict[Expr, None]:
+    return dict.fromkeys(a for p in system for m in p for a in m)
+
+
+def _case_split(atom: Expr, bounds: Bounds) -> list[tuple[list[Polynomial], Polynomial]]:
+    """What an atom may be: conditions, each >= 0, and its value under them; nothing for an atom that is one thing."""
+    match atom:
+        case Binary("min" | "max" as op, a, b) if is_interpretable(atom, bounds):
+            x, y = polynomial(a), polynomial(b)
+            less, more = add(y, x, -1), add(x, y, -1)
+            return [([less], x), ([more], y)] if op == "min" else [([more], x), ([less], y)]
+        case Select(c, a, b) if facts_of(c, bounds) and _has_no_wrap_in_arms(atom, bounds):
+            against = negated_comparison(c)
+            holds, fails = ([] if x is None else [polynomial(f) for f in facts_of(x, bounds)] for x in (c, against))
+            return [(holds, polynomial(a)), (fails, polynomial(b))]
+        case _:
+            return []
+
+
+def _has_no_wrap_in_arms(e: Select, bounds: Bounds) -> bool:
+    """Whether each arm is exact where it is taken."""
+    return not has_loads(e) or all(
+        has_no_wrap(x, bounds.where(e.cond, holds)) for x, holds in ((e.a, True), (e.b, False))
+    )
+
+
+def _substitute(p: Polynomial, atom: Expr, value: Polynomial) -> Polynomial:
+    """`p` with an atom replaced by its value."""
+    for m, k in p.items():
+        if any(a is atom for a in m):
+            rest = add(add(p, {m: k}, -1), multiply(value, {drop_atom(m, atom): k}))
+            return _substitute(rest, atom, value)
+    return p
+
+
+def _expand_remainders(p: Polynomial, bounds: Bounds) -> Polynomial:
+    """`p` with every a % d written as a - d * (a // d)."""
+    for m in p:
+        for atom in m:
+            if not (isinstance(atom, Binary) and atom.op == "mod" and is_positive_divisor(atom.b, bounds)):
+                continue
+            if is_interpretable(atom, bounds):
+                value = add(polynomial(atom.a), multiply({(quotient_of(atom),): 1}, polynomial(atom.b)), -1)
+                return _expand_remainders(_substitute(p, atom, value), bounds)
+    return p
+
+
+def _multiply_by_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
+    """`p` times each divisor d of its quotients a // d that is no number: so a // d <= n says something about a."""
+    for atom in _atoms([p]):
+        if not isinstance(atom, Binary) or atom.op != "floordiv" or isinstance(atom.b, Const):
+            continue
+        if is_positive_divisor(atom.b, bounds):
+            yield _expand_remainders(multiply(p, polynomial(atom.b)), bounds)
+
+
+def quotient_of(remainder: Binary) -> Expr:
+    """x // d of x % d; (y // c) // d in its normal form."""
+    x, d = remainder.a, remainder.b
+    if isinstance(x, Binary) and x.op == "floordiv" and (both := divisor_product(x.b, d)) is not None:
+        return Binary("floordiv", x.a, both)
+    return Binary("floordiv", x, d)
+
+
+def divisor_product(a: Expr, b: Expr) -> Expr | None:
+    """a * b, where it can be a divisor: None where it depends on data or is too large."""
+    if has_loads(a) or has_loads(b):
+        return None
+    if isinstance(a, Const) and isinstance(b, Const) and abs(int(a.value) * int(b.value)) > INT64_MAX:
+        return None
+    return a * b
+
+
+def _collect_constraints(system: list[Polynomial], bounds: Bounds) -> list[Polynomial]:
+    """What is known about the monomials of a system and about those that this brings in, the nearest first."""
+    found: list[Polynomial] = []
+    seen: set[Monomial] = set()
+    work = [m for p in system for m in p if m]
+    while work:
+        m = work.pop(0)
+        if m in seen:
+            continue
+        seen.add(m)
+        if len(seen) > _MAX_MONOMIALS or len(found) > _MAX_CONSTRAINTS:
+            break
+        for p in _monomial_constraints(m, bounds, system):
+            clean = _expand_remainders(p, bounds)
+            if all(len(x) <= _MAX_DEGREE for x in clean):
+                found.append(clean)
+                work.extend(x for x in clean if x and x not in seen)
+    return found
+
+
+def _monomial_constraints(m: Monomial, bounds: Bounds, system: list[Polynomial]) -> Iterator[Polynomial]:
+    """Polynomials >= 0 that bound a monomial."""
+    if len(m) == 1:
+        yield from _atom_constraints(m[0], bounds)
+        return
+    low, high = polynomial_interval({m: 1}, bounds)
+    if low is not None:
+        yield add({m: 1}, {(): low}, -1)
+    if high is not None:
+        yield add({(): high}, {m: 1}, -1)
+    for atom in dict.fromkeys(m):
+        rest = drop_atom(m, atom)
+        least = polynomial_interval({rest: 1}, bounds)[0]
+        if least is not None and least >= 0:
+            for p in (*_atom_constraints(atom, bounds), *(p for p in system if (atom,) in p)):
+                yield multiply(p, {rest: 1})
+
+
+def _atom_constraints(atom: Expr, bounds: Bounds) -> Iterator[Polynomial]:
+    this: Polynomial = {(atom,): 1}
+    match atom:
+        case Var() if atom in bounds.ranges:
+            low, high = bounds.ranges[atom]
+            yield add(this, polynomial(low), -1)
+            yield add(polynomial(high), this, -1)
+            return
+        case Binary("floordiv", a, b) if is_positive_divisor(b, bounds) and is_interpretable(atom, bounds):
+            d = polynomial(b)
+            rest = add(polynomial(a), multiply(d, this), -1)
+            yield rest
+            yield add(add(d, {(): 1}, -1), rest, -1)
+            yield add(d, {(): 1}, -1)
+        case Binary("min" | "max" as op, a, b):
+            sign = 1 if op == "min" else -1
+            for x in (e for e in (a, b) if has_no_wrap(e, bounds)):
+                difference = add(polynomial(x), this, -1)
+                yield multiply(difference, {(): sign})
+        case _:
+            pass
+    low, high = atom_interval(atom, bounds)
+    if low is not None:
+        yield add(this, {(): low}, -1)
+    if high is not None:
+        yield add({(): high}, this, -1)
+
+
+Row = tuple[tuple[tuple[int, int], ...], int]
+"""An inequality: (number of the variable, coefficient) in order, and the constant."""
+
+
+def _is_infeasible(system: list[Polynomial]) -> bool:
+    """Whether eliminating all variables leaves a contradiction."""
+    numbers: dict[Monomial, int] = {}
+    rows: dict[tuple[tuple[int, int], ...], int] = {}
+    for p in system:
+        terms = {numbers.setdefault(m, len(numbers)): c for m, c in p.items() if m}
+        if not _add_row(rows, terms, p.get((), 0)):
+            return True
+    while rows:
+        variable = _cheapest_variable(rows)
+        if variable is None:
+            return False
+        up: list[tuple[dict[int, int], int]] = []
+        down: list[tuple[dict[int, int], int]] = []
+        rest: dict[tuple[tuple[int, int], ...], int] = {}
+        for t, c in rows.items():
+            terms = dict(t)
+            if variable not in terms:
+                rest[t] = c
+            else:
+                (up if terms[variable] > 0 else down).append((terms, c))
+        rows = rest
+        for one, c in up:
+            for other, d in down:
+                k, j = one[variable], -other[variable]
+                g = gcd(k, j)
+                terms = {n: x * (j // g) for n, x in one.items()}
+                for n, x in other.items():
+                    terms[n] = terms.get(n, 0) + x * (k // g)
+                if not _add_row(rows, terms, c * (j // g) + d * (k // g)):
+                    return True
+        if len(rows) > _MAX_INEQUALITIES:
+            return False
+    return False
+
+
+def _add_row(rows: dict[tuple[tuple[int, int], ...], int], terms: dict[int, int], constant: int) -> bool:
+    """Adds an inequality, the strongest one of those with equal terms; False where it can't hold."""
+    left = sorted((n, k) for n, k in terms.items() if k)
+    if not left:
+        return constant >= 0
+    factor = gcd(*(k for _, k in left))
+    key = tuple((n, k // factor) for n, k in left)
+    bound = constant // factor
+    if key not in rows or bound < rows[key]:
+        rows[key] = bound
+    opposite = rows.get(tuple((n, -k) for n, k in key))
+    return opposite is None or opposite + rows[key] >= 0
+
+
+def _cheapest_variable(rows: dict[tuple[tuple[int, int], ...], int]) -> int | None:
+    """The variable whose elimination adds the fewest inequalities."""
+    ups: dict[int, int] = {}
+    downs: dict[int, int] = {}
+    for terms in rows:
+        for n, k in terms:
+            side = ups if k > 0 else downs
+            side[n] = side.get(n, 0) + 1
+    costs = {n: ups.get(n, 0) * downs.get(n, 0) - ups.get(n, 0) - downs.get(n, 0) for n in {**ups, **downs}}
+    return min(costs, key=lambda n: (costs[n], n), default=None)

@@ -1,0 +1,203 @@
+"""Polynomial normal form of int64 expressions.
+
+A polynomial maps monomials to integer coefficients; a monomial is a sorted tuple of atoms, and an atom is any
+int64 expression that is not a sum, difference or product: a variable, a quotient, a remainder, a minimum, a
+load. Two index expressions that differ only in the order or grouping of terms have the same normal form.
+"""
+
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import Binary, Const, Expr
+
+Monomial = tuple[Expr, ...]
+Polynomial = dict[Monomial, int]
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+"""The ends of int64."""
+
+_sort_keys: dict[int, tuple[Expr, str]] = {}
+
+
+def sort_key(atom: Expr) -> str:
+    """A total order on atoms that is the same in every process: the printed text."""
+    known = _sort_keys.get(id(atom))
+    if known is not None and known[0] is atom:
+        return known[1]
+    if len(_sort_keys) > 100_000:
+        _sort_keys.clear()
+    text = repr(atom)
+    _sort_keys[id(atom)] = (atom, text)
+    return text
+
+
+def constant(value: int) -> Polynomial:
+    """The polynomial of an integer."""
+    return {(): value} if value else {}
+
+
+def add(p: Polynomial, q: Polynomial, factor: int = 1) -> Polynomial:
+    """p + factor * q."""
+    result = dict(p)
+    for monomial, c in q.items():
+        total = result.get(monomial, 0) + c * factor
+        if total:
+            result[monomial] = total
+        else:
+            result.pop(monomial, None)
+    return result
+
+
+def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
+    """p * q."""
+    result: Polynomial = {}
+    for m1, c1 in p.items():
+        for m2, c2 in q.items():
+            m = m1 + m2 if not m1 or not m2 else tuple(sorted(m1 + m2, key=sort_key))
+            total = result.get(m, 0) + c1 * c2
+            if total:
+                result[m] = total
+            else:
+                result.pop(m, None)
+    return result
+
+
+def wrap_to_int64(p: Polynomial) -> Polynomial:
+    """`p` modulo 2**64: every coefficient as an int64."""
+    if all(INT64_MIN <= c <= INT64_MAX for c in p.values()):
+        return p
+    small = {m: (c - INT64_MIN) % (1 << 64) + INT64_MIN for m, c in p.items()}
+    return {m: c for m, c in small.items() if c}
+
+
+def drop_atom(monomial: Monomial, atom: Expr) -> Monomial:
+    """The monomial divided by one of its atoms: a square of it leaves one behind."""
+    position = next(k for k, x in enumerate(monomial) if x is atom)
+    return monomial[:position] + monomial[position + 1 :]
+
+
+def polynomial(e: Expr) -> Polynomial:
+    """The normal form of an int64 expression (not to be changed by the caller)."""
+    known: Polynomial | None = getattr(e, "normal_form", None)
+    if known is not None:
+        return known
+    match e:
+        case Const(value):
+            result = constant(int(value))
+        case Binary("add", a, b):
+            result = add(polynomial(a), polynomial(b))
+        case Binary("sub", a, b):
+            result = add(polynomial(a), polynomial(b), -1)
+        case Binary("mul", a, b):
+            result = multiply(polynomial(a), polynomial(b))
+        case _:
+            result = {(e,): 1}
+    e.normal_form = result
+    return result
+
+
+def _term_key(item: tuple[Monomial, int]) -> tuple[bool, bool, int, list[str]]:
+    monomial, c = item
+    # Positive terms first, the constant last, higher degrees first, then by text.
+    return not monomial, c < 0, -len(monomial), [sort_key(a) for a in monomial]
+
+
+def _monomial_expression(monomial: Monomial) -> Expr:
+    result = monomial[0]
+    for atom in monomial[1:]:
+        result = Binary("mul", result, atom)
+    return result
+
+
+def expression(p: Polynomial) -> Expr:
+    """The canonical expression of a polynomial."""
+    if not p:
+        return Const(0, int64)
+    result: Expr | None = None
+    for monomial, c in sorted(p.items(), key=_term_key) if len(p) > 1 else p.items():
+        size = c if c == INT64_MIN else abs(c)  # which has no opposite in int64
+        if not monomial:
+            term: Expr = Const(size, int64)
+        else:
+            term = _monomial_expression(monomial)
+            if size != 1:
+                term = Binary("mul", term, Const(size, int64))
+        if result is None:
+            if size != c:
+                term = (
+                    Const(c, int64) if not monomial else Binary("mul", _monomial_expression(monomial), Const(c, int64))
+                )
+            result = term
+        else:
+            result = Binary("sub" if size != c else "add", result, term)
+    if result is None:  # pragma: no cover - p is not empty
+        return Const(0, int64)
+    result.normal_form = p
+    return result
+
+
+def constant_value(p: Polynomial) -> int | None:
+    """The integer that `p` is, or None."""
+    if not p:
+        return 0
+    return p.get((), None) if len(p) == 1 else None
+
+
+def _divide_monomials(part: Monomial, whole: Monomial) -> Monomial | None:
+    """whole / part as a monomial, or None."""
+    rest = list(whole)
+    for atom in part:
+        for k, candidate in enumerate(rest):
+            if candidate is atom:
+                del rest[k]
+                break
+        else:
+            return None
+    return tuple(rest)
+
+
+def common_atoms(a: Monomial, b: Monomial) -> Monomial:
+    """The atoms that two monomials share."""
+    rest = list(b)
+    shared: list[Expr] = []
+    for atom in a:
+        position = next((k for k, other in enumerate(rest) if other is atom), None)
+        if position is not None:
+            shared.append(rest.pop(position))
+    return tuple(shared)
+
+
+def divide_by_term(p: Polynomial, monomial: Monomial, c: int) -> tuple[Polynomial, Polynomial]:
+    """Quotient and remainder with p = q*(c * monomial) + r, where q takes the terms that are divisible."""
+    quotient: Polynomial = {}
+    rest: Polynomial = {}
+    for m, k in p.items():
+        other = _divide_monomials(monomial, m)
+        if other is not None and k % c == 0:
+            quotient[other] = k // c
+        else:
+            rest[m] = k
+    return quotient, rest
+
+
+def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Quotient and remainder with p = q*d + r, where no term of r is divisible by the leading term of d.
+
+    For a constant divisor, constant coefficients of r lie in [0, d).
+    """
+    lead, lead_c = min(d.items(), key=_term_key)
+    if len(d) == 1 and not lead:
+        quotient = {m: c // lead_c for m, c in p.items() if c % lead_c == 0 or not m}
+        quotient = {m: c for m, c in quotient.items() if c}
+        return quotient, add(p, multiply(quotient, d), -1)
+    quotient: Polynomial = {}
+    rest = dict(p)
+    for _ in range(4 * (len(p) + 1)):
+        for m, c in sorted(rest.items(), key=_term_key):
+            other = _divide_monomials(lead, m)
+            if other is not None and c % lead_c == 0:
+                step: Polynomial = {other: c // lead_c}
+                quotient = add(quotient, step)
+                rest = add(rest, multiply(step, d), -1)
+                break
+        else:
+            break
+    return quotient, rest

@@ -1,0 +1,277 @@
+"""Smart constructors of expressions: folding, index algebra, and simplification under known bounds.
+
+Index (int64) rules: sums, products, quotients and remainders are those of `division.py`; minima, maxima and
+comparisons with a decided difference fold. Under known bounds each side of a conjunction or disjunction, and each arm
+of a select, is simplified with what holds wherever it decides the result.
+
+Float rules keep IEEE semantics: only x*1, x/1, x-0 and literals fold.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from tilewright.expr.algebra import polynomial as poly
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval, negated_comparison
+from tilewright.expr.algebra.division import floordiv, mod, recombine
+from tilewright.expr.algebra.prover import is_trivially_non_negative, is_trivially_ordered
+from tilewright.expr.dtype import DType, boolean, int64
+from tilewright.expr.nodes import (
+    FALSE,
+    TRUE,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    const,
+    loads,
+)
+from tilewright.expr.numpy_semantics import fold_binary, fold_cast, fold_unary
+
+
+def make_binary(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> Expr:
+    """The simplified operation on two expressions of one type."""
+    if bounds is NO_BOUNDS and a.dtype is int64:
+        return _cached_binary(op, a, b)
+    return _build_binary(op, a, b, bounds)
+
+
+@lru_cache(maxsize=1 << 15)
+def _cached_binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    """Of which nothing is known: schedules make the same indices again and again."""
+    return _build_binary(op, a, b, NO_BOUNDS)
+
+
+def _build_binary(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const):
+        folded = fold_binary(op, a, b)
+        if folded is not None:
+            return folded
+    if a.dtype == boolean:
+        return _simplify_logic(op, a, b)
+    if a.dtype == int64:
+        return _simplify_index(op, a, b, bounds)
+    return _simplify_value(op, a, b)
+
+
+def _simplify_logic(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    if op == "and":
+        if a is FALSE or b is FALSE:
+            return FALSE
+        if a is TRUE or a is b:
+            return b
+        if b is TRUE:
+            return a
+    elif op == "or":
+        if a is TRUE or b is TRUE:
+            return TRUE
+        if a is FALSE or a is b:
+            return b
+        if b is FALSE:
+            return a
+    elif op == "eq" and a is b:
+        return TRUE
+    return Binary(op, a, b)
+
+
+def _simplify_value(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    if isinstance(b, Const):
+        if op in ("mul", "div") and b.value == 1:
+            return a
+        if op == "sub" and b.value == 0 and not (a.dtype.is_float and np.signbit(b.value)):
+            return a
+        if op == "pow" and b.value == 1:
+            return a
+        if op == "pow" and b.value == 2:
+            return make_binary("mul", a, a)
+        if a.dtype.is_int and op == "add" and b.value == 0:
+            return a
+    if isinstance(a, Const) and ((op == "mul" and a.value == 1) or (op == "add" and a.value == 0 and a.dtype.is_int)):
+        return b
+    if op == "floordiv" and a.dtype.is_int and isinstance(b, Const) and b.value == 1:
+        return a
+    return Binary(op, a, b)
+
+
+def _simplify_index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
+    match op:
+        case "add":
+            return recombine(poly.wrap_to_int64(poly.add(poly.polynomial(a), poly.polynomial(b))), bounds)
+        case "sub":
+            return recombine(poly.wrap_to_int64(poly.add(poly.polynomial(a), poly.polynomial(b), -1)), bounds)
+        case "mul":
+            return recombine(poly.wrap_to_int64(poly.multiply(poly.polynomial(a), poly.polynomial(b))), bounds)
+        case "floordiv":
+            return floordiv(a, b, bounds)
+        case "mod":
+            return mod(a, b, bounds)
+        case "min" | "max":
+            if a is b or is_trivially_ordered(a, b, bounds):
+                return a if op == "min" else b
+            if is_trivially_ordered(b, a, bounds):
+                return b if op == "min" else a
+            return Binary(op, *sorted((a, b), key=poly.sort_key))
+        case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
+            return _simplify_comparison(op, a, b, bounds)
+        case _:
+            return Binary(op, a, b)
+
+
+def _simplify_comparison(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
+    match op:
+        case "gt":
+            return _simplify_comparison("lt", b, a, bounds)
+        case "ge":
+            return _simplify_comparison("le", b, a, bounds)
+        case "lt":
+            if is_trivially_ordered(a, b, bounds, 1):
+                return TRUE
+            return FALSE if a is b or is_trivially_ordered(b, a, bounds) else Binary("lt", a, b)
+        case "le":
+            if a is b or is_trivially_ordered(a, b, bounds):
+                return TRUE
+            return FALSE if is_trivially_ordered(b, a, bounds, 1) else Binary("le", a, b)
+        case _:
+            equal = a is b or (poly.constant_value(poly.polynomial(a - b)) == 0)
+            apart = not equal and (is_trivially_ordered(b, a, bounds, 1) or is_trivially_ordered(a, b, bounds, 1))
+            if equal or apart:
+                return TRUE if equal == (op == "eq") else FALSE
+            return Binary(op, *sorted((a, b), key=poly.sort_key))
+
+
+def make_unary(op: UnaryOp, a: Expr) -> Expr:
+    """The simplified operation on one expression."""
+    if isinstance(a, Const):
+        folded = fold_unary(op, a)
+        if folded is not None:
+            return folded
+    if op == "not" and isinstance(a, Unary) and a.op == "not":
+        return a.a
+    against = negated_comparison(a) if op == "not" else None
+    if isinstance(against, Binary):
+        return make_binary(against.op, against.a, against.b)
+    if op == "neg" and a.dtype == int64:
+        return make_binary("sub", const(0), a)
+    if a.dtype.is_int and op in ("floor", "ceil", "round", "trunc"):
+        return a
+    return Unary(op, a)
+
+
+def make_cast(dtype: DType, a: Expr) -> Expr:
+    """The simplified conversion; sizes that went through floating point come back as integer expressions."""
+    if a.dtype == dtype:
+        return a
+    if isinstance(a, Const):
+        return fold_cast(dtype, a)
+    if dtype == int64:
+        whole = _integer_from_float(a)
+        if whole is not None:
+            return whole
+        # A narrower integer made from an index and widened again is the index (sizes fit 31 bits).
+        if isinstance(a, Cast) and a.dtype.is_int and a.a.dtype == int64 and a.dtype.bits == 32 and _is_in_int32(a.a):
+            return a.a
+    return Cast(dtype, a)
+
+
+def _is_in_int32(e: Expr) -> bool:
+    low, high = interval(e)
+    return low is not None and high is not None and low >= -(1 << 31) and high < 1 << 31
+
+
+def _integer_from_float(a: Expr) -> Expr | None:
+    """int(round(float(x) * c)) for an integer x, where c or 1/c is whole: exact below 2**24, as sizes are."""
+    rounding = "trunc"
+    if isinstance(a, Unary) and a.op in ("floor", "ceil", "trunc", "round"):
+        rounding, a = a.op, a.a
+    top, scale = a, 1.0
+    if isinstance(a, Binary) and a.op in ("mul", "div"):
+        if isinstance(a.b, Const):
+            by = float(a.b.value)
+            top, scale = a.a, by if a.op == "mul" else 1.0 / by if by else 0.0
+        elif isinstance(a.a, Const) and a.op == "mul":
+            top, scale = a.b, float(a.a.value)
+    if not (isinstance(top, Cast) and top.dtype.is_float and top.a.dtype == int64) or loads(top.a):
+        return None
+    x = top.a
+    if scale == 0 or not np.isfinite(scale):
+        return None
+    if scale == int(scale):
+        return x * int(scale)
+    inverse = 1.0 / scale
+    if inverse != int(inverse) or inverse < 0 or rounding == "round":
+        return None
+    if rounding == "trunc" and not is_trivially_non_negative(x):
+        return None
+    return (x + (int(inverse) - 1)) // int(inverse) if rounding == "ceil" else x // int(inverse)
+
+
+def simplify(e: Expr, bounds: Bounds) -> Expr:
+    """`e` simplified with what is known about its variables."""
+    return _cached_rebuild(e, (), bounds)
+
+
+def substitute(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds = NO_BOUNDS) -> Expr:
+    """`e` with variables replaced, simplified."""
+    if isinstance(e, Var):
+        return mapping.get(e, e)
+    return _cached_rebuild(e, tuple(mapping.items()), bounds) if mapping else e
+
+
+@lru_cache(maxsize=1 << 14)
+def _cached_rebuild(e: Expr, mapping: tuple[tuple[Var, Expr], ...], bounds: Bounds) -> Expr:
+    """An expression rebuilt: every step of a schedule asks for the same indices over the same loops."""
+    return _rebuild(e, dict(mapping), bounds, {})
+
+
+def _rebuild(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, memo: dict[Expr, Expr]) -> Expr:
+    known = memo.get(e)
+    if known is not None:
+        return known
+    match e:
+        case Var():
+            result = mapping.get(e, e)
+        case Const():
+            result = e
+        case Binary("and" | "or" as op, a, b) if bounds is not NO_BOUNDS and e.dtype == boolean:
+            result = _rebuild_condition(op, a, b, mapping, bounds)
+        case Binary(op, a, b):
+            result = make_binary(op, _rebuild(a, mapping, bounds, memo), _rebuild(b, mapping, bounds, memo), bounds)
+        case Select(cond, a, b):
+            result = _rebuild_select(cond, a, b, mapping, bounds, memo)
+        case Load(buffer, indices):
+            result = Load(buffer, tuple(_rebuild(i, mapping, bounds, memo) for i in indices))
+        case _:
+            result = e.rebuild(tuple(_rebuild(c, mapping, bounds, memo) for c in e.children()))
+    memo[e] = result
+    return result
+
+
+def _rebuild_condition(op: BinaryOp, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: Bounds) -> Expr:
+    """A conjunction or disjunction; each side matters only where the other one does not decide."""
+
+    def inside(other: Expr) -> Bounds:
+        return bounds.where(other, op == "and")
+
+    left = _rebuild(a, mapping, bounds, {})
+    right = _rebuild(b, mapping, inside(left), {})
+    return make_binary(op, _rebuild(left, {}, inside(right), {}), right)
+
+
+def _rebuild_select(
+    cond: Expr, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, memo: dict[Expr, Expr]
+) -> Expr:
+    test = _rebuild(cond, mapping, bounds, memo)
+    if isinstance(test, Const):
+        return _rebuild(a if test.value else b, mapping, bounds, memo)
+    # The arms may use the condition; their results must not leak to other places.
+    holds, fails = (bounds.where(test, taken) for taken in (True, False))
+    left = _rebuild(a, mapping, holds, {} if holds is not bounds else memo)
+    right = _rebuild(b, mapping, fails, {} if fails is not bounds else memo)
+    return left if left is right else Select(test, left, right)

@@ -1,0 +1,152 @@
+"""Inlining: functions of the model, functions by which ONNX defines operators, and conditionals on constants.
+
+Everything but the bulk of the model goes through `onnx.inliner`; initializers stay out of it, so that large models are
+not copied. An operator that has a definition here is never replaced by ONNX's function for it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import onnx
+import onnx.defs
+import onnx.inliner
+
+from tilewright.errors import ModelError, Problem
+from tilewright.frontend.onnx.node_protos import rename_values
+from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
+from tilewright.ops.library import OPERATORS
+
+_MAX_INLINE_ROUNDS = 64
+"""ONNX's functions use functions, a few levels deep."""
+
+
+def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict[str, int]]:
+    """The nodes of the model with functions inlined, and the operator sets that they use.
+
+    A function by which ONNX defines an operator and that its inliner can't take stays an operator.
+
+    Raises:
+        ModelError: functions of the model can't be inlined (they call each other in a circle, or versions do not fit).
+    """
+    nodes, opsets = list(model.graph.node), opset_versions(model)
+    if not model.functions and not _expandable(nodes, opsets):
+        return nodes, opsets
+    skeleton = _skeleton(model)
+    if model.functions:
+        try:
+            skeleton = onnx.inliner.inline_local_functions(skeleton, True)
+        except Exception as error:  # the inliner raises whatever its C++ code raises
+            text = str(error).strip().splitlines()
+            raise ModelError(
+                [Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
+            ) from error
+    left: set[tuple[str, str]] = set()
+    for _ in range(_MAX_INLINE_ROUNDS):
+        selected = [f for f in _expandable(list(skeleton.graph.node), opset_versions(skeleton)) if f not in left]
+        if not selected:
+            break
+        _add_default_attributes(skeleton, selected)
+        try:
+            skeleton = onnx.inliner.inline_selected_functions(skeleton, selected, False, True)
+        except Exception:  # as above; what can't be inlined is found by trying one after the other
+            skeleton = _inline_each(skeleton, selected, left)
+    return list(skeleton.graph.node), opset_versions(skeleton)
+
+
+def _inline_each(
+    model: onnx.ModelProto, selected: Sequence[tuple[str, str]], rejected: set[tuple[str, str]]
+) -> onnx.ModelProto:
+    """The model with the functions inlined that can be; the others are added to `left`."""
+    for function in selected:
+        try:
+            model = onnx.inliner.inline_selected_functions(model, [function], False, True)
+        except Exception:  # the inliner asserts on omitted inputs, among others
+            rejected.add(function)
+    return model
+
+
+def _add_default_attributes(model: onnx.ModelProto, selected: Sequence[tuple[str, str]]) -> None:
+    """Writes defaults of attributes into the nodes that are to be inlined: the inliner leaves out what is not there."""
+    opsets = opset_versions(model)
+    for node in model.graph.node:
+        domain = standard_domain(node.domain)
+        if (domain, node.op_type) not in selected:
+            continue
+        given = {a.name for a in node.attribute}
+        for name, formal in onnx.defs.get_schema(node.op_type, opsets[domain], domain).attributes.items():
+            if name not in given and formal.default_value.name:
+                node.attribute.append(formal.default_value)
+
+
+def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list[tuple[str, str]]:
+    """Standard operators without a definition here that ONNX defines by a function."""
+    found: dict[tuple[str, str], None] = {}
+    for node in nodes:
+        domain = standard_domain(node.domain)
+        version = opsets.get(domain)
+        if version is None or (domain, node.op_type) in OPERATORS or not onnx.defs.has(node.op_type, version, domain):
+            continue
+        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        # onnx's stubs leave these two out
+        if schema.has_function or schema.has_context_dependent_function:  # pyright: ignore[reportAttributeAccessIssue]
+            found[domain, node.op_type] = None
+    return list(found)
+
+
+def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its initializers turned into inputs."""
+    result = onnx.ModelProto(ir_version=model.ir_version)
+    result.opset_import.extend(model.opset_import)
+    result.functions.extend(model.functions)
+    graph = result.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    graph.value_info.extend(model.graph.value_info)
+    known = {v.name for v in model.graph.input}
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
+        for t in model.graph.initializer
+        if t.name not in known
+    )
+    return result
+
+
+def inline_constant_branches(
+    nodes: Sequence[onnx.NodeProto], constant_bool: Callable[[str], bool | None]
+) -> Iterator[onnx.NodeProto]:
+    """The nodes, where an If whose condition is constant is replaced by the nodes of its branch.
+
+    Args:
+        nodes: of the main graph.
+        truth: the value of a constant by name, None where it is not a constant bool.
+    """
+    for index, node in enumerate(nodes):
+        taken = constant_bool(node.input[0]) if node.op_type == "If" and not node.domain and node.input else None
+        branch = None if taken is None else _branch(node, "then_branch" if taken else "else_branch")
+        if branch is None or len(branch.output) != len(node.output) or branch.sparse_initializer:
+            yield node
+            continue
+        yield from inline_constant_branches(
+            list(_splice_branch(node, branch, f"{node.name or 'If'}#{index}/")), constant_bool
+        )
+
+
+def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
+    return next((a.g for a in node.attribute if a.name == name and a.type == onnx.AttributeProto.GRAPH), None)
+
+
+def _splice_branch(node: onnx.NodeProto, branch: onnx.GraphProto, prefix: str) -> Iterator[onnx.NodeProto]:
+    """The branch's nodes under names that are free in the graph around it."""
+    inner = {t.name for t in branch.initializer} | {o for n in branch.node for o in n.output if o}
+    names = {name: prefix + name for name in inner}
+    for tensor in branch.initializer:
+        constant = onnx.helper.make_node("Constant", [], [names[tensor.name]], name=names[tensor.name], value=tensor)
+        yield constant
+    for part in branch.node:
+        proto = rename_values(part, names)
+        proto.name = prefix + part.name if part.name else ""
+        yield proto
+    for value, output in zip(branch.output, node.output, strict=True):
+        if output:
+            yield onnx.helper.make_node("Identity", [names.get(value.name, value.name)], [output], name=prefix + output)

@@ -1,0 +1,80 @@
+"""Serialized nodes: the sub-graphs inside them, what those take from outside, and renaming of values."""
+
+from collections.abc import Mapping
+
+import onnx
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in a node's attributes."""
+    found = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    for a in node.attribute:
+        found.extend(a.graphs)
+    return found
+
+
+def initializer_names(graph: onnx.GraphProto) -> set[str]:
+    """Names of dense and sparse initializers."""
+    return {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+
+
+def uncomputed_names(graph: onnx.GraphProto) -> set[str]:
+    """Values that a graph has without computing them."""
+    return {v.name for v in graph.input} | initializer_names(graph)
+
+
+def defined_names(graph: onnx.GraphProto) -> set[str]:
+    """All values that a graph defines."""
+    return uncomputed_names(graph) | {o for n in graph.node for o in n.output if o}
+
+
+def captured_names(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Names that the node's sub-graphs use from the graph around them, in the order of their first use."""
+    names: dict[str, None] = {}
+    for graph in subgraphs(node):
+        inner = defined_names(graph)
+        for part in graph.node:
+            for name in (*part.input, *captured_names(part)):
+                if name and name not in inner:
+                    names[name] = None
+        names.update({v.name: None for v in graph.output if v.name and v.name not in inner})
+    return tuple(names)
+
+
+def rename_values(
+    node: onnx.NodeProto, names: Mapping[str, str], captures: Mapping[str, str] | None = None
+) -> onnx.NodeProto:
+    """A copy of a node whose inputs and outputs have other names.
+
+    Args:
+        node: the node.
+        names: new names of its inputs and outputs; the others keep theirs.
+        captures: new names of what its sub-graphs capture; `names` by default.
+    """
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    result.input[:] = [names.get(i, i) for i in node.input]
+    result.output[:] = [names.get(o, o) for o in node.output]
+    for graph in subgraphs(result):
+        _rename_captures(graph, names if captures is None else captures)
+    return result
+
+
+def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    own = defined_names(graph)
+    outer = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        node.input[:] = [outer.get(i, i) for i in node.input]
+        for inner in subgraphs(node):
+            _rename_captures(inner, outer)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)
+
+
+def set_ints_attribute(source: bytes, name: str, values: tuple[int, ...]) -> bytes:
+    """A serialized node with an attribute replaced by a list of integers."""
+    node = onnx.NodeProto.FromString(source)
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute(name, values, attr_type=onnx.AttributeProto.INTS)])
+    return node.SerializeToString(deterministic=True)

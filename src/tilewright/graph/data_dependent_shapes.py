@@ -1,0 +1,149 @@
+"""Shapes of results whose sizes only the data tell, which ONNX's shape inference leaves open or loses.
+
+A size that nobody knows yet is `DataDependentSize`. Outputs of one node that have such a size in common name the
+same one, and nodes whose sizes are told by the same data name their source.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+
+from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.dtype import DType, int64, opaque
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.graph.ir import Node
+from tilewright.ops.definition import Operand
+
+MAX_DATA_DEPENDENT_SIZE = 2**31 - 1
+"""Upper end of a size of which nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataDependentSize:
+    """A size that is known when the node has run; equal keys within a node mean equal sizes.
+
+    Attributes:
+        key: tells the unknown sizes of one node apart.
+        most: the largest value that it can have.
+        source: what it is a function of, where nodes may share that: sizes with equal sources are equal.
+    """
+
+    key: str
+    upper_bound: int = MAX_DATA_DEPENDENT_SIZE
+    origin: Hashable = None
+
+
+Size = Expr | DataDependentSize
+
+
+@dataclass(frozen=True, slots=True)
+class ResultType:
+    """Element type and shape of a result."""
+
+    dtype: DType
+    shape: tuple[Size, ...]
+
+
+def data_dependent_types(node: Node, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+    """Types of a node's outputs, in the order of its operator's definition; None where there is no rule for it.
+
+    Args:
+        node: of any operator.
+        operands: its arguments; None where one is left out or is no tensor.
+    """
+    rule = _RULES.get(node.op_type) if not node.domain else None
+    if rule is None or not operands or operands[0] is None or operands[0].dtype is opaque:
+        return None
+    return rule(node, operands[0], operands)
+
+
+def _top_k(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+    axis = _axis(node, x, -1)
+    if axis is None:
+        return None
+    kept = _top_k_count(node, operands)
+    if kept is None:
+        kept = DataDependentSize("k", _max_product(x.shape[axis]))
+    shape = (*x.shape[:axis], kept, *x.shape[axis + 1 :])
+    return ResultType(x.dtype, shape), ResultType(int64, shape)
+
+
+def _top_k_count(node: Node, operands: Sequence[Operand | None]) -> Expr | None:
+    """TopK's k: an attribute before version 10, an input since."""
+    stated = node.attributes.get("k")
+    k = operands[1] if len(operands) > 1 else None
+    if isinstance(stated, int):
+        size: Expr = const(stated)
+    elif k is not None and k.known_elements is not None and len(k.known_elements) == 1:
+        size = k.known_elements[0]
+    else:
+        return None
+    return size if (interval(size)[0] or 0) >= 0 else None
+
+
+def _non_zero(_: Node, x: Operand, __: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+    if not x.rank:
+        return None
+    return (ResultType(int64, (const(x.rank), DataDependentSize("count", _max_product(*x.shape)))),)
+
+
+def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+    condition = operands[1] if len(operands) > 1 else None
+    if condition is None:
+        return None
+    flat = "axis" not in node.attributes
+    axis = _axis(node, x, 0)
+    if axis is None and not flat:
+        return None
+    length = reduce(mul, x.shape, const(1)) if axis is None or flat else x.shape[axis]
+    # Data along the axis and condition may differ in length: entries count that both have.
+    count = DataDependentSize(
+        "count", min(_max_product(length), _max_product(*condition.shape)), ("Compress", condition.buffer, length)
+    )
+    if axis is None or flat:
+        return (ResultType(x.dtype, (count,)),)
+    return (ResultType(x.dtype, (*x.shape[:axis], count, *x.shape[axis + 1 :])),)
+
+
+def _unique(node: Node, x: Operand, _: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+    if "axis" not in node.attributes:
+        whole = reduce(mul, x.shape, const(1))
+        count, values = DataDependentSize("count", _max_product(*x.shape)), ()
+    else:
+        axis = _axis(node, x, 0)
+        if axis is None:
+            return None
+        whole = x.shape[axis]
+        count, values = DataDependentSize("count", _max_product(whole)), (x.shape[:axis], x.shape[axis + 1 :])
+    shape = (count,) if not values else (*values[0], count, *values[1])
+    places = ResultType(int64, (count,))
+    return ResultType(x.dtype, shape), places, ResultType(int64, (whole,)), places
+
+
+def _non_max_suppression(_: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+    scores = operands[1] if len(operands) > 1 else None
+    most = MAX_DATA_DEPENDENT_SIZE if scores is None else _max_product(*scores.shape)
+    return (ResultType(int64, (DataDependentSize("count", most), const(3))),)
+
+
+_RULES: Mapping[str, Callable[[Node, Operand, Sequence[Operand | None]], tuple[ResultType, ...] | None]] = {
+    "TopK": _top_k,
+    "NonZero": _non_zero,
+    "Compress": _compress,
+    "Unique": _unique,
+    "NonMaxSuppression": _non_max_suppression,
+}
+
+
+def _axis(node: Node, x: Operand, default: int) -> int | None:
+    """The node's axis counted from the front, None where the operand has no such axis."""
+    axis = node.attributes.get("axis", default)
+    return axis % x.rank if isinstance(axis, int) and -x.rank <= axis < x.rank else None
+
+
+def _max_product(*sizes: Expr) -> int:
+    """The largest product of some sizes, as far as it is known."""
+    ends = [int(n.value) if isinstance(n, Const) else interval(n)[1] for n in sizes]
+    product = reduce(mul, (MAX_DATA_DEPENDENT_SIZE if n is None else max(n, 0) for n in ends), 1)
+    return min(product, MAX_DATA_DEPENDENT_SIZE)

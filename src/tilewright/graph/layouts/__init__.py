@@ -1,0 +1,1 @@
+"""Layouts over a program: choices, assignment, propagation."""

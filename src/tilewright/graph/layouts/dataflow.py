@@ -1,0 +1,110 @@
+"""Who writes and who reads the buffers of a program, and along which of them a layout can travel."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation, Stage, View
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, free_vars, loads
+from tilewright.graph.inline_elementwise import is_same_element
+from tilewright.graph.program import Fallback, Program, Step, step_outputs
+from tilewright.layout.primitive import Array
+
+
+class Reason(StrEnum):
+    """Why a tensor keeps its layout, so that an operator that wants another one needs a conversion."""
+
+    INPUT = "the model's inputs keep the user's layout"
+    OUTPUT = "the model's outputs keep the user's layout"
+    VIEW = "a view needs its source row by row"
+    FALLBACK = "the reference evaluator knows the user's layout only"
+    OPERATORS = "the layouts of two operators differ"
+    EXPANDS = "the layout expands the data, and no simple step that this operator alone reads can write it"
+    CONSTANT = "the constant is transformed offline"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataflow:
+    """The steps of a program by the buffers that they touch.
+
+    Attributes:
+        program: over logical tensors.
+        writers: the step that writes a buffer; inputs and constants have none.
+        readers: the steps that read a buffer, each once, in order.
+        pinned: buffers that somebody outside the computations sees, with the reason.
+    """
+
+    program: Program
+    writers: Mapping[str, Step]
+    readers: Mapping[str, tuple[Step, ...]]
+    pinned: Mapping[str, Reason]
+
+    @staticmethod
+    def of(program: Program) -> "Dataflow":
+        """The data flow of a program."""
+        writers: dict[str, Step] = {}
+        readers: dict[str, list[Step]] = {}
+        pinned = {b.name: Reason.INPUT for b in program.inputs}
+        pinned |= {b.name: Reason.OUTPUT for _, b in program.outputs}
+        for step in program.steps:
+            for b in dict.fromkeys(step.inputs):
+                readers.setdefault(b.name, []).append(step)
+            writers |= {b.name: step for b in step_outputs(step)}
+            if isinstance(step, View):
+                pinned.setdefault(step.source.name, Reason.VIEW)
+            elif isinstance(step, Fallback):
+                for b in (*step.inputs, *step.outputs):
+                    pinned.setdefault(b.name, Reason.FALLBACK)
+        return Dataflow(program, writers, {name: tuple(steps) for name, steps in readers.items()}, pinned)
+
+    def has_sole_reader(self, name: str) -> bool:
+        """Whether one step alone reads a buffer."""
+        return len(self.readers.get(name, ())) == 1
+
+    def elementwise_consumers(self, b: Buffer) -> Iterator[tuple[Buffer, Computation]]:
+        """The results of the element-wise steps that read a buffer of their own shape, with the steps."""
+        for step in self.readers.get(b.name, ()):
+            if isinstance(step, Computation) and is_elementwise(step, b):
+                yield step.output, step
+
+    def elementwise_operands(self, b: Buffer) -> Iterator[tuple[Buffer, Computation]]:
+        """The operands of a buffer's shape of the element-wise step that writes it, with the step."""
+        step = self.writers.get(b.name)
+        if isinstance(step, Computation):
+            for operand in step.inputs:
+                if is_elementwise(step, operand):
+                    yield operand, step
+
+    def constant_data(self, b: Buffer) -> Array | None:
+        """The elements of a buffer that depends on constants alone."""
+        constants = self.program.constants
+        if b.name in constants:
+            return constants[b.name].reshape([int(n.value) for n in b.shape if isinstance(n, Const)])
+        step = self.writers.get(b.name)
+        if step is None or isinstance(step, Fallback) or not _has_literal_sizes(step):
+            return None
+        known = {x.name: self.constant_data(x) for x in step.inputs}
+        found = {name: array for name, array in known.items() if array is not None}
+        if len(found) < len(known):
+            return None
+        return np.ascontiguousarray(evaluate(step, found, {}))
+
+
+def _has_literal_sizes(step: Stage) -> bool:
+    """Whether a step depends on no symbols."""
+    if isinstance(step, View):
+        return all(isinstance(n, Const) for n in step.output.shape)
+    axes = (*step.axes, *step.reduce_axes)
+    return all(isinstance(a.extent, Const) for a in axes) and free_vars(step.body) <= {a.var for a in axes}
+
+
+def is_elementwise(step: Computation, operand: Buffer) -> bool:
+    """Whether every element of the output needs the element of the operand at the same place: Y[i] = F(X[i])."""
+    if step.is_reduction or step.output.shape != operand.shape:
+        return False
+    index = tuple(a.var for a in step.axes)
+    return all(is_same_element(x, index) for x in loads(step.body) if x.buffer == operand)

@@ -1,0 +1,306 @@
+"""One walk over the nodes of a graph, from constants and inputs to operands of the outputs."""
+
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import replace
+
+from tilewright.errors import InternalError, Problem, TilewrightError, UnsupportedError
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.dtype import dtype_of, opaque
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.graph.constant_values import as_constant_array, fold_stage, substitute_constants
+from tilewright.graph.fallback import FallbackContext, infer_results, make_fallback
+from tilewright.graph.ir import Array, Graph, Node, TensorType
+from tilewright.graph.limits import limit_violation
+from tilewright.graph.names import Namer
+from tilewright.graph.program import Constraint, Step
+from tilewright.graph.solve_symbols import SolvedSize
+from tilewright.ops.definition import Definition, KnownElements, Operand, literal_elements, simplest_size
+from tilewright.ops.library import OPERATORS
+
+
+class NodeLowering:
+    """The state of the walk; `run` fills it.
+
+    Attributes:
+        operands: values that are tensors, by name.
+        steps: in order; some may turn out not to be needed.
+        constants: data by buffer name.
+        constraints: conditions on symbols.
+        problems: what is wrong.
+        fresh: symbols for sizes that only the reference evaluator tells, in the order in which they come up.
+        differing: conditions that sizes of one node's operands are equal where that is more than a symbol's value.
+        declared: values whose declared shape is not the computed one, in words.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        solved: Mapping[str, SolvedSize] | None = None,
+        assumed_equal: frozenset[Expr] = frozenset(),
+    ) -> None:
+        """Args:
+        graph: what is walked.
+        settled: what earlier walks found out about sizes that only the reference evaluator tells, by symbol.
+        assumed: conditions, of those in `unproven_equalities`, that nodes may rely on.
+        """
+        self.graph = graph
+        self.data_symbols: list[Var] = []
+        self.unproven_equalities: list[Expr] = []
+        self.shape_mismatches: list[str] = []
+        self._solved = solved or {}
+        self._assumed_equal = assumed_equal
+        self.operands: dict[str, Operand] = {}
+        self.steps: list[Step] = []
+        self.constants: dict[str, Array] = {}
+        self.constraints: list[Constraint] = []
+        self.problems: list[Problem] = []
+        self._used_values = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
+        self._namer = Namer(frozenset(s.name for s in graph.symbols))
+        self._constant_elements: dict[Buffer, KnownElements] = {}
+        # Constants without an array, by value; types of opaque buffers; values that a failed node lacks; sizes that the
+        # data tell, by what they are functions of; names of the symbols for all of those.
+        self._opaque_constants: dict[str, Node] = {}
+        self._opaque_types: dict[str, bytes] = {}
+        self._failed_values: set[str] = set()
+        self._shared_sizes: dict[Hashable, tuple[Var, Expr]] = {}
+        self._data_symbol_names: set[str] = set()
+
+    def run(self) -> "NodeLowering":
+        """Walks; returns itself."""
+        for value in self.graph.inputs:
+            buffer = Buffer(self._namer.make_name(value.name), value.type.shape, value.type.dtype)
+            self.operands[value.name] = Operand(buffer)
+            if value.name in self.graph.opaque_types:
+                self._opaque_types[buffer.name] = self.graph.opaque_types[value.name]
+        for node in self.graph.nodes:
+            self._lower_node(node)
+        for name in self.graph.outputs:
+            if name not in self._failed_values and self._operand(name) is None:
+                raise InternalError(f"output '{name}' has no producer")
+        return self
+
+    def _operand(self, name: str) -> Operand | None:
+        """The operand of a value; a constant becomes one when it is first used."""
+        if name not in self.operands and name in self.graph.constants:
+            self.operands[name] = self._add_constant(self._namer.make_name(name), self.graph.constants[name])
+        return self.operands.get(name)
+
+    def _add_constant(self, buffer_name: str, array: Array) -> Operand:
+        shape = tuple(const(n) for n in array.shape)
+        operand = Operand(Buffer(buffer_name, shape, dtype_of(array.dtype)), literal_elements(array))
+        self.constants[buffer_name] = array
+        if operand.known_elements is not None:
+            self._constant_elements[operand.buffer] = operand.known_elements
+        return operand
+
+    def _lower_node(self, node: Node) -> None:
+        if any(v in self._failed_values for v in node.inputs):
+            self._recover_values(node.outputs)
+            return
+        if node.op_type == "Constant" and not node.domain:
+            # Of a type that arrays here do not have; those who use it hold it in their model.
+            self._opaque_constants[node.outputs[0]] = node
+            if node.outputs[0] in self.graph.outputs:
+                self._lower_to_fallback(node, "no native type")
+            return
+        found = [self._operand(v) for v in node.inputs if v and v not in self._opaque_constants]
+        types = {o.dtype for o in found if o is not None and not o.dtype.is_native}
+        if opaque in types:
+            self._lower_to_fallback(node, "works on values that are no tensors")
+        elif types or any(v in self._opaque_constants for v in node.inputs):
+            self._lower_to_fallback(node, "works on elements without a native type")
+        else:
+            self._lower_by_definition(node)
+
+    def _lower_by_definition(self, node: Node) -> None:
+        """Lowers a node through its definition, else as a fallback."""
+        define = OPERATORS.get((node.domain, node.op_type))
+        if define is None:
+            self._lower_to_fallback(node, "no native definition")
+            return
+        if node.has_opaque_attributes:
+            self._lower_to_fallback(node, "an attribute is a graph, or of a type that only the evaluator knows")
+            return
+        definition = Definition(
+            op_type=node.op_type,
+            label=node.label,
+            opset=node.opset,
+            operands=tuple(self._operand(v) if v else None for v in node.arguments),
+            attributes=node.attributes,
+            prefix=self._namer.make_name(next((o for o in node.outputs if o), node.name), reserve_numbered=True),
+            num_outputs=len(node.outputs),
+            data_dependent_symbols=self._maybe_broadcast_symbols(node),
+        )
+        try:
+            result = define(definition)
+            same = self._assumed_equal_sizes(definition)
+            if same:
+                definition = _replace_sizes(definition, same)
+                result = define(definition)
+        except UnsupportedError as error:
+            self._lower_to_fallback(node, error.what)
+            return
+        except InternalError:
+            raise
+        except RecursionError:
+            what = "sizes or values are expressions nested too deep to be worked on"
+            self._fail_values(node.outputs, Problem("limit", f"node {node.label}", what))
+            return
+        except TilewrightError as error:
+            where = error.where or f"node {node.label}"
+            self._fail_values(node.outputs, Problem(error.code, where, error.what, error.hint))
+            return
+        except Exception as error:
+            raise InternalError(f"{type(error).__name__}: {error}", where=f"node {node.label}") from error
+        self._commit(definition)
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) < len([o for o in node.outputs if o]):
+            raise InternalError(f"{len(results)} results for {len(node.outputs)} outputs", where=f"node {node.label}")
+        for name, operand in zip(node.outputs, results, strict=False):
+            if name:
+                self._set_result(node, name, operand)
+
+    def _maybe_broadcast_symbols(self, node: Node) -> Set[str]:
+        """Symbols that may be 1 where the node broadcasts. Before version 7 operators did so only where asked to, and
+        the evaluator does not know those of other domains."""
+        return frozenset() if node.domain or node.opset < 7 else self._data_symbol_names
+
+    def _assumed_equal_sizes(self, definition: Definition) -> dict[Expr, Expr]:
+        """Sizes of operands that a definition requires to equal others and that this walk assumes to; notes those that
+        a later walk may assume."""
+        sizes = list(dict.fromkeys(n for o in definition.operands if o is not None for n in o.shape))
+        stated = {condition for condition, _ in definition.constraints}
+        same: dict[Expr, Expr] = {}
+        for i, a in enumerate(sizes):
+            for b in sizes[:i]:
+                condition, one = a.equals(b), simplest_size(a, b)
+                other = b if one is a else a
+                # The result has the simpler size: where it is the smaller one too, nothing is read out of range.
+                if (condition in stated or b.equals(a) in stated) and not can_prove(one <= other):
+                    self.unproven_equalities.append(condition)
+                    if condition in self._assumed_equal:
+                        same[other] = same.get(one, one)
+        return same
+
+    def _commit(self, definition: Definition) -> None:
+        """Adds what a definition emitted: literals replace loads, and stages of constants become constants."""
+        self._constant_elements.update(definition.derived_elements)
+        for stage in definition.stages:
+            array = as_constant_array(stage.output, self._constant_elements.get(stage.output))
+            simpler = substitute_constants(stage, self._constant_elements)
+            if array is None:
+                array = fold_stage(simpler, self.constants)
+            if array is None:
+                self.steps.append(simpler)
+                continue
+            self.constants[stage.output.name] = array
+            elements = literal_elements(array)
+            if elements is not None:
+                self._constant_elements[stage.output] = elements
+        for condition, message in definition.constraints:
+            self.constraints.append(Constraint(condition, message))
+
+    def _set_result(self, node: Node, name: str, operand: Operand) -> None:
+        known = (
+            operand.known_elements
+            if operand.known_elements is not None
+            else self._constant_elements.get(operand.buffer)
+        )
+        operand = Operand(operand.buffer, known)
+        what = limit_violation(operand)
+        if what is not None:
+            self._fail_values((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+            return
+        self.operands[name] = operand
+        self._check_declared(node, name, operand.buffer)
+
+    def _check_declared(self, node: Node, name: str, computed: Buffer) -> None:
+        """Notes where the model declares another type, which is a problem, or another shape, which counts for nothing:
+        exporters write shapes of one run of the network, and editors leave those of other input sizes."""
+        declared = self.graph.declared_types.get(name)
+        if declared is None:
+            return
+        found = TensorType(computed.dtype, computed.shape)
+        if found.dtype != declared.dtype:
+            what = f"computes '{name}' as {found}, but the model declares {declared}"
+            self.problems.append(Problem("type", f"node {node.label}", what))
+        elif _has_other_shape(found.shape, declared.shape):
+            self.shape_mismatches.append(f"'{name}' is {found}, declared {declared}")
+
+    def _fail_values(self, outputs: Iterable[str], problem: Problem) -> None:
+        """Notes a problem and goes on with the declared types where they are literal."""
+        self.problems.append(problem)
+        self._recover_values(outputs)
+
+    def _recover_values(self, outputs: Iterable[str]) -> None:
+        for name in outputs:
+            declared = self.graph.declared_types.get(name) if name else None
+            if declared is not None and all(isinstance(s, Const) for s in declared.shape):
+                self.operands[name] = Operand(Buffer(self._namer.make_name(name), declared.shape, declared.dtype))
+            elif name:
+                self._failed_values.add(name)
+
+    def _lower_to_fallback(self, node: Node, reason: str) -> None:
+        outside = self._fallback_context(node)
+        wanted = [o for o in node.outputs if o and o in self._used_values]
+        results = infer_results(node, outside, wanted, self._namer.make_name)
+        self._opaque_types |= results.opaque_types
+        for name, buffer in results.buffers.items():
+            what = None if buffer.dtype is opaque else limit_violation(Operand(buffer))
+            if what is not None:
+                self._fail_values((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+                continue
+            self.operands[name] = Operand(buffer)
+            if buffer.dtype is not opaque:
+                self._check_declared(node, name, buffer)
+        step = make_fallback(node, replace(outside, opaque_types=self._opaque_types), results, reason)
+        if isinstance(step, Problem):
+            self.problems.append(step)
+        else:
+            self.steps.append(step)
+            self.data_symbols += results.data_symbols
+            self._data_symbol_names.update(v.name for v in results.data_symbols)
+            self.constraints += results.constraints
+
+    def _fallback_context(self, node: Node) -> FallbackContext:
+        feeds: dict[str, Buffer] = {}
+        constants: dict[str, Array] = {}
+        operands: dict[str, Operand] = {}
+        loose: list[Node] = []
+        for value in dict.fromkeys(v for v in node.inputs if v):
+            if value in self._opaque_constants:
+                loose.append(self._opaque_constants[value])
+                continue
+            operand = self._operand(value)
+            if operand is None:
+                continue
+            operands[value] = operand
+            if operand.buffer.name in self.constants:
+                constants[value] = self.constants[operand.buffer.name]
+            else:
+                feeds[value] = operand.buffer
+        return FallbackContext(
+            feeds, constants, operands, self.graph, self._solved, loose, self._opaque_types, self._shared_sizes
+        )
+
+
+def _replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:
+    """A definition started anew on views of its operands in which sizes are replaced by others that are equal."""
+    views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={})
+    operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
+    return replace(views, operands=tuple(operands))
+
+
+def _has_other_shape(computed: tuple[Expr, ...], declared: tuple[Expr, ...]) -> bool:
+    """Whether ranks differ, or sizes that both are literal; names of sizes say nothing."""
+    if len(computed) != len(declared):
+        return True
+    pairs = zip(computed, declared, strict=True)
+    return any(a is not b and isinstance(a, Const) and isinstance(b, Const) for a, b in pairs)
+
+
+def constant_results(graph: Graph) -> dict[str, Array]:
+    """Values that turn out to be constant when the graph is walked, by name; nodes that fail are passed over."""
+    walk = NodeLowering(graph).run()
+    return {n: walk.constants[o.buffer.name] for n, o in walk.operands.items() if o.buffer.name in walk.constants}

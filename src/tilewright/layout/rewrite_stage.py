@@ -1,0 +1,159 @@
+"""Computations over stored tensors: loops and accesses follow the layouts (ALT, Section 6).
+
+For Y = F(X) with layouts S_Y and S_X the loops become L' = S_Y(L), one per physical dimension of Y. Every L in the body
+is replaced by S_Y^-1(L'), so X's accesses become S_X(S_Y^-1(L')). What exists in Y only as padding is 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import LayoutError
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.simplify import simplify, substitute
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation, Stage, View
+from tilewright.expr.nodes import TRUE, Const, Expr, Load, Var, const, free_vars, select
+from tilewright.expr.traversal import replace_loads
+from tilewright.layout.layout import Layout
+from tilewright.layout.primitive import is_provably_equal, show_shape
+from tilewright.layout.primitives import StoreAt
+from tilewright.layout.views import copy_view
+
+
+def rewrite_stage(stage: Stage, layouts: Mapping[str, Layout]) -> Stage:
+    """The stage over stored tensors.
+
+    Args:
+        stage: over logical tensors. A view of which either end has a layout becomes a computation that copies.
+        layouts: by buffer name; what is not among them is stored row by row. Tensors that a layout attaches
+            (`store_at`) are read from the buffer that carries them.
+
+    Returns:
+        The stage with buffers of physical shapes under the same names, and one axis per physical dimension of the
+        output. Reduction axes stay.
+
+    Raises:
+        LayoutError: a layout has another logical shape than its buffer, or the output is attached to another buffer.
+    """
+    carried = {a.other: name for name, layout in layouts.items() for a in layout.attached}
+    touched = {name for name, layout in layouts.items() if not layout.is_plain} | carried.keys()
+    if not any(b.name in touched for b in (stage.output, *stage.inputs)):
+        return stage
+    c = copy_view(stage) if isinstance(stage, View) else stage
+    for b in (c.output, *c.inputs):
+        if b.name in layouts:
+            check_layout(b, layouts[b.name])
+    check_writable(c, carried, layouts)
+    axes, place, exists, bounds = _physical_loops(c, layouts.get(c.output.name))
+    window = frozenset(a.var for a in c.reduce_axes)
+
+    # The stage that writes an attached tensor's elements to their place reads them from the tensor itself.
+    elsewhere = {other: name for other, name in carried.items() if name != c.output.name}
+
+    def read(x: Load) -> Expr:
+        return _physical_load(x, layouts, elsewhere, bounds, window)
+
+    # From inside out: loops first, then where their values are read, then what the bounds of the loops decide.
+    body = replace_loads(substitute(c.body, place, bounds), read)
+    if exists is not TRUE:
+        body = select(exists, body, _padding_value(c, layouts[c.output.name], axes, bounds))
+    return replace(c, output=stored_buffer(c.output, layouts), axes=axes, body=simplify(body, bounds))
+
+
+def stored_buffer(buffer: Buffer, layouts: Mapping[str, Layout]) -> Buffer:
+    """The buffer under its physical shape."""
+    layout = layouts.get(buffer.name)
+    return buffer if layout is None else replace(buffer, shape=layout.physical_shape)
+
+
+def check_layout(buffer: Buffer, layout: Layout) -> None:
+    """A layout describes the buffer that it is given for."""
+    if len(layout.shape) != buffer.rank or not all(
+        is_provably_equal(a, b) for a, b in zip(layout.shape, buffer.shape, strict=True)
+    ):
+        raise LayoutError(
+            f"expected a layout of shape {show_shape(buffer.shape)}, got {layout}", where=f"buffer {buffer.name!r}"
+        )
+
+
+def check_writable(c: Computation, carried: Mapping[str, str], layouts: Mapping[str, Layout]) -> None:
+    """The output has a place of its own, and the tensors attached to it do not pass through a reduction."""
+    name = c.output.name
+    if name in carried:
+        raise LayoutError(
+            f"it is stored at {carried[name]!r}, which another stage writes", where=f"output {name!r}",
+            hint="attach constants and inputs only",
+        )  # fmt: skip
+    if c.is_reduction and name in layouts and layouts[name].attached:
+        other = layouts[name].attached[0].other
+        raise LayoutError(
+            f"a reduction can't write the elements of {other!r} that are stored there", where=f"output {name!r}",
+            hint="attach constants and inputs only",
+        )  # fmt: skip
+
+
+def _physical_loops(c: Computation, layout: Layout | None) -> tuple[tuple[Axis, ...], dict[Var, Expr], Expr, Bounds]:
+    """The new axes, the values of the old ones, where an element exists, and what is known about all variables."""
+    if layout is None or layout.is_plain:
+        return c.axes, {}, TRUE, _bounds((*c.axes, *c.reduce_axes))
+    taken = {a.var.name for a in c.reduce_axes} | {v.name for v in layout.symbols}
+    taken |= {v.name for v in free_vars(c.body)} - {a.var.name for a in c.axes}
+    names = _unique_names(layout.rename([a.var.name for a in c.axes]), taken)
+    axes = tuple(Axis(Var(n), size) for n, size in zip(names, layout.physical_shape, strict=True))
+    bounds = _bounds((*axes, *c.reduce_axes))
+    place, exists = layout.backward(_axis_values(axes), bounds)
+    return axes, {a.var: e for a, e in zip(c.axes, place, strict=True)}, exists, bounds
+
+
+def _axis_values(axes: Sequence[Axis]) -> tuple[Expr, ...]:
+    """The variables of axes; 0 for those of extent 1."""
+    return tuple(const(0) if isinstance(a.extent, Const) and a.extent.value == 1 else a.var for a in axes)
+
+
+def _bounds(axes: Sequence[Axis]) -> Bounds:
+    bounds = Bounds()
+    for a in axes:
+        bounds = bounds.with_loop(a.var, a.extent)
+    return bounds
+
+
+def _unique_names(names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
+    """The names with numbers where they occur twice or are taken."""
+    used = set(taken)
+    result: list[str] = []
+    for name in names:
+        number, found = 0, name
+        while found in used:
+            number += 1
+            found = f"{name}_{number}"
+        used.add(found)
+        result.append(found)
+    return tuple(result)
+
+
+def _physical_load(
+    x: Load, layouts: Mapping[str, Layout], carried: Mapping[str, str], bounds: Bounds, window: frozenset[Var]
+) -> Expr:
+    """The load from where the element is stored."""
+    name = x.buffer.name
+    if name in carried:
+        layout = layouts[carried[name]]
+        place = layout.attached_forward(name, x.indices, bounds, window)
+        return Load(Buffer(carried[name], layout.physical_shape, x.dtype, x.buffer.scope), place)
+    if name not in layouts or layouts[name].is_plain:
+        return x
+    return Load(stored_buffer(x.buffer, layouts), layouts[name].forward(x.indices, bounds, window))
+
+
+def _padding_value(c: Computation, layout: Layout, axes: Sequence[Axis], bounds: Bounds) -> Expr:
+    """What the output holds where it has no element of its own: elements of attached tensors, else 0."""
+    value: Expr = const(0, c.output.dtype)
+    for position, p in enumerate(layout.primitives):
+        if isinstance(p, StoreAt):
+            rest = Layout(layout.shapes[position + 1], layout.primitives[position + 1 :])
+            place, exists = rest.backward(_axis_values(axes), bounds)
+            theirs = place[p.dim].equals(layout.shapes[position][p.dim])
+            other = Buffer(p.other, Layout.of(p.other_shape).shape, c.output.dtype)
+            load = Load(other, (*place[: p.dim], *place[p.dim + 1 :]))
+            value = select(exists, select(theirs, load, value), const(0, c.output.dtype))
+    return value

@@ -1,0 +1,307 @@
+"""Executes loop IR in NumPy: the oracle of every transformation and of generated code.
+
+The meaning is that of scalar execution in loop order, with every value rounded to its type after every operation.
+For speed, a nest of loops around one block is executed for many points at once wherever that can't be told apart: the
+block's value does not depend on what the block itself wrote, or only through `C[..] = op(C[..], value)`, which is
+accumulated point after point in loop order. With a seed, loops that promise independent iterations run in a shuffled
+order, so that races change the result; but lanes that are combined wait for the first where that one initialises.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InternalError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import TRUE, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars, loads
+from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
+from tilewright.loops.empty_reductions import initialize_empty_reductions
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, walk
+
+Array = np.ndarray[Any, Any]
+
+_ACCUMULATE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def interpret(
+    func: Func,
+    arrays: Mapping[str, Array],
+    symbols: Mapping[Var, int] | Mapping[str, int],
+    *,
+    seed: int | None = None,
+    batch_size: int = 1 << 18,
+) -> None:
+    """Runs a function; outputs are written in place.
+
+    Args:
+        func: the function, which need not be verified: what it does wrong is found while it runs.
+        arrays: an array of the right shape and dtype for every parameter, by name.
+        symbols: a size for every symbol, by variable or name.
+        seed: shuffles the iterations of concurrent loops (parallel, on an axis, vectorized, vthread); None runs them
+            in order.
+        chunk: points of an iteration space that are executed at once; 1 is scalar execution.
+
+    Raises:
+        InternalError: an array is missing or does not fit, a variable has no value, an index leaves its buffer
+            or a binding its domain; names the block and the buffer.
+    """
+    sizes = {k if isinstance(k, str) else k.name: int(n) for k, n in symbols.items()}
+    env: dict[Var, Any] = {}
+    for s in func.symbols:
+        if s.name not in sizes:
+            raise InternalError(f"symbol {s.name!r} has no value", where=f"func {func.name!r}")
+        env[s] = np.int64(sizes[s.name])
+    storage = {b.name: _checked_array(b, arrays, env, func) for b in func.params}
+    storage.update({b.name: _uninitialized(b, env) for b in func.allocs})
+    rng = None if seed is None else np.random.default_rng(seed)
+    _Execution(storage, rng, batch_size).run(initialize_empty_reductions(func).body, env)
+
+
+def _shape(b: Buffer, env: Mapping[Var, Any]) -> tuple[int, ...]:
+    points = _Points(env, {}, f"shape of buffer {b.name!r}")
+    return tuple(int(points.value(s)) for s in b.shape)
+
+
+def _checked_array(b: Buffer, arrays: Mapping[str, Array], env: Mapping[Var, Any], func: Func) -> Array:
+    where = f"func {func.name!r}"
+    if b.name not in arrays:
+        raise InternalError(f"parameter {b.name!r} has no array", where=where)
+    array, shape = arrays[b.name], _shape(b, env)
+    if array.shape != shape or array.dtype != b.dtype.numpy:
+        raise InternalError(
+            f"parameter {b.name!r}: expected {b.dtype}{list(shape)}, got {array.dtype}{list(array.shape)}", where=where
+        )
+    return array.reshape(1) if not shape else array
+
+
+def _uninitialized(b: Buffer, env: Mapping[Var, Any]) -> Array:
+    """Memory as the program finds it: NaN or an unlikely number, so that a read before a write shows."""
+    fill = float("nan") if b.dtype.is_float else (True if b.dtype.kind == "b" else 77)
+    return np.full(_shape(b, env) or (1,), fill, b.dtype.numpy)
+
+
+class _Points:
+    """Values of variables at one or many points of an iteration space; evaluates expressions there."""
+
+    def __init__(self, variables: Mapping[Var, Any], storage: Mapping[str, Array], where: str) -> None:
+        self.variables, self.storage, self.where = dict(variables), storage, where
+        self.cache: dict[Expr, Any] = {}
+
+    def subset(self, mask: Array) -> "_Points":
+        """The points where `mask` holds."""
+        return _Points({v: _take(a, mask) for v, a in self.variables.items()}, self.storage, self.where)
+
+    def value(self, e: Expr) -> Any:
+        """The value of `e`: an array with one element per point, or a scalar where it is the same at all."""
+        found = self.cache.get(e)
+        if found is None:
+            found = self.cache[e] = self._value(e)
+        return found
+
+    def _value(self, e: Expr) -> Any:
+        match e:
+            case Const(value, dtype):
+                return np.asarray(value).astype(dtype.numpy)[()]
+            case Var(name):
+                if e not in self.variables:
+                    raise InternalError(f"variable {name!r} has no value", where=self.where)
+                return self.variables[e]
+            case Unary(op, a):
+                return apply_unary(op, self.value(a))
+            case Binary(op, a, b):
+                return apply_binary(op, self.value(a), self.value(b))
+            case Cast(dtype, a):
+                return apply_cast(dtype, self.value(a))[()]
+            case Select(cond, a, b):
+                return self._select(cond, a, b)
+            case Load(buffer, indices):
+                return self.storage[buffer.name][self.element_index(buffer, indices)]
+            case _:
+                raise InternalError(f"cannot evaluate {type(e).__name__}", where=self.where)
+
+    def _select(self, cond: Expr, a: Expr, b: Expr) -> Any:
+        test = self.value(cond)
+        if np.ndim(test) == 0:
+            return self.value(a if test else b)
+        result = np.empty(len(test), a.dtype.numpy)
+        for mask, arm in ((test, a), (~test, b)):
+            if mask.any():
+                result[mask] = self.subset(mask).value(arm)
+        return result
+
+    def element_index(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[Any, ...]:
+        """The NumPy index of an element at every point, checked."""
+        if buffer.name not in self.storage:
+            raise InternalError(f"buffer {buffer.name!r} is neither a parameter nor an alloc", where=self.where)
+        if not indices:
+            return (np.int64(0),)
+        at = tuple(self.value(i) for i in indices)
+        for axis, (i, n) in enumerate(zip(at, self.storage[buffer.name].shape, strict=True)):
+            if np.size(i) and (np.min(i) < 0 or np.max(i) >= n):
+                shown = f"{np.min(i)}" if np.ndim(i) == 0 else f"{np.min(i)}..{np.max(i)}"
+                raise InternalError(
+                    f"index {shown} of buffer {buffer.name!r} leaves axis {axis} of size {n}", where=self.where
+                )
+        return at
+
+
+def _take(value: Any, mask: Array) -> Any:
+    return value[mask] if np.ndim(value) else value
+
+
+@dataclass(slots=True)
+class _Execution:
+    """The storage of a running function."""
+
+    storage: Mapping[str, Array]
+    rng: np.random.Generator | None
+    batch_size: int
+    nest_cache: dict[int, "tuple[tuple[For, ...], Block] | None"] = field(
+        default_factory=dict[int, "tuple[tuple[For, ...], Block] | None"]
+    )
+    initializing_lane_cache: dict[int, bool] = field(default_factory=dict[int, bool])
+
+    def run(self, s: Stmt, env: dict[Var, Any]) -> None:
+        """Executes a statement with the values of the variables around it."""
+        match s:
+            case Seq(stmts):
+                for child in stmts:
+                    self.run(child, env)
+            case Block():
+                self._run_nest((), s, env)
+            case For():
+                if id(s) not in self.nest_cache:
+                    self.nest_cache[id(s)] = _match_perfect_nest(s)
+                nest = self.nest_cache[id(s)]
+                if nest is not None:
+                    self._run_nest(*nest, env)
+                    return
+                for value in self._iteration_order(s, self._extent(s, env)):
+                    self.run(s.body, {**env, s.var: np.int64(value)})
+
+    def _extent(self, loop: For, env: Mapping[Var, Any]) -> int:
+        return int(_Points(env, self.storage, f"loop {loop.var.name!r}").value(loop.extent))
+
+    def _iteration_order(self, loop: For, extent: int) -> Array:
+        if self.rng is None or loop.kind not in CONCURRENT:
+            return np.arange(max(0, extent), dtype=np.int64)
+        fixed = min(1, extent) if self._is_initialized_by_first_lane(loop) else 0
+        shuffled = self.rng.permutation(max(0, extent - fixed)) + fixed
+        return np.append(np.arange(fixed), shuffled).astype(np.int64)
+
+    def _is_initialized_by_first_lane(self, loop: For) -> bool:
+        """Whether the first lane initialises what all lanes of a vectorized loop are combined to."""
+        if id(loop) not in self.initializing_lane_cache:
+            blocks = [s for s, _ in walk(loop.body) if isinstance(s, Block) and s.init is not None]
+            reduced = [i.binding for b in blocks for i in b.iters if i.kind is IterKind.REDUCE]
+            lanes = loop.kind is LoopKind.VECTORIZED
+            self.initializing_lane_cache[id(loop)] = lanes and any(loop.var in free_vars(e) for e in reduced)
+        return self.initializing_lane_cache[id(loop)]
+
+    def _run_nest(self, loops: tuple[For, ...], block: Block, env: Mapping[Var, Any]) -> None:
+        """Executes a rectangular nest of loops around one block, in chunks of points."""
+        orders = [self._iteration_order(loop, self._extent(loop, env)) for loop in loops]
+        total = int(np.prod([len(o) for o in orders], dtype=np.int64))
+        step = self.batch_size if _is_batchable(block) else 1
+        for start in range(0, total, step):
+            position = np.arange(start, min(total, start + step), dtype=np.int64)
+            variables = dict(env)
+            for loop, order in zip(reversed(loops), reversed(orders), strict=True):
+                variables[loop.var] = order[position % len(order)]
+                position //= len(order)
+            self._run_block(block, _Points(variables, self.storage, f"block {block.name!r}"))
+
+    def _run_block(self, block: Block, outside: _Points) -> None:
+        count = max((np.size(v) for v in outside.variables.values()), default=1)
+        if block.predicate is not TRUE:
+            holds = np.broadcast_to(outside.value(block.predicate), (count,))
+            outside, count = outside.subset(holds), int(holds.sum())
+            if not count:
+                return
+        own = dict(outside.variables)
+        first = np.ones(count, np.bool_)
+        for i in block.iters:
+            value = np.broadcast_to(outside.value(i.binding), (count,))
+            extent = int(outside.value(i.extent))
+            if value.min() < 0 or value.max() >= extent:
+                raise InternalError(
+                    f"binding {value.min()}..{value.max()} of {i.var.name!r} leaves its domain of {extent}",
+                    where=f"block {block.name!r}",
+                )
+            own[i.var] = value
+            if i.kind is IterKind.REDUCE:
+                first &= value == 0
+        self._run_store(block, _Points(own, self.storage, f"block {block.name!r}"), first, count)
+
+    def _run_store(self, block: Block, points: _Points, first: Array, count: int) -> None:
+        body = block.body
+        if block.init is None:
+            first = np.zeros(count, np.bool_)
+        term = match_accumulation(body)
+        if term is None:
+            if first.any():
+                self._assign(block.init or body, points.subset(first))
+            self._assign(body, points)
+            return
+        array = self.storage[body.buffer.name]
+        at = tuple(np.broadcast_to(i, (count,)) for i in points.element_index(body.buffer, body.indices))
+        value = np.broadcast_to(points.value(term[1]), (count,))
+        if block.init is not None and first.any():
+            self._assign(block.init, points.subset(first))
+            # What an element collected before its last initialisation is lost.
+            flat = np.ravel_multi_index(at, array.shape)
+            order = np.arange(count)
+            last = np.full(array.size, -1, np.int64)
+            np.maximum.at(last, flat[first], order[first])
+            keep = order >= last[flat]
+            at, value = tuple(i[keep] for i in at), value[keep]
+        with np.errstate(all="ignore"):
+            _ACCUMULATE[term[0]].at(array, at, value)
+
+    def _assign(self, store: Store, points: _Points) -> None:
+        at = points.element_index(store.buffer, store.indices)
+        value = points.value(store.value)
+        if np.ndim(value) and all(np.ndim(i) == 0 for i in at):
+            value = value[-1]  # every point writes the same element
+        self.storage[store.buffer.name][at] = value
+
+
+def _match_perfect_nest(s: For) -> tuple[tuple[For, ...], Block] | None:
+    """The loops around one block whose extents do not depend on each other, or None."""
+    chain: list[For] = []
+    inner: Stmt = s
+    while isinstance(inner, For):
+        if free_vars(inner.extent) & {loop.var for loop in chain}:
+            return None
+        chain.append(inner)
+        inner = inner.body
+    return (tuple(chain), inner) if isinstance(inner, Block) else None
+
+
+def match_accumulation(store: Store) -> tuple[str, Expr] | None:
+    """(op, value) of `C[..] = op(C[..], value)` where `value` does not read C; None for other stores."""
+    match store.value:
+        case Binary(op, a, b) if op in _ACCUMULATE:
+            target = Load(store.buffer, store.indices)
+            for mine, other in ((a, b), (b, a)):
+                if mine is target and not _reads(other, store.buffer):
+                    return op, other
+            return None
+        case _:
+            return None
+
+
+def _reads(e: Expr, buffer: Buffer) -> bool:
+    return any(load.buffer.name == buffer.name for load in loads(e))
+
+
+def _is_batchable(block: Block) -> bool:
+    """Whether many points can run at once: no point reads what another wrote, but for accumulation."""
+    body, init = block.body, block.init
+    if _reads(body.value, body.buffer):
+        if match_accumulation(body) is None:
+            return False
+        return init is None or (init.indices == body.indices and not _reads(init.value, body.buffer))
+    return init is None

@@ -1,0 +1,106 @@
+"""From tensor expressions to the untransformed loop program, the oracle of every transformed one.
+
+Every stage becomes one serial loop nest in row-major order around one block; nothing is fused, split or
+reordered. Schedules start from this program, and the interpreter's answer for it is what they must keep.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.errors import InternalError
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Axis, Computation
+from tilewright.expr.nodes import Binary, Expr, Load, Var
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
+
+
+@dataclass(slots=True)
+class UniqueNames:
+    """Hands out names that were not used before: `i`, `i_1`, `i_2`, ..."""
+
+    used: set[str] = field(default_factory=set[str])
+    counters: dict[str, int] = field(default_factory=dict[str, int])
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "UniqueNames":
+        """A pool in which `names` are taken."""
+        return cls(set(names))
+
+    def fresh(self, base: str) -> str:
+        """`wanted` itself or, where that is taken, `wanted` with the first free number."""
+        name = base
+        while name in self.used:
+            self.counters[base] = self.counters.get(base, 0) + 1
+            name = f"{base}_{self.counters[base]}"
+        self.used.add(name)
+        return name
+
+
+def lower_to_loops(name: str, stages: Sequence[Computation], params: Sequence[Buffer], symbols: Sequence[Var]) -> Func:
+    """The untransformed program of a sequence of computations.
+
+    Args:
+        name: the function's name, a C identifier.
+        stages: in an order of execution; every output is written by one stage, before it is read.
+        params: the buffers that the caller hands over, inputs first. Outputs of stages that are not among them
+            become workspace (allocs of scope memory).
+        symbols: the sizes that the caller hands over.
+
+    Returns:
+        One serial loop nest per stage, in order; the block of a stage has the name of its output buffer, loop
+        variables have the names of the stage's axes (with a number where needed), and the block's own variables
+        those of the loops with `v_` before them.
+
+    Raises:
+        InternalError: no stages, two stages with one output, or an input that nothing provides.
+    """
+    if not stages:
+        raise InternalError("a function needs at least one stage", where=f"func {name!r}")
+    _check_dataflow(name, stages, params)
+    given = {p.name for p in params}
+    allocs = tuple(s.output for s in stages if s.output.name not in given)
+    names = UniqueNames.of([*given, *(b.name for b in allocs), *(s.name for s in symbols)])
+    return Func(name, tuple(params), tuple(symbols), allocs, seq(*(_lower_stage(stage, names) for stage in stages)))
+
+
+def _check_dataflow(name: str, stages: Sequence[Computation], params: Sequence[Buffer]) -> None:
+    outputs = [s.output.name for s in stages]
+    for stage in stages:
+        if outputs.count(stage.output.name) > 1:
+            raise InternalError(f"two stages write buffer {stage.output.name!r}", where=f"func {name!r}")
+    ready = {p.name for p in params} - set(outputs)
+    for stage in stages:
+        missing = [b.name for b in stage.inputs if b.name not in ready]
+        if missing:
+            raise InternalError(
+                f"stage {stage.output.name!r} reads {missing[0]!r}, which no parameter or earlier stage provides",
+                where=f"func {name!r}",
+            )
+        ready.add(stage.output.name)
+
+
+def _lower_stage(stage: Computation, names: UniqueNames) -> Stmt:
+    """The loop nest of one stage."""
+    axes = [(axis, IterKind.SPATIAL) for axis in stage.axes] + [(axis, IterKind.REDUCE) for axis in stage.reduce_axes]
+    loops: list[tuple[Var, Axis]] = []
+    iters: list[BlockIter] = []
+    own: dict[Var, Expr] = {}
+    for axis, kind in axes:
+        loop = Var(names.fresh(axis.var.name))
+        v = Var(names.fresh(f"v_{loop.name}"))
+        own[axis.var] = v
+        loops.append((loop, axis))
+        iters.append(BlockIter(v, axis.extent, kind, loop))
+    target = stage.output
+    indices = tuple(own[axis.var] for axis in stage.axes)
+    value = substitute(stage.body, own)
+    init = None
+    if stage.reducer is not None:
+        init = Store(target, indices, stage.reducer.identity(target.dtype))
+        # Built raw, so that the accumulator stays on the left in integer types too.
+        value = Binary(stage.reducer.op, Load(target, indices), value)
+    body: Stmt = Block(target.name, tuple(iters), Store(target, indices, value), init)
+    for loop, axis in reversed(loops):
+        body = For(loop, axis.extent, LoopKind.SERIAL, body)
+    return body

@@ -1,0 +1,1 @@
+"""Compiler passes over kernels and loop functions."""

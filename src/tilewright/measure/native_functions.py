@@ -1,0 +1,79 @@
+"""Functions of the loop IR as native functions of this process."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.codegen import compile_object, emit_llvm
+from tilewright.errors import OptionError
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.loops.ir import Func
+from tilewright.machine import Target
+from tilewright.runtime.call_frame import address_of
+from tilewright.runtime.linker import Library, link_functions
+
+
+class NativeFunctions:
+    """Several functions, compiled together and called by name.
+
+    Internal buffers of scope memory become parameters behind the others; the caller provides them.
+    """
+
+    def __init__(self, funcs: Sequence[Func], target: Target) -> None:
+        """Compiles and links.
+
+        Raises:
+            TargetError: this machine can't run code for the target.
+        """
+        target.check_host()
+        self.funcs: Mapping[str, Func] = {f.name: with_workspace_params(f) for f in funcs}
+        code = compile_object(emit_llvm(list(self.funcs.values()), [], target), target)
+        self._library: Library = link_functions(code, list(self.funcs), "measured functions")
+        self._calls = {
+            f.name: ctypes.CFUNCTYPE(None, *_argument_types(f))(self._library.addresses[f.name])
+            for f in self.funcs.values()
+        }
+
+    def call(self, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = (), threads: int = 1) -> None:
+        """Runs one function.
+
+        Args:
+            name: the function's.
+            arrays: one per parameter, contiguous and of its type and shape; written in place.
+            sizes: values of the function's symbols.
+            threads: for parallel loops.
+
+        Raises:
+            OptionError: another number of arrays or sizes than the function takes, or an array that is not contiguous,
+                or of another type or shape.
+        """
+        func = self.funcs[name]
+        if len(arrays) != len(func.params) or len(sizes) != len(func.symbols):
+            expected = f"{len(func.params)} arrays and {len(func.symbols)} sizes"
+            raise OptionError(f"expected {expected}, got {len(arrays)} and {len(sizes)}", where=f"function {name!r}")
+        known: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
+        for array, buffer in zip(arrays, func.params, strict=True):
+            shape = tuple(substitute(n, known) for n in buffer.shape)
+            if array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
+                what = f"expected a contiguous array of {buffer.dtype}, got {array.dtype}"
+            elif tuple(map(const, array.shape)) != shape:
+                what = f"expected shape {list(shape)}, got {list(array.shape)}"
+            else:
+                continue
+            raise OptionError(what, where=f"array {buffer.name!r} of function {name!r}")
+        self._calls[name](*map(address_of, arrays), *sizes, threads)
+
+
+def with_workspace_params(func: Func) -> Func:
+    """The function with its internal buffers of scope memory as parameters behind the others."""
+    inside = tuple(b for b in func.allocs if b.scope is MemoryScope.MEMORY)
+    kept = tuple(b for b in func.allocs if b.scope is not MemoryScope.MEMORY)
+    return replace(func, params=(*func.params, *inside), allocs=kept) if inside else func
+
+
+def _argument_types(func: Func) -> list[type]:
+    return [ctypes.c_void_p] * len(func.params) + [ctypes.c_int64] * (len(func.symbols) + 1)

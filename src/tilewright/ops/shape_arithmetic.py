@@ -1,0 +1,100 @@
+"""Shape arithmetic: the elements of small tensors as expressions over the symbols, derived from their computations."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    binary,
+    const,
+    free_vars,
+    has_loads,
+    loads,
+    select,
+)
+
+MAX_TRACKED_ELEMENTS = 64
+"""Tensors of more elements are not followed."""
+
+
+class _UnknownError(Exception):
+    """An element is not known at compile time."""
+
+
+def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) -> tuple[Expr, ...] | None:
+    """The elements of a computation's output in row-major order, or None where they depend on data.
+
+    Args:
+        c: the computation.
+        known: elements of the buffers that are known.
+    """
+    if any(load.buffer not in known for load in loads(c.body)):
+        return None
+    shape, inner = [a.extent for a in c.axes], [a.extent for a in c.reduce_axes]
+    total = 1
+    for extent in (*shape, *inner):
+        if not isinstance(extent, Const):
+            return None
+        total *= int(extent.value)
+    if total > MAX_TRACKED_ELEMENTS:
+        return None
+    axes = [a.var for a in c.axes]
+    try:
+        return tuple(
+            _reduced_element(c, dict(zip(axes, map(const, point), strict=True)), known) for point in _points(shape)
+        )
+    except _UnknownError:
+        return None
+
+
+def _reduced_element(c: Computation, point: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    if c.reducer is None:
+        return _element_value(c.body, point, known)
+    result: Expr = c.reducer.identity(c.output.dtype)
+    inner = [a.var for a in c.reduce_axes]
+    for step in _points([a.extent for a in c.reduce_axes]):
+        env = {**point, **dict(zip(inner, map(const, step), strict=True))}
+        result = binary(c.reducer.op, result, _element_value(c.body, env, known))
+    return result
+
+
+def _points(extents: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
+    """All points of literal extents. `product` makes lists of all of them, which is no matter but where one is 0."""
+    sizes = [int(n.value) for n in extents if isinstance(n, Const)]
+    return product(*map(range, sizes)) if all(sizes) else iter(())
+
+
+def _element_value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    if isinstance(e, Var):
+        return env.get(e, e)
+    # A formula of sizes, which can be long, stays as it is rather than being built again term by term.
+    if not has_loads(e) and env.keys().isdisjoint(free_vars(e)):
+        return e
+    match e:
+        case Load(buffer, indices):
+            return _load_element(buffer, [_element_value(i, env, known) for i in indices], known)
+        case Select(cond, a, b):
+            test = _element_value(cond, env, known)
+            if isinstance(test, Const):
+                return _element_value(a if test.value else b, env, known)
+            return select(test, _element_value(a, env, known), _element_value(b, env, known))
+        case Binary(op, a, b):
+            return binary(op, _element_value(a, env, known), _element_value(b, env, known))
+        case _:
+            return e.rebuild(tuple(_element_value(c, env, known) for c in e.children()))
+
+
+def _load_element(buffer: Buffer, indices: list[Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    flat = 0
+    for i, n in zip(indices, buffer.shape, strict=True):
+        if not isinstance(i, Const) or not isinstance(n, Const) or not 0 <= i.value < n.value:
+            raise _UnknownError
+        flat = flat * int(n.value) + int(i.value)
+    return known[buffer][flat]

@@ -1,0 +1,60 @@
+"""From programs, best first, to the schedule of the first one that can be lowered; why others can't is logged."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.cost.analytical import is_parallel_profitable
+from tilewright.cost.rowwise import is_rowwise_parallel_profitable
+from tilewright.errors import ScheduleError
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.rowwise_programs import lower_rowwise
+from tilewright.optimize.interface import Task
+from tilewright.schedule.trace import Schedule
+from tilewright.tile.lower import lower_program
+from tilewright.tile.program import TileProgram
+from tilewright.tile.rowwise import RowwiseProgram
+
+KernelProgram = TileProgram | RowwiseProgram
+"""What the cost model scores."""
+
+_log = logging.getLogger("tilewright.construct")
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringResult:
+    """What became of programs.
+
+    Attributes:
+        schedule: of the first program that can be lowered; None where none can.
+        refused: the messages of the steps that were not legal, one per program before that one.
+    """
+
+    schedule: Schedule | None
+    refusals: tuple[str, ...] = ()
+
+
+def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Machine) -> LoweringResult:
+    """The first program, best first, that can be lowered; its loops are parallel where that pays on the machine.
+
+    A program that can't be lowered is a gap between what construction thinks legal and what schedules allow: results
+    stay right, the next program or the rule takes its place, and the logger `tilewright.construct` gets the reason, at
+    level debug for every program, at level info where a kernel is left to the rule.
+    """
+    refused: list[str] = []
+    for program in programs:
+        try:
+            return LoweringResult(_lower_program(program, task, machine), tuple(refused))
+        except ScheduleError as error:
+            refused.append(str(error))
+            _log.debug("%s: %s can't be lowered: %s", task.func.name, program, error)
+    if refused:
+        what = "%s: none of %d constructed programs can be lowered, the rule takes the kernel; the best one: %s"
+        _log.info(what, task.func.name, len(refused), refused[0])
+    return LoweringResult(None, tuple(refused))
+
+
+def _lower_program(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
+    if isinstance(program, RowwiseProgram):
+        return lower_rowwise(program, task, is_rowwise_parallel_profitable(program, machine))
+    return lower_program(program, task.func, is_parallel_profitable(program, machine), machine.cores)

@@ -1,0 +1,50 @@
+"""Making the outer loops of a kernel parallel."""
+
+from tilewright.expr.nodes import Const
+from tilewright.loops.ir import blocks
+from tilewright.schedule.trace import Schedule
+from tilewright.tile.schedule_helpers import loop_extent
+
+MIN_PARALLEL_ITERATIONS = 64
+"""Iterations that keep many threads evenly busy."""
+
+MIN_PARALLEL_POINTS = 8192
+"""Iterations of a block below which starting threads costs more than it gains."""
+
+
+def parallelize(s: Schedule, loops: list[str]) -> None:
+    """Runs outer loops in parallel where there is enough work: as few of them as give every thread its share.
+
+    Args:
+        s: the schedule.
+        loops: a perfect nest of loops, outermost first.
+    """
+    points = _max_block_points(s)
+    if points is not None and points < MIN_PARALLEL_POINTS:
+        return
+    for k, name in enumerate(loops):
+        s.do("parallel", name)
+        if _has_enough_iterations(s, loops[: k + 1]):
+            return
+
+
+def _has_enough_iterations(s: Schedule, loops: list[str]) -> bool:
+    """Whether the loops have iterations for many threads; symbolic ones may have a single one."""
+    total = 1
+    for name in loops:
+        extent = loop_extent(s, name)
+        total *= int(extent.value) if isinstance(extent, Const) else 1
+    return total >= MIN_PARALLEL_ITERATIONS
+
+
+def _max_block_points(s: Schedule) -> int | None:
+    """Iterations of the busiest block of the untransformed function; None with symbolic sizes."""
+    most = 0
+    for b in blocks(s.origin.body):
+        total = 1
+        for i in b.iters:
+            if not isinstance(i.extent, Const):
+                return None
+            total *= int(i.extent.value)
+        most = max(most, total)
+    return most

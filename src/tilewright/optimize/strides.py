@@ -1,0 +1,61 @@
+"""How a block's accesses move in memory when one of its variables grows: what a rule needs to choose lanes and rows."""
+
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.loops.ir import Block
+
+
+def flat_index(indices: tuple[Expr, ...], shape: tuple[Expr, ...]) -> Expr:
+    """The row-major position of an element."""
+    position: Expr = const(0)
+    for i, n in zip(indices, shape, strict=True):
+        position = position * n + i
+    return position
+
+
+def stride(indices: tuple[Expr, ...], shape: tuple[Expr, ...], var: Var) -> Expr | None:
+    """By how many elements the position grows with `var`; None where it is not linear."""
+    position = flat_index(indices, shape)
+    if var not in free_vars(position):
+        return const(0)
+    step = substitute(position, {var: var + 1}) - position
+    return None if var in free_vars(step) or loads(step) else step
+
+
+def load_stride(x: Load, var: Var) -> Expr | None:
+    """The stride of a load along a variable."""
+    return stride(x.indices, x.buffer.shape, var)
+
+
+def store_stride(block: Block, var: Var) -> Expr | None:
+    """The stride of the block's store along a variable."""
+    return stride(block.body.indices, block.body.buffer.shape, var)
+
+
+def is_literal(e: Expr | None, value: int) -> bool:
+    """Whether an expression is that literal."""
+    return isinstance(e, Const) and e.value == value
+
+
+def combined_value(block: Block) -> Expr:
+    """What a reduction block combines into its buffer: the x of `C[..] = C[..] + x`."""
+    value = block.body.value
+    if isinstance(value, Binary):
+        for own, other in ((value.a, value.b), (value.b, value.a)):
+            if isinstance(own, Load) and own.buffer == block.body.buffer:
+                return other
+    return value
+
+
+def contraction_operands(block: Block) -> tuple[Load, Load] | None:
+    """The two loads that a contraction multiplies and sums, casts aside; None for other blocks."""
+    value = block.body.value
+    product = combined_value(block)
+    if not (isinstance(value, Binary) and value.op == "add" and isinstance(product, Binary) and product.op == "mul"):
+        return None
+    a, b = _strip_casts(product.a), _strip_casts(product.b)
+    return (a, b) if isinstance(a, Load) and isinstance(b, Load) and a is not b else None
+
+
+def _strip_casts(e: Expr) -> Expr:
+    return _strip_casts(e.a) if isinstance(e, Cast) else e

@@ -1,0 +1,93 @@
+"""Linking object code into this process.
+
+LLVM's JIT linker places the code, resolves libc and libm against the process and OpenMP against the library that
+`find_openmp` found, and gives addresses, which become ctypes functions. Calls through them release the GIL.
+"""
+
+import ctypes
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import ArtifactError
+from tilewright.runtime.link_lock import hold_link_lock
+from tilewright.runtime.openmp import STUBS, OpenMP, find_openmp
+
+CHECK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+SHAPES_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+WORKSPACE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+MAIN_TYPE = ctypes.CFUNCTYPE(
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+)
+
+_library_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """Linked code. It stays in memory as long as this object lives.
+
+    Attributes:
+        addresses: address of every exported function.
+        omp: the OpenMP runtime that it was linked with.
+        owners: LLVM's objects that hold the memory; the code first, then the linker.
+    """
+
+    addresses: dict[str, int]
+    omp: OpenMP
+    owners: tuple[object, ...]
+
+
+def entry_symbols(prefix: str) -> tuple[str, str, str, str]:
+    """Names of a step's four functions: check, shapes, workspace, main."""
+    return f"{prefix}_check", f"{prefix}_shapes", f"{prefix}_workspace", f"{prefix}_main"
+
+
+def link(code: bytes, prefixes: Iterable[str], where: str) -> Library:
+    """Link object code for this machine and look the functions of all prefixes up.
+
+    Raises:
+        ArtifactError: the code is no object file for this machine, or needs or lacks a function.
+    """
+    return link_functions(code, [name for prefix in prefixes for name in entry_symbols(prefix)], where)
+
+
+def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:
+    """Link object code for this machine and look functions up by name.
+
+    Raises:
+        ArtifactError: the code is no object file for this machine, or needs or lacks a function.
+    """
+    with hold_link_lock():
+        return _link(code, names, where)
+
+
+def _link(code: bytes, names: Sequence[str], where: str) -> Library:
+    import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
+
+    omp = find_openmp()
+    # a linker of its own per library: an object's functions have the same names in every artifact
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    jit = llvm.create_lljit_compiler()
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for name in names:
+        builder.export_symbol(name)
+    if omp.is_parallel:
+        for name, address in omp.addresses.items():
+            builder.import_symbol(name, address)
+    else:
+        builder.add_ir(STUBS)
+    try:
+        tracker = builder.link(jit, f"model{next(_library_numbers)}")
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "unknown reason"
+        what = f"the code can't be linked: {reason}"
+        raise ArtifactError(what, where=where, hint="compile the model again") from error
+    return Library({name: tracker[name] for name in names}, omp, (tracker, jit))

@@ -1,0 +1,242 @@
+"""One native step: sizes in, output shapes and workspace out, then a single call into the object code.
+
+What depends only on the sizes (constraints, output shapes, bytes of workspace) is asked from native code once per
+combination of sizes and remembered, so that a repeated shape costs one native call. Its arguments are prepared too
+(`frame`): a call takes a frame that no other one uses, sets the inputs' addresses, and gives it back.
+"""
+
+import ctypes
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from tilewright.errors import InternalError, ShapeError, TilewrightError
+from tilewright.runtime.call_frame import CAN_REUSE_OUTPUTS, MAX_REUSED_BYTES, CallFrame, CallPlan, address_of
+from tilewright.runtime.fast_call import MISMATCH
+from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, Library, entry_symbols
+from tilewright.runtime.manifest import NativeStep
+from tilewright.runtime.pages import populate_read
+from tilewright.runtime.weights import numpy_dtype
+from tilewright.runtime.workspace import WorkspacePool
+
+MAX_CACHED_PLANS = 512
+MAX_FRAMES = 2
+"""Frames that take turns where calls do not overlap."""
+
+Key = TypeVar("Key")
+
+
+def cache_plan(plans: dict[Key, CallPlan], key: Key, plan: CallPlan) -> None:
+    """Keep a plan, and forget all others once there are too many.
+
+    Each line is atomic, so that no lock is needed: threads may call at once, and a fork can't leave a lock held.
+    """
+    if len(plans) >= MAX_CACHED_PLANS:
+        plans.clear()
+    plans[key] = plan
+
+
+class NativeCall:
+    """A native step bound to its linked functions and its weights; safe to use from several threads at once."""
+
+    def __init__(
+        self, step: NativeStep, library: Library, weights: Mapping[str, np.ndarray], reuse_outputs: bool = True
+    ) -> None:
+        """Args:
+        step: what is called.
+        library: the linked code.
+        weights: all weights by name (64-byte aligned; kept alive here).
+        keep: memory of outputs that the caller has dropped serves the next call.
+        """
+        check, shapes, workspace, main = (library.addresses[name] for name in entry_symbols(step.prefix))
+        self.step = step
+        self._library = library
+        self._check, self._shapes = CHECK_TYPE(check), SHAPES_TYPE(shapes)
+        self._workspace, self._main, self._main_address = WORKSPACE_TYPE(workspace), MAIN_TYPE(main), main
+        self._weight_arrays = [weights[name] for name in step.weights]
+        self._weights = (ctypes.c_void_p * len(self._weight_arrays))(
+            *(address_of(array) for array in self._weight_arrays)
+        )
+        self._dtypes = [numpy_dtype(spec.dtype) for spec in step.outputs]
+        self._reuse_outputs = reuse_outputs and CAN_REUSE_OUTPUTS
+        self._frames: deque[CallFrame] = deque()
+        self._frame_count = 0
+        self._plans: dict[tuple[int, ...], CallPlan] = {}
+
+    def plan(self, sizes: Mapping[str, int]) -> CallPlan:
+        """Output shapes and workspace for the sizes of the symbols.
+
+        Raises:
+            ShapeError: the sizes break a constraint of the model, or need more memory than there can be.
+        """
+        key = tuple(sizes[name] for name in self.step.symbols)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._make_plan(key)
+            cache_plan(self._plans, key, plan)
+        return plan
+
+    def _make_plan(self, key: tuple[int, ...]) -> CallPlan:
+        sizes = (ctypes.c_int64 * max(1, len(key)))(*key)
+        status = self._check(sizes)
+        if status:
+            raise self._size_error(key, status)
+        ranks = [len(spec.dims) for spec in self.step.outputs]
+        flat = (ctypes.c_int64 * max(1, sum(ranks)))()
+        self._shapes(sizes, flat)
+        outputs: list[tuple[tuple[int, ...], np.dtype]] = []
+        start = 0
+        for rank, dtype in zip(ranks, self._dtypes, strict=True):
+            outputs.append((tuple(flat[start : start + rank]), dtype))
+            start += rank
+        workspace = self._workspace(sizes)
+        if workspace < 0 or any(size < 0 for shape, _ in outputs for size in shape):
+            raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
+        taken = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
+        return CallPlan(sizes, tuple(outputs), workspace, taken)
+
+    def warm_up(self, pool: WorkspacePool) -> None:
+        """Does ahead what the first call would do: maps the weights, and where sizes are fixed the workspace and the
+        memory of the outputs, too, unless they are very large.
+
+        Args:
+            pool: where the workspace of the calls comes from.
+        """
+        for array in self._weight_arrays:
+            populate_read(address_of(array), array.nbytes)
+        if self.step.symbols:
+            return
+        plan = self.plan({})
+        if plan.workspace_bytes + plan.output_bytes > MAX_REUSED_BYTES:
+            return
+        try:
+            if plan.workspace_bytes:
+                pool.give(pool.take(plan.workspace_bytes))
+            if self._reuse_outputs:
+                frame = self._new_frame()
+                frame.prepare(plan)
+                self._frames.append(frame)
+        except (MemoryError, ValueError):
+            return  # the call says so
+
+    def try_fast_call(self, inputs: Sequence[object], pool: WorkspacePool, threads: int) -> list[np.ndarray] | None:
+        """Computes the outputs if the inputs are arrays of the types and shapes of an earlier call of `run`; None, with
+        nothing done, where they are not, or where all memory of outputs is in use.
+
+        Args: as for `run`.
+        """
+        try:
+            frame = self._frames.popleft()
+        except IndexError:
+            return None
+        enter, status = frame.fast_call, MISMATCH
+        outputs: list[np.ndarray] = []
+        if enter is not None and threads == frame.threads and frame.is_unused():
+            outputs = [array.view() for array in frame.arrays]
+            if frame.workspace_bytes:
+                room = pool.take(frame.workspace_bytes)
+                frame.set_workspace(room.address)
+                try:
+                    status = enter(*inputs)
+                finally:
+                    pool.give(room)
+            else:
+                status = enter(*inputs)
+        if status == MISMATCH:
+            # the caller tries again in another way, with the frame that has waited longest
+            self._frames.appendleft(frame)
+            return None
+        self._frames.append(frame)
+        if status:
+            raise self._status_error(status)
+        return outputs
+
+    def run(
+        self,
+        inputs: Sequence[np.ndarray],
+        plan: CallPlan,
+        pool: WorkspacePool,
+        threads: int,
+        into: Sequence[np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
+        """Compute the outputs.
+
+        Args:
+            inputs: contiguous arrays of the step's types and of shapes that fit the plan.
+            plan: the answer of `plan` for their sizes.
+            pool: where the workspace comes from.
+            threads: at most this many threads work.
+            into: contiguous arrays of the plan's types and shapes that are written; None allocates them.
+
+        Raises:
+            ShapeError: there is not enough memory for these sizes.
+        """
+        try:
+            # deque.popleft and deque.append are atomic, so no lock is needed and a fork can't leave one held. The frame
+            # that has waited longest comes first, as its outputs are the likeliest to be dropped
+            frame = self._frames.popleft()
+        except IndexError:
+            frame = self._new_frame()
+        try:
+            if into is not None or not frame.is_ready_for(plan):
+                frame = self._prepare_frame(frame, plan, into)
+            room = pool.take(plan.workspace_bytes) if plan.workspace_bytes else None
+        except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
+            raise self._memory_error(plan) from error
+        outputs = [array.view() for array in frame.arrays] if into is None else list(into)
+        try:
+            status = frame.call(self._main, inputs, 0 if room is None else room.address, threads)
+        finally:
+            if room is not None:
+                pool.give(room)
+        if into is not None or not self._reuse_outputs or plan.output_bytes > MAX_REUSED_BYTES:
+            frame.release()
+        elif not status:
+            frame.prepare_fast_call(inputs, threads)
+        self._frames.append(frame)
+        if status:
+            raise self._status_error(status)
+        return outputs
+
+    def _prepare_frame(self, frame: CallFrame, plan: CallPlan, into: Sequence[np.ndarray] | None) -> CallFrame:
+        """A frame with these outputs, or new ones: the given one, or another where its outputs are still in use."""
+        if into is not None:
+            frame.use_outputs(plan, into)
+            return frame
+        if frame.arrays and self._frame_count < MAX_FRAMES:
+            # a loop drops the results of one call after the next one
+            self._frames.append(frame)
+            frame = self._new_frame()
+        frame.prepare(plan)
+        return frame
+
+    def _new_frame(self) -> CallFrame:
+        self._frame_count += 1
+        return CallFrame(len(self.step.inputs), len(self.step.outputs), self._weights, self._main_address)
+
+    def _size_error(self, sizes: Sequence[int], status: int) -> TilewrightError:
+        """The error for sizes that native code does not accept."""
+        constraints = self.step.constraints
+        if status == len(constraints) + 1:
+            what = f"these sizes need more than 2^46 bytes or 2^62 operations: {self._format_sizes(sizes)}"
+            return ShapeError(what, where="call", hint="feed smaller arrays")
+        if not 1 <= status <= len(constraints):
+            return self._status_error(status)
+        broken = constraints[status - 1]
+        return ShapeError(f"expected {broken.text}, got {self._format_sizes(sizes)}", where=broken.where or "call")
+
+    def _memory_error(self, plan: CallPlan) -> ShapeError:
+        needed = plan.workspace_bytes + plan.output_bytes
+        given = self._format_sizes(plan.sizes)
+        what = f"not enough memory: these sizes need {needed} bytes{': ' if given else ''}{given}"
+        return ShapeError(what, where="call", hint="feed smaller arrays")
+
+    def _format_sizes(self, sizes: Iterable[int]) -> str:
+        # the array of sizes that native code reads has one element even without symbols
+        return ", ".join(f"{name}={size}" for name, size in zip(self.step.symbols, sizes, strict=False))
+
+    def _status_error(self, status: int) -> InternalError:
+        return InternalError(f"native code of step '{self.step.prefix}' answered {status}")

@@ -1,0 +1,30 @@
+"""What a step brought: the names of loops, blocks and buffers that a function did not have before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.loops.ir import Block, For, Func, walk
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedNames:
+    """Names in the order of the text."""
+
+    loops: tuple[str, ...]
+    blocks: tuple[str, ...]
+    buffers: tuple[str, ...]
+
+    @classmethod
+    def between(cls, before: Func, after: Func) -> "CreatedNames":
+        """The names in `after` that are not in `before`."""
+        statements = [[s for s, _ in walk(f.body)] for f in (before, after)]
+        return cls(
+            _added(*([s.var.name for s in found if isinstance(s, For)] for found in statements)),
+            _added(*([s.name for s in found if isinstance(s, Block)] for found in statements)),
+            _added(*([b.name for b in f.allocs] for f in (before, after))),
+        )
+
+
+def _added(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    known = set(old)
+    return tuple(n for n in new if n not in known)

@@ -1,0 +1,264 @@
+"""Primitives that change the shape of loop nests: split, split_parts, fuse, reorder, peel.
+
+Every primitive is a pure function on a `Func`. Loops are named by their variable. Each has its legality check next to
+it; a check raises `ScheduleError` with the loop and the reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.prover import can_prove_non_negative
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Expr, Var, as_expr, ceildiv, const, free_vars
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, LoopKind, Stmt, blocks, seq, walk
+from tilewright.schedule.legality import (
+    check_accumulated_once,
+    check_axes,
+    check_iterations_independent,
+    check_nesting,
+    check_no_races,
+    check_order_free,
+)
+from tilewright.schedule.loop_range import copy_loop_range, truncate_loop
+from tilewright.schedule.rewrite_tree import (
+    bounds_of,
+    check_new_names,
+    find_loop,
+    fresh_name,
+    substitute_vars,
+    used_names,
+    with_stmt_replaced,
+)
+from tilewright.schedule.tails import Tail, Tiling, tile_loop
+
+
+def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = None, tail: Tail = Tail.GUARD) -> Func:
+    """Splits a loop in two, the inner one of constant extent; `tail` says what becomes of iterations beyond the last
+    whole tile.
+
+    Equation: i = io * factor + ii, 0 <= ii < factor, 0 <= io < ceil(N / factor). The inner loop of one on threads
+    (parallel, or on an axis of a GPU) is serial.
+
+    Args:
+        names: of the outer and the inner loop and, with Tail.REMAINDER, of the loop over the remainder.
+        tail: see `Tail`; without meaning where the factor is known to divide N, but for Tail.MASK, which vectorizes.
+
+    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest); what `Tail` says of the strategy.
+
+        for i in serial(N):            for io in serial(ceil(N / 4)):
+            block B(v = i)       ->        for ii in serial(4):
+                                               block B(v = io*4 + ii) where io*4 + ii < N
+
+    Known as split in Halide and TVM, divide_loop in Exo; tails as TailStrategy in Halide.
+    """
+    node, around = find_loop(func, loop)
+    check_split(node, factor)
+    return tile_loop(Tiling(func, node, around, as_expr(factor), tile_names(func, loop, names, tail)), tail)
+
+
+def check_split(node: For, factor: int) -> None:
+    """A factor is a positive integer; a vectorized loop stays whole."""
+    place = f"split of loop {node.var.name!r}"
+    if factor < 1:
+        raise ScheduleError(f"factor must be at least 1, got {factor}", where=place)
+    if node.kind is LoopKind.VECTORIZED:
+        raise ScheduleError("the loop is vectorized already", where=place, hint="split it before `vectorize`")
+
+
+def tile_names(func: Func, loop: str, names: tuple[str, ...] | None, tail: Tail) -> tuple[str, str, str]:
+    """The names of the outer and the inner loop and of that of the remainder: those given, else fresh ones."""
+    used, place = used_names(func), f"split of loop {loop!r}"
+    given = names or ()
+    if len(given) not in (0, 2, 3 if tail is Tail.REMAINDER else 2):
+        raise ScheduleError(f"expected names for 2 loops, got {', '.join(given)}", where=place)
+    check_new_names(given, used - {loop}, place)
+    outer, inner, rest = (*given, *(fresh_name(f"{loop}_{x}", used | set(given)) for x in "oir"[len(given) :]))
+    return outer, inner, rest
+
+
+def split_parts(func: Func, loop: str, parts: int, names: tuple[str, ...] | None = None) -> Func:
+    """Splits a loop in two, the outer one of constant extent; a tail is guarded by the blocks' predicate.
+
+    Equation: i = io * ceil(N / parts) + ii, 0 <= io < parts, 0 <= ii < ceil(N / parts).
+
+    Legality: as of `split` with Tail.GUARD.
+
+        for i in serial(N):            for io in serial(4):
+            block B(v = i)       ->        for ii in serial(ceil(N / 4)):
+                                               block B(v = io*ceil(N / 4) + ii) where io*ceil(N / 4) + ii < N
+
+    Known as split with nparts in TVM.
+    """
+    node, around = find_loop(func, loop)
+    check_split(node, parts)
+    size = ceildiv(node.extent, as_expr(parts))
+    chosen = tile_names(func, loop, names, Tail.GUARD)
+    return tile_loop(Tiling(func, node, around, size, chosen, as_expr(parts)), Tail.GUARD)
+
+
+def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
+    """Makes one loop of two directly nested ones.
+
+    Equation: i = f // M, j = f % M, 0 <= f < N*M, where M is the inner extent.
+
+    Legality: `inner` is the only statement of `outer`, both have one kind, the inner extent does not depend on the
+    outer variable, and no block iterates spatially over one and reduces over the other.
+
+        for i in serial(N):            for f in serial(N*M):
+            for j in serial(M):  ->        block B(v0 = f // M, v1 = f % M)
+                block B(v0 = i, v1 = j)
+
+    Known as fuse in Halide and TVM, mult_loops in Exo.
+    """
+    out, _ = find_loop(func, outer)
+    inn = check_directly_nested(out, inner)
+    used = used_names(func)
+    fused = name or fresh_name(f"{outer}_{inner}", used)
+    check_new_names((fused,), used - {outer, inner}, f"fuse of loops {outer!r} and {inner!r}")
+    f = Var(fused)
+    mapping: dict[Var, Expr] = {out.var: f // inn.extent, inn.var: f % inn.extent}
+    hints = inn.prefetches_with(
+        lambda e: substitute(e, mapping)
+    )  # those of `outer` would be asked for in every iteration
+    return with_stmt_replaced(
+        func, out, For(f, out.extent * inn.extent, out.kind, substitute_vars(inn.body, mapping), hints)
+    )
+
+
+def check_directly_nested(outer: For, inner: str) -> For:
+    """The loop `inner` is the whole body of `outer`, of the same kind, with an independent extent."""
+    place = f"fuse of loops {outer.var.name!r} and {inner!r}"
+    if not isinstance(outer.body, For) or outer.body.var.name != inner:
+        raise ScheduleError(f"{inner!r} is not directly inside {outer.var.name!r}", where=place)
+    if outer.kind != outer.body.kind:
+        raise ScheduleError(f"kinds differ: {outer.kind} and {outer.body.kind}", where=place)
+    if outer.var in free_vars(outer.body.extent):
+        raise ScheduleError(f"the extent of {inner!r} depends on {outer.var.name!r}", where=place)
+    pair = {outer.var, outer.body.var}
+    for b in blocks(outer):
+        if len({i.kind for i in b.iters if free_vars(i.binding) & pair}) > 1:
+            raise ScheduleError(f"block {b.name!r} is spatial in one and reduces over the other", where=place)
+    return outer.body
+
+
+def reorder(func: Func, order: Sequence[str]) -> Func:
+    """Puts loops of one perfect nest into the given order; loops between them that are not named keep their places.
+
+    Legality: the loops form a perfect nest; around a single block, it reads no element that another of its iterations
+    writes, except the one it accumulates into, whose first reduction iteration comes first in every order and which
+    counts every point once; around several blocks, iterations of every loop from the first to the last that changes
+    place touch different elements; no extent depends on a loop that would come to lie inside; parallel loops stay
+    outside vectorized ones, the block axes of a GPU outside its thread axes.
+
+        for i in serial(N):            for j in serial(M):
+            for j in serial(M):  ->        for i in serial(N):
+                block B(...)                   block B(...)
+
+    Known as reorder in Halide and TVM, reorder_loops in Exo.
+    """
+    if not order:
+        raise ScheduleError("no loops are named", where="reorder")
+    first, _ = min((find_loop(func, name) for name in order), key=lambda found: len(found[1]))
+    place = f"reorder of {', '.join(order)}"
+    chain = check_perfect_nest(func, first, order, place)
+    named = iter(order)
+    by_name = {loop.var.name: loop for loop in chain}
+    placed = [by_name[next(named)] if loop.var.name in order else loop for loop in chain]
+    check_extents(placed)
+    check_order(func, chain, placed, place)
+    body: Stmt = chain[-1].body
+    for inner, around in walk(body):
+        if isinstance(inner, Block):
+            check_nesting([*placed, *around], place)
+    for loop in reversed(placed):
+        body = replace(loop, body=body)
+    result = with_stmt_replaced(func, chain[0], body)
+    check_axes(result, place)
+    if any(x.kind in CONCURRENT for x in chain):
+        check_no_races(result, None, place)
+    check_accumulated_once(result, blocks(body), place)
+    return result
+
+
+def check_perfect_nest(func: Func, first: For, names: Sequence[str], place: str) -> list[For]:
+    """The chain of loops from `first` down to the last of `names`; each is the whole body of the one before."""
+    if len(set(names)) != len(names):
+        raise ScheduleError("a loop is named twice", where=place)
+    missing = {find_loop(func, name)[0].var.name for name in names}
+    chain: list[For] = []
+    here = first
+    while True:
+        chain.append(here)
+        missing.discard(here.var.name)
+        if not missing:
+            return chain
+        if not isinstance(here.body, For):
+            left = ", ".join(map(repr, sorted(missing)))
+            raise ScheduleError(f"{left} not in a perfect nest with {first.var.name!r}", where=place)
+        here = here.body
+
+
+def check_order(func: Func, chain: Sequence[For], placed: Sequence[For], place: str) -> None:
+    """Iterations may come in another order."""
+    inside = blocks(chain[-1])
+    if len(inside) == 1:
+        check_order_free(inside[0], place)
+        return
+    moved = [k for k, (old, new) in enumerate(zip(chain, placed, strict=True)) if old is not new]
+    for loop in chain[moved[0] : moved[-1] + 1] if moved else ():
+        check_iterations_independent(func, loop, place)
+
+
+def check_extents(placed: Sequence[For]) -> None:
+    """No extent uses the variable of a loop further inside."""
+    for k, loop in enumerate(placed):
+        inside = {later.var for later in placed[k:]}
+        bad = inside & free_vars(loop.extent)
+        if bad:
+            name = min(v.name for v in bad)
+            raise ScheduleError(f"the extent of {loop.var.name!r} depends on {name!r}", where="reorder")
+
+
+def peel(func: Func, loop: str, at: Expr | int, name: str | None = None) -> Func:
+    """Cuts a loop's range in two: the first `at` iterations stay, the others follow in a copy.
+
+    Equation: [0, N) = [0, at) + [at, N); the copy's variable counts from 0, so its bindings are shifted by `at`.
+
+    Args:
+        at: where the second part begins.
+        name: of the loop over the second part; a fresh one after `loop` without it.
+
+    Legality: `at` is made of symbols and variables of the loops around; 0 <= at <= N is proved, and neither part is
+    known to be empty; the loop is serial.
+
+        for i in serial(N):            for i in serial(at):
+            block B(v = i)       ->        block B(v = i)
+                                       for i_2 in serial(N - at):
+                                           block B_2(v_2 = at + i_2)
+
+    Known as loop partition in TVM, cut_loop in Exo.
+    """
+    node, around = find_loop(func, loop)
+    cut = as_expr(at)
+    check_peel_point(func, node, around, cut)
+    if name is not None:
+        check_new_names((name,), used_names(func), f"peel of loop {loop!r}")
+    func, rest = copy_loop_range(func, node, cut, node.extent - cut, around, name)
+    return with_stmt_replaced(func, node, seq(truncate_loop(node, cut, around), rest))
+
+
+def check_peel_point(func: Func, node: For, around: Sequence[For], cut: Expr) -> None:
+    """The cut is known outside the loop and lies in the loop's range."""
+    place = f"peel of loop {node.var.name!r}"
+    if node.kind is not LoopKind.SERIAL:
+        raise ScheduleError(f"the loop is {node.kind}, only a serial one can be cut", where=place)
+    unknown = free_vars(cut) - {*func.symbols, *(x.var for x in around)}
+    if unknown:
+        name = min(v.name for v in unknown)
+        raise ScheduleError(f"cut {cut} uses {name!r}, which is not known outside the loop", where=place)
+    known = bounds_of(around)
+    if cut is const(0) or cut is node.extent:
+        raise ScheduleError(f"cut {cut} of 0..{node.extent} leaves one part empty", where=place)
+    if not (can_prove_non_negative(cut, known) and can_prove_non_negative(node.extent - cut, known)):
+        raise ScheduleError(f"cut {cut} is not proved to lie in 0..{node.extent}", where=place)

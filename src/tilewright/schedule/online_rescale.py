@@ -1,0 +1,172 @@
+"""How a value changes when a result in it does: the algebra of rolling updates.
+
+A sum over k of exp(c*(x_k - m)) * f_k, where m is the largest x_k of those seen so far, changes by the factor
+exp(c*(old - new)) when m goes from `old` to `new`. A factor that does not depend on k at all leaves the sum.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    cast,
+    const,
+    free_vars,
+    loads,
+    select,
+    unary,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningExtremum:
+    """The running maximum or minimum of a term, as the value sees it.
+
+    Attributes:
+        load: the element that holds it.
+        term: what it is the extreme of, over the value's variables.
+        op: `max` or `min`.
+        start: what it is before the first term.
+    """
+
+    load: Load
+    term: Expr
+    op: str
+    initial: Const
+
+
+@dataclass(frozen=True, slots=True)
+class FactoredValue:
+    """A value as core * g_1 / g_2 * ..., where the g are the same for all points of the reduction.
+
+    Attributes:
+        core: the rest.
+        outer: the g, with `mul` or `div`.
+    """
+
+    core: Expr
+    invariant_factors: tuple[tuple[str, Expr], ...]
+
+
+def split_invariant_factors(value: Expr, reduction_vars: Collection[Var], running: Collection[Buffer]) -> FactoredValue:
+    """Takes the factors out of a value that read running results, but do not depend on the reduction variables."""
+
+    def leaves(e: Expr) -> bool:
+        return not free_vars(e) & set(reduction_vars) and any(x.buffer in running for x in loads(e))
+
+    match value:
+        case Binary("mul", a, b):
+            for factor, rest in ((b, a), (a, b)):
+                if leaves(factor):
+                    inner = split_invariant_factors(rest, reduction_vars, running)
+                    return FactoredValue(inner.core, (*inner.invariant_factors, ("mul", factor)))
+            left, right = (
+                split_invariant_factors(a, reduction_vars, running),
+                split_invariant_factors(b, reduction_vars, running),
+            )
+            return FactoredValue(left.core * right.core, left.invariant_factors + right.invariant_factors)
+        case Binary("div", a, b):
+            inner = split_invariant_factors(a, reduction_vars, running)
+            if leaves(b):
+                return FactoredValue(inner.core, (*inner.invariant_factors, ("div", b)))
+            return FactoredValue(inner.core / b, inner.invariant_factors)
+        case _:
+            return FactoredValue(value, ())
+
+
+def rescale_rate(value: Expr, extremum: RunningExtremum, place: str) -> float:
+    """The a for which a value changes by the factor exp(a*(new - old)) when the extreme goes from `old` to `new`.
+
+    Raises:
+        ScheduleError: no such factor is known, or values of points that were seen may exceed 1 before the end.
+    """
+    found = _rescale_rate(value, extremum, place)
+    if found is None:
+        what = f"no factor corrects {value} when {extremum.load} changes"
+        hint = f"{extremum.load.buffer.name!r} may occur in factors exp(c*(x - m)), or in factors without the reduction"
+        raise ScheduleError(what, where=place, hint=hint)
+    return found
+
+
+def _rescale_rate(value: Expr, extremum: RunningExtremum, place: str) -> float | None:
+    """See `rate`; None where no factor is known."""
+    if extremum.load not in loads(value):
+        return 0.0
+    match value:
+        case Unary("exp", exponent):
+            return _exponent_rate(exponent, extremum, place)
+        case Unary("neg", a) | Cast(_, a) if value.dtype.is_float and a.dtype.is_float:
+            return _rescale_rate(a, extremum, place)
+        case Binary("mul", a, b):
+            one, other = _rescale_rate(a, extremum, place), _rescale_rate(b, extremum, place)
+            return None if one is None or other is None else one + other
+        case Binary("div", a, b) if extremum.load not in loads(b):
+            return _rescale_rate(a, extremum, place)
+        case Binary("add" | "sub", a, b):
+            return _common_rate(a, b, extremum, place)
+        case Select(cond, a, b) if extremum.load not in loads(cond):
+            return _common_rate(a, b, extremum, place)
+        case _:
+            return None
+
+
+def _common_rate(a: Expr, b: Expr, extremum: RunningExtremum, place: str) -> float | None:
+    """The rate of both values; 0 has every rate."""
+    rates = {_rescale_rate(x, extremum, place) for x in (a, b) if not (isinstance(x, Const) and x.value == 0)}
+    return rates.pop() if len(rates) == 1 else None
+
+
+def _exponent_rate(exponent: Expr, extremum: RunningExtremum, place: str) -> float:
+    """The coefficient of the extreme in an exponent c*(x - m) that is never positive."""
+    parts, term = linear_terms(exponent), linear_terms(extremum.term)
+    a = parts.pop(extremum.load, 0.0)
+    falls = a < 0 if extremum.op == "max" else a > 0
+    if not falls or parts != {x: -a * c for x, c in term.items()}:
+        sign = "x - m" if extremum.op == "max" else "m - x"
+        what = f"the exponent {exponent} is not c*({sign}) for c > 0 and x = {extremum.term}, of which "
+        raise ScheduleError(f"{what}{extremum.load} is the {extremum.op}: it may overflow on the way", where=place)
+    return a
+
+
+def linear_terms(e: Expr) -> dict[Expr, float]:
+    """A floating-point sum as coefficients of its terms; literals are terms of their own."""
+    match e:
+        case Binary("add" | "sub" as op, a, b):
+            return _add_scaled(linear_terms(a), linear_terms(b), 1.0 if op == "add" else -1.0)
+        case Unary("neg", a):
+            return _add_scaled({}, linear_terms(a), -1.0)
+        case Binary("mul", a, Const(c)) | Binary("mul", Const(c), a):
+            return _add_scaled({}, linear_terms(a), float(c))
+        case Binary("div", a, Const(c)) if c:
+            return _add_scaled({}, linear_terms(a), 1.0 / float(c))
+        case _:
+            return {e: 1.0}
+
+
+def _add_scaled(a: dict[Expr, float], b: dict[Expr, float], scale: float) -> dict[Expr, float]:
+    both = {x: a.get(x, 0.0) + scale * b.get(x, 0.0) for x in (*a, *b)}
+    return {x: c for x, c in both.items() if c}
+
+
+def rescale(value: Expr, extremum: RunningExtremum, rate: float, old: Expr) -> Expr:
+    """What a sum becomes when the extreme in it goes from `old` to what it is now: value * exp(a*(now - old)).
+
+    Where both are equal the sum stays as it is, so that two infinities do not become NaN. Where `old` is still the
+    infinity that it started from, all terms so far were infinite too, and count nothing beside a finite one: the sum
+    starts again at 0, also from the NaN that infinity minus infinity gave.
+    """
+    new = extremum.load
+    exponent = old - new if rate == -1.0 else new - old if rate == 1.0 else (new - old) * rate
+    changed = value * cast(value.dtype, unary("exp", exponent))
+    if extremum.initial.value in (float("inf"), float("-inf")):
+        changed = select(old.equals(extremum.initial), const(0, value.dtype), changed)
+    return select(old.equals(new), value, changed)

@@ -1,0 +1,298 @@
+"""Finding and rebuilding parts of a loop tree; shared by the primitives."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Expr, Load, Var, conjunction, conjuncts
+from tilewright.expr.traversal import replace_loads
+from tilewright.loops.access import accesses
+from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
+from tilewright.verify.prefetch_safety import drop_stale_prefetches
+
+
+def find_loop(func: Func, name: str) -> tuple[For, tuple[For, ...]]:
+    """The loop of that name with the loops around it.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    for s, around in walk(func.body):
+        if isinstance(s, For) and s.var.name == name:
+            return s, around
+    known = loop_names(func)
+    what = f"there is no loop {name!r}; loops are {', '.join(known)}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+
+
+def find_block(func: Func, name: str) -> tuple[Block, tuple[For, ...]]:
+    """The block of that name with the loops around it.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    for s, around in walk(func.body):
+        if isinstance(s, Block) and s.name == name:
+            return s, around
+    known = [s.name for s, _ in walk(func.body) if isinstance(s, Block)]
+    what = f"there is no block {name!r}; blocks are {', '.join(known)}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+
+
+def find_alloc(func: Func, name: str) -> Buffer:
+    """The internal buffer of that name.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    for b in func.allocs:
+        if b.name == name:
+            return b
+    known = [b.name for b in func.allocs]
+    what = f"there is no internal buffer {name!r}; there are: {', '.join(known) or 'none'}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'split'?`, or nothing where no known name is like it."""
+    found = get_close_matches(name, list(known), 1)
+    return f"did you mean {found[0]!r}?" if found else ""
+
+
+def loop_names(func: Func) -> list[str]:
+    """Names of all loops, in the order of the text."""
+    return [s.var.name for s, _ in walk(func.body) if isinstance(s, For)]
+
+
+def loops_inside(s: Stmt) -> list[For]:
+    """All loops of a statement, itself included, in the order of the text."""
+    return [x for x, _ in walk(s) if isinstance(x, For)]
+
+
+def top_statements(func: Func) -> tuple[Stmt, ...]:
+    """The statements of the function's outermost level, in order."""
+    return func.body.stmts if isinstance(func.body, Seq) else (func.body,)
+
+
+def top_statement_of(func: Func, inner: Stmt) -> Stmt:
+    """The statement of the outermost level that holds `inner` (that very object)."""
+    return next(top for top in top_statements(func) if any(s is inner for s, _ in walk(top)))
+
+
+def exclusive_nest(node: Block, around: Sequence[For], primitive: str) -> Stmt:
+    """The whole outermost nest of a block that shares it with no other block.
+
+    Raises:
+        ScheduleError: another block is in it.
+    """
+    nest: Stmt = around[0] if around else node
+    if len(blocks(nest)) != 1:
+        raise ScheduleError("other blocks share its loops", where=f"{primitive} of block {node.name!r}")
+    return nest
+
+
+def used_names(func: Func) -> set[str]:
+    """Every name of a loop, block, iteration variable, buffer or symbol."""
+    names = {b.name for b in (*func.params, *func.allocs)} | {v.name for v in func.symbols}
+    for s, _ in walk(func.body):
+        if isinstance(s, For):
+            names.add(s.var.name)
+        elif isinstance(s, Block):
+            names.add(s.name)
+            names.update(i.var.name for i in s.iters)
+    return names
+
+
+def fresh_name(name: str, used: Iterable[str]) -> str:
+    """`name`, or `name_2`, `name_3`, ... whichever is not used."""
+    taken = set(used)
+    if name not in taken:
+        return name
+    k = 2
+    while f"{name}_{k}" in taken:
+        k += 1
+    return f"{name}_{k}"
+
+
+def claim_name(name: str, used: set[str]) -> str:
+    """A fresh name, which is added to `used`."""
+    chosen = fresh_name(name, used)
+    used.add(chosen)
+    return chosen
+
+
+def check_new_names(names: Sequence[str], used: set[str], place: str) -> None:
+    """New names are not in use and differ."""
+    for name in names:
+        if name in used or names.count(name) > 1:
+            raise ScheduleError(f"name {name!r} is already used", where=place)
+
+
+def new_loop_vars(defaults: Sequence[str], names: Sequence[str] | None, used: set[str], place: str) -> tuple[Var, ...]:
+    """Variables of new loops: of the names given, else fresh ones after `defaults`; their names are added to `used`.
+
+    Raises:
+        ScheduleError: the names are not as many as the loops, or not new.
+    """
+    if names is None:
+        return tuple(Var(claim_name(d, used)) for d in defaults)
+    if len(names) != len(defaults):
+        loops = f"{len(defaults)} new loops" + (f" ({', '.join(defaults)})" if defaults else "")
+        raise ScheduleError(f"expected names for {loops}, got {', '.join(names) or 'none'}", where=place)
+    check_new_names(names, used, place)
+    used.update(names)
+    return tuple(Var(n) for n in names)
+
+
+def replace_stmt(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
+    """`s` with the statement `old` (that very object) replaced, or removed where `new` is None."""
+    if s is old:
+        return new
+    match s:
+        case For():
+            body = replace_stmt(s.body, old, new)
+            return s if body is s.body else None if body is None else replace(s, body=body)
+        case Seq():
+            parts = [replace_stmt(c, old, new) for c in s.stmts]
+            if all(a is b for a, b in zip(parts, s.stmts, strict=True)):
+                return s
+            left = [p for p in parts if p is not None]
+            return seq(*left) if left else None
+        case Block():
+            return s
+
+
+def with_stmt_replaced(func: Func, old: Stmt, new: Stmt | None) -> Func:
+    """The function with one statement replaced or removed; hints that mean nothing in their new place are dropped."""
+    body = replace_stmt(func.body, old, new)
+    if body is None:
+        raise ScheduleError("nothing would be left of the function", where=func.name)
+    return drop_stale_prefetches(func.with_body(body))
+
+
+def map_blocks(s: Stmt, transform: Callable[[Block], Block]) -> Stmt:
+    """`s` with every block replaced by what `change` makes of it."""
+    match s:
+        case For():
+            body = map_blocks(s.body, transform)
+            return s if body is s.body else replace(s, body=body)
+        case Seq():
+            return Seq(tuple(map_blocks(c, transform) for c in s.stmts))
+        case Block():
+            return transform(s)
+
+
+def map_store(store: Store, transform: Callable[[Expr], Expr]) -> Store:
+    """A store with its indices and value changed."""
+    return Store(store.buffer, tuple(transform(i) for i in store.indices), transform(store.value))
+
+
+def substitute_vars(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
+    """`s` with loop variables replaced in extents, bindings, predicates and bodies."""
+    match s:
+        case For():
+            hints = s.prefetches_with(lambda e: substitute(e, mapping))
+            return replace(
+                s, extent=substitute(s.extent, mapping), body=substitute_vars(s.body, mapping), prefetches=hints
+            )
+        case Seq():
+            return Seq(tuple(substitute_vars(c, mapping) for c in s.stmts))
+        case Block():
+            return replace(
+                s,
+                iters=tuple(replace(i, binding=substitute(i.binding, mapping)) for i in s.iters),
+                predicate=substitute(s.predicate, mapping),
+                init=None if s.init is None else map_store(s.init, lambda e: substitute(e, mapping)),
+                body=map_store(s.body, lambda e: substitute(e, mapping)),
+            )
+
+
+def copy_with_fresh_names(s: Stmt, used: set[str]) -> Stmt:
+    """A copy of `s` whose loops, blocks and iteration variables have fresh names (added to `used`)."""
+    return _copy_with_fresh_names(s, used, {})
+
+
+def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -> Stmt:
+    """`renamed`, with the new variables of the loops around."""
+    match s:
+        case For():
+            var = Var(claim_name(s.var.name, used))
+            inside = {**outer, s.var: var}
+            hints = s.prefetches_with(lambda e: substitute(e, inside))
+            return For(var, substitute(s.extent, outer), s.kind, _copy_with_fresh_names(s.body, used, inside), hints)
+        case Seq():
+            return Seq(tuple(_copy_with_fresh_names(c, used, outer) for c in s.stmts))
+        case Block():
+            own = {i.var: Var(claim_name(i.var.name, used)) for i in s.iters}
+            mapping: dict[Var, Expr] = {**outer, **own}
+
+            def change(e: Expr) -> Expr:
+                return substitute(e, mapping)
+
+            bindings = (substitute(i.binding, outer) for i in s.iters)
+            return Block(
+                claim_name(s.name, used),
+                tuple(replace(i, var=own[i.var], binding=b) for i, b in zip(s.iters, bindings, strict=True)),
+                map_store(s.body, change),
+                None if s.init is None else map_store(s.init, change),
+                substitute(s.predicate, outer),
+            )
+
+
+Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+"""From the indices of an element of the old buffer to those in the new one."""
+
+
+def redirect_accesses(block: Block, old: Buffer, new: Buffer, index: Reindex) -> Block:
+    """A block whose accesses to `old` go to `new` at changed indices."""
+    if all(a.buffer != old for a in accesses(block)):
+        return block
+
+    def load(node: Load) -> Expr:
+        return Load(new, index(node.indices)) if node.buffer == old else node
+
+    def store(s: Store) -> Store:
+        indices = tuple(replace_loads(i, load) for i in s.indices)
+        target, indices = (new, index(indices)) if s.buffer == old else (s.buffer, indices)
+        return Store(target, indices, replace_loads(s.value, load))
+
+    return replace(block, body=store(block.body), init=None if block.init is None else store(block.init))
+
+
+def redirect_accesses_in(s: Stmt, old: Buffer, new: Buffer, index: Reindex = lambda i: i) -> Stmt:
+    """`s` with all accesses to `old`, hints too, at changed indices of `new`."""
+    match s:
+        case For():
+            hints = tuple(Load(new, index(p.indices)) if p.buffer == old else p for p in s.prefetches)
+            body = redirect_accesses_in(s.body, old, new, index)
+            return s if body is s.body and hints == s.prefetches else replace(s, body=body, prefetches=hints)
+        case Seq():
+            return Seq(tuple(redirect_accesses_in(c, old, new, index) for c in s.stmts))
+        case Block():
+            return redirect_accesses(s, old, new, index)
+
+
+def with_buffer_replaced(func: Func, old: Buffer, new: Buffer, index: Reindex = lambda i: i) -> Func:
+    """The function with an internal buffer replaced everywhere."""
+    body = redirect_accesses_in(func.body, old, new, index)
+    return drop_stale_prefetches(replace(func, allocs=tuple(new if a == old else a for a in func.allocs), body=body))
+
+
+def bounds_of(loops: Iterable[For]) -> Bounds:
+    """What nested loops say about their variables."""
+    return Bounds.from_loops((loop.var, loop.extent) for loop in loops)
+
+
+def unproved_conjuncts(condition: Expr, known: Bounds) -> Expr:
+    """The conjuncts of a condition that are not proved."""
+    return conjunction(*(c for c in conjuncts(condition) if not can_prove(c, known)))
+
+
+def spatial_vars(block: Block) -> tuple[Var, ...]:
+    """The block's spatial iteration variables."""
+    return tuple(i.var for i in block.iters if i.kind is IterKind.SPATIAL)

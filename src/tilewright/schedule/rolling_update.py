@@ -1,0 +1,197 @@
+"""The primitive that fuses reductions which depend on each other into one loop: rolling_update."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.bounds import Bounds
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.buffer import Buffer, MemoryScope
+from tilewright.expr.nodes import Expr, Load, Var, binary, const, loads
+from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq, walk
+from tilewright.schedule.consumer_legality import check_consumer, check_covered_once, check_inputs_complete
+from tilewright.schedule.legality import check_accumulated_once, check_no_races
+from tilewright.schedule.online_reduction import (
+    OnlineReduction,
+    check_contiguous_chunks,
+    check_online_reductions,
+    check_running_extrema,
+    check_spans_agree,
+    check_sum,
+    reduction_vars,
+)
+from tilewright.schedule.online_rescale import FactoredValue, rescale, rescale_rate, split_invariant_factors
+from tilewright.schedule.reduction import decompose_reduction
+from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region, span_of
+from tilewright.schedule.rewrite_tree import (
+    bounds_of,
+    check_new_names,
+    claim_name,
+    copy_with_fresh_names,
+    exclusive_nest,
+    find_block,
+    find_loop,
+    used_names,
+    with_stmt_replaced,
+)
+
+
+def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -> Func:
+    """Fuses a sum over k into a loop over (chunks of) k of another reduction whose finished result its value uses: the
+    sum uses the result so far, and what it has gathered is corrected whenever that result changes.
+
+    Equation: with m the maximum of x_k and L the sum of exp(c*(x_k - m)) * f_k, c > 0, each chunk K of the loop does
+
+        m' = max(m, max of x_k for k in K),   L' = L * exp(c*(m - m')) + sum of exp(c*(x_k - m')) * f_k for k in K.
+
+    Factors of the value that use results of the loop but not k (a division by a finished sum) leave the sum: they are
+    applied once, behind the loop. One call per sum; the next ones use the block that saves m again.
+
+    Where m is infinite there is no difference to the unfused program: L stays as it is while m does not change, and
+    starts again at 0 when m leaves the infinity that it started from (masked keys first); a row that is masked as a
+    whole gives NaN either way. NaN in x or f gives NaN. The order of additions changes, as with `rfactor`, and an
+    infinite f_k whose weight vanishes only in a later chunk may give NaN where 0 * inf does not occur unfused.
+
+    Args:
+        name: of the buffer that saves m; `<m>_old` without it.
+
+    Legality: the sum's nest holds only that block and comes after that of the loop; it alone writes its buffer, of
+    float32 or float64, at spatial variables, and its init is 0; inside the loop one block each reduces over the loop
+    to the results that the value uses, at plain iteration variables, over the same reduction axes, contiguous chunks
+    in growing order; in the rest of the value, without the factors that leave, such a result is the maximum (minimum)
+    of x and occurs only in factors exp(c*(x - m)) (exp(c*(m - x))), so that nothing overflows on the way; the other
+    inputs are final where they are used; every element of all these belongs to one iteration of the loops around.
+
+        for i:                                           for i:
+            for k: block m: m[i] = max(m[i], x[i, k])        block m_init: m[i] = -inf
+        for i:                                               block L_init: L[i] = 0
+            for k: block L:                                  for k:
+                init L[i] = 0                                    block m_save: m_old[i] = m[i]
+                L[i] = L[i] + exp(x[i, k] - m[i])    ->          block m: m[i] = max(m[i], x[i, k])
+                                                                 block L_rescale: L[i] = L[i] * exp(m_old[i] - m[i])
+                                                                 block L: L[i] = L[i] + exp(x[i, k] - m[i])
+
+    Known as online normalizer calculation (Milakov and Gimelshein, Section 3), the inner loop of FlashAttention (Dao et
+    al., Algorithm 1), rolling update in Neptune.
+    """
+    place = f"rolling_update of {block!r} in loop {loop!r}"
+    node, around = find_block(func, block)
+    target, outer = find_loop(func, loop)
+    check_consumer(func, node, target, place)
+    nest = exclusive_nest(node, around, "rolling_update")
+    check_domain(node, around, place)
+    value = check_sum(node, place)
+    sources = check_online_reductions(func, node, (*outer, target), place)
+    factors = split_invariant_factors(value, reduction_vars(node), [s.load.buffer for s in sources])
+    extremes = check_running_extrema(func, factors.core, sources, target, place)
+    rates = [rescale_rate(factors.core, e, place) for e in extremes]
+    spans = check_spans_agree(sources, place)
+    for source in sources:
+        if source.block.init is not None:
+            func = decompose_reduction(func, source.block.name, loop)
+    func, old = _save_running_results(func, loop, [s for s in sources if s.load in loads(factors.core)], name, place)
+    # only now, so that the names of what moves stay taken
+    func = with_stmt_replaced(func, nest, None)
+    own = Load(node.body.buffer, node.body.indices)
+    correction: Expr = own
+    for extreme, a in zip(extremes, rates, strict=True):
+        correction = rescale(correction, extreme, a, Load(old[extreme.load.buffer], extreme.load.indices))
+    result, finish = _insert_online_sum(func, node, loop, spans, factors, correction)
+    running = {own.buffer, *(s.load.buffer for s in sources)}
+    check_inputs_complete(result, block, [x.var.name for x in (*outer, target)], running, place)
+    if finish:
+        check_inputs_complete(result, finish, [x.var.name for x in outer], (), place)
+    check_covered_once(result, block, place)
+    check_accumulated_once(result, [node], place)
+    check_no_races(result, None, place)
+    return result
+
+
+def _save_running_results(
+    func: Func, loop: str, reductions: Sequence[OnlineReduction], name: str | None, place: str
+) -> tuple[Func, Mapping[Buffer, Buffer]]:
+    """The function with a block at the start of the loop for each running result, which saves what it was, and the
+    buffer it saves it in; a block that does so already is used."""
+    target, outer = find_loop(func, loop)
+    used = used_names(func)
+    if name is not None:
+        check_new_names((name,), used, place)
+    saved: dict[Buffer, Buffer] = {}
+    nests: list[Stmt] = []
+    for s in reductions:
+        buffer, at = s.load.buffer, s.block.body.indices
+        known = _existing_save(func, s, (*outer, target), place)
+        if known is None:
+            known = replace(buffer, name=claim_name(name or f"{buffer.name}_old", used), scope=MemoryScope.MEMORY)
+            copy = Block(f"{s.block.name}_save", s.block.iters, Store(known, at, Load(buffer, at)))
+            nests.append(_copy_over_spans(copy, s.own_spans, bounds_of((*outer, target)), used))
+            func = replace(func, allocs=(*func.allocs, known))
+        saved[buffer] = known
+    return with_stmt_replaced(func, target, replace(target, body=seq(*nests, target.body))), saved
+
+
+def _existing_save(func: Func, reduction: OnlineReduction, loops: Sequence[For], place: str) -> Buffer | None:
+    """The buffer in which a block of the loop, before the reduction, has saved what its result was."""
+    buffer = reduction.load.buffer
+    for b, around in walk(loops[-1].body, tuple(loops)):
+        if isinstance(b, Block) and b.name == reduction.block.name:
+            break
+        if isinstance(b, Block) and b.body.value is Load(buffer, b.body.indices) and b.body.buffer in func.allocs:
+            copy, inner = b.body.buffer, around[len(loops) :]
+            own = {i.var: span_of(i.binding, inner, loops, func, place) for i in b.iters}
+            check_contiguous_chunks(b, around, len(loops), own, place)
+            boxes = [region(func, x, loops, place, writes_only=True) for x in (copy, buffer)]
+            if boxes[0] == boxes[1] and [x.name for x in blocks(func.body) if x.body.buffer == copy] == [b.name]:
+                return copy
+    return None
+
+
+def _copy_over_spans(node: Block, spans: Mapping[Var, Span], known: Bounds, used: set[str]) -> Stmt:
+    """A copy of a block over a part of its domain, without the reductions."""
+    spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
+    copy = copy_with_fresh_names(replace(node, iters=spatial), used)
+    if not isinstance(copy, Block):
+        raise TypeError("a copy of a block is a block")
+    part = {new.var: spans[old.var] for new, old in zip(copy.iters, spatial, strict=True) if old.var in spans}
+    placed, loops, _ = over_region(copy, part, known, used)
+    return nest_loops(loops, placed)
+
+
+def _insert_online_sum(
+    func: Func, node: Block, loop: str, spans: Mapping[Var, Span], factors: FactoredValue, correction: Expr
+) -> tuple[Func, str]:
+    """The function with the sum at the end of the loop, corrected before, set to 0 before the loop, and multiplied by
+    what left it behind the loop; and the name of the block that does the last, empty where there is none."""
+    target, outer = find_loop(func, loop)
+    around, inside = bounds_of(outer), bounds_of((*outer, target))
+    used = used_names(func) | {node.name, *(i.var.name for i in node.iters)}
+    own = Load(node.body.buffer, node.body.indices)
+
+    def part(suffix: str, value: Expr, known: Bounds) -> Stmt:
+        copy = replace(node, name=f"{node.name}_{suffix}", body=replace(node.body, value=value), init=None)
+        return _copy_over_spans(copy, spans, known, used)
+
+    before = part("init", const(0, own.dtype), around)
+    rescale = () if correction is own else (part("rescale", correction, inside),)
+    body = replace(node.body, value=binary("add", own, factors.core))
+    added, loops, _ = over_region(replace(node, body=body, init=None), spans, inside, used)
+    changed = replace(target, body=seq(target.body, *rescale, nest_loops(loops, added)))
+    finished: Expr = own
+    if factors.invariant_factors:
+        check_nonempty_reduction(node)
+    for op, factor in factors.invariant_factors:
+        finished = finished * factor if op == "mul" else finished / factor
+    after = () if finished is own else (part("finish", finished, around),)
+    result = with_stmt_replaced(func, target, seq(before, changed, *after))
+    return result, blocks(after[0])[0].name if after else ""
+
+
+def check_nonempty_reduction(node: Block) -> None:
+    """A factor that is applied behind the sum must not be applied to a sum of nothing: 0 / 0 is no 0."""
+    for i in node.iters:
+        if i.kind is IterKind.REDUCE and not can_prove(i.extent >= 1):
+            raise ScheduleError(
+                f"{i.extent} may be 0, and a factor of the sum would be applied to no terms",
+                where=f"rolling_update of {node.name!r}",
+                hint="declare the size to be at least 1",
+            )

@@ -1,0 +1,217 @@
+"""Coverage by running through all iterations, where they are few: for what algebra (`smt_siblings.py`) leaves open.
+
+Loops, and symbols over their declared ranges, are enumerated in NumPy, so that an answer holds for all sizes. A loop
+that alone is one variable of its block, over all of that variable's domain, need not be enumerated.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import InternalError
+from tilewright.expr.evaluate import Environment, evaluate_expr
+from tilewright.expr.nodes import TRUE, Expr, Var, conjunction, conjuncts, free_vars, loads
+from tilewright.loops.access import accesses
+from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import BlockIter
+
+Array = np.ndarray[Any, Any]
+
+MAX_ITERATIONS = 1 << 19
+"""Iterations of a block beyond which nothing is enumerated: about 100 ms."""
+
+MAX_VALUES = 1 << 22
+"""Numbers that are held at once, of 8 bytes."""
+
+
+class UndecidedError(Exception):
+    """The question is too large, or not about loops alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Iterations of a block: the values of symbols and loops at each."""
+
+    variables: dict[Var, Array]
+    count: int
+
+    def subset(self, mask: Array) -> "Points":
+        """Those where `mask` holds."""
+        return Points({v: a[mask] for v, a in self.variables.items()}, int(mask.sum()))
+
+
+def is_covered(parts: Sequence[BlockContext]) -> bool:
+    """Whether it is proved that blocks of one domain together reach every point of it."""
+    try:
+        return _is_covered(parts)
+    except (UndecidedError, InternalError):
+        return False
+
+
+def _is_covered(parts: Sequence[BlockContext]) -> bool:
+    domain = [i.extent for i in parts[0].block.iters]
+    places = [p for p in range(len(domain)) if not all(is_slice_iter(nest, p) for nest in parts)]
+    still = {nest: _slice_loops(nest, places) for nest in parts}
+    extents = [domain[p] for p in places]
+    symbols = relevant_symbols(parts, extents, frozenset[Var]().union(*still.values()))
+    reached: list[Array] = []
+    for nest in parts:
+        points = enumerate_points(nest, symbols, still[nest])
+        iters = [nest.block.iters[p] for p in places]
+        columns = [*(points.variables[s] for s in symbols), *domain_columns(points, iters)]
+        reached.append(table(columns, points.count))
+    return count_distinct(pack_rows(np.concatenate(reached))) == int(domain_sizes(symbols, extents).sum())
+
+
+def enumerate_points(nest: BlockContext, symbols: Sequence[Var], still: Collection[Var]) -> Points:
+    """The iterations of a block, in order, for all values of the symbols.
+
+    Args:
+        nest: the block in its loops.
+        symbols: see `symbols_of`.
+        still: loops of which one iteration stands for all.
+
+    Raises:
+        OpenError: there are too many, or what is loaded decides about them.
+    """
+    points = _symbol_values(symbols)
+    conditions = conjuncts(nest.block.predicate)
+    for loop in nest.loops:
+        ready = [c for c in conditions if all(v in points.variables for v in free_vars(c))]
+        points = filter_points(points, conjunction(*ready))
+        conditions = [c for c in conditions if c not in ready]
+        if loop.var in still:
+            points = Points({**points.variables, loop.var: np.zeros(points.count, np.int64)}, points.count)
+            continue
+        extents = np.maximum(column(points, loop.extent), 0)
+        total = int(extents.sum())
+        if total > MAX_ITERATIONS or total * (len(points.variables) + 2) > MAX_VALUES:
+            raise UndecidedError
+        row = np.repeat(np.arange(points.count), extents)
+        value = np.arange(total) - (np.cumsum(extents) - extents)[row]
+        points = Points({**{v: a[row] for v, a in points.variables.items()}, loop.var: value}, total)
+    return filter_points(points, conjunction(*conditions))
+
+
+def _symbol_values(symbols: Sequence[Var]) -> Points:
+    """All values of symbols."""
+    spans = [range(s.lo, s.hi + 1) for s in symbols if s.lo is not None and s.hi is not None]
+    count = prod(len(r) for r in spans)
+    if len(spans) < len(symbols) or count > MAX_ITERATIONS:
+        raise UndecidedError
+    grid = np.meshgrid(*(np.arange(r.start, r.stop) for r in spans), indexing="ij")
+    return Points({s: a.ravel() for s, a in zip(symbols, grid, strict=True)}, count)
+
+
+def filter_points(points: Points, condition: Expr) -> Points:
+    """The points where a condition holds."""
+    return points if condition is TRUE else points.subset(column(points, condition))
+
+
+def column(points: Points, e: Expr) -> Array:
+    """The value of an expression at every point.
+
+    Raises:
+        OpenError: it loads something.
+    """
+    if loads(e):
+        raise UndecidedError
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(evaluate_expr(e, Environment(points.variables, {})), (points.count,))
+
+
+def domain_columns(points: Points, iters: Sequence[BlockIter]) -> list[Array]:
+    """The values of a block's variables.
+
+    Raises:
+        OpenError: one leaves its domain.
+    """
+    values = [column(points, i.binding) for i in iters]
+    for value, i in zip(values, iters, strict=True):
+        if not np.all((value >= 0) & (value < column(points, i.extent))):
+            raise UndecidedError
+    return values
+
+
+def relevant_symbols(nests: Sequence[BlockContext], sizes: Sequence[Expr], still: Collection[Var]) -> tuple[Var, ...]:
+    """The symbols that iterations and accesses of blocks, and `sizes`, depend on; loops that stand `still` have one
+    iteration."""
+    used = {v for e in sizes for v in free_vars(e)}
+    for nest in nests:
+        used |= {v for loop in nest.loops if loop.var not in still for v in free_vars(loop.extent)}
+        used |= {v for e in (nest.block.predicate, *nest.bindings.values()) for v in free_vars(e)}
+        used |= {v for a in accesses(nest.block) for i in a.indices for v in free_vars(nest.over_loops(i))}
+        used |= {v for a in accesses(nest.block) for v in free_vars(nest.over_loops(a.condition))}
+    inside = {loop.var for nest in nests for loop in nest.loops}
+    return tuple(sorted(used - inside, key=lambda v: v.name))
+
+
+def domain_sizes(symbols: Sequence[Var], extents: Sequence[Expr]) -> Array:
+    """The number of points of a domain, for all values of the symbols.
+
+    Raises:
+        OpenError: it depends on loops.
+    """
+    if any(v not in symbols for e in extents for v in free_vars(e)):
+        raise UndecidedError
+    return domain_sizes_at(_symbol_values(symbols), extents)
+
+
+def domain_sizes_at(points: Points, extents: Sequence[Expr]) -> Array:
+    """The number of points of a domain, for the sizes of every iteration."""
+    size = np.ones(points.count, np.int64)
+    for e in extents:
+        size = size * np.maximum(column(points, e), 0)
+    return size
+
+
+def is_slice_iter(nest: BlockContext, place: int) -> bool:
+    """Whether a variable of the block is a loop over its whole domain that drives nothing else: then what happens at
+    one of its values happens at all of them."""
+    i = nest.block.iters[place]
+    loop = next((x for x in nest.loops if x.var is i.binding), None)
+    if loop is None or loop.extent is not i.extent:
+        return False
+    others = [j.binding for j in nest.block.iters if j is not i] + [x.extent for x in nest.loops]
+    return not any(loop.var in free_vars(e) for e in (*others, nest.block.predicate))
+
+
+def _slice_loops(nest: BlockContext, places: Collection[int]) -> frozenset[Var]:
+    """The loops that the variables at other places are."""
+    return frozenset(v for p, i in enumerate(nest.block.iters) if p not in places for v in free_vars(i.binding))
+
+
+def table(columns: Sequence[Array], rows: int) -> Array:
+    """Columns as an array of int64[rows, columns]."""
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), np.int64)
+
+
+def pack_rows(rows: Array) -> Array:
+    """One number per row of a table that orders rows as their columns do.
+
+    Raises:
+        OpenError: 62 bits do not suffice.
+    """
+    result = np.zeros(len(rows), np.int64)
+    most = 1
+    for values in rows.T if len(rows) else ():
+        low = int(values.min())
+        span = int(values.max()) - low + 1
+        most *= span
+        if most >= 1 << 62:
+            raise UndecidedError
+        result = result * span + (values - low)
+    return result
+
+
+def count_distinct(values: Array) -> int:
+    """How many different values `packed` found."""
+    most = int(values.max(initial=-1)) + 1
+    if most > 8 * MAX_ITERATIONS:
+        return len(np.unique(values))
+    seen = np.zeros(most, np.bool_)
+    seen[values] = True
+    return int(seen.sum())

@@ -1,0 +1,158 @@
+"""How large the numbers of a program get that are computed from sizes and loop variables alone.
+
+The index algebra takes them for integers (`expr/algebra/intervals.py`), the generated code computes them modulo
+2**64. So a
+program is refused where one can leave -2**62..2**62: by the verifier where no size decides it, else by every call,
+which is given the expressions to compare. Numbers that are converted from floating point count as nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import inf
+from typing import Literal
+
+from tilewright.expr.algebra.intervals import MAX_INDEX
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.dtype import int64
+from tilewright.expr.nodes import (
+    Binary,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    const,
+    free_vars,
+    has_loads,
+    maximum,
+    post_order,
+)
+from tilewright.loops.ir import Block, For, Func
+from tilewright.loops.ir import walk as walk_stmt
+
+_ARITHMETIC = ("add", "sub", "mul")
+
+
+def overflow_candidates(func: Func, sizes: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+    """How large, up or down, numbers in a function get at most, of those that may leave -2**62..2**62.
+
+    Args:
+        func: the function.
+        sizes: what stands for its symbols, in the result.
+    """
+    return tuple(dict.fromkeys(e for _, _, e in possible_overflows(func, sizes)))
+
+
+def possible_overflows(func: Func, sizes: Mapping[Var, Expr]) -> Iterator[tuple[For | Block, Expr, Expr]]:
+    """The numbers that exceed 2**62 for some sizes in the declared ranges, where they are, and what they are at most:
+    literals where no size matters."""
+    extents: dict[Var, Expr] = {}
+    for s, _ in walk_stmt(func.body):
+        if isinstance(s, For):
+            extents[s.var] = s.extent
+        elif isinstance(s, Block):
+            extents |= {i.var: i.extent for i in s.iters}
+    reach = _Magnitude(extents, sizes)
+    for s, _ in walk_stmt(func.body):
+        if isinstance(s, For | Block):
+            for e in (e for root in _roots(s) for e in _outermost_arithmetic(root)):
+                if reach.max_abs(e) > MAX_INDEX:
+                    yield s, e, reach.max_abs_expr(e)
+
+
+def _roots(s: For | Block) -> Iterator[Expr]:
+    if isinstance(s, For):
+        yield s.extent
+        return
+    yield s.predicate
+    for i in s.iters:
+        yield from (i.extent, i.binding)
+    for store in (s.body, s.init):
+        if store is not None:
+            yield from (*store.indices, store.value)
+
+
+@lru_cache(maxsize=1 << 13)
+def _outermost_arithmetic(root: Expr) -> tuple[Expr, ...]:
+    """The sums, differences and products of int64 numbers that are no part of another one."""
+    found = [n for n in post_order(root) if isinstance(n, Binary) and n.op in _ARITHMETIC and n.dtype is int64]
+    inner = {c for n in found for c in n.children()}
+    return tuple(n for n in found if n not in inner)
+
+
+@dataclass(slots=True)
+class _Magnitude:
+    """How large numbers get, as a number for all sizes in the declared ranges, and as an expression of the sizes."""
+
+    extents: Mapping[Var, Expr]
+    sizes: Mapping[Var, Expr]
+    cache: dict[Expr, float] = field(default_factory=dict[Expr, float])
+
+    def max_abs(self, e: Expr) -> float:
+        """What |e| is at most."""
+        if e not in self.cache:
+            self.cache[e] = self._compute_max_abs(e)
+        return self.cache[e]
+
+    def _compute_max_abs(self, e: Expr) -> float:
+        match e:
+            case Const(value):
+                return abs(value)
+            case Var():
+                if e in self.extents:
+                    return self.max_abs(self.extents[e])
+                return inf if e.lo is None or e.hi is None else max(abs(e.lo), abs(e.hi))
+            case _ if has_loads(e) and not (isinstance(e, Binary) and e.op in _ARITHMETIC):
+                return 0
+            case Binary("add" | "sub", a, b):
+                return self.max_abs(a) + self.max_abs(b)
+            case Binary("mul", a, b):
+                return 0 if has_loads(e) else self.max_abs(a) * self.max_abs(b)
+            case Binary("mod", _, b):
+                return self.max_abs(b)
+            case Binary("floordiv", a, Const(value)) if value > 0:
+                return self.max_abs(a) // value + 1
+            case Binary("floordiv", a, _):
+                return self.max_abs(a)
+            case Binary("min" | "max", a, b) | Select(_, a, b):
+                return max(self.max_abs(a), self.max_abs(b))
+            case Unary("neg" | "abs", a):
+                return self.max_abs(a)
+            case _:
+                return 0
+
+    def max_abs_expr(self, e: Expr) -> Expr:
+        """What |e| is at most, of the sizes."""
+        match e:
+            case Const(value):
+                return Const(abs(int(value)), int64)
+            case Var():
+                return self.max_abs_expr(self.extents[e]) if e in self.extents else self.sizes.get(e, e)
+            case _ if has_loads(e) and not (isinstance(e, Binary) and e.op in _ARITHMETIC):
+                return const(0)
+            case Binary("add" | "sub", a, b):
+                return _raw_binary("add", self.max_abs_expr(a), self.max_abs_expr(b))
+            case Binary("mul", a, b):
+                return const(0) if has_loads(e) else _raw_binary("mul", self.max_abs_expr(a), self.max_abs_expr(b))
+            case Binary("mod", _, b):
+                return self.max_abs_expr(b)
+            case Binary("floordiv", a, b) if not free_vars(b) & self.extents.keys():
+                divisor = maximum(substitute(b, self.sizes), 1)
+                return _raw_binary("add", Binary("floordiv", self.max_abs_expr(a), divisor), const(1))
+            case Binary("floordiv", a, _):
+                return self.max_abs_expr(a)
+            case Binary("min" | "max", a, b) | Select(_, a, b):
+                return _raw_binary("max", self.max_abs_expr(a), self.max_abs_expr(b))
+            case Unary("neg" | "abs", a):
+                return self.max_abs_expr(a)
+            case _:
+                return const(0)
+
+
+def _raw_binary(op: Literal["add", "mul", "max"], a: Expr, b: Expr) -> Expr:
+    """An operation that is not simplified, so that nothing wraps: of literals one literal, of any size."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        x, y = int(a.value), int(b.value)
+        return Const(x + y if op == "add" else x * y if op == "mul" else max(x, y), int64)
+    return Binary(op, a, b)

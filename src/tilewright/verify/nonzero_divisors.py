@@ -1,0 +1,157 @@
+"""Divisors: no index is computed with a division by a size of 0.
+
+The index algebra takes sizes that divide for positive (`expr/algebra/division.py`); the generated code makes x // 0
+and x % 0
+zero. So an index that is proved to be in bounds need not be where its divisor is 0, and loops over quotients need not
+cover a domain. Therefore every divisor in an extent is proved to be >= 1 where the loop starts, and every divisor in a
+block's indices, conditions and bindings where the block runs. All loops around run there: a loop over n or 4*n proves
+n >= 1, and so do conditions.
+
+What proves a divisor must not itself rest on a division whose divisor is not proved. Such an extent or predicate says
+one thing only: if it does not hold where a size is 0, with 0 for every quotient by it, the size is not 0.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, facts_of
+from tilewright.expr.algebra.intervals import MAX_INDEX, value_interval
+from tilewright.expr.algebra.prover import can_prove_non_negative
+from tilewright.expr.nodes import Binary, Const, Expr, Var, conjuncts, const, free_vars, has_loads, post_order
+from tilewright.loops.access import Access, accesses
+from tilewright.loops.block_context import BlockContext, Diagnostic
+from tilewright.loops.ir import Block, For
+
+
+def find_zero_divisors(nest: BlockContext) -> Iterator[Diagnostic]:
+    """The divisors of a block, the loops around it and its accesses that are not proved to be >= 1 at their place."""
+    block = nest.block
+    outer = tuple((k, d) for k, loop in enumerate(nest.loops) for d in _possible_zero_divisors(loop.extent))
+    own, touched = _block_divisors(block), _access_divisors(block)
+    if not outer and not own and not touched:
+        return
+    where, proved = f"block {block.name!r}", set[Expr]()
+
+    def unproved(divisors: Iterable[Expr], what: str, place: _ProgramPoint, proved: set[Expr]) -> Iterator[Diagnostic]:
+        for d in divisors:
+            if d in proved or _is_positive(nest.over_loops(d), place, proved):
+                proved.add(d)
+            else:
+                hint = "declare its symbols from 1" + (
+                    f", or guard it with select({d} > 0, ..)" if place.can_be_guarded else ""
+                )
+                yield Diagnostic(where, f"{what} divides by {d}, which is not proved >= 1 there", nest.text, hint)
+
+    for k, d in outer:
+        yield from unproved(
+            (d,), f"the extent of loop {nest.loops[k].var.name!r}", _ProgramPoint(nest.loops[:k]), proved
+        )
+    here = conjuncts(block.predicate)
+    yield from unproved(own, "a binding, its domain or the predicate", _ProgramPoint(nest.loops, here), proved)
+    for a, divisors in touched:
+        what, known = f"the {'write' if a.is_write else 'read'} of buffer {a.buffer.name!r}", set(proved)
+        for d in divisors:
+            path = (nest.over_loops(c) for c in conjuncts(a.condition) if known.issuperset(_possible_zero_divisors(c)))
+            yield from unproved((d,), what, _ProgramPoint(nest.loops, here, tuple(path), True), known)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramPoint:
+    """Where something is divided: inside of loops, where a predicate and conditions of selects hold (conjuncts).
+
+    `can_be_guarded` says whether it is an access, which a select can guard.
+    """
+
+    loops: tuple[For, ...]
+    predicate: tuple[Expr, ...] = ()
+    path_conditions: tuple[Expr, ...] = ()
+    can_be_guarded: bool = False
+
+
+@lru_cache(maxsize=1 << 13)
+def _possible_zero_divisors(e: Expr) -> tuple[Expr, ...]:
+    """What an expression divides by, inner divisions first, that the declared sizes alone do not keep >= 1.
+
+    Divisors that depend on data are no sizes: nothing is concluded from a division by them unless they are positive.
+    """
+    divisions = (n for n in post_order(e) if isinstance(n, Binary) and n.op in ("floordiv", "mod"))
+    sizes = (n.b for n in divisions if n.dtype.name == "int64" and not has_loads(n.b) and not isinstance(n.b, Const))
+    return tuple(dict.fromkeys(d for d in sizes if (value_interval(d, NO_BOUNDS)[0] or 0) < 1))
+
+
+def _block_divisors(block: Block) -> tuple[Expr, ...]:
+    return _possible_zero_divisors_in(
+        (block.predicate, *(i.extent for i in block.iters), *(i.binding for i in block.iters))
+    )
+
+
+def _access_divisors(block: Block) -> tuple[tuple[Access, tuple[Expr, ...]], ...]:
+    """The accesses that divide, with what they divide by: in the conditions, the indices, the sizes of the buffer."""
+    found = (
+        (a, (*_possible_zero_divisors(a.condition), *_possible_zero_divisors_in((*a.indices, *a.buffer.shape))))
+        for a in accesses(block)
+    )
+    return tuple((a, tuple(dict.fromkeys(divisors))) for a, divisors in found if divisors)
+
+
+@lru_cache(maxsize=1 << 13)
+def _possible_zero_divisors_in(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return tuple(d for e in parts for d in _possible_zero_divisors(e))
+
+
+def _is_positive(d: Expr, place: _ProgramPoint, proved: set[Expr]) -> bool:
+    """Whether a divisor (over loops) is proved to be >= 1 at a place."""
+    if not proved.issuperset(_possible_zero_divisors(d)):
+        return False
+    known = _bounds_at(place, proved)
+    if can_prove_non_negative(d - 1, known):
+        return True
+    ours = {loop.var for loop in place.loops}
+    sizes = sorted((v for v in free_vars(d) - ours if v.lo is not None and v.lo >= 0), key=lambda v: v.name)
+    positive = tuple(
+        v for v in sizes if can_prove_non_negative(v - 1, known) or _is_never_zero(v, place, known, proved)
+    )
+    return bool(positive) and can_prove_non_negative(d - 1, _bounds_at(place, proved, positive))
+
+
+def _bounds_at(place: _ProgramPoint, proved: set[Expr], positive: Iterable[Var] = ()) -> Bounds:
+    """What holds at a place, as far as no division by what may be 0 says it; the `positive` sizes are >= 1."""
+    known = Bounds()
+    for v in positive:
+        known = known.with_range(v, const(1), const(MAX_INDEX if v.hi is None else v.hi))
+    runs: list[Expr] = []
+    for loop in place.loops:
+        plain = proved.issuperset(_possible_zero_divisors(loop.extent))
+        known = known.with_loop(loop.var, loop.extent if plain else const(MAX_INDEX))
+        runs += [loop.extent >= 1] if plain else []
+    for c in (
+        *runs,
+        *(c for c in (*place.predicate, *place.path_conditions) if proved.issuperset(_possible_zero_divisors(c))),
+    ):
+        known = known.assuming(c)
+    return known
+
+
+def _is_never_zero(size: Var, place: _ProgramPoint, known: Bounds, proved: set[Expr]) -> bool:
+    """Whether a loop or the predicate would not let anything run at a place if a size >= 0 were 0."""
+    facts = [*(loop.extent - 1 for loop in place.loops), *(f for c in place.predicate for f in facts_of(c))]
+    for f in facts:
+        if size in free_vars(f) and all(
+            d in proved or _with_size_zero(d, size) is const(0) for d in _possible_zero_divisors(f)
+        ):
+            there = _with_size_zero(f, size)
+            if not _possible_zero_divisors(there) and can_prove_non_negative(-there - 1, known):
+                return True
+    return False
+
+
+@lru_cache(maxsize=1 << 12)
+def _with_size_zero(e: Expr, size: Var) -> Expr:
+    """The value of an expression where a size is 0: what is divided by 0 gives 0."""
+    if not e.children():
+        return const(0) if e is size else e
+    children = tuple(_with_size_zero(c, size) for c in e.children())
+    if isinstance(e, Binary) and e.op in ("floordiv", "mod") and children[1] is const(0):
+        return const(0)
+    return e.rebuild(children)
