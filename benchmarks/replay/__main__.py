@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.replay import compare, record
 from benchmarks.replay.cases import cases
 from benchmarks.replay.runner import path_of
-from benchmarks.replay.sides import Failed, run_base, run_here
+from benchmarks.replay.sides import SideError, run_base, run_here
 
 SHOWN = 5
 """Cases whose differences are shown; of the others only the parts are named."""
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="replay-") as folder:
             run_here(Path(folder), options.only, options.jobs)
             return _report(names, base, Path(folder), options.show)
-    except Failed as error:
+    except SideError as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -58,7 +58,7 @@ def _report(names: Sequence[str], base: Path, here: Path, show: int) -> int:
         old, new = path_of(base, name), path_of(here, name)
         hashes = record.read_digests(old), record.read_digests(new)
         if hashes[0] is None or hashes[1] is None:
-            raise Failed(f"{name} has no record")
+            raise SideError(f"{name} has no record")
         parts = compare.differing(hashes[0], hashes[1])
         errors += hashes[1]["error"] != record.digest("")
         if not parts:

@@ -36,7 +36,8 @@ def explained(base: Record, here: Record, parts: Sequence[str]) -> str:
 def _kernels(base: Record, here: Record) -> list[str]:
     """The first kernel whose optimizer or trace differs."""
     pairs = list(zip(base.kernels, here.kernels, strict=False))
-    lines = [f"  {len(base.kernels)} kernels, here {len(here.kernels)}"] if len(base.kernels) != len(here.kernels) else []
+    counts = len(base.kernels), len(here.kernels)
+    lines = [f"  {counts[0]} kernels, here {counts[1]}"] if counts[0] != counts[1] else []
     for k, (a, b) in enumerate(pairs):
         old, new = [a.optimizer, *trace_lines(a.steps)], [b.optimizer, *trace_lines(b.steps)]
         if old != new:
@@ -82,7 +83,7 @@ def _lines(old: Sequence[str], new: Sequence[str], plain_old: Sequence[str], pla
 
 
 def _plain(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    return _indented([x for x in unified_diff(old, new, lineterm="", n=_CONTEXT)][2:])
+    return _indented(list(unified_diff(old, new, lineterm="", n=_CONTEXT))[2:])
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -58,12 +58,10 @@ def llvm_lines(text: str) -> list[str]:
     for line in lines:
         if line.startswith(("define", "declare")):
             values = Numbers("%v")
-        label = _LABEL.match(line)
-        if label is not None:
-            line = f"{values.of(_bare(label[1]))}:{line[label.end() :]}"
+        if (label := _LABEL.match(line)) is not None:
+            result.append(f"{values.of(_bare(label[1]))}:{line[label.end() :]}")
         else:
-            line = _TOKEN.sub(renamed, line)
-        result.append(line)
+            result.append(_TOKEN.sub(renamed, line))
     return result
 
 

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import tempfile
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -61,9 +63,16 @@ def digest(value: object) -> str:
 def write(record: Record, path: Path) -> None:
     """Keeps a record, compressed, and in a file beside it the hashes of its parts."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt", compresslevel=3, encoding="utf-8") as file:
-        json.dump(asdict(record), file)
-    path.with_suffix(".json").write_text(json.dumps({"seconds": record.seconds, **record.digests()}))
+    content = json.dumps(asdict(record)).encode()
+    _replace(path, gzip.compress(content, compresslevel=3))
+    _replace(path.with_suffix(".json"), json.dumps(record.digests()).encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file that others may read or write at the same time."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
 
 
 def read(path: Path) -> Record:
@@ -79,4 +88,4 @@ def read_digests(path: Path) -> dict[str, str] | None:
     place = path.with_suffix(".json")
     if not place.exists():
         return None
-    return {k: v for k, v in json.loads(place.read_text()).items() if k in PARTS}
+    return dict(json.loads(place.read_text()))

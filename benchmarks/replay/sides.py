@@ -14,7 +14,7 @@ KEPT = ROOT / "build" / "replay"
 """Records of base revisions; git ignores the folder."""
 
 
-class Failed(Exception):
+class SideError(Exception):
     """A side that could not be run."""
 
 
@@ -44,13 +44,13 @@ def _run(source: Path, folder: Path, only: str, jobs: int, label: str, seed: str
     # the runner is the working tree's, for both sides
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]), "PYTHONHASHSEED": seed}
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
-        raise Failed(f"{label}: the cases could not be run")
+        raise SideError(f"{label}: the cases could not be run")
 
 
 def _git(*words: str, wrong: str) -> str:
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Failed(f"{wrong}: {done.stderr.strip() or done.stdout.strip()}")
+        raise SideError(f"{wrong}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout.strip()
 
 

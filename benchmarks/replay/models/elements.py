@@ -1,4 +1,4 @@
-"""Element by element: arithmetic, functions, logic, casts, quantisation, broadcasts, and chains that become one loop."""
+"""Element-wise operators: arithmetic, functions, logic, casts, quantisation, broadcasts, and chains of them."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,8 @@ def models() -> Models:
 
 
 _CHAINS = [
-    ("Exp", "Log", "Neg"), ("Sin", "Cos", "Tan"), ("Sigmoid", "Softplus"), ("Tanh", "Erf"), ("Abs", "Sqrt", "Reciprocal"),
+    ("Exp", "Log", "Neg"), ("Sin", "Cos", "Tan"), ("Sigmoid", "Softplus"), ("Tanh", "Erf"),
+    ("Abs", "Sqrt", "Reciprocal"),
     ("Floor", "Ceil", "Round", "Sign"), ("Elu", "Selu", "Celu"), ("HardSigmoid", "HardSwish", "Mish"),
     ("Asin", "Atan"), ("Sinh", "Asinh"), ("Relu", "ThresholdedRelu", "Softsign"),
 ]  # fmt: skip
@@ -72,9 +73,7 @@ def _one(kind: str, **attributes: object) -> onnx.ModelProto:
     return g.done(g.op(kind, g.input(4, 40), **attributes))
 
 
-def _binary(
-    kind: str, a: Sequence[int | str], b: Sequence[int | str], dtype: str = "float32"
-) -> onnx.ModelProto:
+def _binary(kind: str, a: Sequence[int | str], b: Sequence[int | str], dtype: str = "float32") -> onnx.ModelProto:
     g = Graph()
     attributes = {"fmod": 1} if kind == "Mod" and dtype == "float32" else {}
     return g.done(g.op(kind, g.input(*a, dtype=dtype), g.input(*b, dtype=dtype), **attributes), dtype=dtype)

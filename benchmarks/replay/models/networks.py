@@ -9,7 +9,9 @@ def models() -> Models:
     """All of them."""
     yield Model("network/perceptron", _perceptron, ("n:1..64",))
     yield Model("network/residual_block", _residual_block)
-    yield Model("network/residual_block_dynamic", lambda: _residual_block("n", "h", "w"), ("n:1..8", "h:8..64", "w:8..64"))
+    yield Model(
+        "network/residual_block_dynamic", lambda: _residual_block("n", "h", "w"), ("n:1..8", "h:8..64", "w:8..64")
+    )
     yield Model("network/inverted_residual", _inverted_residual)
     yield Model("network/squeeze_excite", _squeeze_excite)
     yield Model("network/stem", _stem, ("n:1..4",))
@@ -187,7 +189,10 @@ def _gru() -> onnx.ModelProto:
 def _scan() -> onnx.ModelProto:
     info = onnx.helper.make_tensor_value_info
     kind = onnx.TensorProto.FLOAT
-    nodes = [onnx.helper.make_node("Add", ["state", "step"], ["next"]), onnx.helper.make_node("Tanh", ["next"], ["out"])]
+    nodes = [
+        onnx.helper.make_node("Add", ["state", "step"], ["next"]),
+        onnx.helper.make_node("Tanh", ["next"], ["out"]),
+    ]
     body = onnx.helper.make_graph(
         nodes, "body", [info("state", kind, [6]), info("step", kind, [6])],
         [info("next", kind, [6]), info("out", kind, [6])],

@@ -33,8 +33,12 @@ def _convolutions() -> Models:
     yield Model("conv/7x7_stride2", lambda: _conv((1, 3, 40, 40), 16, 7, pads=[3] * 4, strides=[2, 2], after="Relu"))
     yield Model("conv/3x1_1x3", _separate)
     yield Model("conv/depthwise3", lambda: _conv((1, 24, 14, 14), 24, 3, pads=[1] * 4, group=24))
-    yield Model("conv/depthwise3_stride2", lambda: _conv((1, 24, 15, 15), 24, 3, pads=[1] * 4, strides=[2, 2], group=24))
-    yield Model("conv/depthwise5_clip", lambda: _conv((1, 16, 12, 12), 16, 5, pads=[2] * 4, group=16, after="HardSwish"))
+    yield Model(
+        "conv/depthwise3_stride2", lambda: _conv((1, 24, 15, 15), 24, 3, pads=[1] * 4, strides=[2, 2], group=24)
+    )
+    yield Model(
+        "conv/depthwise5_clip", lambda: _conv((1, 16, 12, 12), 16, 5, pads=[2] * 4, group=16, after="HardSwish")
+    )
     yield Model("conv/depthwise_multiplier", lambda: _conv((1, 8, 12, 12), 16, 3, pads=[1] * 4, group=8))
     yield Model("conv/grouped", lambda: _conv((1, 32, 10, 10), 32, 3, pads=[1] * 4, group=4))
     yield Model("conv/grouped_1x1", lambda: _conv((1, 32, 10, 10), 48, 1, group=2))
@@ -64,26 +68,33 @@ def _convolutions() -> Models:
 def _transposed() -> Models:
     yield Model("conv_transpose/2x2_stride2", lambda: _transpose((1, 8, 7, 7), 6, [2, 2], strides=[2, 2]))
     yield Model("conv_transpose/3x3", lambda: _transpose((1, 8, 9, 9), 6, [3, 3], pads=[1] * 4))
-    yield Model("conv_transpose/output_padding",
-                lambda: _transpose((1, 4, 6, 6), 6, [3, 3], strides=[2, 2], pads=[1] * 4, output_padding=[1, 1]))  # fmt: skip
+    yield Model(
+        "conv_transpose/output_padding",
+        lambda: _transpose((1, 4, 6, 6), 6, [3, 3], strides=[2, 2], pads=[1] * 4, output_padding=[1, 1]),
+    )
     yield Model("conv_transpose/grouped", lambda: _transpose((1, 8, 6, 6), 3, [3, 3], strides=[2, 2], group=4))
     yield Model("conv_transpose/1d", lambda: _transpose((1, 8, 20), 6, [4], strides=[2]))
 
 
 def _pools() -> Models:
     yield Model("pool/max2", lambda: _pool("MaxPool", (1, 8, 16, 16), kernel_shape=[2, 2], strides=[2, 2]))
-    yield Model("pool/max3_stride2",
-                lambda: _pool("MaxPool", (1, 8, 15, 15), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4))  # fmt: skip
-    yield Model("pool/max3_ceil",
-                lambda: _pool("MaxPool", (1, 8, 14, 14), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1))  # fmt: skip
+    yield Model(
+        "pool/max3_stride2", lambda: _pool("MaxPool", (1, 8, 15, 15), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    )
+    yield Model(
+        "pool/max3_ceil", lambda: _pool("MaxPool", (1, 8, 14, 14), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    )
     yield Model("pool/max_dilated", lambda: _pool("MaxPool", (1, 4, 14, 14), kernel_shape=[3, 3], dilations=[2, 2]))
     yield Model("pool/max_1d", lambda: _pool("MaxPool", (2, 4, 40), kernel_shape=[4], strides=[3]))
     yield Model("pool/max_dynamic", lambda: _pool("MaxPool", ("n", 8, "h", "w"), kernel_shape=[2, 2], strides=[2, 2]))
     yield Model("pool/average3", lambda: _pool("AveragePool", (1, 8, 14, 14), kernel_shape=[3, 3], pads=[1] * 4))
-    yield Model("pool/average_with_border",
-                lambda: _pool("AveragePool", (1, 8, 14, 14), kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1))  # fmt: skip
-    yield Model("pool/average_3d",
-                lambda: _pool("AveragePool", (1, 4, 6, 8, 8), kernel_shape=[2, 2, 2], strides=[2, 2, 2]))  # fmt: skip
+    yield Model(
+        "pool/average_with_border",
+        lambda: _pool("AveragePool", (1, 8, 14, 14), kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1),
+    )
+    yield Model(
+        "pool/average_3d", lambda: _pool("AveragePool", (1, 4, 6, 8, 8), kernel_shape=[2, 2, 2], strides=[2, 2, 2])
+    )
     yield Model("pool/lp", lambda: _pool("LpPool", (1, 4, 12, 12), kernel_shape=[2, 2], p=2))
     yield Model("pool/global_average", lambda: _pool("GlobalAveragePool", (2, 32, 7, 7)))
     yield Model("pool/global_average_dynamic", lambda: _pool("GlobalAveragePool", (1, 16, "h", "w")))
