@@ -9,7 +9,7 @@ from tests.schedule.functions import CHAIN, SCALE, WIDE, run
 from tilewright.codegen import emit_llvm
 from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.errors import TargetError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

@@ -10,8 +10,7 @@ from tests.fuzz.case import Case, Program
 
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, const
+from tilewright.expr.nodes import Buffer, Const, MemoryScope, const
 from tilewright.layout.layout import Layout
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk

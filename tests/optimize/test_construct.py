@@ -11,9 +11,8 @@ from tests.optimize.programs import Program, check, scheduled
 from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
 
 from tilewright.cost.analytical import program_times
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const, MemoryScope, Var
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target

@@ -7,10 +7,10 @@ from tests.optimize import programs
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
 from tilewright.errors import OptionError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, float64, int8, int32
-from tilewright.expr.nodes import Const, Expr, Var, as_expr, cast, const, maximum, unary
+from tilewright.expr.nodes import Const, Expr, MemoryScope, Var, as_expr, const
+from tilewright.expr.operations import cast, maximum, unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.machine import Target

@@ -9,7 +9,7 @@ from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, che
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ParseError, VerifyError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.canonical import canonicalized
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse

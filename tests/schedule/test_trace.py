@@ -10,10 +10,9 @@ import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.define import Size, collect_stages, compute, placeholder, reduce_axis, symbol
 from tilewright.expr.define import sum as sum_over
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops

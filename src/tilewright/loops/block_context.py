@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Binary, Expr, Var, const
+from tilewright.expr.nodes import Binary, Buffer, Expr, Var, const
 from tilewright.loops.ir import Block, For
 from tilewright.loops.printer import show_loop, show_stmt
 

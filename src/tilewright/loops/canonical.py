@@ -8,9 +8,8 @@ under the new names, because the order of their terms depends on names. The text
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, Var
-from tilewright.expr.nodes import post_order as walk_expr
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.traversal import post_order as walk_expr
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, Seq, Stmt, Store, seq, walk
 

@@ -18,7 +18,9 @@ from dataclasses import replace
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.nodes import FALSE, Binary, Const, Expr, Var, conjunction, conjuncts, const, post_order
+from tilewright.expr.nodes import FALSE, Binary, Const, Expr, Var, const
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, post_order
 from tilewright.loops.ir import Block, BlockIter, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 

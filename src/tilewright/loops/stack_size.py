@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, MemoryScope
 from tilewright.loops.block_context import Diagnostic
 from tilewright.loops.ir import Func
 

@@ -6,8 +6,8 @@ What a step computes at once is a `StageTile`; by default the rule chooses it by
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.interface import Task
 from tilewright.optimize.reduction_blocking import KBlockLimits

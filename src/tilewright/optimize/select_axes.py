@@ -4,7 +4,8 @@ Written out, every case is decided while code is generated, and what the cases h
 transforms of fast convolutions are written so.
 """
 
-from tilewright.expr.nodes import Binary, Const, Select, Var, post_order
+from tilewright.expr.nodes import Binary, Const, Select, Var
+from tilewright.expr.traversal import post_order
 from tilewright.loops.ir import Block
 from tilewright.schedule.rewrite_tree import spatial_vars
 

@@ -1,7 +1,8 @@
 """How a block's accesses move in memory when one of its variables grows: what a rule needs to choose lanes and rows."""
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block
 
 

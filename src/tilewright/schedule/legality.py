@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import NO_BOUNDS
-from tilewright.expr.buffer import Buffer, MemoryScope
+from tilewright.expr.nodes import Buffer, MemoryScope
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, For, Func, LoopKind, Seq, Stmt, blocks, walk

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Const, const, free_vars
+from tilewright.expr.nodes import Const, const
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.block_context import BlockContext, Diagnostic
 from tilewright.loops.interpreter import match_accumulation
 from tilewright.loops.ir import Func, IterKind

@@ -28,22 +28,9 @@ from tilewright.errors import VerifyError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import (
-    COMPARISONS,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    free_vars,
-    loads,
-    post_order,
-)
+from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Const, Expr, Load, MemoryScope, Select, Unary, Var
+from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops import stack_size
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.block_context import BlockContext, Diagnostic
