@@ -13,7 +13,7 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Binary, Expr, Var, const, free_vars
-from tilewright.loops.block_context import IterSplit, match_iter_split, splits_are_bijective
+from tilewright.verify.iter_split import IterSplit, match_iter_split, splits_are_bijective
 
 
 def invert_indices(

@@ -8,8 +8,9 @@ from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Block, For, LoopKind, blocks, walk
-from tilewright.loops.lowering import UniqueNames, lower_to_loops
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.printer import show
+from tilewright.names import UniqueNames
 from tilewright.verify.verifier import verify
 
 I, J = Var("i"), Var("j")  # noqa: E741 - the axes of matrices
