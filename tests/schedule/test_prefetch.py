@@ -6,25 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codegen.native import TARGETS, check
 from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, check_same, refuses
+from tilewright.schedule.annotate import parallel, unroll, vectorize
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
+from tilewright.verify.verifier import verify
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ParseError, VerifyError
 from tilewright.expr.nodes import MemoryScope
-from tilewright.loops.canonical import canonicalized
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.machine import Target
-from tilewright.schedule.annotate import parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_read
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.inline import inline
-from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.reverse_inline import reverse_inline
 from tilewright.schedule.staging import pad_storage, set_scope
-from tilewright.verify.verifier import verify
 
 ROWS = parse("""
 func rows(A: float32[N, 40], Y: float32[N]; N: 1..64):
@@ -129,17 +128,6 @@ def test_hints_that_mean_nothing_any_more_are_dropped() -> None:
 def test_hints_keep_meaning_through_splits(factor: int, loop: str, distance: int) -> None:
     func = split(prefetch(ROWS, loop, "A", distance), loop, factor)
     check_same(ROWS, prefetch(func, f"{loop}_o", "A", distance))
-
-
-def test_canonical_names_reach_hints() -> None:
-    func = prefetch(ROWS, "i", "A", 4)
-    other = show(func).replace("A", "Z")
-    for old in ("i in", "i + 4", "= i"):
-        other = other.replace(old, old.replace("i ", "row ").replace("= i", "= row"))
-    other = parse(other)
-    one, two, three = (canonicalized(f).func for f in (func, other, ROWS))
-    assert show(one) == show(two) != show(three)
-    assert "for i0 in serial(s0) prefetching p0[i0 + 4, 0]" in show(canonicalized(func).func)
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ class ExprEmitter:
 
     def _is_position_in_bounds(self, buffer: Buffer, position: Expr) -> bool:
         """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are: their
-        names are their own in a function (`verify/verifier.py`), so that a position has one range."""
+        names are their own in a function (`verify/well_formed.py`), so that a position has one range."""
         found = self._in_bounds.get((buffer.name, position))
         if found is None:
             size = None if buffer.scope is MemoryScope.MEMORY else constant_value(polynomial(buffer.size))

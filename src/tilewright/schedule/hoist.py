@@ -23,7 +23,7 @@ from tilewright.schedule.rewrite_tree import (
     used_names,
     with_stmt_replaced,
 )
-from tilewright.verify.verifier import find_domain_errors
+from tilewright.verify.domains import find_domain_errors
 
 LANE_KINDS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
 """Kinds of loops whose iterations run at once on one thread, so that each needs an element of its own."""

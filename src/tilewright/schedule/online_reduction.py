@@ -9,8 +9,8 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Const, Expr, Load, Var
 from tilewright.expr.operations import minimum
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.interpreter import match_accumulation
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks
 from tilewright.schedule.online_rescale import RunningExtremum
 from tilewright.schedule.region import Span, check_domain, span_of

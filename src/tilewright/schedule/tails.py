@@ -25,8 +25,8 @@ from tilewright.schedule.rewrite_tree import (
     with_buffer_replaced,
     with_stmt_replaced,
 )
+from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.privatization import loop_carried_reads
-from tilewright.verify.verifier import find_domain_errors
 
 
 class Tail(StrEnum):

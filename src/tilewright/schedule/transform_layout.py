@@ -26,8 +26,8 @@ from tilewright.schedule.rewrite_tree import (
     used_names,
     with_stmt_replaced,
 )
+from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
-from tilewright.verify.verifier import find_domain_errors
 
 
 def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, ...] | None = None) -> Func:

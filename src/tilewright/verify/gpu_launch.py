@@ -8,9 +8,11 @@ registers or on its stack is lost where its loop ends.
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.loops.block_context import BlockContext
+from tilewright.verify.diagnostics import Diagnostic
+
 from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.loops.access import accesses
-from tilewright.loops.block_context import BlockContext, Diagnostic
 from tilewright.loops.ir import BLOCK_AXES, GPU_AXES, THREAD_AXES, For, Func, LoopKind, walk
 from tilewright.loops.printer import show_buffer, show_loop
 
