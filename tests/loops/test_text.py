@@ -7,13 +7,13 @@ from tests.expr.strategies import M, N, indices
 from tests.loops import programs
 from tests.loops.programs import computations, conv, matmul_relu
 from tests.loops.valid_programs import VALID_PROGRAMS
-from tilewright.expr.operations import cast
-from tilewright.loops.lowering import lower_to_loops
 
 from tilewright.errors import ParseError
 from tilewright.expr.dtype import DTYPES, boolean
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Load, MemoryScope, Var, const
+from tilewright.expr.operations import cast
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show, show_stmt
 

@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.verify.privatized import differs, iterations_of, result
-from tilewright.schedule.loop_transforms import split
-from tilewright.schedule.rewrite_tree import find_alloc, with_buffer_replaced
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
+from tilewright.schedule.loop_transforms import split
+from tilewright.schedule.rewrite_tree import find_alloc, with_buffer_replaced
+from tilewright.verify.verifier import verify
 
 SIZE = 6
 """Elements of a buffer."""

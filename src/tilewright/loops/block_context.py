@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import Block, For
 from tilewright.loops.printer import show_loop, show_stmt
 

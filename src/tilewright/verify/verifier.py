@@ -25,9 +25,10 @@ element of an internal buffer is written before it is read (only that an earlier
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from tilewright.expr.traversal import free_vars, loads, post_order
+from tilewright.errors import VerifyError
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.empty_reductions import initialize_empty_reductions
+from tilewright.loops.ir import Block, Func, walk
 from tilewright.verify import (
     coverage,
     domains,
@@ -40,10 +41,6 @@ from tilewright.verify import (
     well_formed,
 )
 from tilewright.verify.diagnostics import Diagnostic
-
-from tilewright.errors import VerifyError
-from tilewright.expr.nodes import Buffer, MemoryScope
-from tilewright.loops.ir import Block, Func, walk
 
 
 def verify(func: Func, *, registers: bool = True) -> None:
