@@ -61,7 +61,7 @@ class IndexEmitter:
 
     def interval(self, e: Expr) -> Interval:
         """Integers that bound an expression from below and above, wherever the loops are that are not unrolled: their
-        names are their own in a function (`verify/well_formed.py`), so that each has one range. None where unbounded."""
+        names are unique in a function (`verify/well_formed.py`), so that each has one range. None where unbounded."""
         offset, uniform, lanes = self._partition_terms(polynomial(e))
         terms = uniform | lanes
         key = frozenset(terms.items())
