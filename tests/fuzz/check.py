@@ -17,7 +17,7 @@ from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
 from tilewright.loops.simplified import simplified
 from tilewright.measure.native_functions import with_workspace_params
-from tilewright.schedule.trace import Step, apply, replay
+from tilewright.schedule.step import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
 from tilewright.verify.verifier import verify
 

@@ -21,7 +21,8 @@ from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.optimize.interface import Optimizer, Task
 from tilewright.optimize.rule import Rule
-from tilewright.schedule.trace import Schedule, replay
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")

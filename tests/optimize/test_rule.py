@@ -16,7 +16,7 @@ from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.optimize.interface import DEFAULT, FALLBACK, Task, optimizer_named
 from tilewright.optimize.rule import Rule
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
 
 EXAMPLES = {"elementwise": 40, "reduction": 40, "gemm": 40, "conv": 30, "pool": 25}

@@ -18,9 +18,10 @@ from tilewright.schedule.loop_transforms import reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.rolling_update import rolling_update
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.staging import set_scope
+from tilewright.schedule.step import replay
 from tilewright.schedule.store_at import store_at
-from tilewright.schedule.trace import Schedule, replay
 from tilewright.verify.verifier import verify
 
 

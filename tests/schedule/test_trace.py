@@ -21,8 +21,9 @@ from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.argument_kinds import SizeKind as SizeKind
 from tilewright.schedule.arguments import parameters
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, replay
 from tilewright.schedule.tails import Tail
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, replay
 from tilewright.verify.verifier import verify
 
 

@@ -18,7 +18,7 @@ from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, reduction_extent
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import find_block, spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.k_blocks import peel_last_k_block
 from tilewright.tile.schedule_helpers import (
     BlockLoops,

@@ -9,7 +9,7 @@ from tilewright.errors import OptionError
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.shape_samples import ShapeSamples
 
 

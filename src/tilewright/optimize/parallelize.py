@@ -2,7 +2,7 @@
 
 from tilewright.expr.nodes import Const
 from tilewright.loops.ir import blocks
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.schedule_helpers import loop_extent
 
 MIN_PARALLEL_ITERATIONS = 64

@@ -29,7 +29,7 @@ from tilewright.optimize.rowwise_stage import (
     vectorize_reduction,
 )
 from tilewright.schedule.rewrite_tree import find_block, spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.schedule_helpers import BlockLoops, apply_and_get_blocks, buffer_of, loop_extent, spatial_loops
 
 _log = logging.getLogger("tilewright.construct")

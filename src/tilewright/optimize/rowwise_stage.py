@@ -13,7 +13,7 @@ from tilewright.optimize.interface import Task
 from tilewright.optimize.reduction_blocking import KBlockLimits
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import find_block, find_loop
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.schedule_helpers import BlockLoops, buffer_of, loop_extent, split_for_lanes
 
 K_BLOCK_LIMITS = KBlockLimits(max_unblocked=64, root_multiple=1, min_size=1, max_size=1 << 40, slack=4)

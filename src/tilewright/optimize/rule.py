@@ -20,7 +20,7 @@ from tilewright.optimize.rowwise_stage import K_BLOCK_LIMITS, REDUCTION_VECTORS,
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import find_block, spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.k_blocks import peel_last_k_block
 from tilewright.tile.schedule_helpers import BlockLoops, apply_and_get_blocks, buffer_of, loop_extent, split_for_lanes
 

@@ -1,5 +1,5 @@
 """The primitives as methods, with the arguments' names of the primitives; what each does is said there in full, and
-that text is appended to the method's (`trace.py`).
+that text is appended to the method's.
 
 Methods answer with the names of what is new: loops, blocks or buffers. Names that are not given are chosen and
 recorded, so that the later steps of a trace find them.
@@ -7,7 +7,8 @@ recorded, so that the later steps of a trace find them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from inspect import cleandoc
+from typing import Any, Literal, overload
 
 from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Expr
@@ -15,10 +16,8 @@ from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
 from tilewright.schedule.created_names import CreatedNames
 from tilewright.schedule.rewrite_tree import find_block
+from tilewright.schedule.step import PRIMITIVES, Step
 from tilewright.schedule.tails import Tail
-
-if TYPE_CHECKING:
-    from tilewright.schedule.trace import Step
 
 TwoLoopTail = Literal[Tail.GUARD, Tail.MASK, Tail.SHIFT_INWARDS, Tail.PAD, "guard", "mask", "shift_inwards", "pad"]
 """Tails that leave two loops, not three."""
@@ -34,7 +33,7 @@ class Primitives(ABC):
         """Applies a primitive by name and records it."""
 
     @abstractmethod
-    def _try(self, primitive: str, *args: object) -> "tuple[Step, Func]":
+    def _try(self, primitive: str, *args: object) -> tuple[Step, Func]:
         """A step and the function after it, not recorded."""
 
     # What there is
@@ -73,13 +72,13 @@ class Primitives(ABC):
         self, loop: str, factor: int, names: Sequence[str] | None = None, tail: Tail | str = Tail.GUARD
     ) -> tuple[str, ...]:
         """Splits a loop into tiles of `factor` iterations. Answers with the outer and the inner loop and, where the
-        tail is a remainder that exists, its loop. See `schedule.loops.split` and `schedule.tails.Tail`."""
+        tail is a remainder that exists, its loop. See `schedule.loop_transforms.split` and `schedule.tails.Tail`."""
         wanted = 3 if tail == Tail.REMAINDER else 2
         return self._apply_with_names(lambda new: new.loops[:wanted], "split", loop, factor, names, tail)
 
     def split_parts(self, loop: str, parts: int, names: Sequence[str] | None = None) -> tuple[str, str]:
         """Splits a loop into a number of parts. Answers with the outer and the inner loop. See
-        `schedule.loops.split_parts`."""
+        `schedule.loop_transforms.split_parts`."""
         outer, inner = self._apply_with_names(lambda new: new.loops[:2], "split_parts", loop, parts, names)
         return outer, inner
 
@@ -95,37 +94,38 @@ class Primitives(ABC):
         return self._apply_with_names(lambda new: new.loops[: 2 * len(loops)], "tile", loops, factors, names, tail)
 
     def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
-        """Makes one loop of two directly nested ones. Answers with its name. See `schedule.loops.fuse`."""
+        """Makes one loop of two directly nested ones. Answers with its name. See `schedule.loop_transforms.fuse`."""
         return self._apply_with_name(lambda new: new.loops, "fuse", outer, inner, name)
 
     def reorder(self, order: Sequence[str]) -> None:
-        """Puts loops of one perfect nest into the given order. See `schedule.loops.reorder`."""
+        """Puts loops of one perfect nest into the given order. See `schedule.loop_transforms.reorder`."""
         self.do("reorder", order)
 
     def peel(self, loop: str, at: Expr | int | str, name: str | None = None) -> str:
-        """Cuts a loop's range in two. Answers with the loop over the second part. See `schedule.loops.peel`."""
+        """Cuts a loop's range in two. Answers with the loop over the second part. See
+        `schedule.loop_transforms.peel`."""
         return self._apply_with_name(lambda new: new.loops, "peel", loop, at, name)
 
     # How loops run
 
     def parallel(self, loop: str) -> None:
-        """Runs the iterations of a loop on several threads. See `schedule.kinds.parallel`."""
+        """Runs the iterations of a loop on several threads. See `schedule.annotate.parallel`."""
         self.do("parallel", loop)
 
     def vectorize(self, loop: str) -> None:
-        """Runs the iterations of a loop in the lanes of vectors. See `schedule.kinds.vectorize`."""
+        """Runs the iterations of a loop in the lanes of vectors. See `schedule.annotate.vectorize`."""
         self.do("vectorize", loop)
 
     def unroll(self, loop: str) -> None:
-        """Writes out the iterations of a loop. See `schedule.kinds.unroll`."""
+        """Writes out the iterations of a loop. See `schedule.annotate.unroll`."""
         self.do("unroll", loop)
 
     def bind(self, loop: str, axis: LoopKind | str) -> None:
-        """Runs the iterations of a loop along an axis of a GPU, such as "thread_x". See `schedule.kinds.bind`."""
+        """Runs the iterations of a loop along an axis of a GPU, such as "thread_x". See `schedule.annotate.bind`."""
         self.do("bind", loop, axis)
 
     def virtual_thread(self, loop: str) -> None:
-        """Interleaves the iterations of a loop. See `schedule.kinds.virtual_thread`."""
+        """Interleaves the iterations of a loop. See `schedule.annotate.virtual_thread`."""
         self.do("virtual_thread", loop)
 
     # Where values are kept
@@ -164,7 +164,7 @@ class Primitives(ABC):
 
     def transform_layout(self, buffer: str, layout: Layout, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Stores an internal buffer in another layout. Answers with the new loops of the block that writes it. See
-        `schedule.relayout.transform_layout`."""
+        `schedule.transform_layout.transform_layout`."""
         return self._apply("transform_layout", buffer, layout, names).loops
 
     def store_at(self, buffer: str, loop: str) -> None:
@@ -225,13 +225,13 @@ class Primitives(ABC):
 
     def rolling_update(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
         """Fuses a sum into the loop of a reduction that it depends on, correcting it as that goes on. Answers with the
-        new blocks. See `schedule.rolling.rolling_update`."""
+        new blocks. See `schedule.rolling_update.rolling_update`."""
         return self._apply("rolling_update", block, loop, name).blocks
 
     # How names are found and recorded
 
     @abstractmethod
-    def _record(self, step: "Step", func: Func) -> None:
+    def _record(self, step: Step, func: Func) -> None:
         """Takes a step that was tried."""
 
     def _apply(self, primitive: str, *args: object) -> CreatedNames:
@@ -264,5 +264,11 @@ class Primitives(ABC):
         return chosen
 
 
-def _with_argument(step: "Step", name: str, value: Any) -> "Step":
+def _with_argument(step: Step, name: str, value: Any) -> Step:
     return type(step).of(step.primitive, **{**step.arguments, name: value})
+
+
+for _name, _primitive in PRIMITIVES.items():
+    # help() of a method tells all: what it answers with, and what the primitive's own text says.
+    _method = getattr(Primitives, _name)
+    _method.__doc__ = f"{cleandoc(_method.__doc__ or '')}\n\n{cleandoc(_primitive.__doc__ or '')}"

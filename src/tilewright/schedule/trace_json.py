@@ -18,7 +18,7 @@ from tilewright.errors import Problem, TraceError
 from tilewright.layout.strict_json import load_strict_json
 from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.rewrite_tree import suggestion
-from tilewright.schedule.trace import PRIMITIVES, Step, Trace, unknown_primitive
+from tilewright.schedule.step import PRIMITIVES, Step, Trace, unknown_primitive
 
 FORMAT = "tilewright-trace"
 VERSION = 1

@@ -10,7 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.rowwise_programs import lower_rowwise
 from tilewright.optimize.interface import Task
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower import lower_program
 from tilewright.tile.program import TileProgram
 from tilewright.tile.rowwise import RowwiseProgram

@@ -27,7 +27,7 @@ from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.interface import Task
 from tilewright.optimize.select_axes import select_axes
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sizes, Sketch, TileProgram
 

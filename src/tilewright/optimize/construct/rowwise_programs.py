@@ -30,7 +30,7 @@ from tilewright.optimize.rowwise import (
 )
 from tilewright.optimize.rowwise_stage import StageTile, vectorizable_reduction_axis
 from tilewright.schedule.rewrite_tree import spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram, RowwiseStage, row_block_problem, row_blocking

@@ -6,7 +6,6 @@ is applied to. So a trace also replays on the same computation with other sizes,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import cleandoc
 from typing import Any
 
 from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
@@ -15,7 +14,6 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Var, free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, For, Func, walk
-from tilewright.loops.printer import show
 from tilewright.schedule import (
     annotate,
     cache,
@@ -34,9 +32,7 @@ from tilewright.schedule import (
     transform_layout,
 )
 from tilewright.schedule.arguments import bind_arguments, parameters
-from tilewright.schedule.methods import Primitives
 from tilewright.schedule.rewrite_tree import suggestion
-from tilewright.verify.verifier import verify
 
 Argument = Any
 """A name, an integer, a size, a member of an enumeration, a layout, a tuple of these, or None."""
@@ -54,12 +50,6 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""
-
-
-for _name, _primitive in PRIMITIVES.items():
-    # help() of a method tells all: what it answers with, and what the primitive's own text says.
-    _method = getattr(Primitives, _name)
-    _method.__doc__ = f"{cleandoc(_method.__doc__ or '')}\n\n{cleandoc(_primitive.__doc__ or '')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,55 +197,3 @@ def _layout_target(func: Func, step: Step) -> Buffer | None:
 def _resize_layout(layout: Layout, buffer: Buffer) -> Layout:
     """The same primitives on the shape that the buffer has here, where its rank is the same."""
     return Layout(buffer.shape, layout.primitives) if len(layout.shape) == buffer.rank else layout
-
-
-class Schedule(Primitives):
-    """A function being scheduled: applies primitives and records them. Every primitive is a method.
-
-    `func` is the function as it is now, `origin` as it was, `trace` what was done. A refused step changes nothing.
-    """
-
-    def __init__(self, func: Func) -> None:
-        self.origin = func
-        self.func = func
-        self.trace: Trace = ()
-
-    def do(self, primitive: str, *args: object, **named: object) -> None:
-        """Applies a primitive by name and records it."""
-        step = Step.of(primitive, *args, **named)
-        self._record(step, apply(self.func, step))
-
-    def apply(self, trace: Trace) -> None:
-        """Applies the steps of a trace and records them; where one is refused, none was applied.
-
-        Raises:
-            ScheduleError: a step is not legal here; names it.
-        """
-        func = replay(self.func, trace)
-        self.func, self.trace = func, (*self.trace, *trace)
-
-    def show(self) -> str:
-        """The loops as they are now."""
-        return show(self.func)
-
-    def to_python(self, name: str = "s") -> str:
-        """What was done, as Python text that does it again to a schedule called `name`."""
-        return to_python(self.trace, name)
-
-    def verify(self) -> None:
-        """Checks the loops as they are now: everything is proved, nothing sampled.
-
-        Raises:
-            VerifyError: lists what is wrong, with the loop or block.
-        """
-        verify(self.func)
-
-    def _record(self, step: Step, func: Func) -> None:
-        self.func, self.trace = func, (*self.trace, step)
-
-    def _try(self, primitive: str, *args: object) -> tuple[Step, Func]:
-        step = Step.of(primitive, *args)
-        return step, apply(self.func, step)
-
-    def __str__(self) -> str:
-        return self.show()
