@@ -1,7 +1,7 @@
 """Primitives on reductions: decompose_reduction takes the initialisation out, rfactor reduces in two levels."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
@@ -11,6 +11,7 @@ from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import (
     TRUE,
     Binary,
+    BinaryOp,
     Expr,
     Load,
     Var,
@@ -168,54 +169,86 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
 
     Known as rfactor in Halide and TVM.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     place = f"rfactor of block {block!r}"
-    chunked, value = check_factorable(func, node, around, axis, place)
+    axis_iter, value = check_factorable(func, node, enclosing, axis, place)
     if factor < 1:
         what = "strand" if strands else "step of a chunk"
         raise ScheduleError(f"expected at least 1 {what}, got {factor}", where=place)
-    op = node.body.value
-    if not isinstance(op, Binary) or node.init is None:
+    if not isinstance(node.body.value, Binary) or node.init is None:
         raise ScheduleError("it does not accumulate", where=place)
-    used = used_names(func)
-    spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
-    chunks = ceildiv(chunked.extent, factor)
-    kept, gone = (as_expr(factor), chunks) if strands else (chunks, as_expr(factor))
-    own = node.body.buffer
+    op, used, total = node.body.value.op, used_names(func), node.body.buffer
     if name is not None:
         check_new_names((name,), used, place)
-    part = Buffer(claim_name(name or f"{own.name}_partial", used), (*own.shape, kept), own.dtype)
-    outer, inner = (Var(claim_name(f"{chunked.var.name}_{letter}", used)) for letter in "oi")
-    stays, goes = (inner, outer) if strands else (outer, inner)
-    index = (*(i.var for i in spatial), stays)
-    step = outer * factor + inner
-    neutral = REDUCERS[op.op].identity(own.dtype)
-    body = substitute(value, {chunked.var: step})
-    if not can_prove((chunked.extent % factor).equals(0)):
-        body = select(step < chunked.extent, body, neutral)
-    target = Load(part, index)
-    reduced = [(goes, gone) if i is chunked else (i.var, i.extent)
-               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
-    first = _serial_nest(
-        fresh_name(f"{block}_partial", used),
-        [*((i.var, i.extent) for i in spatial), (stays, kept)],
-        reduced,
-        Store(part, index, binary(op.op, target, body)),
-        Store(part, index, neutral),
-        used,
-    )
-    second = _serial_nest(
-        block,
-        [(i.var, i.extent) for i in spatial],
-        [(stays, kept)],
-        Store(own, node.body.indices, binary(op.op, Load(own, node.body.indices), target)),
-        node.init,
-        used,
-    )
-    nest = around[0] if around else node
+    partial_name = claim_name(name or f"{total.name}_partial", used)
+    split = _split_axis(axis_iter, factor, strands, used)
+    partial = Buffer(partial_name, (*total.shape, split.kept_extent), total.dtype)
+    partial_nest = _partial_nest(node, op, value, split, partial, used)
+    total_nest = _total_nest(node, op, node.init, split, partial, used)
     # The names of the new nests' loops and variables must differ from each other's too.
-    result = with_stmt_replaced(func, nest, seq(copy_with_fresh_names(first, used), second))
-    return replace(result, allocs=(*func.allocs, part))
+    nests = seq(copy_with_fresh_names(partial_nest, used), total_nest)
+    result = with_stmt_replaced(func, enclosing[0] if enclosing else node, nests)
+    return replace(result, allocs=(*func.allocs, partial))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAxis:
+    """A reduction axis split in two.
+
+    Attributes:
+        axis: the axis.
+        kept, kept_extent: the loop that indexes the partial results.
+        reduced, reduced_extent: the loop that a partial result reduces over.
+        index: the axis' variable in terms of both.
+        is_exact: whether every pair of iterations is inside the extent.
+    """
+
+    axis: BlockIter
+    kept: Var
+    kept_extent: Expr
+    reduced: Var
+    reduced_extent: Expr
+    index: Expr
+    is_exact: bool
+
+
+def _split_axis(axis: BlockIter, factor: int, strands: bool, used: set[str]) -> SplitAxis:
+    """Splits a reduction axis by a factor: the outer part is kept, with `strands` the inner one."""
+    outer, inner = (Var(claim_name(f"{axis.var.name}_{letter}", used)) for letter in "oi")
+    index, is_exact = outer * factor + inner, can_prove((axis.extent % factor).equals(0))
+    chunks, steps = ceildiv(axis.extent, factor), as_expr(factor)
+    if strands:
+        return SplitAxis(axis, inner, steps, outer, chunks, index, is_exact)
+    return SplitAxis(axis, outer, chunks, inner, steps, index, is_exact)
+
+
+def _partial_nest(node: Block, op: BinaryOp, value: Expr, split: SplitAxis, partial: Buffer, used: set[str]) -> Stmt:
+    """The nest that computes the partial results, which start from the identity of the reducer."""
+    spatial = [(i.var, i.extent) for i in node.iters if i.kind is IterKind.SPATIAL]
+    element = Load(partial, (*(v for v, _ in spatial), split.kept))
+    identity = REDUCERS[op].identity(partial.dtype)
+    term = substitute(value, {split.axis.var: split.index})
+    if not split.is_exact:
+        term = select(split.index < split.axis.extent, term, identity)
+    reductions = [(split.reduced, split.reduced_extent) if i is split.axis else (i.var, i.extent)
+                  for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
+    return _serial_nest(
+        fresh_name(f"{node.name}_partial", used),
+        [*spatial, (split.kept, split.kept_extent)],
+        reductions,
+        Store(partial, element.indices, binary(op, element, term)),
+        Store(partial, element.indices, identity),
+        used,
+    )
+
+
+def _total_nest(node: Block, op: BinaryOp, init: Store, split: SplitAxis, partial: Buffer, used: set[str]) -> Stmt:
+    """The nest that reduces the partial results to the total."""
+    spatial = [(i.var, i.extent) for i in node.iters if i.kind is IterKind.SPATIAL]
+    total = Load(node.body.buffer, node.body.indices)
+    element = Load(partial, (*(v for v, _ in spatial), split.kept))
+    body = Store(total.buffer, total.indices, binary(op, total, element))
+    return _serial_nest(node.name, spatial, [(split.kept, split.kept_extent)], body, init, used)
 
 
 def _serial_nest(
