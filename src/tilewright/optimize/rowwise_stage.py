@@ -6,6 +6,7 @@ What a step computes at once is a `StageTile`; by default the rule chooses it by
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.cost.instructions import MIN_FULL_VECTORS
 from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
 from tilewright.loops.ir import Block, IterKind, blocks
@@ -24,9 +25,6 @@ REDUCTION_VECTORS = 4
 
 MAX_UNROLLED_TAPS = 64
 """Points of a window up to which it is written out."""
-
-MIN_FULL_VECTORS = 4
-"""Vectors without a mask that are worth a loop of their own."""
 
 MAX_TILE_ROWS = 8
 """Lines of a tile of windows."""

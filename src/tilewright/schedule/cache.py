@@ -1,6 +1,5 @@
 """Primitives that let a block read or write a copy: cache_read, cache_write, pack."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
@@ -8,14 +7,15 @@ from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.nodes import TRUE, Expr, Load, const, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.access import read_buffers
-from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq
-from tilewright.schedule.legality import check_only_writer, check_untouched
+from tilewright.loops.ir import Block, Func, IterKind, Stmt, Store, blocks, seq
+from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_only_writer, check_untouched
 from tilewright.schedule.rewrite_tree import (
     check_new_names,
     claim_name,
     find_block,
     fresh_name,
     map_blocks,
+    nest_loops,
     redirect_accesses,
     spatial_vars,
     top_statement_of,
@@ -25,7 +25,6 @@ from tilewright.schedule.rewrite_tree import (
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.transform_layout import (
     LayoutChange,
-    check_accesses_in_bounds,
     check_layout,
     domain_bounds,
     physical_loops,
@@ -142,7 +141,7 @@ def _insert_copy(func: Func, block: str, old: Buffer, spec: OperandCopy) -> Func
     top = top_statement_of(func, node)
     changed = map_blocks(top, lambda b: rewrite_block_accesses(b, around, change) if b is node else b)
     result = replace(with_stmt_replaced(func, top, seq(nest, changed)), allocs=(*func.allocs, copy))
-    check_accesses_in_bounds(result, copy, spec.place)
+    check_in_bounds(result, accessing_blocks(result, copy), spec.place)
     return result if spec.scope is MemoryScope.MEMORY else set_scope(result, copy.name, spec.scope)
 
 
@@ -169,13 +168,7 @@ def _copy_nest(name: str, source: Buffer, target: Buffer, layout: Layout, used: 
     value: Expr = Load(source, logical)
     if exists is not TRUE:
         value = select(exists, value, const(0, source.dtype))
-    return _nest_copy_loops(loops, Block(name, tuple(iters), Store(target, place, value)))
-
-
-def _nest_copy_loops(loops: Sequence[For], body: Stmt) -> Stmt:
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
+    return nest_loops(loops, Block(name, tuple(iters), Store(target, place, value)))
 
 
 def cache_write(

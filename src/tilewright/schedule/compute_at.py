@@ -12,7 +12,7 @@ from tilewright.expr.nodes import Binary, Const, Expr, Var, conjunction, const, 
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, BlockIter, For, Func, IterKind, blocks, seq
 from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
-from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region
+from tilewright.schedule.region import Span, check_domain, over_region, region
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     exclusive_nest,
@@ -20,6 +20,7 @@ from tilewright.schedule.rewrite_tree import (
     find_loop,
     map_blocks,
     map_store,
+    nest_loops,
     redirect_accesses_in,
     spatial_vars,
     used_names,

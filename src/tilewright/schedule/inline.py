@@ -9,13 +9,11 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Load, Var, free_vars
 from tilewright.expr.traversal import replace_loads
 from tilewright.loops.access import read_buffers
-from tilewright.loops.block_context import BlockContext
-from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
-from tilewright.schedule.legality import check_inputs_final, check_only_writer
+from tilewright.loops.ir import Block, For, Func, IterKind, blocks
+from tilewright.schedule.legality import check_in_bounds, check_inputs_final, check_only_writer
 from tilewright.schedule.region import check_domain
 from tilewright.schedule.rewrite_tree import find_block, map_blocks, map_store, spatial_vars, with_stmt_replaced
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
-from tilewright.verify.verifier import find_domain_errors
 
 
 def inline(func: Func, block: str) -> Func:
@@ -100,11 +98,3 @@ def check_readers(func: Func, node: Block, readers: Sequence[str], place: str) -
         raise ScheduleError(f"nothing reads {node.body.buffer.name!r}", where=place)
     for name in readers:
         check_inputs_final(func, node, find_block(func, name)[0], place)
-
-
-def check_in_bounds(func: Func, names: Sequence[str], place: str) -> None:
-    """The verifier can prove that all accesses of some blocks stay inside of their buffers."""
-    for s, around in walk(func.body):
-        if isinstance(s, Block) and s.name in names:
-            for finding in find_domain_errors(BlockContext.of(s, around)):
-                raise ScheduleError(f"{finding.where}: {finding.what}", where=place)

@@ -18,6 +18,7 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify import coverage, gpu_launch, races
+from tilewright.verify.verifier import find_domain_errors
 
 
 def check_only_writer(func: Func, node: Block, place: str) -> None:
@@ -150,6 +151,19 @@ def check_accumulated_once(func: Func, inside: Sequence[Block], place: str) -> N
         nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
         for finding in coverage.find_double_counts(nests, names):
             raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+
+
+def accessing_blocks(func: Func, buffer: Buffer) -> list[str]:
+    """The names of the blocks that access a buffer."""
+    return [b.name for b in blocks(func.body) if any(a.buffer == buffer for a in accesses(b))]
+
+
+def check_in_bounds(func: Func, names: Sequence[str], place: str, hint: str = "") -> None:
+    """The verifier proves that all accesses of the blocks of these names are in bounds."""
+    for s, enclosing in walk(func.body):
+        if isinstance(s, Block) and s.name in names:
+            for diagnostic in find_domain_errors(BlockContext.of(s, enclosing)):
+                raise ScheduleError(f"{diagnostic.where}: {diagnostic.what}", where=place, hint=hint)
 
 
 def check_nesting(loops: Sequence[For], place: str) -> None:

@@ -5,7 +5,6 @@ it; a check raises `ScheduleError` with the loop and the reason.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove_non_negative
@@ -26,6 +25,7 @@ from tilewright.schedule.rewrite_tree import (
     check_new_names,
     find_loop,
     fresh_name,
+    nest_loops,
     substitute_vars,
     used_names,
     with_stmt_replaced,
@@ -171,9 +171,7 @@ def reorder(func: Func, order: Sequence[str]) -> Func:
     for inner, around in walk(body):
         if isinstance(inner, Block):
             check_nesting([*placed, *around], place)
-    for loop in reversed(placed):
-        body = replace(loop, body=body)
-    result = with_stmt_replaced(func, chain[0], body)
+    result = with_stmt_replaced(func, chain[0], nest_loops(placed, body))
     check_axes(result, place)
     if any(x.kind in CONCURRENT for x in chain):
         check_no_races(result, None, place)

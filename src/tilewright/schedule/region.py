@@ -11,7 +11,7 @@ from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Const, Expr, Var, conjunction, conjuncts, const, free_vars, loads
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, walk
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, walk
 from tilewright.schedule.rewrite_tree import bounds_of, new_loop_vars
 
 LoopRange = tuple[Var, Expr]
@@ -192,13 +192,6 @@ def over_region(
             guards += [] if can_prove_lt(binding, i.extent, known) else [binding < i.extent]
         iters.append(replace(i, binding=binding))
     return replace(node, iters=tuple(iters), predicate=conjunction(*guards)), tuple(loops[v] for v in driven), known
-
-
-def nest_loops(loops: Sequence[For], body: Stmt) -> Stmt:
-    """A statement inside of loops, outermost first, in place of their bodies."""
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
 
 
 def check_domain(node: Block, around: Sequence[For], place: str) -> None:

@@ -9,12 +9,13 @@ from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, blocks, seq
 from tilewright.schedule.consumer_legality import check_consumer, check_covered_once, check_inputs_complete
 from tilewright.schedule.legality import check_accumulated_once, check_no_races
-from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region
+from tilewright.schedule.region import Span, check_domain, over_region, region
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     exclusive_nest,
     find_block,
     find_loop,
+    nest_loops,
     spatial_vars,
     used_names,
     with_stmt_replaced,

@@ -11,8 +11,8 @@ from tilewright.expr.traversal import replace_loads
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
 from tilewright.schedule.consumer_legality import check_covered_once, check_injective_writes
-from tilewright.schedule.inline import check_elementwise, check_in_bounds, check_plain_indices
-from tilewright.schedule.legality import check_no_races, check_only_writer
+from tilewright.schedule.inline import check_elementwise, check_plain_indices
+from tilewright.schedule.legality import check_in_bounds, check_no_races, check_only_writer
 from tilewright.schedule.region import check_domain
 from tilewright.schedule.rewrite_tree import (
     find_block,

@@ -175,6 +175,13 @@ def with_stmt_replaced(func: Func, old: Stmt, new: Stmt | None) -> Func:
     return drop_stale_prefetches(func.with_body(body))
 
 
+def nest_loops(loops: Sequence[For], body: Stmt) -> Stmt:
+    """A statement inside of loops, outermost first, in place of their bodies."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
 def map_blocks(s: Stmt, transform: Callable[[Block], Block]) -> Stmt:
     """`s` with every block replaced by what `change` makes of it."""
     match s:

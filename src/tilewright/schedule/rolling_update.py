@@ -22,7 +22,7 @@ from tilewright.schedule.online_reduction import (
 )
 from tilewright.schedule.online_rescale import FactoredValue, rescale, rescale_rate, split_invariant_factors
 from tilewright.schedule.reduction import decompose_reduction
-from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region, span_of
+from tilewright.schedule.region import Span, check_domain, over_region, region, span_of
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     check_new_names,
@@ -31,6 +31,7 @@ from tilewright.schedule.rewrite_tree import (
     exclusive_nest,
     find_block,
     find_loop,
+    nest_loops,
     used_names,
     with_stmt_replaced,
 )

@@ -14,7 +14,7 @@ from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, blocks, seq
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.schedule.annotate import vectorize
-from tilewright.schedule.legality import check_iterations_independent
+from tilewright.schedule.legality import check_in_bounds, check_iterations_independent
 from tilewright.schedule.loop_range import copy_loop_range
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
@@ -25,7 +25,6 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify.privatization import loop_carried_reads
-from tilewright.verify.verifier import find_domain_errors
 
 
 class Tail(StrEnum):
@@ -192,12 +191,8 @@ def tile_padded(t: Tiling) -> Func:
     func = with_stmt_replaced(func, t.loop, nest)
     for old, new in grown.items():
         func = with_buffer_replaced(func, old, new)
-    inside = {b.name for b in blocks(nest)}
-    for s, around in walk_stmt(func.body):
-        if isinstance(s, Block) and s.name in inside:
-            for finding in find_domain_errors(BlockContext.of(s, around)):
-                hint = "use Tail.GUARD, or pack the operand in tiles of the factor first"
-                raise ScheduleError(f"{finding.where}: {finding.what}", where=t.place, hint=hint)
+    hint = "use Tail.GUARD, or pack the operand in tiles of the factor first"
+    check_in_bounds(func, [b.name for b in blocks(nest)], t.place, hint)
     return func
 
 

@@ -13,13 +13,13 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal
 from tilewright.layout.primitives import Fold, Reorder, Unfold
 from tilewright.loops.access import accesses
-from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, walk
-from tilewright.schedule.legality import check_no_races
+from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_no_races
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     claim_name,
     find_alloc,
+    nest_loops,
     new_loop_vars,
     redirect_accesses,
     spatial_vars,
@@ -27,7 +27,6 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
-from tilewright.verify.verifier import find_domain_errors
 
 
 def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, ...] | None = None) -> Func:
@@ -70,7 +69,7 @@ def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, 
     body = _rewrite_accesses(func.body, (), LayoutChange(old, new, layout, rebuilt))
     allocs = tuple(new if a == old else a for a in func.allocs)
     result = drop_stale_prefetches(replace(func, allocs=allocs, body=body))
-    check_accesses_in_bounds(result, new, place)
+    check_in_bounds(result, accessing_blocks(result, new), place)
     if not all(isinstance(p, Reorder) for p in layout.primitives):
         check_no_races(result, None, place)
     return result
@@ -99,14 +98,6 @@ def check_no_duplicates(func: Func, buffer: Buffer, layout: Layout, place: str) 
             where=place,
             hint="transform the layout before the loops of the block that writes the buffer are changed",
         )
-
-
-def check_accesses_in_bounds(func: Func, buffer: Buffer, place: str) -> None:
-    """The verifier can prove that all accesses stay inside of the buffer."""
-    for s, around in walk(func.body):
-        if isinstance(s, Block) and any(a.buffer == buffer for a in accesses(s)):
-            for finding in find_domain_errors(BlockContext.of(s, around)):
-                raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
 
 
 def sole_writer(func: Func, buffer: Buffer) -> tuple[Block, tuple[For, ...]] | None:
@@ -172,9 +163,7 @@ def _rebuild_nest(
         value = select(exists, value, const(0, new.dtype))
     init = None if node.init is None else Store(new, element, moved(node.init.value))
     body: Stmt = Block(node.name, (*iters, *reduced), Store(new, element, value), init, where)
-    for x in reversed((*loops, *(x for x in around if x.var in kept))):
-        body = replace(x, body=body)
-    return body
+    return nest_loops((*loops, *(x for x in around if x.var in kept)), body)
 
 
 def physical_loops(

@@ -203,7 +203,7 @@ def _action_column(action: Action) -> tuple[int, bool]:
     return int(action.kind or 0), False
 
 
-def probabilities(
+def action_probabilities(
     space: SearchSpace,
     annealing: Annealing,
     actions: tuple[Action, ...],

@@ -28,7 +28,7 @@ from tilewright.optimize.rowwise import (
     outer_rank,
     schedule_stages,
 )
-from tilewright.optimize.rowwise_stage import StageTile, vectorizable_reduction_axis
+from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile, vectorizable_reduction_axis
 from tilewright.schedule.rewrite_tree import spatial_vars
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
@@ -44,9 +44,6 @@ combine many takes time in every row."""
 
 MAX_TILE_ROWS = 16
 """Lines of a register tile of windows."""
-
-MAX_UNROLLED_TAPS = 64
-"""Points of a window up to which it may be written out."""
 
 MAX_UNROLLED_OPS = 512
 """Vector operations of one register tile that may be written out."""
