@@ -1,4 +1,4 @@
-"""Primitives on reductions: decompose_reduction takes the initialisation out, rfactor reduces in two levels."""
+"""Primitives on reductions: decompose_reduction separates the initialisation, rfactor reduces in two levels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -68,82 +68,83 @@ def decompose_reduction(func: Func, block: str, loop: str, name: str | None = No
 
     Known as decompose_reduction in TVM, and as the pure and the update definition in Halide.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     outer, _ = find_loop(func, loop)
-    init = check_decomposable(node, around, outer)
-    kept = check_initialised_once(node, around, outer)
+    init = check_decomposable(node, enclosing, outer)
+    spatial_loops = check_initialised_once(node, enclosing, outer)
     place, used = f"decompose_reduction of {block!r}", used_names(func)
     if name is not None:
         check_new_names((name,), used, place)
     start: dict[Var, Expr] = dict.fromkeys(_reduction_loop_vars(node), const(0))
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
-    others = {x.var for x in around} - set(start)
+    other_vars = {x.var for x in enclosing} - set(start)
     # What only limits the reduction does not limit the elements: they are initialised where it is empty too.
-    limits = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & others)
+    conditions = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & other_vars)
     nest: Stmt = Block(
-        name or fresh_name(f"{block}_init", used), spatial, init, None, substitute(conjunction(*limits), start)
+        name or fresh_name(f"{block}_init", used), spatial, init, None, substitute(conjunction(*conditions), start)
     )
-    for x in reversed(kept):
+    for x in reversed(spatial_loops):
         nest = replace(x, body=nest)
-    bare = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
-    result = with_stmt_replaced(func, outer, seq(copy_with_fresh_names(nest, used), bare))
+    without_init = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
+    result = with_stmt_replaced(func, outer, seq(copy_with_fresh_names(nest, used), without_init))
     check_accumulated_once(result, (node,), place)
     return result
 
 
 def _reduction_loop_vars(node: Block) -> set[Var]:
-    """The loop variables that drive the block's reductions (symbols, which have a declared range, are none)."""
+    """The loop variables that the block's reduction variables depend on; symbols are not among them."""
     bindings = (i.binding for i in node.iters if i.kind is IterKind.REDUCE)
     return {v for e in bindings for v in free_vars(e) if v.lo is None}
 
 
-def check_decomposable(node: Block, around: Sequence[For], outer: For) -> Store:
-    """All reduction loops are inside `outer` and are nothing else, start at the first point, and nobody interferes."""
+def check_decomposable(node: Block, enclosing: Sequence[For], outer: For) -> Store:
+    """All reduction loops are inside `outer`, drive reductions only and start at the first point, and no block
+    interferes."""
     place = f"decompose_reduction of {node.name!r}"
     if node.init is None:
         raise ScheduleError("it has no init", where=place)
-    if not any(x is outer for x in around):
+    if not any(x is outer for x in enclosing):
         raise ScheduleError(f"loop {outer.var.name!r} is not around it", where=place)
-    position = next(k for k, x in enumerate(around) if x is outer)
-    outside = {x.var for x in around[:position]}
-    reduced = _reduction_loop_vars(node)
-    start: dict[Var, Expr] = dict.fromkeys(reduced, const(0))
+    position = next(k for k, x in enumerate(enclosing) if x is outer)
+    outside = {x.var for x in enclosing[:position]}
+    reduction_vars = _reduction_loop_vars(node)
+    start: dict[Var, Expr] = dict.fromkeys(reduction_vars, const(0))
     for i in node.iters:
         used = free_vars(i.binding)
         if i.kind is IterKind.SPATIAL:
-            if used & reduced:
-                name = min(v.name for v in used & reduced)
+            if used & reduction_vars:
+                name = min(v.name for v in used & reduction_vars)
                 raise ScheduleError(f"loop {name!r} drives spatial variable {i.var.name!r} too", where=place)
         elif used & outside:
             name = min(v.name for v in used & outside)
             raise ScheduleError(f"it reduces over {name!r}, outside {outer.var.name!r}", where=place)
-        elif not can_prove(substitute(i.binding, start).equals(0), bounds_of(around)):
+        elif not can_prove(substitute(i.binding, start).equals(0), bounds_of(enclosing)):
             raise ScheduleError(f"reduction {i.binding} does not start at 0: another part initialises it", where=place)
     check_untouched(node.body.buffer, outer, node, place)
     return node.init
 
 
-def check_initialised_once(node: Block, around: Sequence[For], outer: For) -> list[For]:
-    """The loops from `outer` inwards that do not reduce; each tells elements apart."""
+def check_initialised_once(node: Block, enclosing: Sequence[For], outer: For) -> list[For]:
+    """The loops from `outer` inwards that do not reduce; the written element depends on each of them."""
     place = f"decompose_reduction of {node.name!r}"
-    position = next(k for k, x in enumerate(around) if x is outer)
-    reduced = _reduction_loop_vars(node)
-    kept = [x for x in around[position:] if x.var not in reduced]
+    position = next(k for k, x in enumerate(enclosing) if x is outer)
+    reduction_vars = _reduction_loop_vars(node)
+    spatial_loops = [x for x in enclosing[position:] if x.var not in reduction_vars]
     bindings = {i.var: i.binding for i in node.iters}
-    told = {v for i in node.body.indices for v in free_vars(substitute(i, bindings))}
+    identifying = {v for i in node.body.indices for v in free_vars(substitute(i, bindings))}
     spatial = {i.var for i in node.iters if i.kind is IterKind.SPATIAL}
     plain = {v for i in node.body.indices for v in free_vars(i)}
-    for x in kept:
-        bad = free_vars(x.extent) & reduced
-        if bad:
-            name = min(v.name for v in bad)
+    for x in spatial_loops:
+        offending = free_vars(x.extent) & reduction_vars
+        if offending:
+            name = min(v.name for v in offending)
             raise ScheduleError(f"the extent of {x.var.name!r} depends on {name!r}, which it reduces over", where=place)
         missing = {v for v in spatial - plain if x.var in free_vars(bindings[v])}
-        if x.var not in told or missing:
+        if x.var not in identifying or missing:
             raise ScheduleError(
                 f"iterations of {x.var.name!r} write the same element of {node.body.buffer.name!r}", where=place
             )
-    return kept
+    return spatial_loops
 
 
 def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> Func:
@@ -268,27 +269,29 @@ def _serial_nest(
     return nest
 
 
-def check_factorable(func: Func, node: Block, around: Sequence[For], axis: int, place: str) -> tuple[BlockIter, Expr]:
-    """The reduction variable to be cut, and what the block combines."""
-    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
-    if not 0 <= axis < len(reduced):
-        raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduced)}", where=place)
+def check_factorable(
+    func: Func, node: Block, enclosing: Sequence[For], axis: int, place: str
+) -> tuple[BlockIter, Expr]:
+    """The reduction variable to be split, and the value that the block combines."""
+    reduction_iters = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    if not 0 <= axis < len(reduction_iters):
+        raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduction_iters)}", where=place)
     if node.init is None:
         raise ScheduleError("its init was taken out", where=place, hint="use rfactor before decompose_reduction")
     if node.predicate is not TRUE:
         raise ScheduleError("it has a predicate", where=place, hint=RFACTOR_HINT)
-    if around and len(blocks(around[0])) != 1:
+    if enclosing and len(blocks(enclosing[0])) != 1:
         raise ScheduleError("other blocks share its loops", where=place, hint=RFACTOR_HINT)
-    extents = {x.var: x.extent for x in around}
-    if [i.binding for i in node.iters] != [x.var for x in around] or any(
+    extents = {x.var: x.extent for x in enclosing}
+    if [i.binding for i in node.iters] != [x.var for x in enclosing] or any(
         i.extent is not extents[v] for i in node.iters if isinstance(v := i.binding, Var)
     ):
         raise ScheduleError("its loops were changed", where=place, hint=RFACTOR_HINT)
-    value, own = node.body.value, Load(node.body.buffer, node.body.indices)
+    value, result = node.body.value, Load(node.body.buffer, node.body.indices)
     if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
         raise ScheduleError("it does not write at its plain iteration variables", where=place)
     if isinstance(value, Binary) and value.op in REDUCERS:
-        for mine, other in ((value.a, value.b), (value.b, value.a)):
-            if mine is own and all(x.buffer != node.body.buffer for x in loads(other)):
-                return reduced[axis], other
+        for accumulator, other in ((value.a, value.b), (value.b, value.a)):
+            if accumulator is result and all(x.buffer != node.body.buffer for x in loads(other)):
+                return reduction_iters[axis], other
     raise ScheduleError("it is no sum, product, minimum or maximum", where=place)

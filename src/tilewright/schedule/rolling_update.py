@@ -1,4 +1,4 @@
-"""The primitive that fuses reductions which depend on each other into one loop: rolling_update."""
+"""The primitive rolling_update, which fuses a sum into the loop of a reduction that its terms depend on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -117,8 +117,8 @@ def _check_fused(func: Func, node: Block, place: str) -> None:
 def _save_running_results(
     func: Func, loop: str, reductions: Sequence[OnlineReduction], name: str | None, place: str
 ) -> tuple[Func, Mapping[Buffer, Buffer]]:
-    """The function with a block at the start of the loop for each running result, which saves what it was, and the
-    buffer it saves it in; a block that does so already is used."""
+    """The function with a block per running result at the start of the loop that saves its old value, and the buffers
+    that hold these; existing saves are reused."""
     target, outer = find_loop(func, loop)
     used = used_names(func)
     if name is not None:
@@ -138,37 +138,38 @@ def _save_running_results(
 
 
 def _existing_save(func: Func, reduction: OnlineReduction, loops: Sequence[For], place: str) -> Buffer | None:
-    """The buffer in which a block of the loop, before the reduction, has saved what its result was."""
+    """The buffer in which a block of the loop, before the reduction, has saved the old result."""
     buffer = reduction.load.buffer
-    for b, around in walk(loops[-1].body, tuple(loops)):
+    for b, enclosing in walk(loops[-1].body, tuple(loops)):
         if isinstance(b, Block) and b.name == reduction.block.name:
             break
         if isinstance(b, Block) and b.body.value is Load(buffer, b.body.indices) and b.body.buffer in func.allocs:
-            copy, inner = b.body.buffer, around[len(loops) :]
-            own = {i.var: span_of(i.binding, inner, loops, func, place) for i in b.iters}
-            check_contiguous_chunks(b, around, len(loops), own, place)
-            boxes = [region(func, x, loops, place, writes_only=True) for x in (copy, buffer)]
-            if boxes[0] == boxes[1] and [x.name for x in blocks(func.body) if x.body.buffer == copy] == [b.name]:
+            copy, inner = b.body.buffer, enclosing[len(loops) :]
+            own_spans = {i.var: span_of(i.binding, inner, loops, func, place) for i in b.iters}
+            check_contiguous_chunks(b, enclosing, len(loops), own_spans, place)
+            regions = [region(func, x, loops, place, writes_only=True) for x in (copy, buffer)]
+            if regions[0] == regions[1] and [x.name for x in blocks(func.body) if x.body.buffer == copy] == [b.name]:
                 return copy
     return None
 
 
-def _copy_over_spans(node: Block, spans: Mapping[Var, Span], known: Bounds, used: set[str]) -> Stmt:
+def _copy_over_spans(node: Block, spans: Mapping[Var, Span], bounds: Bounds, used: set[str]) -> Stmt:
     """A copy of a block over a part of its domain, without the reductions."""
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
     copy = copy_with_fresh_names(replace(node, iters=spatial), used)
     if not isinstance(copy, Block):
         raise TypeError("a copy of a block is a block")
     part = {new.var: spans[old.var] for new, old in zip(copy.iters, spatial, strict=True) if old.var in spans}
-    placed, loops, _ = over_region(copy, part, known, used)
+    placed, loops, _ = over_region(copy, part, bounds, used)
     return nest_loops(loops, placed)
 
 
 def _insert_online_sum(
     func: Func, node: Block, loop: str, spans: Mapping[Var, Span], factors: FactoredValue, rescaled: Expr
 ) -> tuple[Func, str]:
-    """The function with the sum at the end of the loop, corrected before, set to 0 before the loop, and multiplied by
-    what left it behind the loop; and the name of the block that does the last, empty where there is none."""
+    """The function with the sum at the end of the loop: rescaled before it, initialised to 0 before the loop,
+    multiplied by the invariant factors after the loop. Also the name of the block that multiplies, empty where there is
+    none."""
     target, outer = find_loop(func, loop)
     outer_bounds, loop_bounds = bounds_of(outer), bounds_of((*outer, target))
     used = used_names(func) | {node.name, *(i.var.name for i in node.iters)}
@@ -194,7 +195,7 @@ def _insert_online_sum(
 
 
 def check_nonempty_reduction(node: Block) -> None:
-    """A factor that is applied behind the sum must not be applied to a sum of nothing: 0 / 0 is no 0."""
+    """A factor that is applied after the sum must not be applied to an empty sum: 0 / 0 is not 0."""
     for i in node.iters:
         if i.kind is IterKind.REDUCE and not can_prove(i.extent >= 1):
             raise ScheduleError(
