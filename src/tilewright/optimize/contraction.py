@@ -1,5 +1,4 @@
-"""Schedules of contractions: register tiles of rows by lanes whose accumulators stay in registers for the whole
-reduction.
+"""Schedules of contractions: register tiles of rows by lanes, accumulated in registers over the whole reduction.
 
 The *lane operand* is read as vectors, and packed where its layout is free or its lanes are not contiguous; the elements
 of the *row operand* are broadcast. Every pair of lane and row axis is scored by lane utilization and access strides.
@@ -130,7 +129,7 @@ def _plan_for_lane(
         score *= MASKED_LOAD_FACTOR
     row = _best_row_axis(node, lane_operand, row_operand, transposed)
     if row is None and pack_dim is not None and lane_operand.buffer.name not in task.constants:
-        # Every packed element would be used once: the copy costs more than it gains.
+        # Every packed element would be used only once: the copy does not pay.
         return None
     vectors, rows = _tile_shape(extent, None if row is None else node.iters[row].extent, width, task.target)
     score *= min(rows[0], 6) / 6 if row is not None else 0.15
@@ -169,8 +168,8 @@ def _best_row_axis(node: Block, lane_operand: Load, row_operand: Load, transpose
             continue
         extent = node.iters[k].extent
         high = int(extent.value) if isinstance(extent, Const) else 64
-        contiguous = transposed and is_literal(store_stride(node, var), 1)
-        score = min(high, 14) + (4 if contiguous else 0) + k * 0.01
+        is_contiguous = transposed and is_literal(store_stride(node, var), 1)
+        score = min(high, 14) + (4 if is_contiguous else 0) + k * 0.01
         if best is None or score > best[0]:
             best = (score, k)
     return None if best is None else best[1]
@@ -179,13 +178,13 @@ def _best_row_axis(node: Block, lane_operand: Load, row_operand: Load, transpose
 def _tile_shape(lane: Expr, row: Expr | None, width: int, target: Target) -> tuple[int, tuple[int, ...]]:
     """Vectors per row and the tile heights, within the register file."""
     registers = target.vector_registers
-    most_vectors = UNBOUNDED if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
+    max_vectors = UNBOUNDED if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
     if row is None:
-        return min(most_vectors, 4), (1,)
+        return min(max_vectors, 4), (1,)
     if isinstance(row, Const) and row.value <= 3:
-        return min(most_vectors, 4 if registers >= 32 else 2), (int(row.value),)
-    vectors = min(most_vectors, 2)
-    if isinstance(lane, Const) and most_vectors % 3 == 0 and _padding_waste(int(lane.value), 2 * width) > 0.2:
+        return min(max_vectors, 4 if registers >= 32 else 2), (int(row.value),)
+    vectors = min(max_vectors, 2)
+    if isinstance(lane, Const) and max_vectors % 3 == 0 and _padding_waste(int(lane.value), 2 * width) > 0.2:
         vectors = 3
     limit = (registers - vectors - 1) // vectors
     if not isinstance(row, Const):
@@ -236,7 +235,7 @@ def _split_remainders(s: Schedule, block: str, final: str, plan: ContractionPlan
         if is_literal(covered, 0) or (
             parts and not (can_prove_non_negative(covered) and can_prove_non_negative(extent - covered))
         ):
-            # Fewer rows than a tile; or the prover does not see through remainders of remainders. Single rows do them.
+            # Fewer rows than a tile, or the prover cannot bound a remainder of a remainder: single rows cover them.
             continue
         if s.loops(final)[0] != loop:
             s.do("reorder", (loop, *(x for x in s.loops(final) if x != loop)))
@@ -299,12 +298,12 @@ def _schedule_k_blocked_tile(s: Schedule, producer: str, partial: str, at: str, 
     s.do("compute_at", producer, at)
     s.do("set_scope", buffer_of(s, producer), MemoryScope.STACK)
     make_lanes_contiguous(s, producer, plan.lane_axis)
-    names = BlockLoops.of(s, producer)
-    s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(producer, names.reduce[0])
+    loops = BlockLoops.of(s, producer)
+    s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(producer, loops.reduce[0])
     _vectorize_lane_axis(s, producer, plan)
     _vectorize_lane_axis(s, init, plan)
-    s.do("compute_at", partial, names.reduce[0])
+    s.do("compute_at", partial, loops.reduce[0])
     _schedule_register_tile(s, partial, plan)
 
 
@@ -322,9 +321,9 @@ def _schedule_register_tile(s: Schedule, producer: str, plan: ContractionPlan) -
     """The producer's register tile: reduction loops outside, rows unrolled, lanes vectorized."""
     s.do("set_scope", buffer_of(s, producer), MemoryScope.REGISTER)
     make_lanes_contiguous(s, producer, plan.lane_axis)
-    names = BlockLoops.of(s, producer)
-    s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(producer, names.reduce[0])
+    loops = BlockLoops.of(s, producer)
+    s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(producer, loops.reduce[0])
     _vectorize_lane_axis(s, producer, plan)
     _vectorize_lane_axis(s, init, plan)
 

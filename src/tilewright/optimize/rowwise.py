@@ -117,7 +117,7 @@ def schedule_rowwise(task: Task) -> Schedule:
     try:
         schedule_stages(s, rank, task)
     except ScheduleError as error:
-        _log.info("%s: a chain stays as it is: %s", task.func.name, error)
+        _log.info("%s: row-wise fusion is not legal, the loops stay untransformed: %s", task.func.name, error)
         return Schedule(task.func)
     return s
 
@@ -139,7 +139,7 @@ def schedule_stages(
     """
     stages = _split_stages(s, rank, task, plan)
     if any(x.reduction is not None for x in stages[:-1]):
-        raise ScheduleError("windows before the end of a chain", where=f"func {s.func.name!r}")
+        raise ScheduleError("a window stage is not the last one", where=f"func {s.func.name!r}")
     last = stages[-1]
     rows = list(s.loops(last.block)[:rank])
     rows_per_block = plan.rows_per_block
@@ -155,7 +155,7 @@ def schedule_stages(
             s.do("compute_at", stage.block, rows[-1])
         s.do("set_scope", buffer_of(s, stage.block), MemoryScope.STACK)
         if stage.partial is not None:
-            # chunks move in before what they read, which can only move to where all its readers are
+            # K-blocks are placed before the stages that they read: those can only move to where all their readers are
             _schedule_stage(s, stage, rows, task, plan)
     for stage in (x for x in stages[:-1] if x.partial is None):
         _schedule_stage(s, stage, rows, task, plan)
@@ -252,9 +252,9 @@ def _schedule_stage(s: Schedule, stage: StageBlocks, row_loops: list[str], task:
         s.do("set_scope", buffer_of(s, stage.reduction), MemoryScope.STACK)
         vectorize_reduction(s, stage.reduction, task, vectors)
     elif stage.partial is not None:
-        names = BlockLoops.of(s, stage.block)
-        s.do("decompose_reduction", stage.block, names.reduce[0])
-        s.do("compute_at", stage.partial, names.reduce[0])
+        block_loops = BlockLoops.of(s, stage.block)
+        s.do("decompose_reduction", stage.block, block_loops.reduce[0])
+        s.do("compute_at", stage.partial, block_loops.reduce[0])
         s.do("set_scope", buffer_of(s, stage.partial), MemoryScope.STACK)
         vectorize_reduction(s, stage.partial, task, vectors)
     elif any(i.kind is IterKind.REDUCE for i in node.iters):

@@ -52,7 +52,7 @@ def schedule_elementwise_stage(
 ) -> None:
     """Vectorizes one axis of a row, moved innermost; by default the one along which most accesses are contiguous."""
     node = find_block(s.func, block)[0]
-    if tile is None or tile.lane not in loops:  # of an axis of which one point is read no loop is left
+    if tile is None or tile.lane not in loops:  # axes with a single point have no loop left
         tile = StageTile(max(loops, key=lambda k: (_contiguity_score(node, k), k)))
     other_loops = [x for k, x in loops.items() if k != tile.lane]
     width = tile.vectors * task.target.lanes(32)
@@ -62,7 +62,7 @@ def schedule_elementwise_stage(
         s.do("reorder", tuple(order))
     full = _full_vectors(node.iters[tile.lane].extent, width)
     if outer is not None and full:
-        # the masks of the last vector would cost every one
+        # otherwise the last vector's mask would slow down all of them
         s.do("vectorize", s.loops(_peel_first(s, outer, full))[-1])
     s.do("vectorize", inner)
 
@@ -79,9 +79,9 @@ def _peel_first(s: Schedule, loop: str, first: int) -> str:
     return blocks(find_loop(s.func, remainder)[0])[0].name
 
 
-def _contiguity_score(node: Block, k: int) -> float:
+def _contiguity_score(node: Block, axis: int) -> float:
     """How many accesses are contiguous along an axis; the store counts double."""
-    var = node.iters[k].var
+    var = node.iters[axis].var
     return 2.0 * is_literal(store_stride(node, var), 1) + sum(
         is_literal(load_stride(x, var), 1) for x in loads(node.body.value)
     )
@@ -89,14 +89,14 @@ def _contiguity_score(node: Block, k: int) -> float:
 
 def vectorize_reduction(s: Schedule, block: str, task: Task, vectors: int = REDUCTION_VECTORS) -> None:
     """Vectorizes the reduction loop along which loads are contiguous, several vectors per step."""
-    names = BlockLoops.of(s, block)
-    s.do("decompose_reduction", block, names.reduce[0])
+    loops = BlockLoops.of(s, block)
+    s.do("decompose_reduction", block, loops.reduce[0])
     node = find_block(s.func, block)[0]
-    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
-    for name, i in zip(names.reduce, reduced, strict=True):
+    reductions = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    for name, i in zip(loops.reduce, reductions, strict=True):
         if _is_contiguous_along(node, i.var) and not _is_below(loop_extent(s, name), 4):
             outer, inner = split_for_lanes(s, name, vectors * task.target.lanes(32))
-            other_loops = [x for x in names.reduce if x != name]
+            other_loops = [x for x in loops.reduce if x != name]
             if other_loops:
                 s.do("reorder", (*other_loops, *(x for x in (outer, inner) if x is not None)))
             s.do("vectorize", inner)
@@ -128,8 +128,8 @@ def schedule_window_stage(
     """Computes windows in register tiles: vectors along one axis, tile rows along the last of the others."""
     tile = tile or _default_window_tile(s, block, reduction, loops, task)
     width = task.target.lanes(find_block(s.func, block)[0].body.buffer.dtype.bits)
-    lanes_out, lanes_in = split_for_lanes(s, loops[tile.lane], tile.vectors * width)
-    tiled = [x for x in (lanes_out, lanes_in) if x is not None and x != lanes_in]
+    lane_outer, lane_inner = split_for_lanes(s, loops[tile.lane], tile.vectors * width)
+    tile_loops = [x for x in (lane_outer, lane_inner) if x is not None and x != lane_inner]
     other_loops = [x for k, x in loops.items() if k != tile.lane]
     tile_rows: list[str] = []
     if other_loops and is_literal(loop_extent(s, other_loops[-1]), tile.rows):
@@ -137,16 +137,16 @@ def schedule_window_stage(
     elif other_loops and tile.rows > 1:
         outer, inner = s.split(other_loops.pop(), tile.rows)
         other_loops, tile_rows = [*other_loops, outer], [inner]
-    order = [*other_loops, *tiled, *tile_rows, lanes_in]
+    order = [*other_loops, *tile_loops, *tile_rows, lane_inner]
     if len(order) > 1:
         s.do("reorder", tuple(order))
-    outer_loops = [*row_loops, *other_loops, *tiled]
+    outer_loops = [*row_loops, *other_loops, *tile_loops]
     if outer_loops:
         s.do("compute_at", reduction, outer_loops[-1])
     _schedule_accumulation(s, reduction, tile.unrolled)
     for x in tile_rows:
         s.do("unroll", x)
-    s.do("vectorize", lanes_in)
+    s.do("vectorize", lane_inner)
 
 
 def _default_window_tile(s: Schedule, block: str, reduction: str, loops: dict[int, str], task: Task) -> StageTile:
@@ -165,16 +165,16 @@ def _default_window_tile(s: Schedule, block: str, reduction: str, loops: dict[in
 def _schedule_accumulation(s: Schedule, block: str, unrolled: bool) -> None:
     """Accumulators in registers: window loops outside, rows unrolled, lanes innermost."""
     s.do("set_scope", buffer_of(s, block), MemoryScope.REGISTER)
-    names = BlockLoops.of(s, block)
-    s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(block, names.reduce[0])
-    *row_loops, lanes = names.spatial
+    loops = BlockLoops.of(s, block)
+    s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(block, loops.reduce[0])
+    *row_loops, lanes = loops.spatial
     if unrolled and row_loops and _is_strided_along(s, block, lanes):
-        # what a line of the input is picked apart into stays in registers until the next line of results has used it
-        s.do("reorder", (*row_loops, *names.reduce, lanes))
-    for x in names.reduce if unrolled else ():
+        # vectors shuffled out of an input row stay in registers until the next row of results has used them
+        s.do("reorder", (*row_loops, *loops.reduce, lanes))
+    for x in loops.reduce if unrolled else ():
         s.do("unroll", x)
-    for block_loops in (names.spatial, BlockLoops.of(s, init).spatial):
+    for block_loops in (loops.spatial, BlockLoops.of(s, init).spatial):
         for x in block_loops[:-1]:
             s.do("unroll", x)
         s.do("vectorize", block_loops[-1])

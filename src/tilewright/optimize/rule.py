@@ -72,7 +72,7 @@ def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
     if across is None:
         order += [x for x in (outer, inner) if x is not None]
     else:
-        # lines that one vector only touches are used up by the next ones while they are near
+        # the next vectors use the rest of a partially used cache line while it is still cached
         across_outer, across_inner = s.split(loops[across], task.target.lanes(32))
         order += [x for x in (across_outer, outer, across_inner, inner) if x is not None]
     if len(order) > 1:
@@ -153,18 +153,18 @@ def schedule_reduction(s: Schedule, block: str, final: str, task: Task) -> None:
     if len(order) > 1:
         s.do("reorder", tuple(order))
     if len(order) == 1:
-        # One short axis in all: nothing to compute the reduction at but the function itself.
+        # A single short axis: there is no loop left to compute the reduction at.
         s.do("vectorize", inner)
         return
     s.do("compute_at", block, order[-2])
-    names = _vectorize_results(s, block)
+    block_loops = _vectorize_results(s, block)
     if partial is not None:
-        s.do("compute_at", partial, names.reduce[0])
+        s.do("compute_at", partial, block_loops.reduce[0])
         _vectorize_results(s, partial)
         if k_block is not None:
             peel_last_k_block(s, block, partial, k_block[0], reduction_extent(node, k_block[0]), k_block[1])
     else:
-        _unroll_window(s, names.reduce)
+        _unroll_window(s, block_loops.reduce)
     s.do("vectorize", inner)
     parallelize(s, order[:-1])
 
@@ -172,21 +172,21 @@ def schedule_reduction(s: Schedule, block: str, final: str, task: Task) -> None:
 def _vectorize_results(s: Schedule, block: str) -> BlockLoops:
     """Keeps a tile of results in registers, its reduction loops outside and its lanes inside."""
     s.do("set_scope", buffer_of(s, block), MemoryScope.REGISTER)
-    names = BlockLoops.of(s, block)
-    if names.reduce and names.spatial:
-        s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(block, names.reduce[0])
-    for x in (*names.spatial, *BlockLoops.of(s, init).spatial):
+    loops = BlockLoops.of(s, block)
+    if loops.reduce and loops.spatial:
+        s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(block, loops.reduce[0])
+    for x in (*loops.spatial, *BlockLoops.of(s, init).spatial):
         s.do("vectorize", x)
-    return names
+    return loops
 
 
 def _schedule_k_blocked_scalar(s: Schedule, block: str, partial: str, task: Task) -> None:
     """Computes one result: adds up the K-blocks' sums, each vectorized along the reduction."""
     s.do("set_scope", buffer_of(s, block), MemoryScope.STACK)
-    names = BlockLoops.of(s, block)
-    s.do("decompose_reduction", block, names.reduce[0])
-    s.do("compute_at", partial, names.reduce[0])
+    loops = BlockLoops.of(s, block)
+    s.do("decompose_reduction", block, loops.reduce[0])
+    s.do("compute_at", partial, loops.reduce[0])
     _vectorize_scalar_reduction(s, partial, task)
 
 
@@ -206,10 +206,10 @@ def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
     """Whether a load is contiguous along a reduction that fills vectors; pooling and depthwise windows are too
     short."""
     for i in node.iters:
-        short = isinstance(i.extent, Const) and i.extent.value < lanes
+        is_short = isinstance(i.extent, Const) and i.extent.value < lanes
         if (
             i.kind is IterKind.REDUCE
-            and not short
+            and not is_short
             and any(
                 is_literal(load_stride(x, i.var), 1) for x in loads(node.body.value) if x.buffer != node.body.buffer
             )
@@ -226,15 +226,15 @@ def _vectorize_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
 
 
 def _schedule_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
-    names = BlockLoops.of(s, block)
-    if names.reduce and not names.spatial:
+    loops = BlockLoops.of(s, block)
+    if loops.reduce and not loops.spatial:
         lanes = REDUCTION_VECTORS * task.target.lanes(32)
         node = find_block(s.func, block)[0]
         k_block = choose_k_block(node, _stack_k_block_limits(node, lanes), lanes, include_exact=True)
         partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *k_block)))
-        s.do("decompose_reduction", block, names.reduce[0] if partial is None else BlockLoops.of(s, block).reduce[0])
+        s.do("decompose_reduction", block, loops.reduce[0] if partial is None else BlockLoops.of(s, block).reduce[0])
         if partial is not None:
-            # threads share the chunks
+            # threads share the K-blocks
             s.do("set_scope", buffer_of(s, partial), MemoryScope.STACK)
             vectorize_reduction(s, partial, task)
             parallelize(s, [s.loops(partial)[0]])
@@ -243,7 +243,7 @@ def _schedule_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
         last = node.iters[-1].var
         strides = [load_stride(x, last) for x in loads(node.body.value) if x.buffer != node.body.buffer]
         if any(is_literal(stride, 1) for stride in strides):
-            _, inner = split_for_lanes(s, names.reduce[-1], 4 * task.target.lanes(32))
+            _, inner = split_for_lanes(s, loops.reduce[-1], 4 * task.target.lanes(32))
             s.do("vectorize", inner)
 
 

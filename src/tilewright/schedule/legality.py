@@ -70,7 +70,7 @@ def check_no_races(func: Func, only: For | None, place: str) -> None:
             reduction, or loops on GPU axes do not form a valid launch.
     """
     check_axes(func, place)
-    # Parallel loops inside one another run at the same time, so they are judged together.
+    # Nested parallel loops run at the same time, so they are checked together.
     is_threaded = only is not None and only.kind in THREADED
     serialized = tuple(k for k in CONCURRENT if not (is_threaded and k in THREADED))
     isolated = func if only is None else func.with_body(_serialize_except(func.body, only.var.name, serialized))
@@ -139,7 +139,7 @@ def check_iterations_independent(func: Func, node: For, place: str) -> None:
         probe, [BlockContext.of(s, a) for s, a in walk(probe.body) if isinstance(s, Block)]
     ):
         what = finding.what.replace(f"parallel loop {node.var.name!r}", f"loop {node.var.name!r}")
-        for buffer in private:  # it only counts as private here
+        for buffer in private:  # it is private in this check only
             what = what.replace(f"private buffer {buffer.name!r}", f"buffer {buffer.name!r}")
         raise ScheduleError(f"{finding.where}: {what}", where=place)
 

@@ -120,7 +120,7 @@ def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
     mapping: dict[Var, Expr] = {outer_loop.var: var // inner_loop.extent, inner_loop.var: var % inner_loop.extent}
     hints = inner_loop.prefetches_with(
         lambda e: substitute(e, mapping)
-    )  # those of `outer` would be asked for in every iteration
+    )  # those of `outer` would run in every fused iteration
     return with_stmt_replaced(
         func,
         outer_loop,

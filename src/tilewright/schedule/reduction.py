@@ -78,7 +78,7 @@ def decompose_reduction(func: Func, block: str, loop: str, name: str | None = No
     start: dict[Var, Expr] = dict.fromkeys(_reduction_loop_vars(node), const(0))
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
     other_vars = {x.var for x in enclosing} - set(start)
-    # What only limits the reduction does not limit the elements: they are initialised where it is empty too.
+    # Conditions on the reduction alone do not guard the init: elements of empty reductions are initialised, too.
     conditions = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & other_vars)
     nest: Stmt = Block(
         name or fresh_name(f"{block}_init", used), spatial, init, None, substitute(conjunction(*conditions), start)
@@ -186,7 +186,7 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     partial = Buffer(partial_name, (*total.shape, split.kept_extent), total.dtype)
     partial_nest = _partial_nest(node, op, value, split, partial, used)
     total_nest = _total_nest(node, op, node.init, split, partial, used)
-    # The names of the new nests' loops and variables must differ from each other's too.
+    # The names of loops and variables must be distinct across both new nests.
     nests = seq(copy_with_fresh_names(partial_nest, used), total_nest)
     result = with_stmt_replaced(func, enclosing[0] if enclosing else node, nests)
     return replace(result, allocs=(*func.allocs, partial))

@@ -54,7 +54,7 @@ def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writ
         if not isinstance(b, Block):
             continue
         bindings = {i.var: i.binding for i in b.iters}
-        bounds = bounds_of((*loops, *inner))  # parts of a split index (x // 4, x % 4) become loop variables
+        bounds = bounds_of((*loops, *inner))  # simplifies parts of a split index (x // 4, x % 4) to loop variables
         for a in accesses(b):
             if a.buffer == buffer and (a.is_write or not writes_only):
                 indices = (substitute(i, bindings, bounds) for i in a.indices)

@@ -10,7 +10,8 @@ from tilewright.verify.verifier import verify
 class Schedule(Primitives):
     """A function being scheduled: applies primitives and records them. Every primitive is a method.
 
-    `func` is the function as it is now, `origin` as it was, `trace` what was done. A refused step changes nothing.
+    `func` is the present function, `origin` the untransformed one, `trace` the steps between them. A refused step
+    changes nothing.
     """
 
     def __init__(self, func: Func) -> None:
@@ -24,7 +25,7 @@ class Schedule(Primitives):
         self._record(step, apply(self.func, step))
 
     def apply(self, trace: Trace) -> None:
-        """Applies the steps of a trace and records them; where one is refused, none was applied.
+        """Applies the steps of a trace and records them; if one is refused, none is applied.
 
         Raises:
             ScheduleError: a step is not legal here; names it.
@@ -33,18 +34,18 @@ class Schedule(Primitives):
         self.func, self.trace = func, (*self.trace, *trace)
 
     def show(self) -> str:
-        """The loops as they are now."""
+        """The text of the present loops."""
         return show(self.func)
 
     def to_python(self, name: str = "s") -> str:
-        """What was done, as Python text that does it again to a schedule called `name`."""
+        """The trace as Python text that repeats it on a schedule called `name`."""
         return to_python(self.trace, name)
 
     def verify(self) -> None:
-        """Checks the loops as they are now: everything is proved, nothing sampled.
+        """Verifies the present loops: everything is proved, nothing sampled.
 
         Raises:
-            VerifyError: lists what is wrong, with the loop or block.
+            VerifyError: lists every error with its loop or block.
         """
         verify(self.func)
 

@@ -185,7 +185,7 @@ def edge_targets(
     space: SearchSpace, actions: tuple[Action, ...], state: Indices, level: Indices
 ) -> tuple[Indices, npt.NDArray[np.bool_]]:
     """The state that every action leads to [walk, action, axis], and whether there is such an edge."""
-    rows = np.array([ladder.successors(state[:, axis]) for axis, ladder in enumerate(space.lattices)])
+    rows = np.array([lattice.successors(state[:, axis]) for axis, lattice in enumerate(space.lattices)])
     axis, column, vthread = _action_columns(actions)
     next_tilings = rows[axis, np.arange(len(level))[:, None], column + np.where(vthread, 0, level[:, None])]
     exists = (next_tilings != NO_EDGE) & ((vthread == 0) | (level == REGISTER)[:, None])
@@ -275,7 +275,7 @@ class _VisitedStates:
     def __init__(self, space: SearchSpace, annealing: Annealing, actions: tuple[Action, ...]) -> None:
         self._space, self._annealing, self._actions = space, annealing, actions
         self._ids: dict[bytes, int] = {}
-        # as many states as all walks may meet, and per state all actions
+        # capacity for every step of every walk: [state, action]
         shape = (annealing.walks * annealing.iterations, len(actions))
         self._targets: Indices = np.empty((*shape, len(space.problem.axes)), np.int64)
         self._exists = np.empty(shape, np.bool_)

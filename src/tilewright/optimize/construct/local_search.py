@@ -51,7 +51,7 @@ class LocalSearch:
 
     def continued_from(self, others: Iterable["LocalSearch"]) -> "LocalSearch":
         """This search prefixed by the one that ended where it starts, if there is one."""
-        previous = next((d for d in others if (d.states[-1] == self.states[0]).all()), None)
+        previous = next((search for search in others if (search.states[-1] == self.states[0]).all()), None)
         if previous is None:
             return self
         return replace(
@@ -93,7 +93,7 @@ def growth_trajectory(search: LocalSearch, path: GrowthPath) -> tuple[Trajectory
             break
         step(g.axis, EdgeKind.TILE + g.level)
     while (states[-1] != start).any():
-        # whatever else differs, growth did not lead here
+        # only the K-block may differ; otherwise growth did not lead here
         if not level_ends or k_block_axis is None or not step(k_block_axis, EdgeKind.INV_TILE + L1):
             return ()
     steps = replace(search, states=np.concatenate([np.stack(states), search.states[1:]]),
@@ -122,16 +122,16 @@ def search_locally(
         targets, times = _evaluate_neighbours(space, sketch, current[active])
         better = np.flatnonzero(times.min(axis=1) < nanoseconds[active])
         for k in better:
-            edge, search = int(times[k].argmin()), active[k]
-            current[search], nanoseconds[search] = targets[k, edge], times[k, edge]
-            visited[search].append(targets[k, edge])
-            edges[search].append(divmod(edge, NUM_EDGES))
+            edge, number = int(times[k].argmin()), active[k]
+            current[number], nanoseconds[number] = targets[k, edge], times[k, edge]
+            visited[number].append(targets[k, edge])
+            edges[number].append(divmod(edge, NUM_EDGES))
         active = active[better]
         if not len(active):
             break
     return tuple(
-        LocalSearch(space, sketch, np.stack(search), tuple(e), float(v))
-        for search, e, v in zip(visited, edges, nanoseconds, strict=True)
+        LocalSearch(space, sketch, np.stack(number), tuple(path), float(time))
+        for number, path, time in zip(visited, edges, nanoseconds, strict=True)
     )
 
 
@@ -153,8 +153,8 @@ def neighbours(space: SearchSpace, states: Indices) -> tuple[Indices, npt.NDArra
     axes = states.shape[1]
     targets = np.repeat(states[:, None], axes * NUM_EDGES, axis=1)
     exists = np.zeros(targets.shape[:2], np.bool_)
-    for axis, ladder in enumerate(space.lattices):
-        successors = ladder.successors(states[:, axis])
+    for axis, lattice in enumerate(space.lattices):
+        successors = lattice.successors(states[:, axis])
         columns = slice(axis * NUM_EDGES, (axis + 1) * NUM_EDGES)
         exists[:, columns] = successors != NO_EDGE
         targets[:, columns, axis] = np.where(successors != NO_EDGE, successors, states[:, axis, None])

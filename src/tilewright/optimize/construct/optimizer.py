@@ -128,7 +128,7 @@ def rank_programs(candidates: list[ScoredStates], problem: Problem, count: int) 
     for sketch, sizes, nanoseconds in candidates:
         for k in np.argsort(nanoseconds, kind="stable")[:count]:
             programs.append((float(nanoseconds[k]), TileProgram.of(problem, sketch, sizes[k])))
-    # descents from several states often end at one
+    # searches from several states often end in the same one
     distinct: dict[tuple[Sketch, tuple[tuple[int, ...], ...]], RankedProgram] = {}
     for time, program in sorted(programs, key=lambda p: p[0]):
         distinct.setdefault((program.sketch, program.sizes), (time, program))
@@ -224,7 +224,7 @@ class Gensor:
         problem = problem_for(task)
         if problem is None:
             return _construction([], task, machine, ())
-        # walks and first descents at representative sizes: the times of samples decide between what they find
+        # walks and first searches use representative sizes; mean times over samples rank their results
         sketches = search_spaces(replace(problem, samples=()), task, machine)
         paths = [grow(space) for space in sketches]
         selected, searches = paths, list[LocalSearch]()
@@ -234,17 +234,19 @@ class Gensor:
             )
         elif len(paths) > MAX_SKETCHES:
             searches_by_path = [_search_near_path(p, sketches[p.space]) for p in paths]
-            estimates = [min(d.nanoseconds for d in path_searches) for path_searches in searches_by_path]
+            estimates = [min(search.nanoseconds for search in path_searches) for path_searches in searches_by_path]
             selected = [paths[k] for k in np.argsort(estimates, kind="stable")[:MAX_SKETCHES]]
-            searches = [d for path_searches in searches_by_path for d in path_searches]
+            searches = [search for path_searches in searches_by_path for search in path_searches]
         walk_batches = [run_walks(p.space, self.annealing, self.seed) for p in selected]
         if problem.samples:
             searches = _search_at_samples(walk_batches, sketches, problem)
-            candidates = [_final_state(d) for d in searches]
+            candidates = [_final_state(search) for search in searches]
         else:
-            near_walks = [_search_near_walks(h, sketch) for h in walk_batches for sketch in sketches[h.space]]
-            searches = [*(d for _, path_searches in near_walks for d in path_searches), *searches]
-            candidates = [recorded for recorded, _ in near_walks] + [_final_state(d) for d in searches]
+            near_walks = [
+                _search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]
+            ]
+            searches = [*(search for _, path_searches in near_walks for search in path_searches), *searches]
+            candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
 
@@ -274,12 +276,12 @@ def _search_near_path(path: GrowthPath, sketches: list[Sketch]) -> list[LocalSea
     ends = np.unique(path.states, axis=0)
     smaller_k_blocks = path.space.shrink_k_block(ends, K_BLOCK_SHRINK_STEPS)
     starts = [ends, smaller_k_blocks] if len(smaller_k_blocks) else [ends]
-    return [d for sketch in sketches for states in starts for d in search_locally(path.space, sketch, states)]
+    return [search for sketch in sketches for states in starts for search in search_locally(path.space, sketch, states)]
 
 
 def _estimate_path(path: GrowthPath, sketches: list[Sketch], problem: Problem) -> float:
     """The best mean time over shape samples near the ends of a growth path's levels, for one loop order."""
-    final_states = np.stack([d.states[-1] for d in search_locally(path.space, sketches[0], path.states)])
+    final_states = np.stack([search.states[-1] for search in search_locally(path.space, sketches[0], path.states)])
     return float(mean_time(problem, sketches[0], path.space.sizes(final_states), path.space.machine).min())
 
 
@@ -301,12 +303,12 @@ def _search_at_samples(
         space, states = batch.space, batch.recorded_states()
         searches: tuple[LocalSearch, ...] = ()
         for sketch in sketches[space]:
-            # other orders begin where the first one ended, too
-            new_searches = tuple(d.continued_from(searches) for d in search_locally(space, sketch, states))
+            # later loop orders also start where the earlier ones ended
+            new_searches = tuple(search.continued_from(searches) for search in search_locally(space, sketch, states))
             searches += new_searches
-            states = np.unique(np.concatenate([states, *(d.states[-1:] for d in new_searches)]), axis=0)
+            states = np.unique(np.concatenate([states, *(search.states[-1:] for search in new_searches)]), axis=0)
             nanoseconds = mean_time(problem, sketch, space.sizes(states), space.machine)
-            # the other orders of loops compare the best states of the first one
+            # later loop orders start from the best states of the earlier ones
             best = np.argsort(nanoseconds, kind="stable")[:MAX_SAMPLED_STATES]
             states = states[best]
             candidates.append((space, sketch, searches, states, nanoseconds[best]))
@@ -315,12 +317,12 @@ def _search_at_samples(
     for space, sketch, searches, states, nanoseconds in candidates:
         if nanoseconds[0] <= limit:
             sampled_searches = search_locally(replace(space, problem=problem), sketch, states, nanoseconds)
-            ends += [replace(d, space=space).continued_from(searches) for d in sampled_searches]
+            ends += [replace(search, space=space).continued_from(searches) for search in sampled_searches]
     return ends
 
 
-def _final_state(d: LocalSearch) -> ScoredStates:
-    return d.sketch, d.sizes, np.array([d.nanoseconds])
+def _final_state(search: LocalSearch) -> ScoredStates:
+    return search.sketch, search.sizes, np.array([search.nanoseconds])
 
 
 def best_schedule(

@@ -81,7 +81,7 @@ def _packing_choices(problem: Problem, lane: int) -> list[tuple[tuple[int, int],
             if packable and _is_reused(problem, o):
                 required.append((k, lane))
             elif not problem.results or problem.results[-1].strides[lane] != 1 or abs(stride) > MAX_GATHER_STRIDE:
-                # elements are collected into vectors only from near, and where results are stored as vectors
+                # lanes are gathered only at small strides, and where results are stored as vectors
                 return []
         elif packable and _is_reused(problem, o):
             optional.append((k, lane))

@@ -70,8 +70,8 @@ def grow(space: SearchSpace) -> GrowthPath:
 def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, float, Indices] | None:
     """The axis to enlarge, its score and the state after it; None where nothing larger fits."""
     candidates: list[tuple[int, Indices]] = []
-    for axis, ladder in enumerate(space.lattices):
-        target = ladder.successor(state[axis : axis + 1], np.array([EdgeKind.TILE + level]))[0]
+    for axis, lattice in enumerate(space.lattices):
+        target = lattice.successor(state[axis : axis + 1], np.array([EdgeKind.TILE + level]))[0]
         if target != NO_EDGE:
             successor = state.copy()
             successor[axis] = target

@@ -165,7 +165,7 @@ def _stage_candidates(
     if problem.reduce:
         return [_window_states(problem, a, target.lanes(problem.bits), machine) for a in contiguous]
     readable = [a for a in inner if any(o.strides[a] == 1 for o in problem.operands)]
-    # what iterations have in common is little, and LLVM writes several out by itself
+    # iterations share little, and LLVM unrolls by itself
     return [_stage(problem, lanes, a, [(1, 1, False)]) for a in contiguous or readable]
 
 

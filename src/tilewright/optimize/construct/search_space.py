@@ -84,12 +84,12 @@ class SearchSpace:
     def initial_state(self) -> Indices:
         """The unscheduled state: one vector, one row."""
         state: list[int] = []
-        for k, (axis, ladder) in enumerate(zip(self.problem.axes, self.lattices, strict=True)):
-            size = ladder.register_sizes[0]
+        for k, (axis, lattice) in enumerate(zip(self.problem.axes, self.lattices, strict=True)):
+            size = lattice.register_sizes[0]
             if axis.is_reduction and k != self.sketch.lane:
-                state.append(ladder.id_of((size, self._initial_k_block(k), axis.extent)))
+                state.append(lattice.id_of((size, self._initial_k_block(k), axis.extent)))
             else:
-                state.append(ladder.closest(size, size, size))
+                state.append(lattice.closest(size, size, size))
         return np.array(state, np.int64)
 
     def _initial_k_block(self, axis: int) -> int:
@@ -112,8 +112,8 @@ class SearchSpace:
     def sizes(self, states: Indices) -> Sizes:
         """Tile sizes [state, level, axis] of states [state, axis]."""
         sizes = np.empty((len(states), len(LEVELS), len(self.lattices)), np.int64)
-        for k, ladder in enumerate(self.lattices):
-            sizes[:, :, k] = ladder.sizes[states[:, k]]
+        for k, lattice in enumerate(self.lattices):
+            sizes[:, :, k] = lattice.sizes[states[:, k]]
         return sizes
 
     def bytes_read(self, box: list[Numbers]) -> Numbers:
@@ -153,14 +153,14 @@ class SearchSpace:
 
     def are_lowerable(self, sizes: Sizes) -> npt.NDArray[np.bool_]:
         """Which candidates can be lowered within the limits of code size and stack."""
-        # one row per axis: what is combined lies side by side
+        # one array row per axis, so that combined values are contiguous
         register, l1 = (np.ascontiguousarray(sizes[:, level].T) for level in (REGISTER, L1))
         extents = [a.extent for a in self.problem.axes]
         spatial, reduce = list(self.problem.spatial), list(self.problem.reduce)
         unrolled_ops = register[spatial].prod(axis=0) * register[reduce].prod(axis=0) / self.sketch.lanes
         partial_sum_bytes = l1[spatial].prod(axis=0) * self.problem.bits / 8
         rows = [k for k in spatial if k != self.sketch.lane]
-        # any tile of an unknown number of rows may leave some
+        # a tile of more than one row may leave a remainder of a symbolic number of rows
         leaves_remainder = [
             extents[k] % register[k] > 0 if self.problem.axes[k].is_static else register[k] > 1 for k in rows
         ]
@@ -237,7 +237,7 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
         if axis.is_static and axis.extent <= MAX_WINDOW_EXTENT:
             options = tuple(sorted({1, axis.extent}))
         min_l1 = -(-max(MIN_K_BLOCK, isqrt(problem.reduction_length)) // (problem.reduction_length // axis.extent))
-        max_vectors = _max_k_block(problem, k, min_l1) if k == sketch.k_block_axis else None
+        max_l1 = _max_k_block(problem, k, min_l1) if k == sketch.k_block_axis else None
         return AxisLattice(
             axis.extent,
             1,
@@ -245,7 +245,7 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
             is_l2_whole=True,
             is_l1_whole=k != sketch.k_block_axis,
             min_l1=min_l1,
-            max_l1=max_vectors,
+            max_l1=max_l1,
         )
     if k == sketch.lane:
         vectors = -(-axis.extent // sketch.lanes)

@@ -105,7 +105,8 @@ class AxisLattice:
         return self.ids[tiling]
 
     def closest(self, register: int, l1: int, l2: int) -> int:
-        """The tiling with this register size whose other sizes are the given ones or the next larger possible ones."""
+        """The tiling with this register size whose other sizes are the given ones, or the next larger ones, or the
+        largest."""
         if self.is_l2_whole and self.multiple > 1:
             cover = -(-self.extent // register) * register
             return self.id_of((register, cover, cover))
@@ -127,7 +128,7 @@ class AxisLattice:
         if (rows[:, 0] == UNKNOWN).any():
             for k in dict.fromkeys(int(k) for k in current):
                 if self.successor_table[k, 0] == UNKNOWN:
-                    # numbering a neighbour may make the table longer
+                    # numbering a new neighbour may reallocate the table
                     row = [self._find_successor(self.tilings[k], edge) for edge in range(NUM_EDGES)]
                     self.successor_table[k] = row
             rows = self.successor_table[current]
@@ -176,6 +177,6 @@ def _smallest_at_least(options: tuple[int, ...], lower: int) -> int:
 
 
 def balanced_sizes(count: int, limit: int) -> tuple[int, ...]:
-    """Tile heights up to `limit` whose last tile is not shorter than with a lower height: ceil(n / ceil(n / h)), and
+    """Tile heights up to `limit` that are the smallest for their number of tiles, ceil(n / ceil(n / h)), and the
     divisors."""
     return tuple(h for h in range(1, min(count, limit) + 1) if h == -(-count // -(-count // h)) or count % h == 0)
