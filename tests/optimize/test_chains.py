@@ -31,7 +31,7 @@ from tilewright.optimize.construct.rowwise_programs import (
     scored_stages,
 )
 from tilewright.optimize.interface import Task
-from tilewright.schedule.trace import replay
+from tilewright.schedule.step import replay
 from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify
 

@@ -23,7 +23,7 @@ from tilewright.machine.shipped import machine_named
 from tilewright.measure.native_functions import with_workspace_params
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
-from tilewright.schedule.trace import replay
+from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import Sketch, TileProgram, check_program, is_legal

@@ -21,7 +21,8 @@ from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import Gensor, search_spaces
 from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS
-from tilewright.schedule.trace import Schedule, replay
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import TileProgram

@@ -21,7 +21,7 @@ from tilewright.lower.prepack_constants import drop_unused_symbols, prepack_cons
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.interface import FALLBACK, Optimizer, Task, optimizer_named
-from tilewright.schedule.trace import Trace
+from tilewright.schedule.step import Trace
 from tilewright.tile.shape_samples import Ranges, ShapeSamples, used_by
 from tilewright.verify.verifier import verify
 

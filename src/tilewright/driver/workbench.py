@@ -25,7 +25,7 @@ from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.runtime.feeds import make_contiguous
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
 
 Array = np.ndarray[Any, Any]

@@ -15,7 +15,7 @@ from tilewright.expr.nodes import Const, MemoryScope, Var
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import IterKind
 from tilewright.schedule.rewrite_tree import find_block
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, TileProgram
 from tilewright.tile.remainder import LoopPart

@@ -15,7 +15,7 @@ from tilewright.expr.nodes import Const, MemoryScope, Var
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.rewrite_tree import find_block
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.k_blocks import peel_last_k_block
 from tilewright.tile.lane_reduction import lower_lane_reduction, split_into_lanes
 from tilewright.tile.lower_elementwise import lower_elementwise
