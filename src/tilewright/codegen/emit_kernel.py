@@ -39,8 +39,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, walk
 from tilewright.machine import Target
-
-_ALIGN = 64
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ class FunctionEmitter:
     def stack_alloc(self, kind: ir.Type) -> ir.Value:
         """Memory of the function's frame."""
         slot = ir.IRBuilder(self.entry).alloca(kind)
-        slot.align = _ALIGN
+        slot.align = BUFFER_ALIGNMENT
         return as_opaque_pointer(slot)
 
     # statements
