@@ -72,7 +72,7 @@ def test_a_model_for_another_machine_is_not_linked() -> None:
 
 def test_very_large_memory_is_not_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    monkeypatch.setattr("tilewright.runtime.native_call.KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr("tilewright.runtime.native_call.MAX_REUSED_BYTES", 1 << 20)
     monkeypatch.setattr(call_frame, "populate", lambda address, size: taken.append(size))  # pyright: ignore[reportUnknownLambdaType]
     tilewright.compile(chain(1024))
     assert taken == []
