@@ -5,10 +5,10 @@ from contextlib import ExitStack
 
 from llvmlite import ir
 
+from tilewright.codegen.address import PRIVATE_PADDING
 from tilewright.codegen.emit_block import BlockEmitter
 from tilewright.codegen.emit_control_flow import ControlFlow
 from tilewright.codegen.emit_expr import ExprEmitter
-from tilewright.codegen.emit_memory import PRIVATE_PADDING
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.horizontal_reduction import match_horizontal_reduction
 from tilewright.codegen.kernel_context import KernelContext
