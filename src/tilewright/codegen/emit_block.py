@@ -130,8 +130,7 @@ class BlockEmitter:
             return False
         addresses = self.exprs.addresses
         return lane is None or all(
-            self.exprs.addresses.lane_stride(b, i, lane) in (0, 1) or self.exprs.addresses.is_in_bounds(b, i)
-            for b, i in accesses
+            addresses.lane_stride(b, i, lane) in (0, 1) or addresses.is_in_bounds(b, i) for b, i in accesses
         )
 
     def _is_lane_parallel(self, r: ResolvedBlock) -> bool:
