@@ -29,6 +29,7 @@ class Record:
 
     Attributes:
         error: the class of the error that came instead; "" where it compiled.
+        message: its text, which is shown but not compared.
         kernels: its functions, in order.
         llvm: the text of its module.
         manifest: lines of the manifest, neutral to names.
@@ -38,6 +39,7 @@ class Record:
     """
 
     error: str = ""
+    message: str = ""
     kernels: tuple[Kernel, ...] = ()
     llvm: str = ""
     manifest: tuple[str, ...] = ()

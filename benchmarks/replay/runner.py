@@ -19,6 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -29,27 +30,40 @@ from benchmarks.replay.normalise import neutral_manifest, weight_names
 from benchmarks.replay.objects import neutral_object
 from benchmarks.replay.record import Kernel, Record
 
+FAULT = "internal"
+"""The class of errors that are the compiler's own."""
+
 
 def path_of(folder: Path, name: str) -> Path:
     """Where the record of a case is kept."""
     return folder / f"{name.replace('/', '__')}.gz"
 
 
-def compiled(case: Case, folder: Path) -> Record:
-    """What a case gives, from two runs of the command line: what the levels show, and the file."""
-    model, file = folder / "model.onnx", folder / "model.tw"
+def levels(case: Case, folder: Path) -> Record:
+    """What `inspect` shows of a case: kernels with their traces, and LLVM IR."""
+    model = folder / "model.onnx"
     onnx.save(case.model.make(), model)
+    printed, failed = _command("inspect", str(model), "--schedule", "--llvm", "--json", "--quiet", *case.options)
+    if failed:
+        return _refused(printed)
+    shown = json.loads(printed)
+    kernels = tuple(Kernel(k["name"], k["optimizer"], k["steps"]) for k in shown["schedule"])
+    return Record(kernels=kernels, llvm=shown["llvm"])
+
+
+def compiled(case: Case, folder: Path) -> Record:
+    """What a case gives: what `inspect` shows, and the file that `compile` writes."""
     start = time.perf_counter()
-    shown, failed = _command("inspect", str(model), "--schedule", "--llvm", "--json", "--quiet", *case.options)
+    found = levels(case, folder)
+    if found.error:
+        return found
+    model, file = folder / "model.onnx", folder / "model.tw"
+    printed, failed = _command("compile", str(model), "-o", str(file), "--json", "--quiet", *case.options)
     if failed:
-        return Record(error=_class_of(shown))
-    said, failed = _command("compile", str(model), "-o", str(file), "--json", "--quiet", *case.options)
-    if failed:
-        return Record(error=_class_of(said))
-    levels, parts = json.loads(shown), artifact.read(file)
-    return Record(
-        kernels=tuple(Kernel(k["name"], k["optimizer"], k["steps"]) for k in levels["schedule"]),
-        llvm=levels["llvm"],
+        return _refused(printed)
+    parts = artifact.read(file)
+    return replace(
+        found,
         manifest=tuple(json.dumps(neutral_manifest(parts.manifest), indent=1, sort_keys=True).splitlines()),
         weights=tuple(f"{new}: {parts.weights[old]}" for old, new in weight_names(parts.manifest).items()),
         object=tuple(neutral_object(parts.code)),
@@ -73,12 +87,13 @@ def _command(*words: str) -> tuple[str, int]:
     return out.getvalue(), status
 
 
-def _class_of(printed: str) -> str:
-    """The class of an error that the command line reports as JSON."""
+def _refused(printed: str) -> Record:
+    """The record of an error that the command line reports as JSON."""
     try:
-        return str(json.loads(printed)["error"]["code"])
+        error = json.loads(printed)["error"]
+        return Record(error=error["code"], message=error["text"])
     except (ValueError, KeyError):
-        return "unknown"
+        return Record(error=FAULT, message=printed[-1000:] or "nothing is printed")
 
 
 def _run(case: Case, out: Path) -> tuple[str, float, str]:
