@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from benchmarks.replay.normalise import llvm_lines, trace_lines
 
@@ -81,8 +82,9 @@ def read(path: Path) -> Record:
     """A record that was kept."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
-    data["kernels"] = tuple(Kernel(**k) for k in data["kernels"])
-    return Record(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    data["kernels"] = [Kernel(**k) for k in data["kernels"]]
+    found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Record(**found)
 
 
 def read_digests(path: Path) -> dict[str, str] | None:

@@ -20,6 +20,8 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import onnx
@@ -96,19 +98,38 @@ def _refused(printed: str) -> Record:
         return Record(error=FAULT, message=printed[-1000:] or "nothing is printed")
 
 
-def _run(case: Case, out: Path) -> tuple[str, float, str]:
-    """Runs a case and keeps its record; its name, seconds and error."""
+def _run(case: Case, out: Path) -> None:
+    """Runs a case and keeps its record."""
     with tempfile.TemporaryDirectory() as folder:
         found = compiled(case, Path(folder))
     record.write(found, path_of(out, case.name))
-    return case.name, found.seconds, found.error
 
 
-_CHOSEN: list[Case] = []
+def _run_all(chosen: Sequence[Case], out: Path, jobs: int, label: str) -> None:
+    """Runs cases in processes of their own; one that dies is a fault of its case."""
+    context = multiprocessing.get_context("fork")
+    running: dict[int, tuple[BaseProcess, Case]] = {}
+    for k, case in enumerate(chosen):
+        process = context.Process(target=_run, args=(case, out))
+        process.start()
+        running[process.sentinel] = process, case
+        while len(running) >= jobs:
+            _collect(running, out)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{label} {k + 1}/{len(chosen)} {case.name}\r")
+    while running:
+        _collect(running, out)
 
 
-def _run_number(number: int, out: Path) -> tuple[str, float, str]:
-    return _run(_CHOSEN[number], out)
+def _collect(running: dict[int, tuple[BaseProcess, Case]], out: Path) -> None:
+    """Waits until one of the processes ends."""
+    for sentinel in wait(list(running)):
+        assert isinstance(sentinel, int)
+        process, case = running.pop(sentinel)
+        process.join()
+        if process.exitcode:
+            message = f"its process ended with code {process.exitcode}"
+            record.write(Record(error=FAULT, message=message), path_of(out, case.name))
 
 
 def _fixed_environment() -> None:
@@ -145,15 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # imports the compiler before the processes part
     with tempfile.TemporaryDirectory() as folder:
         compiled(cases()[0], Path(folder))
-    _CHOSEN.extend(chosen)
-    context = multiprocessing.get_context("fork")
     start = time.perf_counter()
-    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
-        waiting = [pool.apply_async(_run_number, (k, options.out)) for k in range(len(chosen))]
-        for k, result in enumerate(waiting):
-            name, _, _ = result.get()
-            if sys.stderr.isatty():
-                sys.stderr.write(f"\r\x1b[K{options.label} {k + 1}/{len(chosen)} {name}")
+    _run_all(chosen, options.out, options.jobs, options.label)
     print(f"{options.label}: {len(chosen)} cases in {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return 0
 
