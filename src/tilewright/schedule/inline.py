@@ -12,7 +12,6 @@ from tilewright.loops.ir import Block, For, Func, IterKind, blocks
 from tilewright.schedule.legality import check_in_bounds, check_inputs_final, check_only_writer
 from tilewright.schedule.region import check_domain
 from tilewright.schedule.rewrite_tree import find_block, map_blocks, map_store, spatial_vars, with_stmt_replaced
-from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 

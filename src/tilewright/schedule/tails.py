@@ -25,7 +25,6 @@ from tilewright.schedule.rewrite_tree import (
     with_buffer_replaced,
     with_stmt_replaced,
 )
-from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.privatization import loop_carried_reads
 
 
