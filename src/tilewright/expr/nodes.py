@@ -191,7 +191,7 @@ class Expr(metaclass=_Interned):
 
     def __bool__(self) -> bool:
         hint = "use select() to choose, `&`, `|` and `~` to combine conditions, can_prove() to decide"
-        raise DefinitionError(f"the truth of expression `{self}` is not known here", hint=hint)
+        raise DefinitionError(f"the truth value of expression `{self}` is not known here", hint=hint)
 
     def __repr__(self) -> str:
         return _Builders.show(self)

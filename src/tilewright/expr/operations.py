@@ -17,14 +17,14 @@ def _coerce_operands(a: Expr | int | float, b: Expr | int | float) -> tuple[Expr
 
 
 def _coerce(value: Expr | int | float, like: DType) -> Expr:
-    """`value` itself if it is an expression, else its literal of type `like`; a fraction is an error for integer types."""
+    """`value` itself if it is an expression, else its literal of type `like`, without rounding."""
     if isinstance(value, Expr):
         return value
     if not isinstance(value, int):
         if not isinstance(value, (float, np.generic)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DefinitionError(f"expected an expression or a number, got {type(value).__name__} `{value}`")
         if not like.is_float and not float(value).is_integer():
-            raise DefinitionError(f"{value} can't stand beside a value of type {like}", hint="cast the value first")
+            raise DefinitionError(f"{value} can't be combined with a value of type {like}", hint="cast the value first")
     return const(value, like)
 
 
@@ -53,7 +53,7 @@ def divide(a: Expr | int | float, b: Expr | int | float) -> Expr:
     left, right = _coerce_operands(a, b)
     if not left.dtype.is_float:
         hint = "write // to round down, or cast to a float first"
-        raise DefinitionError(f"`/` of {left.dtype} values: their quotient is no {left.dtype}", hint=hint)
+        raise DefinitionError(f"`/` of {left.dtype} values: the quotient is not of type {left.dtype}", hint=hint)
     return binary("div", left, right)
 
 
