@@ -6,16 +6,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import (
-    elementwise,
-    expect_type,
-    fold_elementwise,
-    inputs_of_one_type,
-    scalar,
-    two_inputs_of_one_type,
-)
+from tilewright.ops.elementwise import elementwise, fold_elementwise, inputs_of_one_type, scalar, two_inputs_of_one_type
 from tilewright.ops.integer_division import floored_remainder, truncated_quotient, truncated_remainder
 from tilewright.ops.legacy_broadcast import align_operand
 
@@ -165,5 +159,5 @@ def _clip_limit(d: Definition, position: int, dtype: DType, default: Expr | None
     limit = d.optional(position)
     if limit is None:
         return default
-    expect_type(d, limit, dtype, f"input {position}")
+    expect_dtype(d, limit, dtype, f"input {position}")
     return scalar(d, position)

@@ -12,15 +12,8 @@ from tilewright.expr.dtype import DType, boolean
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import binary, cast, conjunction, select, unary
 from tilewright.ops.cast import ONNX_DTYPES
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    expect_broadcastable,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_broadcastable, expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, sum_over, widening_product
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 from tilewright.ops.window import MAX_STEP
 

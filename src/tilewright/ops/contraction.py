@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, bfloat16, float16, float32
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
+from tilewright.ops.checks import expect_size
 from tilewright.ops.definition import Definition, Operand, broadcast_shape, is_one
 
 Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
@@ -25,51 +26,6 @@ def accumulator_dtype(dtype: DType) -> DType:
 def widening_product(a: Expr, b: Expr, dtype: DType) -> Expr:
     """a * b in type `dtype`."""
     return cast(dtype, a) * cast(dtype, b)
-
-
-def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
-    """States that a size has the expected value and returns the simpler of the two.
-
-    Raises:
-        ShapeError: the two can never be equal.
-    """
-    d.require(actual.equals(expected), f"{what}: expected {expected}, got {actual}")
-    return min((expected, actual), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
-
-
-def expect_rank(d: Definition, x: Operand, rank: int, what: str) -> None:
-    """States the number of dimensions of an operand.
-
-    Raises:
-        ShapeError: it has another number.
-    """
-    if x.rank != rank:
-        raise ShapeError(f"{what}: expected {rank} dimensions, got {x.rank}", where=f"node {d.label}")
-
-
-def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
-    """States the element type of an operand.
-
-    Raises:
-        ShapeError: it has another type.
-    """
-    if x.dtype != dtype:
-        raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
-
-
-def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
-    """States that `x` broadcasts to `shape` without changing it.
-
-    Raises:
-        ShapeError: it never does.
-        UnsupportedError: a size of `x` is told by data and may be 1.
-    """
-    if x.rank > len(shape):
-        raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
-    for have, want in zip(reversed(x.shape), reversed(shape), strict=False):
-        if not is_one(have):
-            d.refuse_unit_size(have, want, what)
-            expect_size(d, have, want, what)
 
 
 def reduce_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body, reducer: Reducer) -> Operand:

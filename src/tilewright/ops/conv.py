@@ -6,15 +6,8 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    epilogue,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 from tilewright.ops.matmul import subtract_zero_point
 from tilewright.ops.window import pad_input, window_of

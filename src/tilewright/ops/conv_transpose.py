@@ -11,17 +11,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    epilogue,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, Operand, is_one, is_zero, operator
 from tilewright.ops.window import auto_pad_of, spatial_ints, split_padding
 
 
@@ -85,11 +78,6 @@ def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:
         plain = isinstance(kernel, Const) and kernel.value == stride and dilations[k] == 1
         direct = direct and plain and is_zero(front) and size is x.shape[2 + k] * stride
     return _Geometry(strides, dilations, tuple(before), tuple(output), direct)
-
-
-def is_zero(e: Expr) -> bool:
-    """Whether an expression is the literal 0."""
-    return isinstance(e, Const) and e.value == 0
 
 
 def _channel(o: Expr, c: Expr, w: Operand, groups: int) -> tuple[Expr, Expr]:

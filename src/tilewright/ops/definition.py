@@ -373,6 +373,16 @@ def is_one(size: Expr) -> bool:
     return isinstance(size, Const) and size.value == 1
 
 
+def is_zero(e: Expr) -> bool:
+    """Whether an expression is the literal 0."""
+    return isinstance(e, Const) and e.value == 0
+
+
+def is_known_zero(x: Operand) -> bool:
+    """Whether all elements are known at compile time to be 0."""
+    return x.known_elements is not None and all(is_zero(v) for v in x.known_elements)
+
+
 def broadcast_element(x: Operand, index: Sequence[Expr]) -> Expr:
     """The element of `x` that broadcasting puts at `index` of a shape of the same or a higher rank.
 

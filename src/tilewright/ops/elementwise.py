@@ -5,10 +5,10 @@ from functools import reduce
 from typing import overload
 
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, as_expr
 from tilewright.expr.operations import cast
 from tilewright.ops.axes import show_shape
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, broadcast_element, broadcast_shape, is_one
 from tilewright.ops.legacy_broadcast import align_operand
@@ -90,7 +90,7 @@ def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -
     if not operands:
         raise ShapeError("expected at least 1 input, got 0", where=f"node {d.label}")
     for k, x in enumerate(operands):
-        expect_type(d, x, operands[0].dtype, f"input {first + k}")
+        expect_dtype(d, x, operands[0].dtype, f"input {first + k}")
     return operands
 
 
@@ -102,29 +102,6 @@ def two_inputs_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Oper
     """
     a, b = inputs_of_one_type(d, first, first + 2)
     return a, align_operand(d, a, b)
-
-
-def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:
-    """States the element type of an operand.
-
-    Raises:
-        ShapeError: it has another type.
-    """
-    if x.dtype != dtype:
-        raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
-
-
-def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
-    """States the shape of an operand; symbolic sizes are compared on every call.
-
-    Raises:
-        ShapeError: it has another shape.
-    """
-    message = f"{what}: expected shape {show_shape(shape)}, got {show_shape(x.shape)}"
-    if x.rank != len(shape):
-        raise ShapeError(message, where=f"node {d.label}")
-    for actual, expected in zip(x.shape, shape, strict=True):
-        d.require(actual.equals(expected), message)
 
 
 def scalar(d: Definition, position: int) -> Expr:

@@ -3,16 +3,8 @@
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    epilogue,
-    expect_broadcastable,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_broadcastable, expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 
 

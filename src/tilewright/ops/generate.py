@@ -9,8 +9,9 @@ from tilewright.expr.operations import cast, ceildiv, maximum, select, unary
 from tilewright.expr.traversal import post_order
 from tilewright.ops.axes import show_shape
 from tilewright.ops.cast import attribute_dtype
+from tilewright.ops.checks import expect_shape
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import expect_shape, inputs_of_one_type, optional_scalar
+from tilewright.ops.elementwise import inputs_of_one_type, optional_scalar
 
 
 @operator("ConstantOfShape")

@@ -11,8 +11,9 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int64
 from tilewright.expr.nodes import TRUE, Expr, as_expr, const
 from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
+from tilewright.ops.checks import expect_rank, expect_size
 from tilewright.ops.clamp import clamp_index, zero_if_empty
-from tilewright.ops.contraction import accumulator_dtype, epilogue, expect_rank, expect_size, sum_over
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.resize import cubic_weights
 

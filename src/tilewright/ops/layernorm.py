@@ -8,9 +8,9 @@ from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.cast import convert
-from tilewright.ops.contraction import accumulator_dtype, expect_broadcastable
+from tilewright.ops.checks import expect_broadcastable, expect_dtype
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
-from tilewright.ops.elementwise import expect_type
 from tilewright.ops.reduce import broadcast_reduced, keep_dims, mean_over, reduce_dims
 
 
@@ -58,7 +58,7 @@ def normalize(
     wide = inverse.dtype
     for what, operand in (("input 1 (scale)", scale), ("input 2 (bias)", bias)):
         if operand is not None:
-            expect_type(d, operand, x.dtype, what)
+            expect_dtype(d, operand, x.dtype, what)
             expect_broadcastable(d, operand, x.shape, what)
 
     def body(*i: Expr) -> Expr:

@@ -4,9 +4,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, boolean
 from tilewright.expr.nodes import BinaryOp, Expr, const
 from tilewright.expr.operations import binary, cast, conjunction, select, unary
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import elementwise, expect_type, two_inputs_of_one_type
+from tilewright.ops.elementwise import elementwise, two_inputs_of_one_type
 from tilewright.ops.legacy_broadcast import align_operand
 
 _COMPARISONS: dict[str, BinaryOp] = {
@@ -26,8 +27,8 @@ def comparison(d: Definition) -> Operand:
 def logic(d: Definition) -> Operand:
     """A logical operation on two bool tensors."""
     a, b = d.input(0), d.input(1)
-    expect_type(d, a, boolean, "input 0")
-    expect_type(d, b, boolean, "input 1")
+    expect_dtype(d, a, boolean, "input 0")
+    expect_dtype(d, b, boolean, "input 1")
     return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, align_operand(d, a, b))
 
 
@@ -35,7 +36,7 @@ def logic(d: Definition) -> Operand:
 def logical_not(d: Definition) -> Operand:
     """The logical negation."""
     x = d.input(0)
-    expect_type(d, x, boolean, "input 0")
+    expect_dtype(d, x, boolean, "input 0")
     return elementwise(d, lambda v: unary("not", v), x)
 
 
@@ -93,7 +94,7 @@ def _expect_integer(d: Definition, dtype: DType) -> None:
 def where(d: Definition) -> Operand:
     """The element of input 1 where the condition holds, else that of input 2."""
     condition = d.input(0)
-    expect_type(d, condition, boolean, "input 0 (condition)")
+    expect_dtype(d, condition, boolean, "input 0 (condition)")
     a, b = two_inputs_of_one_type(d, 1)
     return elementwise(d, select, condition, a, b)
 

@@ -3,8 +3,9 @@
 from tilewright.expr.dtype import int32
 from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
-from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue, expect_dtype, expect_size
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.checks import expect_dtype, expect_size
+from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue
+from tilewright.ops.definition import Definition, Operand, is_known_zero, is_one, operator
 
 
 @operator("MatMul")
@@ -36,9 +37,7 @@ def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: i
     Raises:
         ShapeError: the zero point has another type than `x`, or its length is not the size of `axis`.
     """
-    if zero is None or (
-        zero.known_elements is not None and all(v.children() == () and _is_zero(v) for v in zero.known_elements)
-    ):
+    if zero is None or is_known_zero(zero):
         return x
     expect_dtype(d, zero, x.dtype, what)
     if zero.rank == 1 and not is_one(zero.shape[0]):
@@ -52,7 +51,3 @@ def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: i
         return cast(int32, x[i]) - cast(int32, zero[index])
 
     return d.compute(x.shape, body)
-
-
-def _is_zero(e: Expr) -> bool:
-    return getattr(e, "value", None) == 0

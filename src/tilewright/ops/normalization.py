@@ -9,7 +9,9 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float32, float64
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import binary, cast, select, unary
-from tilewright.ops.contraction import accumulator_dtype, expect_rank, expect_size, sum_over
+from tilewright.ops.axes import num_elements
+from tilewright.ops.checks import expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, sum_over
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 from tilewright.ops.pool import power, root
 
@@ -67,10 +69,7 @@ def batch_normalization(d: Definition) -> Operand:
 def _standardize(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:
     """(x - mean) / sqrt(var + epsilon) in `dtype`, statistics over all dimensions behind the first `leading`."""
     outer, inner = x.shape[:leading], x.shape[leading:]
-    count: Expr = const(1)
-    for n in inner:
-        count = count * n
-    amount = cast(dtype, count)
+    amount = cast(dtype, num_elements(inner))
     total = sum_over(d, outer, inner, lambda i, r: cast(dtype, x[(*i, *r)]))
     mean = d.compute(outer, lambda *i: total[i] / amount)
 

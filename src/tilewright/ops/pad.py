@@ -8,9 +8,10 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, minimum, select
 from tilewright.ops.axes import axes_of
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import expect_type, scalar
+from tilewright.ops.elementwise import scalar
 from tilewright.ops.window import MAX_STEP
 
 _MODES = ("constant", "edge", "reflect", "wrap")
@@ -108,7 +109,7 @@ def _fill_value(d: Definition, x: Operand) -> Expr:
     given = d.optional(2)
     if given is None:
         return const(0, x.dtype)
-    expect_type(d, given, x.dtype, "input 2 (constant_value)")
+    expect_dtype(d, given, x.dtype, "input 2 (constant_value)")
     return scalar(d, 2)
 
 

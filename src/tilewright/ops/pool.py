@@ -176,10 +176,8 @@ def global_average_pool(d: Definition) -> Operand:
     x = d.input(0)
     wide = accumulator_dtype(x.dtype)
     total = _reduce_planes(d, x, lambda v: cast(wide, v), Reducer.SUM)
-    count: Expr = const(1)
-    for n in x.shape[2:]:
-        count = count * n
-    return d.compute(total.shape, lambda *i: cast(x.dtype, total[i] / cast(wide, count)))
+    count = cast(wide, num_elements(x.shape[2:]))
+    return d.compute(total.shape, lambda *i: cast(x.dtype, total[i] / count))
 
 
 @operator("GlobalLpPool")

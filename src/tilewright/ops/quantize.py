@@ -7,27 +7,21 @@ from collections.abc import Callable
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, maximum, minimum, select, unary
-from tilewright.ops.contraction import accumulator_dtype, batched_matmul, expect_dtype, expect_rank, expect_size
+from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, batched_matmul
 from tilewright.ops.conv import check_bias, convolve, integer_operands
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, Operand, is_known_zero, is_one, operator
 from tilewright.ops.matmul import subtract_zero_point
 
 _ONNX_INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
 _ONNX_FLOATS = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64"}
 
 
-def integer_range(dtype: DType) -> tuple[int, int]:
-    """The smallest and the largest value of an integer type."""
-    if dtype.kind == "u":
-        return 0, (1 << dtype.bits) - 1
-    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-
-
 def saturate(value: Expr, dtype: DType) -> Expr:
     """A whole floating-point value as `dtype`, limited to its range."""
-    low, high = integer_range(dtype)
+    low, high = dtype.integer_range
     return cast(dtype, minimum(maximum(value, const(low, value.dtype)), const(high, value.dtype)))
 
 
@@ -104,7 +98,7 @@ def dequantize_linear(d: Definition) -> Operand:
     read_scale = _parameter_reader(d, x, scale, "x_scale")
     if zero is not None:
         expect_dtype(d, zero, x.dtype, "x_zero_point")
-    read_zero = None if zero is None or _is_known_zero(zero) else _parameter_reader(d, x, zero, "x_zero_point")
+    read_zero = None if zero is None or is_known_zero(zero) else _parameter_reader(d, x, zero, "x_zero_point")
 
     def body(*i: Expr) -> Expr:
         value = cast(int32, x[i])
@@ -113,10 +107,6 @@ def dequantize_linear(d: Definition) -> Operand:
         return cast(dtype, cast(wide, value) * cast(wide, read_scale(i)))
 
     return d.compute(x.shape, body)
-
-
-def _is_known_zero(x: Operand) -> bool:
-    return x.known_elements is not None and all(isinstance(v, Const) and v.value == 0 for v in x.known_elements)
 
 
 @operator("DynamicQuantizeLinear")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.nodes import TRUE, Const, Expr, const
+from tilewright.expr.nodes import TRUE, Expr, const
 from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum, select
-from tilewright.ops.definition import Definition, Operand
+from tilewright.ops.definition import Definition, Operand, is_zero
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -142,9 +142,7 @@ def _padded_size(size: Expr, needed: Expr, ceil: bool) -> Expr:
 def pad_input(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
     """A copy of `x` with `fill` around its last dimensions; `x` itself where the window adds nothing."""
     leading = x.rank - len(window.sizes)
-    if all(
-        _is_literal(b, 0) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)
-    ):
+    if all(is_zero(b) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)):
         return x
 
     def body(*i: Expr) -> Expr:
@@ -153,12 +151,8 @@ def pad_input(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
         for k, position in enumerate(i[leading:]):
             low, high = window.before[k], window.before[k] + window.sizes[k]
             source.append(position - low)
-            inside.append(TRUE if _is_literal(low, 0) else position >= low)
+            inside.append(TRUE if is_zero(low) else position >= low)
             inside.append(TRUE if can_prove(window.padded_sizes[k] <= high) else position < high)
         return select(conjunction(*inside), x[tuple(source)], fill)
 
     return d.compute((*x.shape[:leading], *window.padded_sizes), body)
-
-
-def _is_literal(e: Expr, value: int) -> bool:
-    return isinstance(e, Const) and e.value == value
