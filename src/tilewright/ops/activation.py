@@ -28,7 +28,7 @@ def leaky_relu(d: Definition) -> Operand:
 
 @operator("PRelu")
 def prelu(d: Definition) -> Operand:
-    """x where x >= 0, else slope * x; the slope broadcasts to x, before version 7 it may be one per channel."""
+    """x where x >= 0, else slope * x; the slope broadcasts to x, before opset 7 also as one value per channel."""
     x, slope = d.input(0), d.input(1)
     expect_dtype(d, slope, x.dtype, "input 1 (slope)")
     return elementwise(d, lambda a, s: select(a < 0, a * s, a), x, align_slope(d, x, slope))
@@ -138,7 +138,7 @@ def swish(d: Definition) -> Operand:
 
 @operator("Gelu")
 def gelu(d: Definition) -> Operand:
-    """x * Phi(x), with the error function or, with approximate="tanh", by the hyperbolic tangent.
+    """x * Phi(x) by the error function or, for approximate="tanh", by the hyperbolic tangent.
 
     Raises:
         ShapeError: another approximation.

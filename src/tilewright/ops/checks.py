@@ -10,17 +10,17 @@ from tilewright.ops.definition import Definition, Operand, is_one, simplest_size
 
 
 def expect_rank(d: Definition, x: Operand, rank: int, what: str) -> None:
-    """States the number of dimensions of an operand.
+    """Requires an operand of `rank` dimensions.
 
     Raises:
-        ShapeError: it has another number.
+        ShapeError: it has another rank.
     """
     if x.rank != rank:
         raise ShapeError(f"{what}: expected {rank} dimensions, got {x.rank}", where=f"node {d.label}")
 
 
 def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
-    """States the element type of an operand.
+    """Requires the element type of an operand.
 
     Raises:
         ShapeError: it has another type.
@@ -30,7 +30,7 @@ def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
 
 
 def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
-    """States the shape of an operand; symbolic sizes are compared on every call.
+    """Requires the shape of an operand; symbolic sizes are compared on every call.
 
     Raises:
         ShapeError: it has another shape.
@@ -43,7 +43,7 @@ def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) ->
 
 
 def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
-    """States that a size has the expected value and returns the simpler of the two.
+    """Requires that a size has the expected value and returns the simpler of the two.
 
     Raises:
         ShapeError: the two can never be equal.
@@ -53,15 +53,15 @@ def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
 
 
 def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
-    """States that `x` broadcasts to `shape` without changing it.
+    """Requires that `x` broadcasts to `shape` without changing it.
 
     Raises:
         ShapeError: it never does.
-        UnsupportedError: a size of `x` is told by data and may be 1.
+        UnsupportedError: a data-dependent size of `x` may be 1.
     """
     if x.rank > len(shape):
         raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
-    for have, want in zip(reversed(x.shape), reversed(shape), strict=False):
-        if not is_one(have):
-            d.refuse_unit_size(have, want, what)
-            expect_size(d, have, want, what)
+    for size, target in zip(reversed(x.shape), reversed(shape), strict=False):
+        if not is_one(size):
+            d.refuse_unit_size(size, target, what)
+            expect_size(d, size, target, what)

@@ -25,14 +25,14 @@ def matmul_integer(d: Definition) -> Operand:
 
 
 def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: int, what: str) -> Operand:
-    """x - zero in int32, as a stage of its own; `x` itself where the zero point is left out or known to be 0.
+    """x - zero in int32 as a separate stage; `x` itself where the zero point is omitted or known to be 0.
 
     Args:
         d: the operator.
         x: 8-bit integers.
         zero: a scalar, one value per index of `axis`, or a tensor of the rank of `x` that broadcasts to it.
-        axis: dimension of `x` that a vector of zero points belongs to.
-        what: name of the zero point for errors.
+        axis: dimension of `x` that a vector of zero points applies to.
+        what: name of the zero point, for errors.
 
     Raises:
         ShapeError: the zero point has another type than `x`, or its length is not the size of `axis`.
