@@ -10,7 +10,8 @@ from tests.tile.test_problem import problem
 from tilewright.cost.analytical import program_time
 from tilewright.cost.hw_prefetch import is_streaming
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(1)

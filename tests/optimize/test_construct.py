@@ -31,7 +31,8 @@ from tilewright.optimize.construct.optimizer import (
     search_spaces,
 )
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
-from tilewright.tile.problem import Axis, Operand, Problem, extract_problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 
 MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}

@@ -11,7 +11,8 @@ from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.conflict_misses import can_conflict, conflict_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch
 
 SETS, LINE = 16, 64

@@ -211,11 +211,11 @@ def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        (((2, 16, 1), (3, 32, 24), (6, 64, 48)), "sizes are multiples of those below"),
-        (((2, 16, 1), (4, 32, 24), (12, 64, 48)), "fill those above"),
+        (((2, 16, 1), (3, 32, 24), (6, 64, 48)), "every size is a multiple of the one below"),
+        (((2, 16, 1), (4, 32, 24), (12, 64, 48)), "fills the one above"),
         (((2, 24, 1), (4, 24, 24), (4, 24, 48)), "the register tile has whole vectors"),
-        (((2, 16, 1), (4, 32, 24), (4, 64, 24)), "one reduction axis is cut at most"),
-        (((2, 16, 5), (4, 32, 5), (4, 64, 48)), "sizes are multiples of those below"),
+        (((2, 16, 1), (4, 32, 24), (4, 64, 24)), "at most one reduction axis is split"),
+        (((2, 16, 5), (4, 32, 5), (4, 64, 48)), "every size is a multiple of the one below"),
     ],
 )
 def test_what_is_no_program_is_refused(sizes: tuple[tuple[int, ...], ...], message: str) -> None:

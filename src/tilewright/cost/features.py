@@ -15,7 +15,8 @@ from tilewright.cost.candidate_batch import (
 )
 from tilewright.cost.footprint import Numbers, index_count_and_span, touched_elements
 from tilewright.cost.shape_family import OperandView
-from tilewright.tile.problem import Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, LINE_BYTES, REGISTER, Sketch
 
 MIN_STREAM_DISTANCE = 1024

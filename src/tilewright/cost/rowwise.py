@@ -15,7 +15,8 @@ from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time, caches, miss_ratio, parallel_time
 from tilewright.machine.model import Machine
-from tilewright.tile.problem import Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Sizes, Sketch
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram
 

@@ -12,7 +12,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tile.problem import Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 
 Integers = npt.NDArray[np.int64]
 
