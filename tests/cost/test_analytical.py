@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.tile.test_features import matrix_product
+from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import is_parallel_profitable, packing_time, program_time, program_times
 from tilewright.errors import MachineError

@@ -11,7 +11,7 @@ from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tests.optimize.test_construct import MACHINES, optimizers, task_of
 from tests.optimize.test_rows import COLUMNS, ROWS, normalised, some_windows, windows
 from tests.optimize.test_rule import KERNELS
-from tests.tile.test_lower import check_same_results
+from tests.tile.results import check_same_results
 
 from tilewright.cost.analytical import CALL_NS
 from tilewright.cost.rowwise import rowwise_time

@@ -3,7 +3,7 @@ in which order tiles are walked. Lanes lie along results, or along the reduction
 
 from math import prod
 
-from tilewright.cost.traffic import USABLE_CACHE_FRACTION
+from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand

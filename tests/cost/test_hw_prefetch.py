@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.tile.test_features import matrix_product
+from tests.tile.problems import matrix_product
 
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.hw_prefetch import (

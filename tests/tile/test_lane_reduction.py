@@ -10,7 +10,7 @@ from tests.optimize import programs
 from tests.optimize.programs import Program, axes, buffer
 from tests.optimize.test_construct import MACHINES, task_of
 from tests.optimize.test_rule import relu
-from tests.tile.test_lower import check_same_results
+from tests.tile.results import check_same_results
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
