@@ -8,21 +8,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
+from tilewright.expr.operations import binary, conjunction, maximum, select, unary
+from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.loops.interpreter import interpret
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
+from tilewright.verify.verifier import verify
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, as_expr, binary, conjunction, const, maximum, select, unary
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
-from tilewright.loops.interpreter import interpret
+from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
 from tilewright.loops.ir import Func
-from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.optimize.interface import Optimizer, Task
 from tilewright.optimize.rule import Rule
-from tilewright.schedule.trace import Schedule, replay
-from tilewright.verify.verifier import verify
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from tests.optimize import programs
 from tests.optimize.programs import Program, check, scheduled
 from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
+from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
+from tilewright.optimize.construct.local_search import neighbours, search_locally
+from tilewright.tile.operand import Operand
 
 from tilewright.cost.analytical import program_times
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const, MemoryScope, Var
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, record_probability, run_walks
-from tilewright.optimize.construct.local_search import neighbours, search_locally
 from tilewright.optimize.construct.optimizer import (
     K_BLOCK_SHRINK_STEPS,
     MAX_LOWERING_TRIES,
@@ -31,7 +31,6 @@ from tilewright.optimize.construct.optimizer import (
     search_spaces,
 )
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
-from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Axis, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 

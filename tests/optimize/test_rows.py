@@ -8,9 +8,9 @@ from tests.optimize import programs
 from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Expr, Var, conjunction, const, maximum, select
+from tilewright.expr.nodes import Expr, MemoryScope, Var, const
+from tilewright.expr.operations import conjunction, maximum, select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing

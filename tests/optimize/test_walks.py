@@ -6,7 +6,7 @@ from tests.optimize.test_construct import task_of
 from tests.optimize.test_rule import KERNELS
 
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.gensor import Annealing, all_actions, edge_targets, probabilities, run_walks
+from tilewright.optimize.construct.gensor import Annealing, action_probabilities, all_actions, edge_targets, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, NUM_EDGES
@@ -32,7 +32,7 @@ def test_steps_follow_the_edges_with_the_probabilities_of_their_states(name: str
     for i in range(ANNEALING.iterations):
         state, level = history.states[i], history.levels[i]
         targets, exists = edge_targets(space, actions, state, level)
-        odds = probabilities(space, ANNEALING, actions, (state, level), (targets, exists), i)
+        odds = action_probabilities(space, ANNEALING, actions, (state, level), (targets, exists), i)
         assert (history.probabilities[i] == odds).all()
         assert np.allclose(odds.sum(axis=1), 1.0)
         assert (history.states[i + 1] == targets[walk, history.chosen[i]]).all()

@@ -13,7 +13,8 @@ from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.trace import Schedule, replay
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify
 
 SCALE = parse("""

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
 from tests.schedule.test_staging import OVERWRITTEN
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

@@ -10,7 +10,8 @@ from tilewright.errors import ScheduleError
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.schedule.loop_transforms import peel
-from tilewright.schedule.trace import PRIMITIVES, Schedule, replay
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, replay
 from tilewright.schedule.trace_json import decode, encode
 
 PEELED = peel(ROWS, "i_1", 5)

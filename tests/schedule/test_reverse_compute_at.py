@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATRICES, ROWS, SCALE, STENCIL, TWO_STEPS, applied, check_same, refuses, run
 
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

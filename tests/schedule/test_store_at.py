@@ -7,7 +7,7 @@ from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, 
 from tests.schedule.test_compute_at import BLUR
 from tests.schedule.test_reverse_compute_at import tiled
 
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.annotate import parallel, vectorize

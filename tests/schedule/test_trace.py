@@ -8,22 +8,22 @@ from typing import get_type_hints
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, replay
+from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.define import Size, collect_stages, compute, placeholder, reduce_axis, symbol
 from tilewright.expr.define import sum as sum_over
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.argument_kinds import SizeKind as SizeKind
 from tilewright.schedule.arguments import parameters
 from tilewright.schedule.tails import Tail
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, replay
-from tilewright.verify.verifier import verify
 
 
 def made() -> Schedule:

@@ -17,7 +17,8 @@ from tilewright.expr.define import symbol
 from tilewright.layout.layout import Layout
 from tilewright.schedule import trace_json
 from tilewright.schedule.arguments import parameters
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, Trace, replay, to_python
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, Trace, replay, to_python
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "trace.schema.json"
 

@@ -1,11 +1,10 @@
-"""The primitive that shrinks buffers to what one iteration of a loop needs: store_at."""
+"""The primitive store_at, which shrinks a buffer to what one iteration of a loop accesses."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, blocks, walk
@@ -54,14 +53,14 @@ def store_at(func: Func, buffer: str, loop: str) -> Func:
 
 def check_used_inside(func: Func, buffer: Buffer, target: For, place: str) -> None:
     """Only blocks inside the loop use the buffer."""
-    inside = set(map(id, blocks(target)))
+    inner_ids = set(map(id, blocks(target)))
     for b in blocks(func.body):
-        if id(b) not in inside and any(a.buffer == buffer for a in accesses(b)):
+        if id(b) not in inner_ids and any(a.buffer == buffer for a in accesses(b)):
             raise ScheduleError(f"block {b.name!r} uses {buffer.name!r} outside the loop", where=place)
 
 
 def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
-    """Concurrent iterations do not get one memory: what is shared by all threads stays as large as it is."""
+    """Concurrent iterations do not share the shrunk buffer: memory shared by threads keeps its size."""
     for x in loops:
         if x.kind in CONCURRENT and buffer.scope is MemoryScope.MEMORY:
             what = f"loop {x.var.name!r} is {x.kind}; its iterations would share {buffer.name!r}"
@@ -69,8 +68,8 @@ def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
 
 
 def check_not_carried(func: Func, buffer: Buffer, loops: Sequence[For], place: str) -> None:
-    """Every element belongs to one iteration of each loop."""
-    nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    """Every element is accessed in one iteration of each loop."""
+    nests = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
     for x in loops:
         if not races.iterations_are_disjoint(x, buffer, nests):
             what = f"elements of {buffer.name!r} are not proved to belong to one iteration of loop {x.var.name!r}"

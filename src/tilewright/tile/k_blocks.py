@@ -1,9 +1,10 @@
 """Peels the last K-block of a reduction where it is shorter than the others."""
 
-from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.nodes import Const, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, For, IterKind, LoopKind, blocks
 from tilewright.schedule.rewrite_tree import find_block, find_loop
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 
 
 def peel_last_k_block(s: Schedule, accumulating: str, computing: str, axis: int, length: int, block_size: int) -> None:

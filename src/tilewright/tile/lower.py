@@ -11,11 +11,11 @@ parallel L2 tiles
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.nodes import Const, MemoryScope, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.rewrite_tree import find_block
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.k_blocks import peel_last_k_block
 from tilewright.tile.lane_reduction import lower_lane_reduction, split_into_lanes
 from tilewright.tile.lower_elementwise import lower_elementwise

@@ -5,7 +5,7 @@ parallel L2 tiles
     register tiles: rows outside, lanes innermost
 """
 
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import TileProgram
 from tilewright.tile.schedule_helpers import axis_loops
 

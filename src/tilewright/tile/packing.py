@@ -6,7 +6,7 @@ from math import prod
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const
 from tilewright.schedule.prefetch import MAX_DISTANCE
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.operand import Operand
 from tilewright.tile.program import REGISTER, TileProgram, min_panel_width
 from tilewright.tile.schedule_helpers import apply_and_get_blocks, buffer_of, loop_extent

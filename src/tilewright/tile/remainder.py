@@ -7,7 +7,7 @@ from math import prod
 
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.nodes import Const, Expr
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import L2, REGISTER, TileProgram, remainder_tile_heights
 from tilewright.tile.schedule_helpers import apply_and_get_blocks, axis_loops, loop_extent
 

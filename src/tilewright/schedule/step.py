@@ -1,21 +1,20 @@
-"""A schedule is data: the list of primitives with their arguments, which replays to an equal function.
+"""Steps and traces: primitives with their arguments as data, and the registry of primitives.
 
-Sizes and layouts of a step name symbols and loop variables; what these are is looked up in the function that the step
-is applied to. So a trace also replays on the same computation with other sizes, each step checked again.
+A trace is a list of steps that replays to an equal function. Sizes and layouts of a step refer to symbols and loop
+variables by name and are resolved in the function that the step is applied to. So a trace also replays on the same
+computation with other sizes, each step checked again.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import cleandoc
 from typing import Any
 
 from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, For, Func, walk
-from tilewright.loops.printer import show
 from tilewright.schedule import (
     annotate,
     cache,
@@ -34,9 +33,7 @@ from tilewright.schedule import (
     transform_layout,
 )
 from tilewright.schedule.arguments import bind_arguments, parameters
-from tilewright.schedule.methods import Primitives
 from tilewright.schedule.rewrite_tree import suggestion
-from tilewright.verify.verifier import verify
 
 Argument = Any
 """A name, an integer, a size, a member of an enumeration, a layout, a tuple of these, or None."""
@@ -56,12 +53,6 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
 """Every primitive by name; each takes the function first."""
 
 
-for _name, _primitive in PRIMITIVES.items():
-    # help() of a method tells all: what it answers with, and what the primitive's own text says.
-    _method = getattr(Primitives, _name)
-    _method.__doc__ = f"{cleandoc(_method.__doc__ or '')}\n\n{cleandoc(_primitive.__doc__ or '')}"
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One primitive with its arguments, in the order of its signature; defaults at the end are left out.
@@ -74,7 +65,7 @@ class Step:
 
     @classmethod
     def of(cls, primitive: str, *args: object, **named: object) -> "Step":
-        """A step with its arguments in their one form: lists as tuples, texts as members of enumerations or sizes.
+        """A step with its arguments in normal form: lists as tuples, texts as members of enumerations or sizes.
 
         Raises:
             ScheduleError: there is no such primitive, or an argument is missing, unknown or of the wrong kind.
@@ -83,9 +74,9 @@ class Step:
         problems: list[Problem] = []
         values = bind_arguments(function, args, named, problems)
         if problems:
-            first = problems[0]
-            place = f"{primitive}, {first.where}" if first.where else primitive
-            raise ScheduleError(first.what, where=place, hint=first.hint)
+            problem = problems[0]
+            place = f"{primitive}, {problem.where}" if problem.where else primitive
+            raise ScheduleError(problem.what, where=place, hint=problem.hint)
         return cls(primitive, values)
 
     @property
@@ -109,7 +100,7 @@ Trace = tuple[Step, ...]
 
 
 def primitive_named(name: str) -> Callable[..., Func]:
-    """The primitive of that name.
+    """The primitive of this name.
 
     Raises:
         ScheduleError: there is none.
@@ -120,7 +111,7 @@ def primitive_named(name: str) -> Callable[..., Func]:
 
 
 def unknown_primitive(name: object) -> str:
-    """The sentence about a primitive that does not exist."""
+    """The error message for a primitive that does not exist."""
     return f"there is no primitive {name!r}; there are {', '.join(sorted(PRIMITIVES))}"
 
 
@@ -151,7 +142,7 @@ def replay(func: Func, trace: Trace) -> Func:
 
 
 def apply_numbered(func: Func, step: Step, number: int) -> Func:
-    """The function after one step of a trace; an error names the step."""
+    """The function after one step of a trace; errors name the step by its number."""
     try:
         return apply(func, step)
     except (ScheduleError, VerifyError) as e:
@@ -160,38 +151,40 @@ def apply_numbered(func: Func, step: Step, number: int) -> Func:
 
 
 def to_python(trace: Trace, name: str = "s") -> str:
-    """A trace as Python text: calls of the methods of a `Schedule` called `name`, to be pasted."""
+    """A trace as Python text to paste: calls of the methods of a `Schedule` called `name`."""
     return "".join(f"{name}.{step}\n" for step in trace)
 
 
 def _resolve_variables(func: Func, step: Step, value: Argument) -> Argument:
-    """An argument whose variables are those that the function has under their names."""
+    """An argument with its variables replaced by the function's variables of the same names."""
     if not isinstance(value, Expr | Layout):
         return value
     loop_transforms = [s.var for s, _ in walk(func.body) if isinstance(s, For)]
-    known: dict[str, Var] = {v.name: v for v in (*loop_transforms, *func.symbols)}
+    by_name: dict[str, Var] = {v.name: v for v in (*loop_transforms, *func.symbols)}
     variables = free_vars(value) if isinstance(value, Expr) else frozenset(value.symbols)
-    moved: dict[Var, Expr] = {v: known[v.name] for v in variables if v.name in known and known[v.name] is not v}
+    renaming: dict[Var, Expr] = {
+        v: by_name[v.name] for v in variables if v.name in by_name and by_name[v.name] is not v
+    }
     if isinstance(value, Expr):
-        return substitute(value, moved) if moved else value
-    layout = value.at(moved) if moved else value
-    of = _layout_target(func, step)
-    layout = layout if of is None or of.shape == layout.shape else _resize_layout(layout, of)
+        return substitute(value, renaming) if renaming else value
+    layout = value.at(renaming) if renaming else value
+    buffer = _layout_target(func, step)
+    layout = layout if buffer is None or buffer.shape == layout.shape else _resize_layout(layout, buffer)
     check_layout_symbols(func, layout, step.primitive)
     return layout
 
 
 def check_layout_symbols(func: Func, layout: Layout, place: str) -> None:
-    """A layout names sizes that the function has, and nothing else.
+    """A layout refers to sizes of the function, and to nothing else.
 
     Raises:
-        ScheduleError: names the symbol.
+        ScheduleError: names the unknown symbol.
     """
     for v in layout.symbols:
         if v not in func.symbols:
-            known = ", ".join(s.name for s in func.symbols) or "none"
+            symbols = ", ".join(s.name for s in func.symbols) or "none"
             what = f"the layout names {v.name!r}, which is no symbol of func {func.name!r}"
-            raise ScheduleError(what, where=place, hint=f"its symbols: {known}")
+            raise ScheduleError(what, where=place, hint=f"its symbols: {symbols}")
 
 
 def _layout_target(func: Func, step: Step) -> Buffer | None:
@@ -205,57 +198,5 @@ def _layout_target(func: Func, step: Step) -> Buffer | None:
 
 
 def _resize_layout(layout: Layout, buffer: Buffer) -> Layout:
-    """The same primitives on the shape that the buffer has here, where its rank is the same."""
+    """The same layout primitives on the shape of the buffer here, where its rank is the same."""
     return Layout(buffer.shape, layout.primitives) if len(layout.shape) == buffer.rank else layout
-
-
-class Schedule(Primitives):
-    """A function being scheduled: applies primitives and records them. Every primitive is a method.
-
-    `func` is the function as it is now, `origin` as it was, `trace` what was done. A refused step changes nothing.
-    """
-
-    def __init__(self, func: Func) -> None:
-        self.origin = func
-        self.func = func
-        self.trace: Trace = ()
-
-    def do(self, primitive: str, *args: object, **named: object) -> None:
-        """Applies a primitive by name and records it."""
-        step = Step.of(primitive, *args, **named)
-        self._record(step, apply(self.func, step))
-
-    def apply(self, trace: Trace) -> None:
-        """Applies the steps of a trace and records them; where one is refused, none was applied.
-
-        Raises:
-            ScheduleError: a step is not legal here; names it.
-        """
-        func = replay(self.func, trace)
-        self.func, self.trace = func, (*self.trace, *trace)
-
-    def show(self) -> str:
-        """The loops as they are now."""
-        return show(self.func)
-
-    def to_python(self, name: str = "s") -> str:
-        """What was done, as Python text that does it again to a schedule called `name`."""
-        return to_python(self.trace, name)
-
-    def verify(self) -> None:
-        """Checks the loops as they are now: everything is proved, nothing sampled.
-
-        Raises:
-            VerifyError: lists what is wrong, with the loop or block.
-        """
-        verify(self.func)
-
-    def _record(self, step: Step, func: Func) -> None:
-        self.func, self.trace = func, (*self.trace, step)
-
-    def _try(self, primitive: str, *args: object) -> tuple[Step, Func]:
-        step = Step.of(primitive, *args)
-        return step, apply(self.func, step)
-
-    def __str__(self) -> str:
-        return self.show()
