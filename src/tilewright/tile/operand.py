@@ -6,8 +6,8 @@ from functools import cached_property
 from math import prod
 
 from tilewright.expr.algebra.polynomial import polynomial
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block
 from tilewright.tile.shape_samples import value_of
