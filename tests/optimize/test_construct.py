@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from tests.optimize import programs
 from tests.optimize.programs import Program, check, scheduled
 from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
+from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
+from tilewright.optimize.construct.local_search import neighbours, search_locally
+from tilewright.tile.operand import Operand
 
 from tilewright.cost.analytical import program_times
 from tilewright.expr.computation import Computation, Reducer
@@ -17,9 +20,7 @@ from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, record_probability, run_walks
-from tilewright.optimize.construct.local_search import neighbours, search_locally
 from tilewright.optimize.construct.optimizer import (
     K_BLOCK_SHRINK_STEPS,
     MAX_LOWERING_TRIES,
@@ -30,7 +31,7 @@ from tilewright.optimize.construct.optimizer import (
     search_spaces,
 )
 from tilewright.optimize.interface import Optimizer, Task, optimizer_named
-from tilewright.tile.problem import Axis, Operand, Problem, extract_problem
+from tilewright.tile.problem import Axis, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 
 MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}

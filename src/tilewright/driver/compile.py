@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.cost.time import caches
+from tilewright.cost.caches import caches
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.conv_algorithm import (

@@ -17,7 +17,7 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify import coverage, gpu_launch, races
-from tilewright.verify.verifier import find_domain_errors
+from tilewright.verify.domains import find_domain_errors
 
 
 def check_only_writer(func: Func, node: Block, place: str) -> None:

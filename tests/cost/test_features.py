@@ -7,19 +7,22 @@ from math import inf, prod
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tile.problems import SKETCH, matrix_product, tiles
 
+from tilewright.cost.caches import USABLE_CACHE_FRACTION, CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.features import extract_features
 from tilewright.cost.footprint import contiguous_dims, moved_bytes, touched_elements
 from tilewright.cost.hw_prefetch import ramp_factors
 from tilewright.cost.shape_family import ShapeFamily
-from tilewright.cost.traffic import USABLE_CACHE_FRACTION, cache_traffic
+from tilewright.cost.traffic import cache_traffic
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.search_space import SearchSpace
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, is_legal
 
 
@@ -95,48 +98,21 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
     assert prod(whole) >= 16 > prod(whole[1:])
 
 
-def matrix_product(m: int, n: int, k: int) -> Problem:
-    """C[m, n] = A[m, k] * B[k, n]"""
-    axes = (Axis("i", m, True, False), Axis("j", n, True, False), Axis("k", k, True, True))
-    A = Operand("A", 4, False, (m, k), ((1, 0, 0), (0, 0, 1)), False)
-    B = Operand("B", 4, True, (k, n), ((0, 0, 1), (0, 1, 0)), False)
-    C = Operand("C", 4, False, (m, n), ((1, 0, 0), (0, 1, 0)), True)
-    return Problem("C", "C", axes, (A, B), (C,), 1, 32)
-
-
-FORM = Sketch(1, 2, (0, 1), 2)
 """Vectors of two lanes along j."""
-
-
-@st.composite
-def tiles(draw: st.DrawFn) -> tuple[Problem, Sizes]:
-    """A small product and sizes that fill it without remainders."""
-
-    def chain(most: int) -> tuple[int, int, int, int]:
-        register = draw(st.integers(1, 2))
-        near = register * draw(st.integers(1, most))
-        far = near * draw(st.integers(1, 2))
-        return register, near, far, far * draw(st.integers(1, 2))
-
-    rows, columns = chain(2), tuple(2 * x for x in chain(2))
-    register, near, far, _ = chain(2)
-    problem = matrix_product(rows[3], columns[3], far)
-    sizes = np.array([[rows[level], columns[level], (register, near, far)[level]] for level in range(3)])
-    return problem, sizes[None].astype(np.int64)
 
 
 @given(tiles())
 def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    assert is_legal(problem, FORM, sizes).all()
+    assert is_legal(problem, SKETCH, sizes).all()
     known = machine_named("x86-64-v3")
     # with lines of one element all bytes are asked for
     machine = replace(known, levels=tuple(replace(x, line=4) for x in known.levels))
-    space = SearchSpace(problem, FORM, machine, ())
+    space = SearchSpace(problem, SKETCH, machine, ())
     extents = [a.extent for a in problem.axes]
     for level in (REGISTER, L1, L2):
         box, at = tuple(int(x) for x in sizes[0, level]), np.array([level])
-        rows, vectors = box[0], box[1] // FORM.lanes
+        rows, vectors = box[0], box[1] // SKETCH.lanes
         held = rows * vectors + (vectors if rows > 1 else 0) + 1
         read = sum(4 * len(touched(o, box, (0, 0, 0))) for o in problem.operands)
         part = held / machine.vector_registers
@@ -152,7 +128,7 @@ def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> N
 @given(tiles())
 def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    found = extract_features(problem, FORM, CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes))
+    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
     (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
     tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
     assert found.tasks[0] == tasks
@@ -170,12 +146,13 @@ def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
 @given(tiles(), st.integers(0, 4))
 def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[Problem, Sizes], size: int) -> None:
     problem, sizes = case
-    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes)
+    columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
     everything = (*problem.operands, *problem.results)
     once = sum(4 * len(touched(o, tuple(a.extent for a in problem.axes), (0, 0, 0))) * (1 + o.written)
                for o in everything)  # fmt: skip
     none, small, large = (
-        cache_traffic(problem, FORM, columns, [capacity, 1e12], 4)[0] for capacity in (0.0, 4.0 * 2**size, 1e9)
+        cache_traffic(problem, SKETCH, columns, CacheHierarchy([capacity, 1e12], 4))[0]
+        for capacity in (0.0, 4.0 * 2**size, 1e9)
     )
     assert large[0][0] == once
     assert none[0][0] >= small[0][0] >= once
@@ -186,39 +163,51 @@ def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[
 def test_what_threads_share_comes_to_each() -> None:
     problem = matrix_product(8, 8, 4)
     # 4 x 2 tasks, rows outside
-    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
+    columns = CandidateBatch.of(
+        ShapeFamily.of(problem), SKETCH, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64)
+    )
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
-        _, (own, shared) = cache_traffic(problem, FORM, columns, [1e6, 1e6], 4, threads=[threads])
+        _, (own, shared) = cache_traffic(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6], 4, threads=[threads]))
         # threads beyond those that have rows of their own take columns, and read the same rows
         assert own[0] == a * tasks / rows + b * rows + 2 * c
         assert shared[0] == 0.0
     turned = Sketch(1, 2, (1, 0), 2)
-    assert cache_traffic(problem, turned, columns, [1e6, 1e6], 4, threads=[2])[1][0][0] == 2 * a + b + 2 * c
+    assert (
+        cache_traffic(problem, turned, columns, CacheHierarchy([1e6, 1e6], 4, threads=[2]))[1][0][0]
+        == 2 * a + b + 2 * c
+    )
 
 
 def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> None:
     problem = matrix_product(8, 8, 4)
-    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64))
+    columns = CandidateBatch.of(
+        ShapeFamily.of(problem), SKETCH, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64)
+    )
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     strip, line = a / 4 + b + c / 4, 4
-    by = [x.cache[0] for x in ramp_factors(problem, FORM, columns, line, inf)]
+    by = [x.cache[0] for x in ramp_factors(problem, SKETCH, columns, line, inf)]
     fits_twice = (strip + b) / USABLE_CACHE_FRACTION
     for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
         # two threads with two strips of rows each
-        alone, together = cache_traffic(problem, FORM, columns, [1e6, capacity, 1e6], line, threads=[2, 2, 1])
+        alone, together = cache_traffic(
+            problem, SKETCH, columns, CacheHierarchy([1e6, capacity, 1e6], line, threads=[2, 2, 1])
+        )
         assert alone[1][0] == by[0] * a + by[1] * b + by[2] * 2 * c
         assert together[1][0] == by[0] * a + by[1] * times_read * b + by[2] * 2 * c
     # what the first cache loses comes from the core's own second one, or from one of several cores
     for capacities in ([strip / USABLE_CACHE_FRACTION, 1e6, 1e6], [strip / USABLE_CACHE_FRACTION, 1e6]):
         threads = [2, 2, 1][-len(capacities) :]
-        assert cache_traffic(problem, FORM, columns, capacities, line, threads=threads)[1][0][0] == a + 2 * b + 2 * c
+        assert (
+            cache_traffic(problem, SKETCH, columns, CacheHierarchy(capacities, line, threads=threads))[1][0][0]
+            == a + 2 * b + 2 * c
+        )
 
 
 def test_a_tail_of_lanes_is_waste() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
-    found = extract_features(problem, FORM, CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes))
+    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
     # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
     assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == 4 * 8 * 3
 
@@ -226,10 +215,12 @@ def test_a_tail_of_lanes_is_waste() -> None:
 def test_streams_are_of_what_is_read() -> None:
     problem = matrix_product(64, 4096, 2048)
     sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)
-    columns = CandidateBatch.of(ShapeFamily.of(problem), FORM, sizes)
+    columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
     read = replace(problem, results=())
     assert (
-        extract_features(problem, FORM, columns).streams[0] == extract_features(read, FORM, columns).streams[0] == 8 + 1
+        extract_features(problem, SKETCH, columns, 64).streams[0]
+        == extract_features(read, SKETCH, columns, 64).streams[0]
+        == 8 + 1
     )
 
 
@@ -238,7 +229,9 @@ def test_all_candidates_of_a_batch_are_scored_alike() -> None:
     for form in reduction_sketches(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
         space = SearchSpace.of(problem, form, machine_named("zen3"))
         sizes = run_walks(space, Annealing(walks=2), 3).recorded_sizes()
-        many = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes))
+        many = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), 64)
         for k in range(0, len(sizes), 7):
-            one = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes[k : k + 1]))
+            one = extract_features(
+                problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes[k : k + 1]), 64
+            )
             assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

@@ -7,11 +7,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.conflict_misses import can_conflict, conflict_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch
 
 SETS, LINE = 16, 64
@@ -93,7 +95,7 @@ def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -
     form = Sketch(1, 8, (1, 0), None)
     sizes = np.array([[[written, rows], [written, rows], [16, rows]]])
     columns = CandidateBatch.of(ShapeFamily.of(p), form, sizes)
-    alone, _ = cache_traffic(p, form, columns, [4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024])
+    alone, _ = cache_traffic(p, form, columns, CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024]))
     return float(alone[0][0])
 
 
@@ -123,7 +125,7 @@ def storing_across(lanes: int) -> float:
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
     form = Sketch(0, 8, (0, 1), None)
     columns = CandidateBatch.of(ShapeFamily.of(p), form, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
-    alone, _ = cache_traffic(p, form, columns, [32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
+    alone, _ = cache_traffic(p, form, columns, CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024]))
     return float(alone[0][0])
 
 

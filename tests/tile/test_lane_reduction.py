@@ -10,7 +10,7 @@ from tests.optimize import programs
 from tests.optimize.programs import Program, axes, buffer
 from tests.optimize.test_construct import MACHINES, task_of
 from tests.optimize.test_rule import relu
-from tests.tile.test_lower import check_same_results
+from tests.tile.results import check_same_results
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
@@ -164,9 +164,9 @@ def test_several_rows_are_read_at_once_where_all_come_from_far_away(name: str) -
 def test_the_last_vector_may_be_beyond_the_end_but_not_a_whole_one() -> None:
     tiled = along_lanes(Program(rows_by_rows(8, 3, 100)), 0)[0]
     task = task_of(Program(rows_by_rows(8, 3, 100)))
-    with pytest.raises(ScheduleError, match="fill those above"):
+    with pytest.raises(ScheduleError, match="fills the one above"):
         lower_program(replace(tiled, sizes=((1, 3, 32), (8, 3, 96), (8, 3, 96))), task.func)
-    with pytest.raises(ScheduleError, match="one reduction axis is cut at most"):
+    with pytest.raises(ScheduleError, match="at most one reduction axis is split"):
         lower_program(replace(tiled, sizes=((1, 3, 32), (8, 3, 64), (8, 3, 128))), task.func)
     with pytest.raises(ScheduleError, match="the register tile has whole vectors"):
         lower_program(replace(tiled, sizes=((1, 3, 20), (8, 3, 100), (8, 3, 100))), task.func)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.tile.test_features import matrix_product
+from tests.tile.problems import matrix_product
 
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.hw_prefetch import (
@@ -16,7 +16,8 @@ from tilewright.cost.hw_prefetch import (
     ramp_factors,
 )
 from tilewright.cost.shape_family import ShapeFamily
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch
 
 LINE, TRANSLATIONS = 64, 112

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tile.test_features import FORM, matrix_product, tiles
+from tests.tile.problems import SKETCH, matrix_product, tiles
 
 from tilewright.cost.analytical import program_times
 from tilewright.cost.candidate_batch import CandidateBatch
@@ -17,7 +17,7 @@ from tilewright.tile.program import Sizes, Sketch
 PANELS = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 
 
-def part(problem: Problem, sizes: Sizes, capacity: float, form: Sketch = FORM) -> float:
+def part(problem: Problem, sizes: Sizes, capacity: float, form: Sketch = SKETCH) -> float:
     """The part of the work of one program while data come."""
     return float(
         load_phase_fraction(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), capacity, 64)[0]
@@ -57,7 +57,7 @@ def test_lanes_along_the_reduction_have_sums_of_their_own() -> None:
     problem = matrix_product(8, 3, 100)
     form = Sketch(2, 16, (0, 1), None, ((1, 2),))
     sizes = np.array([[[4, 3, 32], [8, 3, 128], [8, 3, 128]]], np.int64)
-    found = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes))
+    found = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), 64)
     assert found.accumulators[0] == found.vector_operations[0] == 4 * 3 * 2
     assert found.steps[0] == 4
     assert found.register_tiles[0] == 2
