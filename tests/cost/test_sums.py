@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.optimize.test_rule import product, row_sums
+from tests.optimize.computations import product, row_sums
 from tests.tile.test_features import matrix_product
 from tests.tile.test_problem import problem
 

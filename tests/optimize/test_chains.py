@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import TARGETS
 from tests.optimize import programs
+from tests.optimize.computations import COLUMNS, KERNELS, ROWS, normalised, some_windows, windows
 from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
-from tests.optimize.test_construct import MACHINES, optimizers, task_of
-from tests.optimize.test_rows import COLUMNS, ROWS, normalised, some_windows, windows
-from tests.optimize.test_rule import KERNELS
+from tests.optimize.tasks import MACHINES, optimizers, task_of
 from tests.tile.test_lower import check_same_results
 
 from tilewright.cost.analytical import CALL_NS

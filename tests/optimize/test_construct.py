@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimize import programs
+from tests.optimize.computations import KERNELS, M, N, S, column_sums, image, product, products_of_pictures, relu
 from tests.optimize.programs import Program, check, scheduled
-from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
+from tests.optimize.tasks import QUICK, optimizers, task_of
 
 from tilewright.cost.analytical import program_times
 from tilewright.expr.buffer import MemoryScope
@@ -30,25 +31,9 @@ from tilewright.optimize.construct.optimizer import (
     Roller,
     search_spaces,
 )
-from tilewright.optimize.interface import Optimizer, Task, optimizer_named
+from tilewright.optimize.interface import optimizer_named
 from tilewright.tile.problem import Axis, Operand, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
-
-MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}
-QUICK = Annealing(walks=3)
-
-
-def optimizers(target: str, seed: int = 0) -> list[Optimizer]:
-    """Both, for a machine of that target."""
-    machine = machine_named(MACHINES[target])
-    return [Roller(machine), Gensor(machine, QUICK, seed)]
-
-
-def task_of(program: Program, target: str = "x86-64-v4") -> Task:
-    """The task of a program."""
-    kernel, func, _ = scheduled(program, target)
-    pairs = zip(kernel.params, kernel.arguments, strict=True)
-    return Task(func, frozenset(p.name for p, a in pairs if a.name in program.constants), Target.parse(target))
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool"])
@@ -139,17 +124,6 @@ def test_the_walk_is_at_most_a_twentieth_worse_than_greedy_growth() -> None:
         assert walked.nanoseconds[0] <= grown.nanoseconds[0] * 1.05
 
 
-def products_of_pictures(count: int, channels: int, pixels: int, kept: int) -> Program:
-    """A convolution of one pixel: out[a, b, c] = sum over i of x[a, i, c] * w[b, i]"""
-    x, w = programs.buffer("x", (count, channels, pixels)), programs.buffer("w", (kept, channels))
-    out, (a, b, c, i) = programs.buffer("t", (count, kept, pixels)), map(Var, "abci")
-    over = programs.axes("i", (channels,))
-    body = x[a, i, c] * w[b, i]
-    return Program(
-        [Computation(out, programs.axes("abc", (count, kept, pixels)), over, body, Reducer.SUM)], {}, frozenset({"w"})
-    )
-
-
 @pytest.mark.parametrize("size", [(128, 2048, 49, 512), (128, 512, 784, 128), (128, 1024, 196, 256)])
 def test_no_form_is_given_up_that_holds_a_much_better_program(size: tuple[int, int, int, int]) -> None:
     machine, task = machine_named("x86-64-v4").with_cores(2), task_of(products_of_pictures(*size))
@@ -161,13 +135,6 @@ def test_no_form_is_given_up_that_holds_a_much_better_program(size: tuple[int, i
     for space, forms in found.items():
         states = run_walks(space, Annealing(), 0).recorded_states()
         assert best <= 1.03 * min(d.nanoseconds for f in forms for d in search_locally(space, f, states))
-
-
-def column_sums(rows: int, columns: int) -> Program:
-    """Sums of which nothing is used again."""
-    x, a, i = programs.buffer("x", (rows, columns)), Var("a"), Var("i")
-    out, over = programs.buffer("t", (columns,)), programs.axes("i", (rows,))
-    return Program([Computation(out, programs.axes("a", (columns,)), over, x[i, a], Reducer.SUM)], {})
 
 
 @pytest.mark.parametrize(("rows", "chain"), [(64, 64), (512, 32), (4096, 128), (509, 44), (1018, 62)])
@@ -183,7 +150,6 @@ def test_long_sums_that_stream_are_added_in_chunks(rows: int, chain: int) -> Non
 
 
 def test_kernels_that_are_not_affine_are_left_to_others() -> None:
-    from tilewright.expr.computation import Computation, Reducer
 
     x, a, i = programs.buffer("x", (40,)), Var("a"), Var("i")
     halves = Computation(

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import TARGETS
 from tests.optimize import programs
+from tests.optimize.computations import product, relu
 from tests.optimize.native import same
 from tests.optimize.programs import Program
-from tests.optimize.test_construct import optimizers
-from tests.optimize.test_rule import product, relu
+from tests.optimize.tasks import optimizers
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool"])

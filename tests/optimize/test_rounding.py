@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.codegen.native import Native
+from tests.optimize.computations import column_sums, product
 from tests.optimize.programs import Program, scheduled, shape_of
-from tests.optimize.test_construct import column_sums
-from tests.optimize.test_rule import product
 
 from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.optimize.construct.gensor import Annealing

@@ -5,69 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import TARGETS
 from tests.optimize import programs
+from tests.optimize.computations import COLUMNS, ROWS, normalised, some_windows, windows
 from tests.optimize.native import same
-from tests.optimize.programs import Program, axes, buffer, check, scheduled
+from tests.optimize.programs import Program, check, scheduled
 
 from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Expr, Var, conjunction, const, maximum, select
+from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.rowwise import is_rowwise, outer_rank
 from tilewright.optimize.rule import Rule
-
-a, b, c, i, j, p, q = (Var(n) for n in "abcijpq")
-ROWS, COLUMNS = Var("R", 1, 64), Var("C", 1, 4096)
-
-
-def normalised(rows: Expr | int, columns: Expr | int) -> list[Computation]:
-    """y = x - max(x) + sum(max(x - max(x), -2)), per row: whole numbers stay whole."""
-    x, top = buffer("x", (rows, columns)), buffer("top", (rows,))
-    low, total, y = buffer("low", (rows, columns)), buffer("total", (rows,)), buffer("y", (rows, columns))
-    grid, line, along = axes("ab", (rows, columns)), axes("a", (rows,)), axes("i", (columns,))
-    return [
-        Computation(top, line, along, x[a, i], Reducer.MAX),
-        Computation(low, grid, (), maximum(x[a, b] - top[a], const(-2, x.dtype))),
-        Computation(total, line, along, low[a, i], Reducer.SUM),
-        Computation(y, grid, (), low[a, b] + total[a]),
-    ]
-
-
-def windows(
-    channels: Expr | int, size: tuple[int, int], taps: tuple[int, int], stride: int, pad: int,
-    weighted: bool = False, epilogue: bool = False,
-) -> list[Computation]:  # fmt: skip
-    """A window over planes that are padded first, in the way of a depthwise convolution or of pooling."""
-    h, w = size
-    wide = (channels, h + 2 * pad, w + 2 * pad)
-    x, padded = buffer("x", (channels, h, w)), buffer("padded", wide)
-    inside = conjunction(b >= pad, b < h + pad, c >= pad, c < w + pad)
-    outs = (channels, (wide[1] - taps[0]) // stride + 1, (wide[2] - taps[1]) // stride + 1)
-    sums = buffer("sums", outs)
-    value: Expr = padded[a, b * stride + p, c * stride + q]
-    if weighted:
-        value = value * buffer("weights", (channels, *taps))[a, p, q]
-    stages = [
-        Computation(padded, axes("abc", wide), (), select(inside, x[a, b - pad, c - pad], const(0, x.dtype))),
-        Computation(sums, axes("abc", outs), axes("pq", taps), value, Reducer.SUM if weighted else Reducer.MAX),
-    ]
-    if epilogue:
-        stages.append(Computation(buffer("y", outs), axes("abc", outs), (), maximum(sums[a, b, c], const(0, x.dtype))))
-    return stages
-
-
-@st.composite
-def some_windows(draw) -> Program:  # pyright: ignore[reportMissingParameterType]
-    """Windows of any kind."""
-    small = st.integers(1, 4)
-    taps = draw(small), draw(small)
-    size = draw(st.integers(taps[0], 20)), draw(st.integers(taps[1], 40))
-    channels = draw(st.sampled_from([1, 2, 7, 48, ROWS]))
-    stages = windows(channels, size, taps, draw(st.integers(1, 3)), draw(st.integers(0, 2)), draw(st.booleans()),
-                     draw(st.booleans()))  # fmt: skip
-    return Program(stages, {ROWS: draw(st.integers(1, 9))} if channels is ROWS else {})
 
 
 @settings(max_examples=40)

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimize import programs
+from tests.optimize.computations import KERNELS, M, N, S, product, relu
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
 from tilewright.errors import OptionError
 from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, float64, int8, int32
-from tilewright.expr.nodes import Const, Expr, Var, as_expr, cast, const, maximum, unary
+from tilewright.expr.nodes import Const, Var, const, unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.machine import Target
@@ -21,8 +22,6 @@ from tilewright.verify.verifier import verify
 
 EXAMPLES = {"elementwise": 40, "reduction": 40, "gemm": 40, "conv": 30, "pool": 25}
 
-M, N, S = Var("M", 1, 512), Var("N", 1, 4), Var("S", 16, 512)
-
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_meaning_is_kept(kind: str) -> None:
@@ -32,66 +31,6 @@ def test_meaning_is_kept(kind: str) -> None:
         check(program, target)
 
     run()
-
-
-def product(m: Expr | int, n: Expr | int, k: Expr | int, dtype=None) -> Computation:
-    """t = x @ w"""
-    x, w = buffer("x", (m, k)), buffer("w", (k, n))
-    out = buffer("t", (m, n))
-    a, b, i = Var("a"), Var("b"), Var("i")
-    body: Expr = x[a, i] * w[i, b]
-    if dtype is not None:
-        x, w, out = (buffer(p.name, p.shape, dtype) for p in (x, w, out))
-        body = x[a, i] * w[i, b]
-        if dtype is int8:
-            out = buffer("t", (m, n), int32)
-            body = cast(int32, x[a, i]) * cast(int32, w[i, b])
-    return Computation(out, axes("ab", (m, n)), axes("i", (k,)), body, Reducer.SUM)
-
-
-def relu(first: Computation, name: str = "y") -> Computation:
-    """max(first + bias, 0), where the bias has one value per column"""
-    fresh = axes("efgh"[: len(first.axes)], [a.extent for a in first.axes])
-    index = tuple(a.var for a in fresh)
-    bias = buffer("bias", (first.axes[1].extent,))
-    value = maximum(first.output[index] + bias[index[1]], const(0, first.output.dtype))
-    return Computation(buffer(name, first.output.shape), fresh, (), value)
-
-
-def image(n: Expr | int, c: int, o: int, h: Expr | int, k: int) -> Computation:
-    """A convolution with k x k weights."""
-    outs = as_expr(h) - k + 1
-    x, w = buffer("x", (n, c, h, h)), buffer("w", (o, c, k, k))
-    b, f, y, z, i, p, q = (Var(v) for v in "bfyzipq")
-    return Computation(
-        buffer("t", (n, o, outs, outs)), axes("bfyz", (n, o, outs, outs)), axes("ipq", (c, k, k)),
-        x[b, i, y + p, z + q] * w[f, i, p, q], Reducer.SUM,
-    )  # fmt: skip
-
-
-def row_sums(rows: Expr | int, columns: Expr | int) -> Computation:
-    """One sum per row."""
-    x = buffer("x", (rows, columns))
-    out = buffer("t", (rows,))
-    return Computation(out, axes("a", (rows,)), axes("i", (columns,)), x[Var("a"), Var("i")], Reducer.SUM)
-
-
-def column_maxima(rows: Expr | int, columns: Expr | int) -> Computation:
-    """One maximum per column."""
-    x = buffer("x", (rows, columns))
-    out = buffer("t", (columns,))
-    return Computation(out, axes("a", (columns,)), axes("i", (rows,)), x[Var("i"), Var("a")], Reducer.MAX)
-
-
-KERNELS = {
-    "matmul": Program([product(28, 64, 5), relu(product(28, 64, 5))], {}, frozenset({"w"})),
-    "matmul_of_symbolic_rows": Program([product(M, 40, 5)], {M: 21}, frozenset({"w"})),
-    "matvec": Program([product(1, 40, 5)], {}, frozenset({"w"})),
-    "convolution": Program([image(1, 3, 20, 9, 3), relu(image(1, 3, 20, 9, 3))], {}, frozenset({"w"})),
-    "elementwise": Program([relu(product(M, 30, 1))], {M: 9}),
-    "row_sums": Program([row_sums(M, 100)], {M: 7}),
-    "column_maxima": Program([column_maxima(M, 40)], {M: 9}),
-}
 
 
 @pytest.mark.parametrize("name", KERNELS)

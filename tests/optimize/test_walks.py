@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.optimize.test_construct import task_of
-from tests.optimize.test_rule import KERNELS
+from tests.optimize.computations import KERNELS
+from tests.optimize.tasks import task_of
 
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, action_probabilities, all_actions, edge_targets, run_walks

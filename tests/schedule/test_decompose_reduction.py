@@ -1,8 +1,7 @@
 """decompose_reduction: meaning, printed result, and what it refuses."""
 
 import pytest
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, check_same, refuses
-from tests.schedule.test_compute_at import tiled
+from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, check_same, refuses, tiled_consumer
 
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -45,7 +44,7 @@ func diagonal(A: float32[4, 5], Y: float32[4]):
 
 
 def test_a_staged_accumulator_is_initialised_in_every_tile() -> None:
-    func = compute_at(tiled(4, 3), "T", "j_1_o")
+    func = compute_at(tiled_consumer(4, 3), "T", "j_1_o")
     for loop in ("v_i_t", "v_j_t", "v_k_t"):
         order = (loop, *(x for x in ("v_i_t", "v_j_t", "v_k_t") if x != loop))
         check_same(CHAIN, decompose_reduction(reorder(func, order), "T", order[0]))

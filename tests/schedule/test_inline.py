@@ -4,10 +4,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, ROWS, SCALE, STENCIL, SUMS, TWO_STEPS, applied, check_same, refuses, run
-from tests.schedule.test_compute_at import BLUR, GATHER, PARTIAL
-from tests.schedule.test_reverse_compute_at import TRANSPOSED
-from tests.schedule.test_staging import OVERWRITTEN
+from tests.schedule.functions import (
+    BLUR,
+    CHAIN,
+    GATHER,
+    OVERWRITTEN,
+    PARTIAL,
+    ROWS,
+    SCALE,
+    STENCIL,
+    SUMS,
+    TRANSPOSED,
+    TWO_STEPS,
+    applied,
+    check_same,
+    refuses,
+    run,
+)
 
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

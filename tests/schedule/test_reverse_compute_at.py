@@ -4,25 +4,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, MATRICES, ROWS, SCALE, STENCIL, TWO_STEPS, applied, check_same, refuses, run
+from tests.schedule.functions import (
+    CHAIN,
+    MATRICES,
+    ROWS,
+    SCALE,
+    STENCIL,
+    TRANSPOSED,
+    TWO_STEPS,
+    applied,
+    check_same,
+    refuses,
+    run,
+    tiled_producer,
+)
 
 from tilewright.expr.buffer import MemoryScope
-from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.annotate import parallel
 from tilewright.schedule.cache import cache_write
-from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
+from tilewright.schedule.loop_transforms import fuse, peel, reorder
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.store_at import store_at
-
-
-def tiled(rows: int, lanes: int) -> Func:
-    """CHAIN with its producer cut into tiles."""
-    func = split(split(CHAIN, "i", rows), "j", lanes)
-    return reorder(func, ("i_o", "j_o", "i_i", "j_i", "k"))
 
 
 def test_reverse_compute_at(golden) -> None:
@@ -30,14 +36,14 @@ def test_reverse_compute_at(golden) -> None:
 
 
 def test_a_tile_with_tails(golden) -> None:
-    golden(show(applied(tiled(4, 4), "reverse_compute_at", "Y", "j_o")))
+    golden(show(applied(tiled_producer(4, 4), "reverse_compute_at", "Y", "j_o")))
 
 
 @pytest.mark.parametrize("loop", ["i_o", "j_o", "i_i", "j_i"])
 @pytest.mark.parametrize(("rows", "lanes"), [(4, 3), (5, 4), (1, 9), (8, 16)])
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_it_keeps_meaning(loop: str, rows: int, lanes: int, concurrent: bool) -> None:
-    func = tiled(rows, lanes)
+    func = tiled_producer(rows, lanes)
     check_same(CHAIN, reverse_compute_at(parallel(func, "i_o") if concurrent else func, "Y", loop))
 
 
@@ -47,7 +53,7 @@ def test_any_order_of_the_loops_around_the_reduction(rows: int, lanes: int, orde
     for outer, inner in (("i_o", "i_i"), ("j_o", "j_i")):  # tiles around what is in them, so that a part is a box
         o, i = sorted((order.index(outer), order.index(inner)))
         order[o], order[i] = outer, inner
-    func = reorder(tiled(rows, lanes), (*order, "k"))
+    func = reorder(tiled_producer(rows, lanes), (*order, "k"))
     check_same(CHAIN, reverse_compute_at(func, "Y", order[at]))
 
 
@@ -59,7 +65,7 @@ def test_a_reduction_behind_a_reduction() -> None:
 
 
 def test_loops_that_were_fused() -> None:
-    check_same(CHAIN, reverse_compute_at(fuse(tiled(4, 3), "i_o", "j_o"), "Y", "i_o_j_o"))
+    check_same(CHAIN, reverse_compute_at(fuse(tiled_producer(4, 3), "i_o", "j_o"), "Y", "i_o_j_o"))
 
 
 def test_two_producers_of_one_consumer() -> None:
@@ -69,19 +75,19 @@ def test_two_producers_of_one_consumer() -> None:
 
 
 def test_behind_a_decomposed_reduction() -> None:
-    func = decompose_reduction(tiled(4, 4), "T", "j_i")
+    func = decompose_reduction(tiled_producer(4, 4), "T", "j_i")
     for loop in ("i_i", "j_o"):
         check_same(CHAIN, reverse_compute_at(func, "Y", loop))
 
 
 def test_the_copy_of_a_result_follows_its_tile() -> None:
-    func = cache_write(tiled(4, 4), "Y")
+    func = cache_write(tiled_producer(4, 4), "Y")
     copied = reverse_compute_at(func, "Y", "j_o")
     check_same(CHAIN, copied)
 
 
 def test_it_runs_natively() -> None:
-    func = store_at(reverse_compute_at(tiled(4, 4), "Y", "j_o"), "T", "i_o")
+    func = store_at(reverse_compute_at(tiled_producer(4, 4), "Y", "j_o"), "T", "i_o")
     func = set_scope(func, "T", MemoryScope.STACK)
     for size in (1, 7, 16):
         check(parallel(func, "i_o"), run(CHAIN, {"M": size}), {"M": size})
@@ -123,19 +129,6 @@ func last_wins(A: float32[8], Y: float32[1]):
     for j in serial(8):
         block Y(w: 8 = j):
             Y[0] = T[w]
-""")
-
-TRANSPOSED = parse("""
-func transposed(A: float32[M, 5], Y: float32[5, M]; M: 1..64):
-    alloc T: float32[M, 5]
-    for i in serial(M):
-        for j in serial(5):
-            block T(t_i: M = i, t_j: 5 = j):
-                T[t_i, t_j] = A[t_i, t_j] * 2.0
-    for a in serial(5):
-        for b in serial(M):
-            block Y(y_a: 5 = a, y_b: M = b):
-                Y[y_a, y_b] = T[y_b, y_a] + 1.0
 """)
 
 
@@ -205,7 +198,7 @@ func part(A: float32[9], Y: float32[5]):
             "'Y' in loop 'i_2': block 'Y': binding i_2 + 4 of 'w_i' covers 4..7, expected 0..7 once",
         ),
         (
-            lambda: reverse_compute_at(reorder(tiled(4, 3), ("i_i", "i_o")), "Y", "i_i"),
+            lambda: reverse_compute_at(reorder(tiled_producer(4, 3), ("i_i", "i_o")), "Y", "i_i"),
             "'Y' in loop 'i_i': elements of 'T' that it reads are not proved to belong to one iteration of loop 'i_i'",
         ),
     ],

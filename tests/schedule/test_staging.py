@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, STENCIL, applied, check_same, refuses
+from tests.schedule.functions import CHAIN, MATMUL, OVERWRITTEN, ROWS, STENCIL, applied, check_same, refuses
 
 from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.nodes import Var
-from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.loop_transforms import peel, split
@@ -60,26 +59,6 @@ def test_clones_are_computed_where_they_are_needed() -> None:
     check_same(CHAIN, func)
 
 
-OVERWRITTEN = parse("""
-func overwritten(A: float32[6], Y: float32[6], Z: float32[6]):
-    alloc S: float32[6]
-    alloc T: float32[6]
-    for i in serial(6):
-        block S(v: 6 = i):
-            S[v] = A[v]
-    for j in serial(6):
-        block T(w: 6 = j):
-            T[w] = S[w] * 2.0
-    for k in serial(6):
-        block S_again(u: 6 = k):
-            S[u] = 0.0
-    for l in serial(6):
-        block Y(x: 6 = l):
-            Y[x] = T[x]
-    for m in serial(6):
-        block Z(z: 6 = m):
-            Z[z] = S[z]
-""")
 """T can't be computed again for Y: what it reads is no longer there."""
 
 

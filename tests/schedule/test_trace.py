@@ -8,18 +8,17 @@ from typing import get_type_hints
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
+from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.define import Size, collect_stages, compute, placeholder, reduce_axis, symbol
-from tilewright.expr.define import sum as sum_over
+from tilewright.expr.define import Size, symbol
 from tilewright.expr.nodes import Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.argument_kinds import SizeKind as SizeKind
+from tilewright.schedule.argument_kinds import SizeKind
 from tilewright.schedule.arguments import parameters
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import PRIMITIVES, Step, replay
@@ -27,48 +26,8 @@ from tilewright.schedule.tails import Tail
 from tilewright.verify.verifier import verify
 
 
-def made() -> Schedule:
-    """A schedule with many primitives."""
-    s = Schedule(CHAIN)
-    packed = s.pack("T", "B", 1, 4)
-    assert packed == "B_packed"
-    rows, row = s.split("i_1", 4)
-    lanes, lane = s.split("j_1", 4)
-    s.reorder((rows, lanes, row, lane))
-    assert s.compute_at("T", lanes) == ("v_i_t", "v_j_t", "v_k_t")
-    s.set_scope("T", "register")
-    s.reorder(("v_k_t", "v_i_t", "v_j_t"))
-    assert s.decompose_reduction("T", "v_k_t") == "T_init"
-    s.vectorize("v_j_t")
-    s.unroll("v_i_t")
-    s.vectorize(lane)
-    s.parallel(s.fuse(rows, lanes))
-    return s
-
-
-def gemm(m: Size, n: Size, k: Size) -> Func:
-    """C = A B for the given sizes; symbols are parameters."""
-    a, b, r = placeholder((m, k), name="A"), placeholder((k, n), name="B"), reduce_axis(k, "k")
-    c = compute((m, n), lambda i, j: sum_over(a[i, r] * b[r, j], r), "C")
-    inputs, stages = collect_stages([c])
-    symbols = tuple(x for x in (m, n, k) if isinstance(x, Var))
-    return lower_to_loops("gemm", stages, [*(t.plain_buffer for t in inputs), c.plain_buffer], symbols)
-
-
-def tuned() -> Schedule:
-    """What is done with a GEMM of 512 x 512 x 512."""
-    s = Schedule(gemm(512, 512, 512))
-    s.pack("C", "B", 1, 16)
-    outer = s.tile(("i", "j"), (8, 16))[:2]
-    local = s.cache_write("C")
-    s.transform_layout(local, Layout.of((512, 512)).reorder((1, 0)))
-    s.parallel(s.fuse(*outer))
-    s.peel("k", 256)
-    return s
-
-
 def test_replay_gives_an_equal_function() -> None:
-    s = made()
+    s = chain_schedule()
     assert s.origin is CHAIN
     assert replay(CHAIN, s.trace) == s.func
     check_same(CHAIN, s.func)
@@ -76,13 +35,13 @@ def test_replay_gives_an_equal_function() -> None:
 
 def test_replay_on_another_function_checks_every_step() -> None:
     with pytest.raises(ScheduleError) as e:
-        replay(MATMUL, made().trace)
+        replay(MATMUL, chain_schedule().trace)
     step = "step 1, pack('T', 'B', 1, 4, name='B_packed')"
     assert str(e.value) == f"[schedule] {step}: matmul: there is no block 'T'; blocks are C"
 
 
 def test_a_trace_prints(golden: Callable[[str], None]) -> None:
-    s = made()
+    s = chain_schedule()
     golden("\n".join(map(str, s.trace)) + "\n\n" + show(s.func))
 
 
@@ -183,7 +142,7 @@ def test_an_unknown_loop_is_answered_with_one_that_is_like_it() -> None:
 
 
 def test_a_trace_for_512_fits_1024() -> None:
-    s = tuned()
+    s = gemm_schedule()
     larger = gemm(1024, 1024, 1024)
     after = replay(larger, s.trace)
     verify(after)
@@ -196,7 +155,7 @@ def test_a_trace_for_512_fits_1024() -> None:
 @pytest.mark.parametrize("sizes", [(12, 20, 300), (7, 5, 257), (symbol("M", 1, 40), 33, 260), (8, 16, 300)])
 def test_a_trace_computes_the_same_on_other_sizes(sizes: tuple[Size, Size, Size]) -> None:
     func = gemm(*sizes)
-    check_same(func, replay(func, tuned().trace))
+    check_same(func, replay(func, gemm_schedule().trace))
 
 
 def test_a_trace_with_a_symbolic_size_finds_the_symbol_of_that_name() -> None:
@@ -223,7 +182,7 @@ PEEL = "step 7, peel('k', 256, name='k_2'): peel of loop 'k'"
 )
 def test_a_step_that_is_not_legal_for_other_sizes_is_named(sizes: tuple[Size, Size, Size], message: str) -> None:
     with pytest.raises(ScheduleError) as e:
-        replay(gemm(*sizes), tuned().trace)
+        replay(gemm(*sizes), gemm_schedule().trace)
     assert message in str(e.value)
 
 

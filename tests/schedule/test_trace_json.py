@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN
-from tests.schedule.test_trace import gemm, made, tuned
+from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
 
 from tilewright.errors import TraceError
 from tilewright.expr.define import symbol
@@ -38,7 +38,9 @@ def every_kind() -> Trace:
     )
 
 
-@pytest.mark.parametrize("trace", [(), made().trace, tuned().trace, every_kind()], ids=["none", "chain", "gemm", "all"])
+@pytest.mark.parametrize(
+    "trace", [(), chain_schedule().trace, gemm_schedule().trace, every_kind()], ids=["none", "chain", "gemm", "all"]
+)
 def test_a_trace_comes_back(trace: Trace, tmp_path: Path) -> None:
     text = trace_json.dumps(trace)
     assert trace_json.loads(text) == trace
@@ -50,12 +52,12 @@ def test_a_trace_comes_back(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_what_comes_back_replays() -> None:
-    s = made()
+    s = chain_schedule()
     assert replay(CHAIN, trace_json.loads(trace_json.dumps(s.trace))) == s.func
 
 
 def test_python_text_can_be_pasted() -> None:
-    for before in (made(), tuned()):
+    for before in (chain_schedule(), gemm_schedule()):
         after = Schedule(before.origin)
         exec(before.to_python(), {"s": after})
         assert after.trace == before.trace
@@ -76,7 +78,7 @@ def test_the_schema_is_published(request: pytest.FixtureRequest) -> None:
 
 
 def test_the_schema_describes_what_is_written() -> None:
-    for trace in (made().trace, tuned().trace, every_kind()):
+    for trace in (chain_schedule().trace, gemm_schedule().trace, every_kind()):
         for step in trace_json.encode(trace)["steps"]:
             assert _fits(step, trace_json.schema()["$defs"][step["primitive"]])
 
@@ -197,6 +199,6 @@ def test_whatever_the_values_are_the_answer_is_a_trace_or_a_trace_error(steps: A
 
 
 def test_a_trace_of_one_size_is_read_for_another(tmp_path: Path) -> None:
-    trace_json.dump(tuned().trace, tmp_path / "gemm.json")
+    trace_json.dump(gemm_schedule().trace, tmp_path / "gemm.json")
     larger = gemm(1024, 1024, 1024)
-    assert replay(larger, trace_json.load(tmp_path / "gemm.json")) == replay(larger, tuned().trace)
+    assert replay(larger, trace_json.load(tmp_path / "gemm.json")) == replay(larger, gemm_schedule().trace)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.test_module import hot_loop
 from tests.optimize import programs
+from tests.optimize.computations import product, products_of_pictures
 from tests.optimize.programs import Program, data_for, shape_of
-from tests.optimize.test_construct import MACHINES, products_of_pictures, task_of
-from tests.optimize.test_rule import product
+from tests.optimize.tasks import MACHINES, task_of
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.optimize.computations import M, image, product, relu, row_sums
 from tests.optimize.programs import axes, buffer
-from tests.optimize.test_rule import M, image, product, relu, row_sums
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.optimize import programs
+from tests.optimize.computations import relu
 from tests.optimize.programs import Program, axes, buffer
-from tests.optimize.test_construct import MACHINES, task_of
-from tests.optimize.test_rule import relu
+from tests.optimize.tasks import MACHINES, task_of
 from tests.tile.test_lower import check_same_results
 
 from tilewright.errors import ScheduleError
