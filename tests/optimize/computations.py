@@ -1,4 +1,4 @@
-"""Computations and programs that several tests optimize: contractions, reductions, row-wise chains, windows."""
+"""Computations and programs that several tests optimize: contractions, reductions, row-wise programs, windows."""
 
 from hypothesis import strategies as st
 from tests.optimize import programs
@@ -27,13 +27,13 @@ def product(m: Expr | int, n: Expr | int, k: Expr | int, dtype=None) -> Computat
     return Computation(out, axes("ab", (m, n)), axes("i", (k,)), body, Reducer.SUM)
 
 
-def relu(first: Computation, name: str = "y") -> Computation:
+def relu(producer: Computation, name: str = "y") -> Computation:
     """max(first + bias, 0), where the bias has one value per column"""
-    fresh = axes("efgh"[: len(first.axes)], [a.extent for a in first.axes])
-    index = tuple(a.var for a in fresh)
-    bias = buffer("bias", (first.axes[1].extent,))
-    value = maximum(first.output[index] + bias[index[1]], const(0, first.output.dtype))
-    return Computation(buffer(name, first.output.shape), fresh, (), value)
+    new_axes = axes("efgh"[: len(producer.axes)], [a.extent for a in producer.axes])
+    index = tuple(a.var for a in new_axes)
+    bias = buffer("bias", (producer.axes[1].extent,))
+    value = maximum(producer.output[index] + bias[index[1]], const(0, producer.output.dtype))
+    return Computation(buffer(name, producer.output.shape), new_axes, (), value)
 
 
 def image(n: Expr | int, c: int, o: int, h: Expr | int, k: int) -> Computation:
@@ -61,14 +61,16 @@ def column_maxima(rows: Expr | int, columns: Expr | int) -> Computation:
     return Computation(out, axes("a", (columns,)), axes("i", (rows,)), x[Var("i"), Var("a")], Reducer.MAX)
 
 
-def products_of_pictures(count: int, channels: int, pixels: int, kept: int) -> Program:
+def products_of_pictures(count: int, channels: int, pixels: int, filters: int) -> Program:
     """A convolution of one pixel: out[a, b, c] = sum over i of x[a, i, c] * w[b, i]"""
-    x, w = programs.buffer("x", (count, channels, pixels)), programs.buffer("w", (kept, channels))
-    out, (a, b, c, i) = programs.buffer("t", (count, kept, pixels)), map(Var, "abci")
+    x, w = programs.buffer("x", (count, channels, pixels)), programs.buffer("w", (filters, channels))
+    out, (a, b, c, i) = programs.buffer("t", (count, filters, pixels)), map(Var, "abci")
     over = programs.axes("i", (channels,))
     body = x[a, i, c] * w[b, i]
     return Program(
-        [Computation(out, programs.axes("abc", (count, kept, pixels)), over, body, Reducer.SUM)], {}, frozenset({"w"})
+        [Computation(out, programs.axes("abc", (count, filters, pixels)), over, body, Reducer.SUM)],
+        {},
+        frozenset({"w"}),
     )
 
 

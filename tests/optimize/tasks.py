@@ -16,7 +16,7 @@ QUICK = Annealing(walks=3)
 
 
 def optimizers(target: str, seed: int = 0) -> list[Optimizer]:
-    """Both, for a machine of that target."""
+    """Both constructing optimizers, on the machine of a target."""
     machine = machine_named(MACHINES[target])
     return [Roller(machine), Gensor(machine, QUICK, seed)]
 

@@ -1,4 +1,4 @@
-"""The rule's schedules: meaning, well-formedness, replay, and what they look like for typical kernels."""
+"""The rule's schedules: semantics, well-formedness, replay, and the loops of typical kernels."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ EXAMPLES = {"elementwise": 40, "reduction": 40, "gemm": 40, "conv": 30, "pool": 
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_meaning_is_kept(kind: str) -> None:
+def test_schedules_preserve_semantics(kind: str) -> None:
     @settings(max_examples=EXAMPLES[kind])
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS))
     def run(program: Program, target: str) -> None:
@@ -40,7 +40,7 @@ def test_typical_kernels(name: str, golden) -> None:
 
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("name", KERNELS)
-def test_typical_kernels_keep_their_meaning(name: str, target: str) -> None:
+def test_typical_kernels_preserve_semantics(name: str, target: str) -> None:
     check(KERNELS[name], target)
 
 
@@ -50,14 +50,14 @@ def loops(s: Schedule, kind: LoopKind) -> list[For]:
 
 
 @pytest.mark.parametrize("target", programs.TARGETS)
-def test_the_accumulators_of_a_contraction_fit_the_registers(target: str) -> None:
+def test_accumulators_of_a_contraction_fit_the_register_file(target: str) -> None:
     machine = Target.parse(target)
     for m, n in ((28, 64), (64, 28), (7, 200), (M, 64), (3, 48), (50, 50), (N, 64)):
         sizes = {v: 3 for v in (m, n) if isinstance(v, Var)}
         _, _, s = scheduled(Program([product(m, n, 8)], sizes, frozenset({"w"})), target)
-        kept = [b for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
-        assert kept
-        for b in kept:
+        accumulators = [b for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
+        assert accumulators
+        for b in accumulators:
             size = 1
             for extent in b.shape:
                 assert isinstance(extent, Const)
@@ -75,12 +75,12 @@ def test_the_innermost_loop_is_vectorized_and_the_outermost_parallel() -> None:
             assert not isinstance(x.body, For)
 
 
-def test_small_kernels_start_no_threads() -> None:
+def test_small_kernels_stay_serial() -> None:
     _, _, s = scheduled(Program([product(4, 16, 5)]), "x86-64-v4")
     assert not loops(s, LoopKind.PARALLEL)
 
 
-def test_only_constants_are_packed_where_their_rows_are_contiguous_already() -> None:
+def test_contiguous_operands_are_packed_only_if_constant() -> None:
     packed = scheduled(Program([product(28, 64, 32)], {}, frozenset({"w"})), "x86-64-v4")[2]
     plain = scheduled(Program([product(28, 64, 32)]), "x86-64-v4")[2]
     assert [step.primitive for step in packed.trace].count("pack") == 1
@@ -89,7 +89,7 @@ def test_only_constants_are_packed_where_their_rows_are_contiguous_already() -> 
 
 @pytest.mark.parametrize("dtype", [float64, float16, int32, int8], ids=str)
 @pytest.mark.parametrize("target", programs.TARGETS)
-def test_other_types(dtype, target: str) -> None:
+def test_contractions_of_other_dtypes(dtype, target: str) -> None:
     check(Program([product(13, 40, 6, dtype)], {}, frozenset({"w"})), target)
     x, y = buffer("x", (M, 7), dtype), buffer("y", (M, 7), dtype)
     a, b = Var("a"), Var("b")
@@ -98,13 +98,13 @@ def test_other_types(dtype, target: str) -> None:
 
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_a_symbolic_number_of_rows_smaller_than_a_tile(rows: int, target: str) -> None:
+def test_symbolic_rows_smaller_than_a_tile(rows: int, target: str) -> None:
     check(Program([product(N, 40, 5), relu(product(N, 40, 5))], {N: rows}, frozenset({"w"})), target)
 
 
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("size", [16, 17, 31])
-def test_every_size_symbolic(size: int, target: str) -> None:
+def test_all_sizes_symbolic(size: int, target: str) -> None:
     check(Program([product(S, S, S), relu(product(S, S, S))], {S: size}), target)
 
 
@@ -119,7 +119,7 @@ def test_scalars() -> None:
 
 @pytest.mark.parametrize("reducer", [Reducer.SUM, Reducer.MAX])
 @pytest.mark.parametrize("shape", [(20480,), (64, 640), (20483,)], ids=str)
-def test_threads_share_a_long_reduction_to_one_value_where_it_divides(shape: tuple[int, ...], reducer: Reducer) -> None:
+def test_long_scalar_reduction_is_parallel_where_k_blocks_divide_it(shape: tuple[int, ...], reducer: Reducer) -> None:
     names = "ij"[: len(shape)]
     x = buffer("x", shape, int32 if reducer is Reducer.MAX else float32)
     body = x[tuple(Var(n) for n in names)]
@@ -129,7 +129,7 @@ def test_threads_share_a_long_reduction_to_one_value_where_it_divides(shape: tup
     assert bool(loops(s, LoopKind.PARALLEL)) == (shape != (20483,))
 
 
-def test_functions_with_axes_of_one_element() -> None:
+def test_axes_of_extent_one() -> None:
     """Not in normal form, as nothing forces a function to be."""
     from tilewright.loops.lowering import lower_to_loops
 
@@ -150,13 +150,13 @@ def test_functions_with_axes_of_one_element() -> None:
         verify(s.func)
 
 
-def test_equal_tasks_give_equal_traces() -> None:
+def test_schedules_are_deterministic() -> None:
     first, second = (scheduled(KERNELS["convolution"], "x86-64-v4")[2] for _ in range(2))
     assert first.trace == second.trace
     assert show(first.func) == show(second.func)
 
 
-def test_the_registry() -> None:
+def test_optimizer_registry() -> None:
     assert optimizer_named(DEFAULT).name == "gensor"
     assert optimizer_named(FALLBACK).name == "rule"
     message = r"^\[option\] optimizer: there is no optimizer 'magic'; use one of rule, roller, gensor$"

@@ -1,4 +1,4 @@
-"""Functions that the tests of the primitives start from, and the comparison of a function before and after."""
+"""Functions that the tests of primitives transform, and the comparison of a function before and after."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -210,13 +210,13 @@ func overwritten(A: float32[6], Y: float32[6], Z: float32[6]):
 
 
 def tiled_consumer(rows: int, lanes: int) -> Func:
-    """CHAIN with its consumer cut into tiles."""
+    """CHAIN with its consumer tiled."""
     func = split(split(CHAIN, "i_1", rows), "j_1", lanes)
     return reorder(func, ("i_1_o", "j_1_o", "i_1_i", "j_1_i"))
 
 
 def tiled_producer(rows: int, lanes: int) -> Func:
-    """CHAIN with its producer cut into tiles."""
+    """CHAIN with its producer tiled."""
     func = split(split(CHAIN, "i", rows), "j", lanes)
     return reorder(func, ("i_o", "j_o", "i_i", "j_i", "k"))
 
@@ -224,11 +224,11 @@ def tiled_producer(rows: int, lanes: int) -> Func:
 def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
     """All parameters after a run on small whole numbers, which are summed without rounding."""
     rng = np.random.default_rng(5)
-    known = {s: const(sizes[s.name]) for s in func.symbols}
+    sizes_by_symbol = {s: const(sizes[s.name]) for s in func.symbols}
     written = {b.body.buffer.name for b in blocks(func.body)}
     arrays: dict[str, np.ndarray] = {}
     for p in func.params:
-        shape = tuple(int(str(substitute(n, known))) for n in p.shape)
+        shape = tuple(int(str(substitute(n, sizes_by_symbol))) for n in p.shape)
         values = rng.integers(1, 5, shape) * rng.choice([-1, 1], shape)
         arrays[p.name] = (np.full(shape, 99) if p.name in written else values).astype(p.dtype.numpy)
     interpret(func, arrays, sizes, seed=seed)

@@ -1,4 +1,4 @@
-"""compute_at: meaning, printed result, and what it refuses."""
+"""compute_at: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +37,7 @@ M = Var("M", 1, 64)
 
 @pytest.mark.parametrize("loop", ["i_1_o", "j_1_o", "i_1_i", "j_1_i"])
 @pytest.mark.parametrize(("rows", "lanes"), [(4, 3), (5, 4), (1, 9), (8, 16)])
-def test_compute_at_keeps_meaning(loop: str, rows: int, lanes: int) -> None:
+def test_compute_at_preserves_semantics(loop: str, rows: int, lanes: int) -> None:
     check_same(CHAIN, compute_at(tiled_consumer(rows, lanes), "T", loop))
 
 
@@ -49,7 +49,7 @@ def test_compute_at_a_tail(golden) -> None:
     golden(show(compute_at(tiled_consumer(4, 3), "T", "i_1_o")))
 
 
-def test_compute_at_a_tail_that_may_be_computed_too() -> None:
+def test_unguarded_tail_where_reads_are_in_bounds() -> None:
     wide = parse("""
 func wide(A: float32[16], Y: float32[9]):
     alloc T: float32[9]
@@ -65,7 +65,7 @@ func wide(A: float32[16], Y: float32[9]):
     check_same(wide, func)
 
 
-def test_a_division_by_data_keeps_its_guard() -> None:
+def test_division_by_data_keeps_its_guard() -> None:
     wide = parse("""
 func wide(A: int32[16], B: int32[16], Y: int32[9]):
     alloc T: int32[9]
@@ -86,7 +86,7 @@ def test_a_region_that_starts_before_the_first_element(factor: int) -> None:
     applied(split(STENCIL, "j", factor), "compute_at", "T", "j_o")
 
 
-def test_a_part_of_the_domain_is_counted_from_its_first_element(golden) -> None:
+def test_shrunk_domain_starts_at_its_first_element(golden) -> None:
     func = clone_producer(peel(CHAIN, "i_1", M // 2), "T", "Y_2")
     func = compute_at(compute_at(func, "T", "i_1"), "T_3", "i_1_2")
     golden(show(func))
@@ -206,7 +206,7 @@ func mirror(A: float32[9], Y: float32[9]):
 
 
 @pytest.mark.parametrize(("func", "factor"), [(HALVES, 4), (HALVES, 3), (QUARTERS, 4), (MIRROR, 3), (MIRROR, 4)])
-def test_regions_of_indices_that_are_not_plain(func: Func, factor: int) -> None:
+def test_regions_of_composite_indices(func: Func, factor: int) -> None:
     check_same(func, compute_at(split(func, "j", factor), "T", "j_o"))
 
 
@@ -256,7 +256,7 @@ def test_accesses_at_a_constant_distance() -> None:
     assert "alloc T: float32[5]" in show(func)
 
 
-def test_a_chain_of_stencils() -> None:
+def test_consecutive_stencils() -> None:
     chain = parse("""
 func chain(A: float32[N], Y: float32[N]; N: 1..64):
     alloc S: float32[N]
@@ -361,7 +361,7 @@ def test_compute_at_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
-def test_parallel_iterations_keep_parts_of_their_own(golden) -> None:
+def test_parallel_iterations_keep_distinct_parts_of_memory(golden) -> None:
     func = parallel(SOFTMAX, "i_2")
     for block in ("S", "E"):
         func = compute_at(func, block, "i_2")
@@ -370,7 +370,7 @@ def test_parallel_iterations_keep_parts_of_their_own(golden) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
-def test_parallel_tiles_keep_parts_of_their_own(rows: int) -> None:
+def test_parallel_tiles_keep_distinct_parts_of_memory(rows: int) -> None:
     """The last tile is not whole; on the stack every thread has a tile of its own."""
     func = parallel(split(CHAIN, "i_1", rows), "i_1_o")
     shared = compute_at(func, "T", "i_1_o")

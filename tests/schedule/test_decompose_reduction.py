@@ -1,4 +1,4 @@
-"""decompose_reduction: meaning, printed result, and what it refuses."""
+"""decompose_reduction: semantics, printed result, refusals."""
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, check_same, refuses, tiled_consumer
@@ -12,7 +12,7 @@ from tilewright.schedule.reduction import decompose_reduction
 
 
 @pytest.mark.parametrize("loop", ["i", "j", "k"])
-def test_decompose_reduction_keeps_meaning(loop: str) -> None:
+def test_decompose_reduction_preserves_semantics(loop: str) -> None:
     check_same(MATMUL, decompose_reduction(MATMUL, "C", loop))
 
 
@@ -80,7 +80,7 @@ def test_decompose_reduction_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
-def test_an_init_is_not_moved_out_of_a_loop_that_starts_again() -> None:
+def test_init_stays_inside_a_restarting_loop() -> None:
     again = parse("""
 func again(A: float32[6], Y: float32[]):
     for n in serial(3):

@@ -1,4 +1,4 @@
-"""reverse_compute_at: meaning, printed result, and what it refuses."""
+"""reverse_compute_at: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +42,7 @@ def test_a_tile_with_tails(golden) -> None:
 @pytest.mark.parametrize("loop", ["i_o", "j_o", "i_i", "j_i"])
 @pytest.mark.parametrize(("rows", "lanes"), [(4, 3), (5, 4), (1, 9), (8, 16)])
 @pytest.mark.parametrize("concurrent", [False, True])
-def test_it_keeps_meaning(loop: str, rows: int, lanes: int, concurrent: bool) -> None:
+def test_reverse_compute_at_preserves_semantics(loop: str, rows: int, lanes: int, concurrent: bool) -> None:
     func = tiled_producer(rows, lanes)
     check_same(CHAIN, reverse_compute_at(parallel(func, "i_o") if concurrent else func, "Y", loop))
 
@@ -57,7 +57,7 @@ def test_any_order_of_the_loops_around_the_reduction(rows: int, lanes: int, orde
     check_same(CHAIN, reverse_compute_at(func, "Y", order[at]))
 
 
-def test_a_reduction_behind_a_reduction() -> None:
+def test_reduction_after_a_reduction() -> None:
     """The second product runs for a row as soon as that row of the first is there."""
     func = applied(MATRICES, "reverse_compute_at", "C", "i")
     assert "for w_j_t in serial(4):" in show(func)
@@ -74,7 +74,7 @@ def test_two_producers_of_one_consumer() -> None:
     check_same(TWO_STEPS, func)
 
 
-def test_behind_a_decomposed_reduction() -> None:
+def test_after_a_decomposed_reduction() -> None:
     func = decompose_reduction(tiled_producer(4, 4), "T", "j_i")
     for loop in ("i_i", "j_o"):
         check_same(CHAIN, reverse_compute_at(func, "Y", loop))
@@ -137,7 +137,7 @@ def test_a_transposing_consumer(loop: str) -> None:
     applied(TRANSPOSED, "reverse_compute_at", "Y", loop)
 
 
-def test_a_part_of_the_producer_that_nobody_reads() -> None:
+def test_unread_part_of_the_producer() -> None:
     part = parse("""
 func part(A: float32[9], Y: float32[5]):
     alloc T: float32[9]
@@ -203,5 +203,5 @@ func part(A: float32[9], Y: float32[5]):
         ),
     ],
 )
-def test_it_refuses(make, message: str) -> None:
+def test_reverse_compute_at_refuses(make, message: str) -> None:
     refuses(make, f"reverse_compute_at of {message}")

@@ -1,4 +1,4 @@
-"""set_scope, clone_producer, pad_storage: meaning, printed result, and what they refuse."""
+"""set_scope, clone_producer, pad_storage: semantics, printed result, refusals."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ M = Var("M", 1, 64)
 
 
 @pytest.mark.parametrize("scope", list(MemoryScope))
-def test_set_scope_keeps_meaning(scope: MemoryScope) -> None:
+def test_set_scope_preserves_semantics(scope: MemoryScope) -> None:
     func = set_scope(ROWS, "T", scope)
     assert f"alloc T: float32[8]{'' if scope is MemoryScope.MEMORY else f' in {scope}'}\n" in show(func)
     check_same(ROWS, func)
@@ -51,7 +51,7 @@ def test_clone_producer(golden) -> None:
     check_same(ROWS, func)
 
 
-def test_clones_are_computed_where_they_are_needed() -> None:
+def test_clones_are_computed_at_their_consumers() -> None:
     func = peel(CHAIN, "i_1", M // 4 * 4)
     func = clone_producer(func, "T", "Y_2")
     func = split(func, "i_1", 4)
@@ -96,7 +96,7 @@ def test_pad_storage(golden) -> None:
 
 
 @pytest.mark.parametrize("args", [("T", 0, 4), ("T", 1, 16), ("T", 1, 1, 3), ("T", 0, 3, 2)])
-def test_pad_storage_keeps_meaning(args) -> None:
+def test_pad_storage_preserves_semantics(args) -> None:
     applied(CHAIN, "pad_storage", *args)
 
 

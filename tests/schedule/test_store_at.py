@@ -1,4 +1,4 @@
-"""store_at: meaning, printed result, and what it refuses."""
+"""store_at: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ def test_one_element(golden) -> None:
 
 
 @pytest.mark.parametrize(("loop", "shape"), [("i_o", "4, 9"), ("j_o", "4, 4")])
-def test_the_loop_decides_about_the_shape(loop: str, shape: str) -> None:
+def test_shape_depends_on_the_loop(loop: str, shape: str) -> None:
     func = store_at(FUSED, "T", loop)
     assert f"alloc T: float32[{shape}]\n" in show(func)
     check_same(CHAIN, parallel(set_scope(func, "T", MemoryScope.STACK), "i_o"))
@@ -99,7 +99,7 @@ func again(A: float32[3, 8], Y: float32[3, 8]):
         ),
     ],
 )
-def test_it_refuses(make, message: str) -> None:
+def test_store_at_refuses(make, message: str) -> None:
     refuses(make, f"store_at of {message}")
 
 

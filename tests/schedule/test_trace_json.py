@@ -1,5 +1,4 @@
-"""Traces as JSON and as Python text: they come back as they were, and files that are no traces are answered with all of
-their problems."""
+"""Traces as JSON and Python text: round trips, and all problems of invalid files reported together."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +40,7 @@ def every_kind() -> Trace:
 @pytest.mark.parametrize(
     "trace", [(), chain_schedule().trace, gemm_schedule().trace, every_kind()], ids=["none", "chain", "gemm", "all"]
 )
-def test_a_trace_comes_back(trace: Trace, tmp_path: Path) -> None:
+def test_round_trip(trace: Trace, tmp_path: Path) -> None:
     text = trace_json.dumps(trace)
     assert trace_json.loads(text) == trace
     assert trace_json.loads(text.encode()) == trace
@@ -51,7 +50,7 @@ def test_a_trace_comes_back(trace: Trace, tmp_path: Path) -> None:
     assert trace_json.dumps(trace_json.loads(text)) == text
 
 
-def test_what_comes_back_replays() -> None:
+def test_decoded_trace_replays() -> None:
     s = chain_schedule()
     assert replay(CHAIN, trace_json.loads(trace_json.dumps(s.trace))) == s.func
 
@@ -140,7 +139,7 @@ def head(steps: str) -> str:
          "expected an expression (unknown buffer 'A'), got 'A[0]'"),
     ],
 )  # fmt: skip
-def test_texts_that_are_no_traces(text: str, message: str) -> None:
+def test_invalid_texts(text: str, message: str) -> None:
     with pytest.raises(TraceError) as e:
         trace_json.loads(text)
     assert message in str(e.value)
@@ -155,7 +154,7 @@ def test_all_problems_are_listed() -> None:
     assert str(e.value).startswith("[trace] file 'a.json': 6 problems\n  [trace] step 1: there is no primitive 'spilt'")
 
 
-def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^\[trace\] file '.*none\.json': can't be read: No such file or directory$"):
         trace_json.load(tmp_path / "none.json")
     with pytest.raises(TraceError, match=r"can't be read: Is a directory$"):
@@ -172,7 +171,7 @@ JSON = st.recursive(
 )
 
 
-def test_all_problems_of_a_trace_come_at_once() -> None:
+def test_all_problems_of_a_trace_are_reported_together() -> None:
     text = '{"format": "x", "version": 2, "more": 1, "steps": [{"primitive": "splt"}, {"primitive": "parallel"}]}'
     with pytest.raises(TraceError) as error:
         trace_json.loads(text)
@@ -189,7 +188,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(st.lists(damaged(), max_size=3) | JSON)
-def test_whatever_the_values_are_the_answer_is_a_trace_or_a_trace_error(steps: Any) -> None:
+def test_any_values_decode_to_a_trace_or_a_trace_error(steps: Any) -> None:
     data = {"format": "tilewright-trace", "version": 1, "steps": steps}
     try:
         trace = trace_json.decode(data)
@@ -198,7 +197,7 @@ def test_whatever_the_values_are_the_answer_is_a_trace_or_a_trace_error(steps: A
     assert trace_json.decode(trace_json.encode(trace)) == trace
 
 
-def test_a_trace_of_one_size_is_read_for_another(tmp_path: Path) -> None:
+def test_decoded_trace_replays_on_other_sizes(tmp_path: Path) -> None:
     trace_json.dump(gemm_schedule().trace, tmp_path / "gemm.json")
     larger = gemm(1024, 1024, 1024)
     assert replay(larger, trace_json.load(tmp_path / "gemm.json")) == replay(larger, gemm_schedule().trace)

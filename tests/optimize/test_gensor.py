@@ -1,4 +1,4 @@
-"""Walks of `gensor` remember the states that they have met: what they recall is what they would compute."""
+"""Walks of `gensor`: the table of visited states agrees with recomputed edges and probabilities."""
 
 import numpy as np
 import pytest
@@ -23,29 +23,29 @@ def first_space(name: str) -> SearchSpace:
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS)[:6])
-def test_steps_follow_the_edges_with_the_probabilities_of_their_states(name: str) -> None:
+def test_walks_follow_edges_with_the_probabilities_of_their_states(name: str) -> None:
     space = first_space(name)
-    history = run_walks(space, ANNEALING, 1)
+    walks = run_walks(space, ANNEALING, 1)
     fresh = first_space(name)
     actions = all_actions(fresh, ANNEALING)
     walk = np.arange(ANNEALING.walks)
     for i in range(ANNEALING.iterations):
-        state, level = history.states[i], history.levels[i]
+        state, level = walks.states[i], walks.levels[i]
         targets, exists = edge_targets(space, actions, state, level)
-        odds = action_probabilities(space, ANNEALING, actions, (state, level), (targets, exists), i)
-        assert (history.probabilities[i] == odds).all()
-        assert np.allclose(odds.sum(axis=1), 1.0)
-        assert (history.states[i + 1] == targets[walk, history.chosen[i]]).all()
+        probabilities = action_probabilities(space, ANNEALING, actions, (state, level), (targets, exists), i)
+        assert (walks.probabilities[i] == probabilities).all()
+        assert np.allclose(probabilities.sum(axis=1), 1.0)
+        assert (walks.states[i + 1] == targets[walk, walks.chosen[i]]).all()
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS)[:6])
-def test_rows_of_ladders_are_their_single_steps(name: str) -> None:
+def test_successor_tables_agree_with_single_successors(name: str) -> None:
     space = first_space(name)
-    for ladder, start in zip(space.lattices, space.initial_state(), strict=True):
-        met = np.array([start])
+    for lattice, start in zip(space.lattices, space.initial_state(), strict=True):
+        visited = np.array([start])
         for _ in range(3):
-            rows = ladder.successors(met)
+            successors = lattice.successors(visited)
             for edge in range(NUM_EDGES):
-                assert (ladder.successor(met, np.full(len(met), edge)) == rows[:, edge]).all()
-            met = np.unique(np.concatenate([met, rows[rows != NO_EDGE]]))
-        assert [ladder.ids[c] for c in ladder.tilings] == list(range(len(ladder.tilings)))
+                assert (lattice.successor(visited, np.full(len(visited), edge)) == successors[:, edge]).all()
+            visited = np.unique(np.concatenate([visited, successors[successors != NO_EDGE]]))
+        assert [lattice.ids[c] for c in lattice.tilings] == list(range(len(lattice.tilings)))

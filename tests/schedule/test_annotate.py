@@ -1,4 +1,4 @@
-"""parallel, vectorize, unroll, bind, virtual_thread: meaning, printed result, and what they refuse."""
+"""parallel, vectorize, unroll, bind, virtual_thread: semantics, printed result, refusals."""
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, applied, check_same, refuses
@@ -23,7 +23,7 @@ def test_all_kinds(golden) -> None:
 
 
 @pytest.mark.parametrize("loop", ["i", "j"])
-def test_parallel_keeps_meaning(loop: str) -> None:
+def test_parallel_preserves_semantics(loop: str) -> None:
     check_same(MATMUL, parallel(MATMUL, loop))
 
 
@@ -149,7 +149,7 @@ def test_bind(golden) -> None:
 
 @pytest.mark.parametrize("axis", GPU_AXES)
 @pytest.mark.parametrize("loop", ["i", "j"])
-def test_bind_keeps_meaning(loop: str, axis: LoopKind) -> None:
+def test_bind_preserves_semantics(loop: str, axis: LoopKind) -> None:
     check_same(MATMUL, bind(MATMUL, loop, axis))
 
 
@@ -183,7 +183,7 @@ func producer(A: float32[8, 6], Y: float32[8, 6]):
 """Threads of one block hand elements to each other."""
 
 
-def test_several_loops_of_one_block_run_one_after_the_other() -> None:
+def test_loops_of_one_gpu_block_run_in_sequence() -> None:
     check_same(PRODUCER, bound(PRODUCER, i=X, j=TX, k=TX))
 
 
