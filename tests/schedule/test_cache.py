@@ -227,7 +227,7 @@ func part(A: float32[6], Y: float32[8]):
             lambda: cache_write(decompose_reduction(MATMUL, "C", "k"), "C"),
             "cache_write of 'C': block 'C_init' writes 'C' too",
         ),
-        (lambda: cache_write(UPDATE, "Y"), "cache_write of 'Y': it adds to what is in 'Y' already"),
+        (lambda: cache_write(UPDATE, "Y"), "cache_write of 'Y': it accumulates into existing values of 'Y'"),
         (
             lambda: cache_write(PART, "Y"),
             "cache_write of 'Y': it does not write all of 'Y' at its plain iteration variables",

@@ -60,7 +60,7 @@ def test_a_staged_accumulator_is_initialised_in_every_tile() -> None:
         ),
         (
             lambda: decompose_reduction(CHAIN, "T", "i_1"),
-            "decompose_reduction of 'T': loop 'i_1' is not around it",
+            "decompose_reduction of 'T': loop 'i_1' does not enclose it",
         ),
         (
             lambda: decompose_reduction(compute_at(ROWS, "T", "i_1"), "T", "i_1"),

@@ -169,7 +169,7 @@ func shrinking(A: float32[N], B: float32[N, 9], Y: float32[N, 9]; N: 1..64):
         ),
         (
             lambda: hoist(CHAIN, "T", "j_1"),
-            "hoist of block 'T' before loop 'j_1': the loop is not around the block; loops around it: i, j, k",
+            "hoist of block 'T' before loop 'j_1': the loop does not enclose the block; enclosing loops: i, j, k",
         ),
         (
             # A is written while the loop runs

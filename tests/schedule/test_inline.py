@@ -178,7 +178,7 @@ func longer(A: float32[5], Y: float32[8]):
         (lambda: inline(SCALE, "Y"), "'Y': it writes 'Y', which is not internal"),
         (
             lambda: inline(SUMS, "S"),
-            "'S': block 'S' uses what is in 'Y' already; use compute_at to run it in a loop of its readers",
+            "'S': block 'S' accumulates into 'Y'; use compute_at to run it in a loop of its readers",
         ),
         (lambda: inline(UNREAD, "T"), "'T': nothing reads 'T'"),
         (lambda: inline(IN_PLACE, "T"), "'T': block 'X' writes 'X', which it reads"),

@@ -177,7 +177,7 @@ func copies(A: float32[N, 4], Y: float32[N, 4]; N: 1..64):
         (lambda: prefetch(ROWS, "i", "A", 257), "prefetch of 'A' in loop 'i': expected a distance in 1..256, got 257"),
         (
             lambda: prefetch(CHAIN, "i_1", "A", 1),
-            "prefetch of 'A' in loop 'i_1': no block inside touches 'A'",
+            "prefetch of 'A' in loop 'i_1': no block inside accesses 'A'",
         ),
         (
             lambda: prefetch(MATMUL, "j", "A", 1),
@@ -193,7 +193,7 @@ func copies(A: float32[N, 4], Y: float32[N, 4]; N: 1..64):
         ),
         (
             lambda: prefetch(set_scope(compute_at(ROWS_TWICE, "T", "i_1"), "T", MemoryScope.REGISTER), "i_1", "T", 1),
-            "prefetch of 'T' in loop 'i_1': it is in scope register, near the processor already",
+            "prefetch of 'T' in loop 'i_1': it is in scope register, not in memory",
         ),
     ],
 )  # fmt: skip

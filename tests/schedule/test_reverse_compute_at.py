@@ -156,12 +156,12 @@ func part(A: float32[9], Y: float32[5]):
     [
         (
             lambda: reverse_compute_at(ROWS, "Y", "k"),
-            "'Y' in loop 'k': 'T' is not finished there: block 'T' reduces over loop 'k'; "
+            "'Y' in loop 'k': 'T' is incomplete there: block 'T' reduces over loop 'k'; "
             "move it into a loop outside of the reduction",
         ),
         (
             lambda: reverse_compute_at(reorder(CHAIN, ("k", "i", "j")), "Y", "i"),
-            "'Y' in loop 'i': 'T' is not finished there: block 'T' reduces over loop 'k'; "
+            "'Y' in loop 'i': 'T' is incomplete there: block 'T' reduces over loop 'k'; "
             "move it into a loop outside of the reduction",
         ),
         (
@@ -182,11 +182,11 @@ func part(A: float32[9], Y: float32[5]):
         ),
         (
             lambda: reverse_compute_at(LAST_WINS, "Y", "i"),
-            "'Y' in loop 'i': 'w' is no index of 'Y', which it writes",
+            "'Y' in loop 'i': 'w' is not an index of 'Y', which it writes",
         ),
         (
             lambda: reverse_compute_at(ROWS, "T", "i_1"),
-            "'T' in loop 'i_1': it comes before the place that it would move to",
+            "'T' in loop 'i_1': it comes before its new place",
         ),
         (lambda: reverse_compute_at(SCALE, "Y", "i"), "'Y' in loop 'i': it is inside the loop already"),
         (

@@ -136,7 +136,7 @@ BEFORE = "use rfactor before its loops are split, reordered or fused with others
         (lambda: rfactor(ROWS, "T", 0, 0, None, True), "T", "expected at least 1 strand, got 0"),
         (lambda: rfactor(ROWS, "T", 1, 2), "T", "there is no reduction axis 1; it has 1"),
         (lambda: rfactor(SCALE, "Y", 0, 2), "Y", "there is no reduction axis 0; it has 0"),
-        (lambda: rfactor(BARE, "T", 0, 2), "T", "its init was taken out; use rfactor before decompose_reduction"),
+        (lambda: rfactor(BARE, "T", 0, 2), "T", "its init was decomposed; use rfactor before decompose_reduction"),
         (lambda: rfactor(split(ROWS, "k", 4), "T", 0, 2), "T", f"it has a predicate; {BEFORE}"),
         (lambda: rfactor(split(ROWS, "k", 3), "T", 0, 2), "T", f"its loops were changed; {BEFORE}"),
         (lambda: rfactor(reorder(ROWS, ("k", "i")), "T", 0, 2), "T", f"its loops were changed; {BEFORE}"),

@@ -287,8 +287,8 @@ LARGEST = parse(show(variant(f"exp({X} - {M})")).replace("L[l_i] + exp(X[l_i, l_
                                                          "max(L[l_i], exp(X[l_i, l_k] - m[l_i]))"))  # fmt: skip
 NARROW = parse(show(variant(f"exp({X} - {M})")).replace("float32", "float16").replace("= 0.0", "= float16(0.0)"))
 STARTED = parse(show(variant(f"exp({X} - {M})")).replace("init L[l_i] = 0.0", "init L[l_i] = 2.0"))
-ONLY_SUMS = ", and only sums are corrected"
-OVERFLOW = "it may overflow on the way"
+ONLY_SUMS = ", and only sums are rescaled"
+OVERFLOW = "it may overflow before the end"
 ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the reduction"
 
 
@@ -298,12 +298,12 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         (
             lambda: rolling_update(variant(f"({X} - {M}) * {F}"), "L", "k"),
             "'L' in loop 'k'",
-            f"no factor corrects (X[l_i, l_k] - m[l_i]) * F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
+            f"no factor rescales (X[l_i, l_k] - m[l_i]) * F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
         ),
         (
             lambda: rolling_update(variant(f"(exp({X} - {M}) + {F})"), "L", "k"),
             "'L' in loop 'k'",
-            f"no factor corrects exp(X[l_i, l_k] - m[l_i]) + F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
+            f"no factor rescales exp(X[l_i, l_k] - m[l_i]) + F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
         ),
         (
             lambda: rolling_update(variant(f"exp({X} + {F} - {M})"), "L", "k"),
@@ -328,10 +328,10 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         (
             lambda: rolling_update(NARROW, "L", "k"),
             "'L' in loop 'k'",
-            "'L' is float16, and a sum on the way may exceed what it is in the end; "
+            "'L' is float16, and a partial sum may exceed the final one; "
             "sum up in float32: cast what is summed, and cast the finished sum back",
         ),
-        (lambda: rolling_update(STARTED, "L", "k"), "'L' in loop 'k'", "its init is not 0, or was taken out"),
+        (lambda: rolling_update(STARTED, "L", "k"), "'L' in loop 'k'", "its init is not 0, or was decomposed"),
         (
             lambda: rolling_update(decompose_reduction(SOFTMAX, "L", "k_1"), "L", "k"),
             "'L' in loop 'k'",
@@ -355,7 +355,7 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         (
             lambda: rolling_update(split(SOFTMAX, "k", 4), "L", "k_i"),
             "'L' in loop 'k_i', block 'm'",
-            "it reduces over loop 'k_o', around that one, too; use loop 'k_o'",
+            "it also reduces over the enclosing loop 'k_o'; use loop 'k_o'",
         ),
         (
             lambda: rolling_update(OTHER_AXIS, "L", "k"),

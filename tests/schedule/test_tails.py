@@ -220,15 +220,15 @@ func in_place(A: float32[9], Y: float32[9]):
         ),
         (
             lambda: split(reorder(MATMUL, ("k", "i", "j")), "j", 4, None, Tail.SHIFT_INWARDS),
-            "split of loop 'j': block 'C' reads 'C', which an iteration that runs again has changed",
+            "split of loop 'j': block 'C' reads 'C', which a repeated iteration has changed",
         ),
         (
             lambda: split(IN_PLACE, "i", 4, None, Tail.SHIFT_INWARDS),
-            "split of loop 'i': block 'U' reads 'T', which an iteration that runs again has changed",
+            "split of loop 'i': block 'U' reads 'T', which a repeated iteration has changed",
         ),
         (
             lambda: split(SUMS, "i", 4, None, Tail.SHIFT_INWARDS),
-            "split of loop 'i': block 'S' reads 'Y', which an iteration that runs again has changed",
+            "split of loop 'i': block 'S' reads 'Y', which a repeated iteration has changed",
         ),
         (
             lambda: split(parallel(WIDE, "i"), "i", 4, None, Tail.SHIFT_INWARDS),

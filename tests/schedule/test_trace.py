@@ -227,7 +227,7 @@ def test_expressions_keep_no_ranges() -> None:
 ], ids=lambda s: s.primitive)  # fmt: skip
 def test_layouts_with_unknown_symbols(step: Step) -> None:
     before = Schedule(CHAIN)
-    message = f"{step.primitive}: the layout names 'q', which is no symbol of func 'chain'; its symbols: M"
+    message = f"{step.primitive}: the layout names 'q', which is not a symbol of func 'chain'; its symbols: M"
     with pytest.raises(ScheduleError, match=re.escape(message)):
         before.apply((step,))
     assert before.func is CHAIN

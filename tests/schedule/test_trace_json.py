@@ -111,8 +111,8 @@ def head(steps: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "[trace] trace: it is no JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("[" * 100_000, "[trace] trace: it is no JSON: it is nested too deeply"),
+        ("", "[trace] trace: it is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("[" * 100_000, "[trace] trace: it is not JSON: it is nested too deeply"),
         ("[1, 2]", "[trace] trace: expected an object, got list"),
         ('{"format": "x"}', "[trace] format: expected 'tilewright-trace', got 'x'"),
         ('{"format": "tilewright-trace", "version": 2, "steps": []}',
@@ -120,8 +120,8 @@ def head(steps: str) -> str:
         ('{"format": "tilewright-trace", "version": true, "steps": []}', "trace, version: expected 1, got True"),
         ('{"format": "tilewright-trace", "version": 1}', "[trace] trace, steps: expected a list, got None"),
         (head('[], "more": 1'), "[trace] trace, 'more': there is no such field; there are format, version, steps"),
-        (head('[], "steps": []'), "[trace] trace: it is no JSON: the field 'steps' appears twice"),
-        (head("[NaN]"), "[trace] trace: it is no JSON: NaN is no JSON number"),
+        (head('[], "steps": []'), "[trace] trace: it is not JSON: the field 'steps' appears twice"),
+        (head("[NaN]"), "[trace] trace: it is not JSON: NaN is no JSON number"),
         (head("[3]"), "[trace] trace, step 1: expected an object with `primitive` and `args`, got 3"),
         (head('[{"primitive": "split", "args": [3]}]'), "step 1 (split), args: expected an object, got [3]"),
         (head('[{"primitive": 7}]'), "[trace] trace, step 1: there is no primitive 7; there are bind, "),
@@ -160,7 +160,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"can't be read: Is a directory$"):
         trace_json.load(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00garbage")
-    with pytest.raises(TraceError, match="it is no JSON: "):
+    with pytest.raises(TraceError, match="it is not JSON: "):
         trace_json.load(tmp_path / "binary")
 
 
