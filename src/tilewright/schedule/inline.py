@@ -82,7 +82,7 @@ def check_elementwise(node: Block, place: str, hint: str) -> None:
     if reduced:
         raise ScheduleError(f"block {node.name!r} reduces over {reduced[0]!r}", where=place, hint=hint)
     if node.init is not None or node.body.buffer in read_buffers(node):
-        what = f"block {node.name!r} uses what is in {node.body.buffer.name!r} already"
+        what = f"block {node.name!r} accumulates into {node.body.buffer.name!r}"
         raise ScheduleError(what, where=place, hint=hint)
 
 

@@ -180,7 +180,7 @@ def check_idempotent(node: For, enclosing: Sequence[For], place: str) -> None:
         for stale in loop_carried_reads(node, buffer, nests):
             where = f"block {stale.context.block.name!r} reads {buffer.name!r}"
             why = "" if stale.reason is None else f": {stale.reason}"
-            raise ScheduleError(f"{where}, which an iteration that runs again has changed{why}", where=place)
+            raise ScheduleError(f"{where}, which a repeated iteration has changed{why}", where=place)
 
 
 def tile_padded(t: Tiling) -> Func:
