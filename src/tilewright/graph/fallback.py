@@ -7,7 +7,7 @@ tensors of types that native code does not touch (strings, float8) flow between 
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.errors import Problem
+from tilewright.errors import Problem, UnsupportedError
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Const, Expr, Var, const
@@ -18,7 +18,7 @@ from tilewright.graph.data_dependent_shapes import (
     Size,
     data_dependent_types,
 )
-from tilewright.graph.ir import Array, Graph, Node
+from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
 from tilewright.graph.program import Constraint, Fallback
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.ops.definition import Operand
@@ -47,6 +47,17 @@ class FallbackContext:
     opaque_constants: Sequence[Node] = ()
     opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     shared_sizes: MutableMapping[Hashable, tuple[Var, Expr]] = field(default_factory=dict[Hashable, tuple[Var, Expr]])
+
+    def region(self, node: Node, results: Mapping[str, Buffer] | None = None) -> FallbackRegion:
+        """The region of a node and the opaque constants that it reads."""
+        return FallbackRegion(
+            nodes=(*self.opaque_constants, node),
+            feeds=self.feeds,
+            constants=self.constants,
+            results=results or {},
+            opsets=self.graph.opsets,
+            opaque_types=self.opaque_types,
+        )
 
 
 @dataclass(slots=True)
@@ -135,11 +146,9 @@ def _make_data_symbol(
     return symbol, meant
 
 
-def _infer_types(node: Node, context: FallbackContext) -> tuple[dict[str, ResultType], dict[str, bytes]]:
+def _infer_types(node: Node, context: FallbackContext) -> tuple[Mapping[str, ResultType], Mapping[str, bytes]]:
     """Types of the tensors that a node computes, as far as ranks are known, and the serialized types of the others."""
-    from tilewright.frontend.onnx.reference_evaluator import infer_outputs  # here because it imports onnx
-
-    inferred, others = infer_outputs(node, context)
+    inferred, others = context.graph.dialect.infer_types(context.region(node))
     texts = {repr(s): s for b in context.feeds.values() for s in b.shape}
     ours = data_dependent_types(node, [context.operands.get(v) for v in node.arguments]) or ()
     found: dict[str, ResultType] = {}
@@ -163,26 +172,18 @@ def _parse_dim(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Si
 
 
 def make_fallback(node: Node, context: FallbackContext, results: FallbackResults, reason: str) -> "Fallback | Problem":
-    """The step, or the problem that the reference evaluator has no such operator either."""
-    from tilewright.frontend.onnx.reference_evaluator import (  # here because it imports onnx
-        evaluator_error,
-        reference_model,
-    )
-
-    model = reference_model(
-        (*context.opaque_constants, node),
-        context.feeds,
-        context.constants,
-        results.buffers,
-        context.graph.opsets,
-        context.opaque_types,
-    )
-    lacking = evaluator_error(model)
-    if lacking is not None:
-        what = f"{reason}, and ONNX's reference evaluator can't run it either ({lacking})"
+    """The step that runs a node, or the problem that the dialect's evaluator cannot run it either."""
+    try:
+        model = context.graph.dialect.serialize(context.region(node, results.buffers))
+    except UnsupportedError as error:
+        what = f"{reason}, and ONNX's reference evaluator can't run it either ({error.what})"
         return Problem("unsupported", f"node {node.label}", what)
-    data = model.SerializeToString(deterministic=True)
-    outputs, arriving = results.buffers.values(), tuple(results.runtime_shapes[v] for v in results.buffers)
     return Fallback(
-        (node,), tuple(context.feeds.values()), tuple(outputs), arriving, tuple(results.data_symbols), reason, data
+        nodes=(node,),
+        inputs=tuple(context.feeds.values()),
+        outputs=tuple(results.buffers.values()),
+        runtime_shapes=tuple(results.runtime_shapes[v] for v in results.buffers),
+        data_symbols=tuple(results.data_symbols),
+        reason=reason,
+        model=model,
     )
