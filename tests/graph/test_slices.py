@@ -12,7 +12,7 @@ from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.segments import calls_in_order
 from tilewright.expr.nodes import const
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import partition
 from tilewright.graph.passes import simplify_graph

@@ -7,53 +7,18 @@ buffers and axes get canonical names, so that equal kernels of different layers 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
-from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads, post_order
+from tilewright.expr.nodes import Expr, Load, Var, const, free_vars, loads, post_order
 from tilewright.expr.traversal import replace_loads
+from tilewright.graph.kernel import Kernel
+from tilewright.ops.definition import is_one
 
 AxisPair = tuple[Axis, Axis]
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """How a group of kernels is cut that run slice by slice (`graph/slice_kernels.py`).
-
-    Attributes:
-        group: name of the buffer that its first kernel hands on.
-        count: slices, each an equal part of the leading axis of every kernel.
-        private: names of the buffers that it hands on, which have room for one slice only.
-    """
-
-    group_name: str
-    count: int
-    intermediates: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One future kernel.
-
-    Attributes:
-        stages: in canonical form; the last one writes `out`.
-        params: the kernel's buffers in the order of its parameters, inputs first, the output last.
-        arguments: the program's buffers that are passed for them.
-        label: the user's nodes that it computes.
-        slices: how the group that it belongs to is cut; stages and parameters are those of one slice then. None where
-            it runs as a whole.
-        cut: names of the parameters of which a slice has a part.
-    """
-
-    stages: tuple[Computation, ...]
-    params: tuple[Buffer, ...]
-    arguments: tuple[Buffer, ...]
-    label: str
-    slices: Slices | None = None
-    sliced_params: frozenset[str] = frozenset()
 
 
 def make_kernel(stages: Sequence[Computation]) -> Kernel:
@@ -94,27 +59,23 @@ def _rename(stages: Sequence[Computation], names: dict[Buffer, Buffer]) -> list[
     return result
 
 
-def _is_one(e: Expr) -> bool:
-    return isinstance(e, Const) and e.value == 1
-
-
 def _drop_unit_axes(stages: Sequence[Computation]) -> list[Computation]:
     """Axes and dimensions of extent 1 dropped; reductions keep one axis."""
 
     def squeeze(b: Buffer) -> Buffer:
-        return replace(b, shape=tuple(n for n in b.shape if not _is_one(n)))
+        return replace(b, shape=tuple(n for n in b.shape if not is_one(n)))
 
     def load(x: Load) -> Expr:
-        kept = tuple(i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not _is_one(n))
+        kept = tuple(i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not is_one(n))
         return Load(squeeze(x.buffer), kept)
 
     result: list[Computation] = []
     for s in stages:
-        inner = [a for a in s.reduce_axes if not _is_one(a.extent)] or list(s.reduce_axes[:1])
-        gone: dict[Var, Expr] = {a.var: const(0) for a in s.axes if _is_one(a.extent)}
+        inner = [a for a in s.reduce_axes if not is_one(a.extent)] or list(s.reduce_axes[:1])
+        gone: dict[Var, Expr] = {a.var: const(0) for a in s.axes if is_one(a.extent)}
         gone |= {a.var: const(0) for a in s.reduce_axes if a not in inner}
         body = replace_loads(substitute(s.body, gone), load)
-        axes = tuple(a for a in s.axes if not _is_one(a.extent))
+        axes = tuple(a for a in s.axes if not is_one(a.extent))
         result.append(Computation(squeeze(s.output), axes, tuple(inner), body, s.reducer, s.label))
     return result
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, iteration_space_size
-from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads
-from tilewright.graph.inline_elementwise import is_contraction_body, is_same_element
+from tilewright.expr.nodes import Const, Expr, loads
+from tilewright.expr.pattern import Pattern, pattern_of, reads_elementwise
 from tilewright.graph.program import Program, Step
+from tilewright.ops.definition import is_one
 
 FusionGroup = tuple[Computation, ...]
 
@@ -27,10 +28,6 @@ MAX_STAGES = 24
 
 MAX_SERIAL_ROW_POINTS = 1 << 15
 """Points of such a row."""
-
-MAX_WINDOW_POINTS = 64
-"""Points of a reduction up to which a product is a window that reads its operand in place, as a depthwise convolution
-does; longer ones are contractions, which want tiles across rows."""
 
 
 def fuse_rowwise(groups: Sequence[FusionGroup], program: Program) -> list[FusionGroup]:
@@ -61,11 +58,11 @@ def fuse_rowwise(groups: Sequence[FusionGroup], program: Program) -> list[Fusion
 
 def can_fuse_rowwise(stages: FusionGroup) -> bool:
     """Whether a chain of computations gains from one loop over rows."""
-    if not any(s.is_reduction for s in stages) or any(_is_contraction(s) for s in stages):
+    if not any(s.is_reduction for s in stages) or any(pattern_of(s) is Pattern.CONTRACTION for s in stages):
         return False
     rank = shared_outer_axes(stages)
     ends = stages[-2:] if _has_elementwise_epilogue(stages) else stages[-1:]
-    if rank == 0 or any(s.is_reduction and s not in ends and not _is_one(_row_size(s, rank)) for s in stages):
+    if rank == 0 or any(s.is_reduction and s not in ends and not is_one(_row_size(s, rank)) for s in stages):
         return False
     handed = [_literal(_row_size(s, rank)) for s in stages[:-1]]
     if any(n is None for n in handed):
@@ -92,7 +89,7 @@ def shared_outer_axes(stages: Sequence[Computation]) -> int:
             if x.buffer in made:
                 own = [a.var for a in s.axes[:rank]]
                 index = zip(x.indices, x.buffer.shape, own, strict=False)
-                rank = min(rank, _common_prefix([v if _is_one(n) else i for i, n, v in index], own))
+                rank = min(rank, _common_prefix([v if is_one(n) else i for i, n, v in index], own))
                 rank = 0 if any(loads(i) for i in x.indices) else rank
     return rank
 
@@ -112,28 +109,7 @@ def _has_elementwise_epilogue(stages: FusionGroup) -> bool:
     """Whether the last stage takes over the results of a reduction before it one by one."""
     if len(stages) < 2 or stages[-1].is_reduction or not stages[-2].is_reduction:
         return False
-    reads = [x for x in loads(stages[-1].body) if x.buffer == stages[-2].output]
-    index = tuple(a.var for a in stages[-1].axes)
-    same = stages[-2].output.shape == stages[-1].output.shape
-    return bool(reads) and same and all(is_same_element(x, index) for x in reads)
-
-
-def _is_contraction(s: Computation) -> bool:
-    """Whether products are summed over many points, or no operand is read at every result's own place."""
-    if not (s.is_reduction and is_contraction_body(s.body)):
-        return False
-    taps = _literal(iteration_space_size(s.reduce_axes))
-    axes = {a.var for a in s.axes if not _is_one(a.extent)}
-    return taps is None or taps > MAX_WINDOW_POINTS or not any(axes <= _index_variables(x) for x in loads(s.body))
-
-
-def _index_variables(x: Load) -> set[Var]:
-    """The variables in the indices of a load."""
-    return {v for i in x.indices for v in free_vars(i)}
-
-
-def _is_one(e: Expr) -> bool:
-    return _literal(e) == 1
+    return reads_elementwise(stages[-1], stages[-2].output)
 
 
 def _literal(e: Expr) -> int | None:

@@ -15,11 +15,8 @@ from tilewright.expr.computation import Axis, Computation, iteration_space_size
 from tilewright.expr.dtype import DTYPES
 from tilewright.expr.nodes import (
     Binary,
-    Cast,
-    Const,
     Expr,
     Load,
-    Select,
     Unary,
     Var,
     const,
@@ -27,6 +24,7 @@ from tilewright.expr.nodes import (
     loads,
     post_order,
 )
+from tilewright.expr.pattern import Pattern, is_same_element, pattern_of, product_operands
 from tilewright.expr.traversal import replace_loads
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
@@ -79,38 +77,24 @@ def _inline_once(program: Program) -> Program:
         if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in kept_outputs:
             continue
         users = readers.get(producer.output, [])
-        targets = [steps[j] for j in users]
-        free = is_constant_transpose(producer, program.constants)
-        if not users or not all(
-            isinstance(t, Computation)
-            and (_can_inline(producer, t, len(users)) or (free and is_contraction_body(t.body)))
-            for t in targets
+        consumers = [c for j in users if isinstance(c := steps[j], Computation)]
+        if not users or len(consumers) < len(users):
+            continue
+        is_transpose = is_constant_transpose(producer, program.constants)
+        if not all(
+            _can_inline(producer, c, len(users)) or (is_transpose and product_operands(c.body) is not None)
+            for c in consumers
         ):
             continue
-        if all(isinstance(t, Computation) and _is_padded_copy(t) for t in targets) and _is_reduction_epilogue(
-            k, steps, readers
-        ):
+        only_moved = all(pattern_of(c) is Pattern.DATA_MOVEMENT for c in consumers)
+        if only_moved and _is_reduction_epilogue(k, steps, readers):
             continue
-        for j, target in zip(users, targets, strict=True):
-            if isinstance(target, Computation):
-                steps[j] = inline_into(producer, target)
+        for j, consumer in zip(users, consumers, strict=True):
+            steps[j] = inline_into(producer, consumer)
         steps[k] = None
         for b in producer.inputs:
             readers[b] = sorted({*readers[b], *users} - {k})
     return replace(program, steps=tuple(s for s in steps if s is not None))
-
-
-def is_copy(c: Computation) -> bool:
-    """Whether a computation only puts elements elsewhere."""
-    return isinstance(c.body, Load) and not c.is_reduction
-
-
-def _is_padded_copy(c: Computation) -> bool:
-    """Whether a computation only puts elements elsewhere, with constants around them or without."""
-    body = c.body
-    while isinstance(body, Select) and isinstance(body.b, Const):
-        body = body.a
-    return isinstance(body, Load) and not c.is_reduction
 
 
 def _is_reduction_epilogue(k: int, steps: Sequence[Step | None], readers: Mapping[Buffer, Sequence[int]]) -> bool:
@@ -127,11 +111,6 @@ def _is_reduction_epilogue(k: int, steps: Sequence[Step | None], readers: Mappin
         and is_same_element(x, index)
         for x in loads(step.body)
     )
-
-
-def is_same_element(x: Load, index: Sequence[Expr]) -> bool:
-    """Whether a load reads at the index; a dimension of one element has only one."""
-    return all(i is v or is_one(n) for i, v, n in zip(x.indices, index, x.buffer.shape, strict=True))
 
 
 def is_constant_transpose(c: Computation, constants: Container[str]) -> bool:
@@ -157,7 +136,7 @@ def _can_inline(producer: Computation, consumer: Computation, users: int) -> boo
         iteration_space_size(producer.axes) is iteration_space_size(axes) or _is_injective_read(reads[0], axes)
     )
     if consumer.is_reduction:
-        return once and users == 1 and not is_contraction_body(consumer.body)
+        return once and users == 1 and product_operands(consumer.body) is None
     return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
 
 
@@ -185,18 +164,6 @@ def _weight_after_inlining(body: Expr, replaced_weights: Mapping[Load, int]) -> 
         if node not in weights:
             weights[node] = 1 + sum(weights[c] for c in node.children())
     return weights[body]
-
-
-def is_contraction_body(body: Expr) -> bool:
-    """Whether a body multiplies two loads of different elements (a contraction), casts aside."""
-    if not (isinstance(body, Binary) and body.op == "mul"):
-        return False
-    a, b = _strip_casts(body.a), _strip_casts(body.b)
-    return isinstance(a, Load) and isinstance(b, Load) and a is not b
-
-
-def _strip_casts(e: Expr) -> Expr:
-    return _strip_casts(e.a) if isinstance(e, Cast) else e
 
 
 def is_cheap(body: Expr) -> bool:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import loads
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.expr.pattern import is_same_element, product_operands
+from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.graph.fuse_rowwise import fuse_rowwise
-from tilewright.graph.inline_elementwise import inline_elementwise, inline_scalars, is_contraction_body, is_same_element
+from tilewright.graph.inline_elementwise import inline_elementwise, inline_scalars
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.program import Fallback, Program
 
 Unit = Kernel | View | Fallback
@@ -69,4 +71,4 @@ def _fusible_reduction(
         if len(reads) == 1 and b.shape == epilogue.output.shape and is_same_element(reads[0], index):
             candidates.append(producer)
     # A contraction gains most; among equals the last one, whose operands are warm.
-    return max(reversed(candidates), key=lambda c: is_contraction_body(c.body), default=None)
+    return max(reversed(candidates), key=lambda c: product_operands(c.body) is not None, default=None)

@@ -16,7 +16,7 @@ from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
 from tilewright.expr.traversal import replace_loads
-from tilewright.graph.coalesce_axes import Kernel, Slices
+from tilewright.graph.kernel import Kernel, Slices
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Program
 

@@ -1,7 +1,8 @@
 """How a block's accesses move in memory when one of its variables grows: what a rule needs to choose lanes and rows."""
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.pattern import product_operands
 from tilewright.loops.ir import Block
 
 
@@ -51,11 +52,4 @@ def contraction_operands(block: Block) -> tuple[Load, Load] | None:
     """The two loads that a contraction multiplies and sums, casts aside; None for other blocks."""
     value = block.body.value
     product = combined_value(block)
-    if not (isinstance(value, Binary) and value.op == "add" and isinstance(product, Binary) and product.op == "mul"):
-        return None
-    a, b = _strip_casts(product.a), _strip_casts(product.b)
-    return (a, b) if isinstance(a, Load) and isinstance(b, Load) and a is not b else None
-
-
-def _strip_casts(e: Expr) -> Expr:
-    return _strip_casts(e.a) if isinstance(e, Cast) else e
+    return product_operands(product) if isinstance(value, Binary) and value.op == "add" else None
