@@ -1,7 +1,7 @@
-"""Inlining of element-wise computations into their consumers, on the level of tensor expressions.
+"""Inlining of element-wise computations into their consumers.
 
-A producer disappears where computing its elements anew costs no more than storing and loading them: it has one
-consumer that reads every element once at most, or its body is so cheap that repeating it does not matter.
+A producer is inlined where recomputing its elements costs no more than storing and loading them: it has one consumer,
+which reads every element at most once, or its body is so cheap that repetition does not matter.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -30,10 +30,10 @@ from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 
 MAX_NODES = 160
-"""Size of an expression beyond which nothing more is inlined into it."""
+"""Expression nodes up to which bodies are inlined."""
 
 MAX_WEIGHT = 1 << 11
-"""The same with shared parts counted at every place: x * x ten times in a row has few nodes and a long text."""
+"""The same limit with shared nodes counted at every use: x * x ten times in a row has few nodes and a long text."""
 
 CHEAP_OPS = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
                    "eq", "ne", "lt", "le", "gt", "ge"))  # fmt: skip
@@ -55,18 +55,17 @@ def inline_scalars(program: Program) -> Program:
 
 
 def inline_elementwise(program: Program) -> Program:
-    """The program with cheap or once-used element-wise computations inlined; outputs stay.
+    """The program with element-wise computations inlined where that is cheap or where they have one use; outputs stay.
 
-    What several steps have used may be used once when these have become one, as x + 3 and x are in x * (x + 3): the
-    program is gone through until nothing changes.
+    Iterated to a fixed point: several users of a value may become one, as x + 3 and x do in x * (x + 3).
     """
     once = _inline_once(program)
     return once if len(once.steps) == len(program.steps) else inline_elementwise(once)
 
 
 def _inline_once(program: Program) -> Program:
-    """The program after going through it once, producers before their consumers."""
-    kept_outputs = {buffer.name for _, buffer in program.outputs}
+    """The program after one pass over the steps, producers before their consumers."""
+    pinned = {buffer.name for _, buffer in program.outputs}
     steps: list[Step | None] = list(program.steps)
     readers: dict[Buffer, list[int]] = {}
     for j, step in enumerate(program.steps):
@@ -74,7 +73,7 @@ def _inline_once(program: Program) -> Program:
             readers.setdefault(b, []).append(j)
     for k in range(len(steps)):
         producer = steps[k]
-        if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in kept_outputs:
+        if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in pinned:
             continue
         users = readers.get(producer.output, [])
         consumers = [c for j in users if isinstance(c := steps[j], Computation)]
@@ -98,14 +97,15 @@ def _inline_once(program: Program) -> Program:
 
 
 def _is_reduction_epilogue(k: int, steps: Sequence[Step | None], readers: Mapping[Buffer, Sequence[int]]) -> bool:
-    """Whether step k takes over the results of a reduction as they are made, which a copy of its own results can't."""
+    """Whether step k reads the results of a reduction at its own indices and is their only reader, so that it can be
+    fused as the reduction's epilogue (a copy of its results could not)."""
     step = steps[k]
     if not isinstance(step, Computation):
         return False
-    made = {s.output for s in steps if isinstance(s, Computation) and s.is_reduction}
+    reduced = {s.output for s in steps if isinstance(s, Computation) and s.is_reduction}
     index = tuple(a.var for a in step.axes)
     return any(
-        x.buffer in made
+        x.buffer in reduced
         and readers[x.buffer] == [k]
         and x.buffer.shape == step.output.shape
         and is_same_element(x, index)
@@ -114,8 +114,8 @@ def _is_reduction_epilogue(k: int, steps: Sequence[Step | None], readers: Mappin
 
 
 def is_constant_transpose(c: Computation, constants: Container[str]) -> bool:
-    """Whether a computation only puts a constant's elements elsewhere (a transposition): contractions choose the layout
-    of constant operands themselves, so they may as well read the original."""
+    """Whether a computation only permutes a constant's elements: contractions choose the layout of constant operands
+    themselves, so they can read the original."""
     return (
         isinstance(c.body, Load) and c.body.buffer.name in constants and all(isinstance(i, Var) for i in c.body.indices)
     )
@@ -132,33 +132,33 @@ def _can_inline(producer: Computation, consumer: Computation, users: int) -> boo
     if _weight_after_inlining(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
         return False
     axes = (*consumer.axes, *consumer.reduce_axes)
-    once = len(reads) == 1 and (
+    reads_once = len(reads) == 1 and (
         iteration_space_size(producer.axes) is iteration_space_size(axes) or _is_injective_read(reads[0], axes)
     )
     if consumer.is_reduction:
-        return once and users == 1 and product_operands(consumer.body) is None
-    return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
+        return reads_once and users == 1 and product_operands(consumer.body) is None
+    return (reads_once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
 
 
 def _is_injective_read(x: Load, axes: Sequence[Axis]) -> bool:
-    """Whether no two points of the axes are seen to read the same element, as in padding: every axis moves the load
-    along a dimension that no other axis moves it along. Places that data chooses may be the same."""
-    wanted = {a.var for a in axes if not is_one(a.extent)}
-    moving: set[Var] = set()
+    """Whether a load provably reads no element at two points of the axes, as in padding: every axis moves the load
+    along a dimension that no other axis moves it along. Data-dependent indices may repeat."""
+    variables = {a.var for a in axes if not is_one(a.extent)}
+    separated: set[Var] = set()
     for i in x.indices:
-        own = wanted & free_vars(i)
+        used = variables & free_vars(i)
         if (
             loads(i)
-            or len(own) > 1
-            or any(m != tuple(own) for m in polynomial(i) if any(own & free_vars(e) for e in m))
+            or len(used) > 1
+            or any(m != tuple(used) for m in polynomial(i) if any(used & free_vars(e) for e in m))
         ):
             return False
-        moving |= own
-    return moving == wanted
+        separated |= used
+    return separated == variables
 
 
 def _weight_after_inlining(body: Expr, replaced_weights: Mapping[Load, int]) -> int:
-    """The weight of an expression in which some loads are replaced by expressions of these weights."""
+    """The weight of an expression after some of its loads are replaced by expressions of the given weights."""
     weights: dict[Expr, int] = {**replaced_weights}
     for node in post_order(body):
         if node not in weights:
@@ -167,7 +167,7 @@ def _weight_after_inlining(body: Expr, replaced_weights: Mapping[Load, int]) -> 
 
 
 def is_cheap(body: Expr) -> bool:
-    """Whether a body costs a handful of simple instructions and at most one load."""
+    """Whether a body is a handful of simple instructions with at most one load."""
     if len(loads(body)) > 1:
         return False
     return all(n.op in CHEAP_OPS for n in post_order(body) if isinstance(n, Unary | Binary))

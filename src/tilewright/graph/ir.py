@@ -18,7 +18,7 @@ from tilewright.expr.nodes import Expr, Var
 Array = np.ndarray[Any, Any]
 
 Attribute = int | float | str | bytes | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
-"""Attribute values; a sub-graph or other exotic attribute stays in `Node.source` only."""
+"""Attribute values; a sub-graph or an attribute of another type is in `Node.source` only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Node:
         name: the user's name of the node, or "OpType#index" where the model gives none; unique within the graph.
         op_type: operator name.
         domain: "" for the standard operators.
-        opset: version of the operator set that the model imports for the domain.
-        inputs: value names; "" marks an optional input that is left out.
-        outputs: value names; "" marks an output that nobody needs.
+        opset: version of the domain's operator set that the model imports.
+        inputs: value names; "" marks an omitted optional input.
+        outputs: value names; "" marks an output without uses.
         attributes: by name.
-        source: the serialized NodeProto, for the reference evaluator.
-        captures: names under which sub-graphs in `source` use values of the graph around them; the last
-            `len(captures)` entries of `inputs` are those values, so that order and liveness see them.
-        nested: whether `source` holds sub-graphs or attributes that `attributes` leaves out.
+        source: the serialized NodeProto, for the dialect's evaluator.
+        captures: names by which sub-graphs in `source` refer to values of the enclosing graph; the last `len(captures)`
+            entries of `inputs` are those values, so that the order of nodes and liveness take them into account.
+        has_opaque_attributes: whether `source` holds sub-graphs or attributes that are missing in `attributes`.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Node:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The inputs that the operator itself takes, without the values that its sub-graphs capture."""
+        """The operator's own inputs, without the values that its sub-graphs capture."""
         return self.inputs[: len(self.inputs) - len(self.captures)]
 
     @property
     def label(self) -> str:
-        """How errors and reports call the node: "conv1 (Conv)"."""
+        """The node's name in errors and reports: "conv1 (Conv)"."""
         return f"{self.name} ({self.op_type})"
 
 
@@ -202,5 +202,5 @@ class Graph:
     dialect: Dialect = field(default_factory=NoDialect)
 
     def with_nodes(self, nodes: tuple[Node, ...], constants: Mapping[str, Array] | None = None) -> "Graph":
-        """The same graph over other nodes."""
+        """The graph with other nodes, and with other constants where they are given."""
         return replace(self, nodes=nodes, constants=self.constants if constants is None else constants)

@@ -8,12 +8,12 @@ from tilewright.expr.computation import Computation
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """How a group of kernels is cut that run slice by slice (`graph/slice_kernels.py`).
+    """How a group of kernels is sliced (`graph/slice_kernels.py`).
 
     Attributes:
-        group: name of the buffer that its first kernel hands on.
-        count: slices, each an equal part of the leading axis of every kernel.
-        private: names of the buffers that it hands on, which have room for one slice only.
+        group_name: name of the intermediate that the group's first kernel writes.
+        count: number of slices, each an equal part of the leading axis of every kernel.
+        intermediates: names of the buffers between the kernels, which have room for one slice only.
     """
 
     group_name: str
@@ -23,16 +23,16 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One future kernel.
+    """One kernel of a program.
 
     Attributes:
-        stages: in canonical form; the last one writes `out`.
+        stages: computations in canonical form; the last one writes `out`.
         params: the kernel's buffers in the order of its parameters, inputs first, the output last.
-        arguments: the program's buffers that are passed for them.
-        label: the user's nodes that it computes.
-        slices: how the group that it belongs to is cut; stages and parameters are those of one slice then. None where
-            it runs as a whole.
-        cut: names of the parameters of which a slice has a part.
+        arguments: the program's buffers that are passed for `params`.
+        label: the user's names of the nodes that it computes.
+        slices: how the kernel's group is sliced; stages and parameters are those of one slice then. None where the
+            kernel runs as a whole.
+        sliced_params: names of the parameters of which a slice covers a part only.
     """
 
     stages: tuple[Computation, ...]
