@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 from tilewright.expr.operations import binary, conjunction, maximum, select, unary
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.schedule.schedule import Schedule

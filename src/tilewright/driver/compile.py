@@ -24,7 +24,7 @@ from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.graph.layouts.propagate import propagate
 from tilewright.graph.lower import lower_graph
