@@ -172,10 +172,10 @@ class Arith:
         quotient = b.select(adjust, b.fsub(quotient, constant_like(r, 1.0)), quotient)
         # an integer up to rounding
         rounded = call_intrinsic(b, f"rint.{type_suffix(kind)}", kind, [quotient])
-        exact_quotient = b.fdiv(x, y)
-        sign = b.select(b.fcmp_ordered("==", rounded, zero), exact_quotient, rounded)
+        plain_quotient = b.fdiv(x, y)
+        sign = b.select(b.fcmp_ordered("==", rounded, zero), plain_quotient, rounded)
         signed = call_intrinsic(b, f"copysign.{type_suffix(kind)}", kind, [rounded, sign])
-        return b.select(b.fcmp_ordered("==", y, zero), exact_quotient, signed)
+        return b.select(b.fcmp_ordered("==", y, zero), plain_quotient, signed)
 
     def _integer(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         b, signed = self.builder, dtype.kind == "i"

@@ -86,9 +86,9 @@ class ControlFlow:
         """The indices of the next iteration, the last one varying fastest."""
         b, incremented, carry = self.builder, list[ir.Value](), I64(1)
         for index, extent in zip(reversed(indices), reversed(extents), strict=True):
-            sum_ = b.add(index, carry)
-            overflows = b.icmp_signed("==", sum_, extent)
-            incremented.append(b.select(overflows, I64(0), sum_))
+            next_index = b.add(index, carry)
+            overflows = b.icmp_signed("==", next_index, extent)
+            incremented.append(b.select(overflows, I64(0), next_index))
             carry = b.zext(overflows, I64)
         return incremented[::-1]
 
