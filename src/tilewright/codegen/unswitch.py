@@ -83,8 +83,8 @@ def choose_edge_unswitch(
     blocks = list(nested_blocks)
     edges = [x for nested in blocks for x in _edge_conditions(nested.block.conditions, nested, scope, has_cheap_masks)]
     if not edges and not scope.undecided_conditions:
-        # where stores need no test: otherwise they are masked whatever is loaded, and one test for both would mask them
-        # wherever loads vary
+        # only where no store is masked: a masked store stays masked whatever is loaded, and one test for both would
+        # take the masked copy wherever loads vary
         masks = [(_load_mask_conditions(nested.block.target.value, scope), nested) for nested in blocks]
         edges = [
             x for conditions, nested in masks for x in _edge_conditions(conditions, nested, scope, has_cheap_masks)
@@ -95,8 +95,8 @@ def choose_edge_unswitch(
 
 def _select_unswitch(e: Expr, scope: EmitScope) -> Unswitch | None:
     """The unswitch on the outermost select that reads memory and whose condition is loop-invariant."""
-    for conjunction_ in _undecided_selects(e, scope, set()):
-        invariant = tuple(c for c in conjunction_ if _is_loop_invariant(c, scope))
+    for unknown in _undecided_selects(e, scope, set()):
+        invariant = tuple(c for c in unknown if _is_loop_invariant(c, scope))
         if invariant:
             return Unswitch(conjunction(*invariant), invariant, True)
     return None
