@@ -137,7 +137,7 @@ def test_what_is_wrong_with_kernels_is_named() -> None:
         emit_llvm([parse(inside.replace("alloc Y: float32[K]", "alloc Y: float32[K] in stack"))], [], target)
     with pytest.raises(InternalError, match="constraint N of 'tw' is no condition"):
         emit_llvm([parse(SCALE)], [segment(constraints=(N,))], target)
-    with pytest.raises(InternalError, match="a size reads buffer 'B'"):
+    with pytest.raises(InternalError, match="a size expression reads buffer 'B'"):
         emit_llvm([parse(SCALE)], [segment(workspace_bytes=loaded())], target)
     with pytest.raises(InternalError, match="variable 'Q' has no value here"):
         emit_llvm([parse(SCALE)], [segment(workspace_bytes=Var("Q") * 2)], target)
