@@ -69,9 +69,9 @@ def _is_dead_in_live_ranges(uses: list[_BufferUse]) -> bool:
     if len(ranges) < 2 or not all(has_dead_lanes(live_range) for live_range in ranges):
         return False
     loops_of_range = [{x.var for use in live_range for x in use.loops} for live_range in ranges]
-    shared = {v for v, count in Counter(v for live_range in loops_of_range for v in live_range).items() if count > 1}
+    common = {v for v, count in Counter(v for live_range in loops_of_range for v in live_range).items() if count > 1}
     return all(
-        shared & loops <= {x.var for x in use.loops}
+        common & loops <= {x.var for x in use.loops}
         for loops, live_range in zip(loops_of_range, ranges, strict=True)
         for use in live_range
     )

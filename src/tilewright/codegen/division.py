@@ -3,7 +3,6 @@
 from llvmlite import ir
 
 from tilewright.codegen.llvm_types import I32, Splat, constant, constant_like, element_type, lane_count, with_lanes
-from tilewright.expr.dtype import DType
 
 
 def _constant_lanes(value: ir.Value) -> list[int] | None:
@@ -81,9 +80,3 @@ def _truncate(b: ir.IRBuilder, v: ir.Value, kind: ir.Type) -> ir.Value:
     if lanes is None:
         return b.trunc(v, kind)
     return constant(kind, lanes[0] if len(set(lanes)) == 1 else lanes)
-
-
-def fits(bounds: tuple[int | None, int | None], dtype: DType) -> bool:
-    """Whether an interval lies within 0 and the largest value of a signed type."""
-    low, high = bounds
-    return low is not None and low >= 0 and high is not None and high < 1 << (dtype.bits - 1)

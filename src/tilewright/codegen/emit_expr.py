@@ -153,11 +153,11 @@ class ExprEmitter:
     def _logic(self, e: Binary) -> ir.Value:
         """`and` or `or`; an operand that a constant makes redundant is not emitted."""
         neutral = 1 if e.op == "and" else 0
-        left, right = self.scope.fold(e.a), self.scope.fold(e.b)
-        if left is not None:
-            return self.value(e.b) if left == neutral else constant(I1, left)
-        if right is not None:
-            return self.value(e.a) if right == neutral else constant(I1, right)
+        left_value, right_value = self.scope.fold(e.a), self.scope.fold(e.b)
+        if left_value is not None:
+            return self.value(e.b) if left_value == neutral else constant(I1, left_value)
+        if right_value is not None:
+            return self.value(e.a) if right_value == neutral else constant(I1, right_value)
         return self.arith.binary(e.op, e.dtype, self.value(e.a), self.value(e.b))
 
     def _lane_comparison(self, op: str, a: Expr, b: Expr) -> ir.Value | None:

@@ -59,21 +59,21 @@ def _split_loop(loop: For, size: int, register_lanes: int, target: Target, suffi
         )
         parts.append(For(chunk, const(size // register_lanes), LoopKind.UNROLLED, inner))
     start = size // register_lanes * register_lanes
-    for number, (lanes, used) in enumerate(_remainder_widths(size - start, target), start=1):
+    for number, (lanes, active) in enumerate(_remainder_widths(size - start, target), start=1):
         lane = Var(f"{name}.rest{number}")
-        body = _substitute_lane(loop, lane + start, f"{suffix}.{number}", None if used == lanes else lane < used)
+        body = _substitute_lane(loop, lane + start, f"{suffix}.{number}", None if active == lanes else lane < active)
         parts.append(For(lane, const(lanes), LoopKind.VECTORIZED, body))
         start += lanes
     return seq(*parts)
 
 
-def _remainder_widths(rest: int, target: Target) -> list[tuple[int, int]]:
+def _remainder_widths(size: int, target: Target) -> list[tuple[int, int]]:
     """Lanes and active lanes of the vectors of a remainder."""
-    if not rest:
+    if not size:
         return []
     if target.mask_registers:
-        return [(1 << (rest - 1).bit_length(), rest)]
-    return [(1 << k, 1 << k) for k in range(rest.bit_length() - 1, -1, -1) if rest >> k & 1]
+        return [(1 << (size - 1).bit_length(), size)]
+    return [(1 << k, 1 << k) for k in range(size.bit_length() - 1, -1, -1) if size >> k & 1]
 
 
 def _substitute_lane(loop: For, position: Expr, suffix: str, condition: Expr | None = None) -> Stmt:

@@ -79,7 +79,7 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> int:
 
     Raises:
         ArtifactError: the manifest is inconsistent, a weight cannot be stored, or the file cannot be written.
-        OptionError: the path is not a path.
+        OptionError: the argument is not a path.
     """
     where = f"file '{path_text(path)}'"
     artifact.manifest.check(where)

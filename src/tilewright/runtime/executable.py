@@ -211,11 +211,11 @@ class Executable:
             raise FeedError(
                 f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'"
             )
-        known = ", ".join(f"'{name}'" for name in self._output_names)
+        available = ", ".join(f"'{name}'" for name in self._output_names)
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(
             [
-                Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {known}")
+                Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {available}")
                 for name in unknown
             ]
         )
@@ -263,7 +263,7 @@ class Executable:
         return self._single_call.run(inputs, plan, self._pool, self._worker_count())
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
-        shared, team = set(values), self._worker_count()
+        aliased, team = set(values), self._worker_count()
         for call, unused in zip(self._calls, self._dead_values, strict=True):
             inputs = [values[spec.name] for spec in call.step.inputs]
             names = [spec.name for spec in call.step.outputs]
@@ -271,7 +271,7 @@ class Executable:
                 sizes = self._bind_intermediates(call.step.inputs, values, sizes)
                 values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, team), strict=True))
             else:
-                shared.update(names)
+                aliased.update(names)
                 values.update(zip(names, call.run(inputs), strict=True))
                 sizes = self._bind_fallback_results(call, values, sizes)
             del inputs  # large values are freed after their last use
@@ -279,7 +279,7 @@ class Executable:
                 values.pop(name, None)
         # the caller may write to outputs, so those that may alias inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
-        return [_copy(value) if name in shared else value for name, value in outputs]
+        return [_copy(value) if name in aliased else value for name, value in outputs]
 
     def _bind_intermediates(
         self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]

@@ -210,11 +210,11 @@ def _is_laid_out(array: np.ndarray) -> bool:
         # sizes and strides are adjacent, in one allocation
         _SIZES + 8: _word_at(address + _SIZES).value + 8 * array.ndim,
     }  # fmt: skip
-    if any(_word_at(address + place).value != value for place, value in expected.items()):
+    if any(_word_at(address + offset).value != value for offset, value in expected.items()):
         return False
     sizes = _word_at(address + _SIZES).value
     shape = tuple(_word_at(sizes + 8 * d).value for d in range(array.ndim))
-    rank, flags = (ctypes.c_int32.from_address(address + place).value for place in (_RANK, _FLAGS))
+    rank, flags = (ctypes.c_int32.from_address(address + offset).value for offset in (_RANK, _FLAGS))
     return shape == array.shape and rank == array.ndim and flags & REQUIRED_FLAGS == array.flags.num & REQUIRED_FLAGS
 
 

@@ -46,10 +46,10 @@ def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], prob
         array = feed_array(spec, feeds[spec.name], problems)
         if array is not None:
             arrays[spec.name] = array
-    known = {spec.name for spec in specs}
+    declared = {spec.name for spec in specs}
     names = ", ".join(f"'{spec.name}'" for spec in specs) or "none"
     for name in feeds:
-        if name not in known:
+        if name not in declared:
             what, hint = "the model has no such input", f"its inputs are {names}"
             problems.append(Problem("feed", f"input '{name}'", what, hint))
     return arrays
@@ -166,10 +166,10 @@ class InputSignature:
     def _bind_symbol(
         self, name: str, size: int, place: str, bound: dict[str, _Binding], problems: list[Problem]
     ) -> None:
-        known = bound.get(name)
-        if known is not None:
-            if known.size != size:
-                what = f"expected size {known.size} for '{name}' as in {known.source}, got {size}"
+        binding = bound.get(name)
+        if binding is not None:
+            if binding.size != size:
+                what = f"expected size {binding.size} for '{name}' as in {binding.source}, got {size}"
                 problems.append(Problem("shape", place, what))
             return
         bound[name] = _Binding(size, place)

@@ -125,8 +125,8 @@ def _read_tensor(name: str, value: object, data: memoryview, where: str) -> np.n
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
         raise ArtifactError(f"{what} lies outside the file", where=where, hint=DAMAGED)
     if offsets[1] - offsets[0] != count * dtype.itemsize:
-        got = offsets[1] - offsets[0]
-        what = f"{what} expected {count * dtype.itemsize} bytes for its shape, got {got}"
+        length = offsets[1] - offsets[0]
+        what = f"{what} expected {count * dtype.itemsize} bytes for its shape, got {length}"
         raise ArtifactError(what, where=where, hint=DAMAGED)
     return np.frombuffer(data, dtype=dtype, count=count, offset=offsets[0]).reshape(shape)
 
