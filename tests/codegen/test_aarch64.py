@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.codegen.native import close
-from tests.codegen.test_module import tile
+from tests.codegen.programs import tile
 
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.loops.interpreter import interpret

@@ -3,7 +3,6 @@
 import gc
 import resource
 import threading
-import time
 
 import numpy as np
 import psutil
@@ -113,20 +112,6 @@ def test_descriptors(scale: Executable) -> None:
     assert [(s.name, s.dtype, s.dims) for s in scale.inputs] == [("x", "float32", ("n", 3))]
     assert [str(s) for s in scale.outputs] == ["float32 [n, 3]"]
     assert repr(scale) == "<Executable (x: float32 [n, 3]) -> (y: float32 [n, 3]), 1 threads>"
-
-
-def test_a_call_costs_little(scale: Executable) -> None:
-    x = rows(2)
-    scale(x)
-    best = min(_time_calls(scale, x) for _ in range(5))
-    assert best < 30e-6  # about 4 on an idle machine; the rest is room for a busy one
-
-
-def _time_calls(exe: Executable, x: np.ndarray, calls: int = 500) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        exe(x)
-    return (time.perf_counter() - start) / calls
 
 
 def test_many_threads_get_the_same_bits(scale: Executable) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.runtime.invalid_feeds import CASES, A, B, C, expect_error, pair
 from tests.runtime.models import WEIGHT, scale_artifact
-from tests.runtime.test_feed_errors import CASES, A, B, C, expect_error, pair
 
 from tilewright.runtime import Executable
 from tilewright.runtime import fast_call as module

@@ -2,14 +2,13 @@
 
 import ctypes
 import mmap
-import resource
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.runtime.process import python
+from tests.runtime.process import page_faults, python
 
 import tilewright
 from tilewright.machine.alignment import GUARD_BYTES
@@ -17,11 +16,6 @@ from tilewright.runtime import call_frame, executable
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate, populate_read
 from tilewright.runtime.workspace import WorkspaceBlock
-
-
-def faults() -> int:
-    """How often this process has touched a page that was not mapped."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def chain(size: object) -> onnx.ModelProto:
@@ -40,13 +34,13 @@ def test_the_first_call_of_a_loaded_model_maps_next_to_nothing(tmp_path: Path) -
     tilewright.compile(chain(1024)).save(tmp_path / "m.tw")
     done = python(f"""
         import numpy as np, tilewright
-        from tests.runtime.test_ready import faults
+        from tests.runtime.process import page_faults
         from tilewright.runtime import fast_call
         model = tilewright.load({str(tmp_path / "m.tw")!r})
         x = np.random.default_rng(0).standard_normal((1024, 2048)).astype(np.float32)
-        linked, before = fast_call._link_once.cache_info().currsize, faults()
+        linked, before = fast_call._link_once.cache_info().currsize, page_faults()
         y = model(x)
-        print(linked, faults() - before)
+        print(linked, page_faults() - before)
     """)
     assert done.returncode == 0, done.stderr
     linked, mapped = map(int, done.stdout.split())
@@ -84,9 +78,9 @@ def test_populated_memory_keeps_what_stands_there_and_faults_no_more(size: int) 
     array = np.frombuffer(room, np.uint8)
     array[0] = 7
     populate(address_of(array), size)
-    before = faults()
+    before = page_faults()
     array[1:size] = 3
-    assert faults() - before < 8
+    assert page_faults() - before < 8
     assert array[0] == 7
     populate_read(address_of(array), size)
     assert array[:size].sum() == 7 + 3 * (size - 1)
@@ -96,14 +90,14 @@ def test_a_workspace_is_mapped() -> None:
     for size in (0, 100, 1 << 20, 2 * HUGE_PAGE_BYTES + 5):
         room = WorkspaceBlock(size)
         assert room.address % (HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else 64) == 0
-        before = faults()
+        before = page_faults()
         ctypes.memset(room.address, 1, size)
-        assert faults() - before < 8
+        assert page_faults() - before < 8
 
 
 def test_a_vector_may_reach_over_the_end_of_a_workspace() -> None:
     """The bytes of a vector register behind it are mapped, so that masked loads there find a page."""
     room = WorkspaceBlock(2 * HUGE_PAGE_BYTES)
-    before = faults()
+    before = page_faults()
     ctypes.string_at(room.address + room.size, GUARD_BYTES)
-    assert faults() == before
+    assert page_faults() == before
