@@ -1,4 +1,4 @@
-"""Reads assembly text."""
+"""Parsing of assembly text."""
 
 import re
 

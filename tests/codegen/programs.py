@@ -1,4 +1,4 @@
-"""Loop-IR programs that several tests compile."""
+"""Loop-IR programs that several test files compile."""
 
 SMALL = """
 func axpy(X: float32[N], Y: float32[N]; N: 1..1000):

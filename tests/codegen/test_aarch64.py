@@ -1,4 +1,4 @@
-"""Small programs for AArch64, run by qemu's user emulation; skipped where qemu or a cross assembler is missing."""
+"""Small AArch64 programs under qemu's user emulation; skipped without qemu or a cross assembler."""
 
 import shutil
 import subprocess

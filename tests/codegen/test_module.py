@@ -1,4 +1,4 @@
-"""What comes out: golden LLVM text, the same bytes in every process, good machine code, foreign architectures."""
+"""Compiled modules: golden LLVM text, deterministic bytes, machine code quality, other architectures."""
 
 import hashlib
 import subprocess
@@ -63,10 +63,10 @@ print(hashlib.sha256(text.encode()).hexdigest(), hashlib.sha256(compile_object(t
 """
 
 
-def test_two_processes_produce_the_same_bytes() -> None:
+def test_bytes_are_equal_across_processes() -> None:
     command = [sys.executable, "-c", SCRIPT, "x86-64-v4"]
-    places = [{"PYTHONHASHSEED": seed, "PYTHONPATH": "src:."} for seed in ("1", "2")]
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=env) for env in places]
+    environments = [{"PYTHONHASHSEED": seed, "PYTHONPATH": "src:."} for seed in ("1", "2")]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=env) for env in environments]
     assert runs[0].stdout == runs[1].stdout
     target = Target.parse("x86-64-v4")
     text = emit_llvm([parse(SMALL), parse(tile(6, 32)), parse(PADDED)], [], target)
@@ -78,7 +78,7 @@ def test_two_processes_produce_the_same_bytes() -> None:
     ("target", "rows", "lanes", "register"),
     [("x86-64-v4", 14, 32, "zmm"), ("x86-64-v4", 9, 48, "zmm"), ("x86-64-v3", 6, 16, "ymm")],
 )
-def test_a_register_tile_stays_in_registers(target: str, rows: int, lanes: int, register: str) -> None:
+def test_register_tile_stays_in_registers(target: str, rows: int, lanes: int, register: str) -> None:
     chosen = Target.parse(target)
     text = assembly(emit_llvm([parse(tile(rows, lanes))], [], chosen), chosen)
     loop = hot_loop(text, "vfmadd")
@@ -91,7 +91,7 @@ def test_a_register_tile_stays_in_registers(target: str, rows: int, lanes: int, 
     assert len(loop) <= len(fused) + rows + lanes // per_vector + 4
 
 
-def test_padding_costs_the_inner_loop_nothing_but_its_edges() -> None:
+def test_padding_is_unswitched_out_of_the_inner_loop() -> None:
     chosen = Target.parse("x86-64-v4")
     loop = hot_loop(assembly(emit_llvm([parse(PADDED)], [], chosen), chosen), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == 28
@@ -100,7 +100,7 @@ def test_padding_costs_the_inner_loop_nothing_but_its_edges() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_padded_tiles_are_right_at_every_border(target: str) -> None:
+def test_padded_tiles_are_correct_at_borders(target: str) -> None:
     func = parse(PADDED.replace("64", "3"))
     rng = np.random.default_rng(2)
     shapes = {"X": (3, 58, 14), "W": (3, 3, 3, 32), "Y": (56, 14, 32)}
@@ -109,7 +109,7 @@ def test_padded_tiles_are_right_at_every_border(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 31), (6, 32), (13, 40)])
-def test_tiles_at_the_edges_check_rows_and_lanes(target: str, rows: int, columns: int) -> None:
+def test_edge_tiles_are_correct(target: str, rows: int, columns: int) -> None:
     rng = np.random.default_rng(3)
     shapes = {"A": (rows, 9), "B": (9, columns * 2), "C": (rows, columns)}
     arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
@@ -117,7 +117,7 @@ def test_tiles_at_the_edges_check_rows_and_lanes(target: str, rows: int, columns
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_chains_of_selects_are_decided_before_the_loop(target: str) -> None:
+def test_nested_selects_are_unswitched(target: str) -> None:
     rng = np.random.default_rng(4)
     arrays = {n: rng.standard_normal((3, 6, 20)).astype(np.float32) for n in ("A", "B", "D")}
     check(parse(CONCAT), {**arrays, "Y": np.zeros((9, 6, 40), np.float32)}, target=target)
@@ -133,7 +133,7 @@ def test_aarch64_code_uses_fused_vectors() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_rounding_is_fused_only_where_multiplication_meets_addition(target: str) -> None:
+def test_only_multiply_add_is_contracted(target: str) -> None:
     chosen = Target.parse(target)
     source = SMALL.replace("Y[v] + X[v] * 2.0", "(Y[v] + 1.0) * X[v]")
     text = emit_llvm([parse(source)], [], chosen)

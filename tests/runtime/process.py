@@ -1,4 +1,4 @@
-"""Runs Python code of a test in a process of its own."""
+"""Python code of a test in a process of its own."""
 
 import os
 import resource
@@ -16,5 +16,5 @@ def python(script: str, without: tuple[str, ...] = (), **env: str) -> subprocess
 
 
 def page_faults() -> int:
-    """How often this process has touched a page that was not mapped."""
+    """Page faults of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

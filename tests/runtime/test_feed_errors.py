@@ -1,4 +1,4 @@
-"""Bad feeds: every message says which input, what was expected and what was given."""
+"""Invalid feeds: every message names the input, what was expected and what was given."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tilewright.runtime import Artifact, Executable
 from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, SymbolSpec, TargetSpec, TensorSpec
 
 
-def test_the_feeds_that_the_errors_below_vary() -> None:
+def test_valid_feeds_of_the_model() -> None:
     assert pair()(A, B, C).shape == ()
     assert pair()(A, B, True).dtype == np.float32
 
@@ -21,7 +21,7 @@ def test_message(case: str) -> None:
     expect_error(case, pair())
 
 
-def test_a_bad_call_leaves_the_executable_as_it_was() -> None:
+def test_failed_call_does_not_change_the_executable() -> None:
     exe = Executable(scale_artifact(), threads=1)
     x = np.random.default_rng(5).uniform(1, 2, (4, 3)).astype(np.float32)
     good = exe(x)
@@ -31,7 +31,7 @@ def test_a_bad_call_leaves_the_executable_as_it_was() -> None:
     np.testing.assert_array_equal(exe(x), good)
 
 
-def test_broken_constraint_names_the_node() -> None:
+def test_violated_constraint_names_the_node() -> None:
     exe = Executable(scale_artifact(), threads=1)
     for _ in range(2):
         with pytest.raises(ShapeError) as caught:
@@ -65,7 +65,7 @@ define i64 @P_main(ptr %inputs, ptr %outputs, ptr %weights, ptr %workspace, ptr 
         (0, 1, 2**60, f"not enough memory: these sizes need {2**60 + 4} bytes: n=3"),
     ],
 )
-def test_sizes_beyond_the_memory(status: int, output: int, room: int, message: str) -> None:
+def test_not_enough_memory(status: int, output: int, room: int, message: str) -> None:
     x, y = TensorSpec("x", "float32", ("n",)), TensorSpec("y", "float32", ("big",))
     manifest = Manifest(
         (x,), (y,), (SymbolSpec("n"),), (NativeStep("tw", (x,), (y,), (), ("n",)),), TargetSpec.of(Target.host())
@@ -79,7 +79,7 @@ def test_sizes_beyond_the_memory(status: int, output: int, room: int, message: s
         assert not isinstance(caught.value.__context__, IndexError)
 
 
-def test_unknown_status_is_a_fault_of_the_compiler() -> None:
+def test_unknown_status_is_an_internal_error() -> None:
     with pytest.raises(TilewrightError, match=r"^\[internal\] native code of step 'tw' answered 5; this is a fault of"):
         pair(status=5)(A, B, C)
 
@@ -91,7 +91,7 @@ def test_constraint_in_a_later_step() -> None:
         exe(x, np.arange(14) != 4)
 
 
-def test_evaluator_fails_on_the_values() -> None:
+def test_evaluator_error_on_values() -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", ("m", 3)), data=np.array([7], np.int64))
     with pytest.raises(EvaluatorError) as caught:
         exe(np.ones((4, 3), np.float32))
@@ -106,7 +106,7 @@ def test_evaluator_fails_on_the_values() -> None:
     ("dims", "said"),
     [(("n", 3), "[n, 3] with n=4"), ((5, 3), "[5, 3]"), (("m",), "[m]"), (("m", "n"), "[m, n] with n=4")],
 )
-def test_evaluator_that_contradicts_the_model(dims: tuple[int | str, ...], said: str) -> None:
+def test_evaluator_result_contradicts_declared_shape(dims: tuple[int | str, ...], said: str) -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", dims), data=np.array([0, 2], np.int64))
     with pytest.raises(FeedError) as caught:
         exe(np.ones((4, 3), np.float32))
@@ -134,7 +134,7 @@ def with_middle_result(kept: TensorSpec, data: np.ndarray) -> Executable:
     return Executable(Artifact(manifest, b"", {"f": np.frombuffer(model.SerializeToString(), np.uint8)}))
 
 
-def test_reader_of_a_result_that_declares_another_shape() -> None:
+def test_reader_declares_another_shape() -> None:
     exe = Executable(compress_artifact(), threads=1)
     steps = exe.manifest.steps
     narrow = TensorSpec("kept", "float32", (5, 3))
@@ -147,7 +147,7 @@ def test_reader_of_a_result_that_declares_another_shape() -> None:
     assert str(caught.value) == "[feed] tensor 'kept': expected shape [5, 3], got [4, 3]"
 
 
-def test_spec_without_checked_sizes() -> None:
+def test_unchecked_sizes() -> None:
     exe = Executable(scale_artifact(), threads=1)
     assert str(TensorSpec("q", "int8", (None, 3, "n"))) == "int8 [?, 3, n]"
     assert exe.inputs == (X,)
