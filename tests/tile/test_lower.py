@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.test_module import hot_loop
+from tests.codegen.assembly_text import hot_loop
 from tests.optimize import programs
 from tests.optimize.computations import product, products_of_pictures
 from tests.optimize.programs import Program
