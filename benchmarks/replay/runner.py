@@ -1,0 +1,147 @@
+"""Compiles the cases with the package that comes first on the path, and writes a record for each.
+
+    python -m benchmarks.replay.runner --source FOLDER --out FOLDER --jobs 2 --only PATTERN
+
+Nothing of the package is used but its command line and the file format of artifacts, so that any two revisions can be
+compared by one runner. No compiled code runs. Each case has a process of its own, forked from one that has imported the
+compiler.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import runpy
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from benchmarks.replay import artifact, record
+from benchmarks.replay.cases import Case, cases
+from benchmarks.replay.normalise import neutral_manifest, weight_names
+from benchmarks.replay.objects import neutral_object
+from benchmarks.replay.record import Kernel, Record
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Where the record of a case is kept."""
+    return folder / f"{name.replace('/', '__')}.gz"
+
+
+def compiled(case: Case, folder: Path) -> Record:
+    """What a case gives, from two runs of the command line: what the levels show, and the file."""
+    model, file = folder / "model.onnx", folder / "model.tw"
+    onnx.save(case.model.make(), model)
+    start = time.perf_counter()
+    shown, failed = _command("inspect", str(model), "--schedule", "--llvm", "--json", "--quiet", *case.options)
+    if failed:
+        return Record(error=_class_of(shown))
+    said, failed = _command("compile", str(model), "-o", str(file), "--json", "--quiet", *case.options)
+    if failed:
+        return Record(error=_class_of(said))
+    levels, parts = json.loads(shown), artifact.read(file)
+    return Record(
+        kernels=tuple(Kernel(k["name"], k["optimizer"], k["steps"]) for k in levels["schedule"]),
+        llvm=levels["llvm"],
+        manifest=tuple(json.dumps(neutral_manifest(parts.manifest), indent=1, sort_keys=True).splitlines()),
+        weights=tuple(f"{new}: {parts.weights[old]}" for old, new in weight_names(parts.manifest).items()),
+        object=tuple(neutral_object(parts.code)),
+        seconds=round(time.perf_counter() - start, 3),
+    )
+
+
+def _command(*words: str) -> tuple[str, int]:
+    """What the command line prints, and its exit status."""
+    out, argv = io.StringIO(), sys.argv
+    sys.argv = ["tilewright", *words]
+    try:
+        with contextlib.redirect_stdout(out), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            runpy.run_module("tilewright", run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    finally:
+        sys.argv = argv
+    return out.getvalue(), status
+
+
+def _class_of(printed: str) -> str:
+    """The class of an error that the command line reports as JSON."""
+    try:
+        return str(json.loads(printed)["error"]["code"])
+    except (ValueError, KeyError):
+        return "unknown"
+
+
+def _run(case: Case, out: Path) -> tuple[str, float, str]:
+    """Runs a case and keeps its record; its name, seconds and error."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = compiled(case, Path(folder))
+    record.write(found, path_of(out, case.name))
+    return case.name, found.seconds, found.error
+
+
+_CHOSEN: list[Case] = []
+
+
+def _run_number(number: int, out: Path) -> tuple[str, float, str]:
+    return _run(_CHOSEN[number], out)
+
+
+def _fixed_environment() -> None:
+    """Takes what the user's environment could tell the compiler away."""
+    for name in [n for n in os.environ if n.startswith(("TILEWRIGHT_", "OMP_", "GOMP_"))]:
+        del os.environ[name]
+    # no calibration of this machine
+    os.environ["TILEWRIGHT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "tilewright-replay-no-calibration")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
+def _check_source(source: Path) -> None:
+    import tilewright  # here because the environment is fixed before
+
+    found = Path(tilewright.__file__).resolve().parent
+    if found != (source / "tilewright").resolve():
+        raise SystemExit(f"expected the package of {source}, found {found}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the chosen cases that have no record yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True, help="the folder that the package is expected in")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="*", metavar="PATTERN")
+    parser.add_argument("--label", default="")
+    options = parser.parse_args(arguments)
+    _fixed_environment()
+    _check_source(options.source)
+    chosen = [c for c in cases(options.only) if record.read_digests(path_of(options.out, c.name)) is None]
+    if not chosen:
+        return 0
+    # imports the compiler before the processes part
+    with tempfile.TemporaryDirectory() as folder:
+        compiled(cases()[0], Path(folder))
+    _CHOSEN.extend(chosen)
+    context = multiprocessing.get_context("fork")
+    start = time.perf_counter()
+    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
+        waiting = [pool.apply_async(_run_number, (k, options.out)) for k in range(len(chosen))]
+        for k, result in enumerate(waiting):
+            name, _, _ = result.get()
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\r\x1b[K{options.label} {k + 1}/{len(chosen)} {name}")
+    print(f"{options.label}: {len(chosen)} cases in {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
