@@ -169,7 +169,7 @@ def test_native_code_of_videos_on_every_size(monkeypatch):
 
 
 def test_probes_and_the_reference_know_the_results():
-    made = compilation(network(128, 28), probes=True)
+    made = compilation(network(128, 28), expose_intermediates=True)
     assert tiles_in(made) == [2]
     assert "y" in dict(made.program.outputs)
 

@@ -290,7 +290,7 @@ def test_memory_does_not_grow_over_many_calls():
 def test_threads_are_started_for_enough_work_only():
     made = make_compilation(models.mlp())
     (batch,) = made.program.symbols
-    grains = [c.parallel_grains for c in made.segments[0].segment.calls if getattr(c, "grains", None) is not None]
+    grains = [c.parallel_grains for c in made.segments[0].segment.calls if getattr(c, "parallel_grains", None) is not None]
     assert grains
     for found in grains:
         few, many = (int(evaluate_expr(found, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))

@@ -190,7 +190,7 @@ def test_why_programs_were_not_lowered(
             return lower(program, *rest)
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lower_programs, "lower", refuse)
+    monkeypatch.setattr(lower_programs, "lower_program", refuse)
     with caplog.at_level("DEBUG", "tilewright.construct"):
         (found,) = constructions(walked)
     assert [p.is_lowered for p in found.programs] == [False, bool(legal), False]
