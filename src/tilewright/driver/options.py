@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 
-from tilewright import __version__
 from tilewright.errors import OptionError
 from tilewright.machine import Target
 from tilewright.machine.choice import MachineChoice, choose_machine
@@ -11,6 +10,7 @@ from tilewright.machine.model import Machine
 from tilewright.machine.shipped import generic_machine
 from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
 from tilewright.runtime.manifest import BuildSpec, MachineSpec
+from tilewright.version import __version__
 
 MachineOption = Machine | str | os.PathLike[str]
 """A description, the name of one that comes with the package, or a file."""
