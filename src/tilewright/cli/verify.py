@@ -14,7 +14,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
-    compile_arguments,
+    compile_options,
     reject_compiled,
     table,
     with_progress,
@@ -57,9 +57,7 @@ def execute(options: argparse.Namespace) -> Result:
     def compiled(expose_intermediates: bool) -> Any:
         return with_progress(
             options,
-            lambda tell: make_compilation(
-                options.file, progress=tell, expose_intermediates=expose_intermediates, **compile_arguments(options)
-            ),
+            lambda tell: make_compilation(options.file, compile_options(options), tell, expose_intermediates),
         )
 
     made = compiled(False)
