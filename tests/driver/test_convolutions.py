@@ -174,7 +174,8 @@ def test_native_code_of_videos_on_every_size(monkeypatch):
 
 
 def test_probes_and_the_reference_know_the_results():
-    made = compilation(network(128, 28), expose_intermediates=True)
+    options = CompileOptions(target=TARGET, optimizer="roller", machine=MACHINE)
+    made = make_compilation(network(128, 28), options, expose_intermediates=True)
     assert tiles_in(made) == [2]
     assert "y" in dict(made.program.outputs)
 
