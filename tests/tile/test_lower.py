@@ -19,8 +19,8 @@ from tilewright.expr.nodes import Var, const
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine.shipped import machine_named
-from tilewright.measure.native_functions import with_workspace_params
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
 from tilewright.schedule.trace import replay
@@ -195,7 +195,7 @@ def test_what_a_register_tile_reads_does_not_push_out_its_sums(
         TileProgram(problem, Sketch(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False
     ).func
     verify(made)
-    loop = hot_loop(assembly(emit_llvm([with_workspace_params(made)], [], task.target), task.target), "vfmadd")
+    loop = hot_loop(assembly(emit_llvm([expose_workspace(made)], [], task.target), task.target), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
     check_same_results(task.func, made, program, np.random.default_rng(3))

@@ -19,7 +19,8 @@ from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import BoundUnit, compile_kernels
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.segments import NativeRegion, PlannedSegment, make_regions, plan_segment
+from tilewright.driver.regions import NativeRegion, make_regions
+from tilewright.driver.segments import PlannedSegment, plan_segment
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
