@@ -6,6 +6,7 @@ import onnx
 import pytest
 from benchmarks.masked_accesses import masked_accesses
 from onnx import TensorProto, helper, numpy_helper
+from tilewright.driver.options import CompileOptions
 
 from tilewright.driver.compile import make_compilation
 from tilewright.machine import Target
@@ -56,7 +57,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -> None:
     machine = MACHINES[target] if optimizer == "gensor" else None
-    made = make_compilation(MODELS[name], target=target, machine=machine, optimizer=optimizer)
+    made = make_compilation(MODELS[name], CompileOptions(target=target, machine=machine, optimizer=optimizer))
     accesses = list(masked_accesses(made.llvm()))
     unknown = [a.line for a in accesses if not a.reason]
     assert unknown == []
@@ -67,8 +68,8 @@ def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -
 @pytest.mark.parametrize("target", MACHINES)
 def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
     """Of 100 columns four are left: one vector for each row of a tile, whatever the tile's width."""
-    text = make_compilation(MODELS["gemm of four columns behind the last strip"], target=target,
-                            machine=MACHINES[target]).llvm()  # fmt: skip
+    options = CompileOptions(target=target, machine=MACHINES[target])
+    text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
     assert {a.reason for a in masked_accesses(text)} == {"constant"}
 
 

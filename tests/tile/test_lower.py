@@ -12,7 +12,7 @@ from tests.optimize.computations import product, products_of_pictures
 from tests.optimize.programs import Program
 from tests.optimize.tasks import MACHINES, task_of
 from tests.tile.results import check_same_results
-from tilewright.measure.native_functions import with_workspace_params
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.schedule.step import replay
 from tilewright.tile.schedule_helpers import loop_extent
 from tilewright.verify.verifier import verify
@@ -182,7 +182,7 @@ def test_what_a_register_tile_reads_does_not_push_out_its_sums(
         TileProgram(problem, Sketch(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False
     ).func
     verify(made)
-    loop = hot_loop(assembly(emit_llvm([with_workspace_params(made)], [], task.target), task.target), "vfmadd")
+    loop = hot_loop(assembly(emit_llvm([expose_workspace(made)], [], task.target), task.target), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
     check_same_results(task.func, made, program, np.random.default_rng(3))
