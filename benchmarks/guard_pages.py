@@ -25,18 +25,18 @@ from math import prod
 
 import numpy as np
 from onnx import ModelProto
-from tilewright.driver.options import CompileOptions
-from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.traversal import free_vars
-from tilewright.measure.native_functions import NativeFunctions
 
 from benchmarks.masked_accesses import masked_accesses
 from benchmarks.operators.cases import all_cases
 from benchmarks.zoo.models import MODELS, build_model
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.traversal import free_vars
 from tilewright.machine import Target
+from tilewright.measure.native_functions import NativeFunctions
 
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
 ALIGNMENT = 64

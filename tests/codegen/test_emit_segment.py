@@ -1,5 +1,10 @@
 """The C functions of a segment: sizes, shapes, workspace, constraints, and kernels on planned memory."""
 
+import ctypes
+
+import numpy as np
+import pytest
+
 from tilewright.codegen import BufferCopy, KernelCall, Segment, compile_object, emit_llvm
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
@@ -9,9 +14,6 @@ from tilewright.graph.buffer_location import ConstantLocation, InputLocation, Ou
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
-import ctypes
-import numpy as np
-import pytest
 
 N, M = Var("N", 1, 100), Var("M", 0, 50)
 

@@ -1,13 +1,16 @@
 """Lowering of vthread loops, refusal of GPU axes, tails of split loops, and empty reductions."""
 
+import numpy as np
+import pytest
 from tests.codegen.native import TARGETS, check
 from tests.loops.scheduled_matmuls import SCHEDULED_MATMULS
 from tests.schedule.functions import CHAIN, SCALE, WIDE, run
+
 from tilewright.codegen import emit_llvm
 from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.errors import TargetError
 from tilewright.expr.nodes import MemoryScope
-from tilewright.loops.ir import Func, GPU_AXES, LoopKind
+from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.machine import Target
@@ -17,8 +20,6 @@ from tilewright.schedule.loop_transforms import reorder, split
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tails import Tail
 from tilewright.schedule.tile import tile
-import numpy as np
-import pytest
 
 HOST = Target.parse("host")
 

@@ -6,9 +6,9 @@ import onnx
 import pytest
 from benchmarks.masked_accesses import masked_accesses
 from onnx import TensorProto, helper, numpy_helper
-from tilewright.driver.options import CompileOptions
 
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 
 MACHINES = {"x86-64-v4": "zen4", "x86-64-v3": "zen3"}

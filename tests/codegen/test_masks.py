@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from tests.codegen.native import TARGETS, check
-from tilewright.schedule.schedule import Schedule
 
 from tilewright.codegen import emit_llvm
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
+from tilewright.schedule.schedule import Schedule
 
 PADDED = """
 func padded(A: {0}[n, {1}], Y: {0}[n, 2, {2}]; n: 1..64):

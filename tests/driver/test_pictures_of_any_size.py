@@ -7,15 +7,15 @@ import onnx
 import onnxruntime
 import pytest
 from benchmarks.zoo.yolo import yolov8
-from tilewright.codegen.segment import KernelCall
-from tilewright.driver.float64_reference import evaluate_program
-from tilewright.driver.options import CompileOptions
-from tilewright.expr.traversal import free_vars
 
+from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import relative_error
+from tilewright.expr.traversal import free_vars
 from tilewright.runtime import Executable
 
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from tests.graph.kernels import N, axes, buffer, feeds_of, pointwise, program, reduced, run_kernel
 from tests.optimize import programs
-from tilewright.expr.operations import cast, maximum, select
-from tilewright.graph.coalesce_axes import make_kernel
-from tilewright.graph.kernel import Kernel
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Var, const
+from tilewright.expr.operations import cast, maximum, select
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
 
 a, b, c, d, i, j, k = (Var(n) for n in "abcdijk")
 

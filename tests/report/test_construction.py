@@ -11,20 +11,20 @@ import onnx
 import pytest
 from onnx import helper
 from tests.driver import models
-from tilewright.driver.options import CompileOptions
-from tilewright.optimize.construct.lower_programs import KernelProgram
-from tilewright.report.state_graph import StateGraph, graph_of_growth, graph_of_trajectory
-from tilewright.schedule.schedule import Schedule
 
 from tilewright.driver.build import Build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError, ScheduleError
 from tilewright.machine.choice import choose_machine
 from tilewright.optimize.construct import lower_programs
 from tilewright.optimize.construct.gensor import Annealing
+from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.report.construction import constructions, data, node_names, picture, text
+from tilewright.report.state_graph import StateGraph, graph_of_growth, graph_of_trajectory
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import TileProgram
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,7 +76,6 @@ def test_what_is_shown_is_what_was_compiled(walked: Compilation) -> None:
     assert [p.total for p in found.programs] == sorted(p.total for p in found.programs)
     chosen = tiles(next(p.program for p in found.programs if p.is_lowered))
     from tilewright.optimize.parallelize import MIN_PARALLEL_POINTS
-
     from tilewright.tile.lower import lower_program
 
     assert lower_program(chosen, kernel.origin, chosen.problem.points >= MIN_PARALLEL_POINTS).trace == kernel.trace

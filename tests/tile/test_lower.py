@@ -12,22 +12,22 @@ from tests.optimize.computations import product, products_of_pictures
 from tests.optimize.programs import Program
 from tests.optimize.tasks import MACHINES, task_of
 from tests.tile.results import check_same_results
-from tilewright.lower.expose_workspace import expose_workspace
-from tilewright.schedule.step import replay
-from tilewright.tile.schedule_helpers import loop_extent
-from tilewright.verify.verifier import verify
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
 from tilewright.loops.printer import show
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
+from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import Sketch, TileProgram, check_program, is_legal
+from tilewright.tile.schedule_helpers import loop_extent
+from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])

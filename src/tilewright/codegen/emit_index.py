@@ -7,7 +7,9 @@ variables are replaced by their values here, so that no instance simplifies its 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
 from llvmlite import ir
+
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.llvm_types import I64, broadcast, constant, splat
 from tilewright.codegen.subvectors import subvector_length

@@ -9,8 +9,6 @@ from tilewright.codegen import compile_object
 from tilewright.driver.kernel_entry import ENTRY_PREFIX, kernel_llvm, kernel_text
 from tilewright.driver.kernel_signature import KernelSignature, parameter_spec
 from tilewright.errors import FeedError
-from tilewright.expr.operations import ceildiv
-from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Func
 from tilewright.machine import Target, team_size, thread_count
 from tilewright.runtime.call_frame import CallPlan

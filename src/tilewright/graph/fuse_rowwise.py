@@ -11,7 +11,7 @@ from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.computation import Computation, iteration_space_size
 from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.expr.pattern import Pattern, pattern_of, reads_elementwise
-from tilewright.expr.traversal import free_vars, loads
+from tilewright.expr.traversal import loads
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from tilewright.expr.traversal import free_vars, post_order
-from tilewright.lower.expose_workspace import expose_workspace
 
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var
+from tilewright.expr.traversal import free_vars, post_order
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, blocks, seq
 from tilewright.loops.ir import walk as walk_statements
+from tilewright.lower.expose_workspace import expose_workspace
 
 Array = np.ndarray[Any, Any]
 

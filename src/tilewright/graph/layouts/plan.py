@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from tilewright.expr.pattern import is_sum_of_products
-
 from tilewright.errors import LayoutError
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer
+from tilewright.expr.pattern import is_sum_of_products
 from tilewright.graph.program import Program, Step
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import Primitive, is_provably_equal, show_shape
