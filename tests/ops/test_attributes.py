@@ -238,7 +238,7 @@ def test_unread_attributes_with_other_values_than_the_default_fall_back(monkeypa
         define("LRN", [IMAGE], {"gamma": 1})
 
 
-def test_operators_without_onnx_schema_have_no_default_attributes():
+def test_contrib_operators_fall_back_on_unsupported_attribute_values():
     inputs = [normal(2, 6), normal(6)]
     for attributes in ({}, {"stash_type": 1, "axis": -1, "epsilon": 0.01}):
         define("SimplifiedLayerNormalization", inputs, attributes)
