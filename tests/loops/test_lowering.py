@@ -4,9 +4,8 @@ import pytest
 from tests.loops.programs import buffer, computation, conv, matmul_relu
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.loops.ir import Block, For, LoopKind, blocks, walk
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.printer import show

@@ -9,9 +9,9 @@ from tests.loops.programs import computations, conv, matmul_relu
 from tests.loops.valid_programs import VALID_PROGRAMS
 
 from tilewright.errors import ParseError
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DTYPES, boolean
-from tilewright.expr.nodes import TRUE, Binary, Load, Var, cast, const
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Load, MemoryScope, Var, const
+from tilewright.expr.operations import cast
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse

@@ -7,9 +7,8 @@ from tests.loops.programs import conv, matmul_relu
 from tests.loops.valid_programs import VALID_PROGRAMS
 
 from tilewright.errors import VerifyError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Binary, Load, Var, const
+from tilewright.expr.nodes import Binary, Buffer, Load, Var, const
 from tilewright.loops.ir import Block, Func, Seq, Store
 from tilewright.loops.parser import parse
 from tilewright.verify.verifier import verify

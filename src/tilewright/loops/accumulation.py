@@ -1,7 +1,7 @@
 """Accumulations: stores of the form `C[..] = op(C[..], value)`."""
 
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Binary, Expr, Load, loads
+from tilewright.expr.nodes import Binary, Buffer, Expr, Load
+from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Store
 
 _OPERATORS = ("add", "mul", "max", "min")

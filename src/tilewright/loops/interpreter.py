@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Binary, Cast, Const, Expr, Load, Select, Unary, Var, free_vars
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.accumulation import match_accumulation, reads_buffer
 from tilewright.loops.empty_reductions import initialize_empty_reductions
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, walk

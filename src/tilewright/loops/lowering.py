@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
-from tilewright.expr.nodes import Binary, Expr, Load, Var
+from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Var
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.names import UniqueNames
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, MemoryScope
 from tilewright.loops.ir import Func
 
 MAX_STACK_BYTES = 256 << 10

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Const, const, free_vars
+from tilewright.expr.nodes import Const, const
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Func, IterKind

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import Buffer
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.ir import For, Stmt
 from tilewright.loops.printer import show_buffer, show_loop, show_stmt
 

@@ -8,8 +8,7 @@ and stack are lost at the end of its loop.
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BLOCK_AXES, GPU_AXES, THREAD_AXES, For, Func, LoopKind, walk

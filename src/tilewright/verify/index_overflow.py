@@ -15,19 +15,9 @@ from typing import Literal
 from tilewright.expr.algebra.intervals import MAX_INDEX
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import (
-    Binary,
-    Const,
-    Expr,
-    Select,
-    Unary,
-    Var,
-    const,
-    free_vars,
-    has_loads,
-    maximum,
-    post_order,
-)
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Unary, Var, const
+from tilewright.expr.operations import maximum
+from tilewright.expr.traversal import free_vars, has_loads, post_order
 from tilewright.loops.ir import Block, For, Func
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Const, Load, free_vars, loads
+from tilewright.expr.nodes import TRUE, Buffer, Const, Load
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, free_vars
+from tilewright.expr.nodes import Const, MemoryScope
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import EXPANDED, Func

@@ -13,8 +13,8 @@ from functools import lru_cache
 from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove_non_negative
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var, const
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext

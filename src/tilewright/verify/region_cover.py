@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Expr, Var, conjuncts, const, free_vars, loads, minimum
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import minimum
+from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import IterKind

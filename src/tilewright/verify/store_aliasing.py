@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, conjuncts, const, free_vars, loads
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import IterKind
 from tilewright.verify.index_inverse import invert_indices

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Expr, Load, Select, Unary, Var, loads, post_order
+from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, MemoryScope, Select, Unary, Var
+from tilewright.expr.traversal import loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
