@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from tilewright.driver.workbench import create_schedule
 from tilewright.expr.define import Reduction, compute, max, placeholder, reduce_axis, sum, symbol
 from tilewright.expr.math_functions import exp
-from tilewright.expr.nodes import Expr, maximum, select
+from tilewright.expr.nodes import Expr
+from tilewright.expr.operations import maximum, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.schedule.schedule import Schedule

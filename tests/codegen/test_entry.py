@@ -18,7 +18,8 @@ from tilewright.codegen import (
 )
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
-from tilewright.expr.nodes import Expr, Var, cast, const, maximum, select, unary
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import cast, maximum, select, unary
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
@@ -170,6 +171,6 @@ def test_sizes_that_are_too_large(changes: dict[str, object], values: tuple[int,
 
 
 def loaded() -> Expr:
-    from tilewright.expr.buffer import Buffer
+    from tilewright.expr.nodes import Buffer
 
     return Buffer("B", (const(1),), int64)[0]

@@ -3,10 +3,9 @@
 import numpy as np
 from tests.driver.models import array
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Var, as_expr
+from tilewright.expr.nodes import Buffer, Var, as_expr
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.lowering import lower_to_loops

@@ -9,13 +9,13 @@ import pytest
 from tilewright.errors import DefinitionError, OptionError
 from tilewright.expr import define as te
 from tilewright.expr import math_functions as fn
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages, compute, placeholder, reduce_axis, symbol
 from tilewright.expr.dtype import int8, int64
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Load, Var, post_order
+from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.expr.tensor import Tensor
+from tilewright.expr.traversal import post_order
 
 N = symbol("n", 1, 512)
 A = placeholder((N, 64), "float32", "A")

@@ -6,7 +6,8 @@ from tests.ops.harness import check, define, reference_outputs, run_stages
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Select, Var, const, loads, post_order
+from tilewright.expr.nodes import Select, Var, const
+from tilewright.expr.traversal import loads, post_order
 
 RNG = np.random.default_rng(11)
 

@@ -6,7 +6,8 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Binary, Load, post_order
+from tilewright.expr.nodes import Binary, Load
+from tilewright.expr.traversal import post_order
 from tilewright.ops.einsum import parse_equation
 
 RNG = np.random.default_rng(7)

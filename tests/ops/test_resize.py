@@ -5,7 +5,8 @@ import pytest
 from tests.ops.harness import check, define, reference_outputs
 
 from tilewright.errors import ShapeError, UnsupportedError
-from tilewright.expr.nodes import Cast, Var, loads, post_order
+from tilewright.expr.nodes import Cast, Var
+from tilewright.expr.traversal import loads, post_order
 from tilewright.ops.resize_scale import short_fraction
 
 RNG = np.random.default_rng(17)

@@ -5,10 +5,9 @@ import pytest
 from tests.ops.harness import check, define, node_attributes
 
 from tilewright.errors import ShapeError, UnsupportedError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, float32, int64
-from tilewright.expr.nodes import Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Var, as_expr, const
 from tilewright.ops.definition import Definition, Operand, literal_elements
 from tilewright.ops.library import OPERATORS
 

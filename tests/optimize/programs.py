@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, as_expr, binary, conjunction, const, maximum, select, unary
+from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.operations import binary, conjunction, maximum, select, unary
 from tilewright.graph.coalesce_axes import Kernel, make_kernel
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func

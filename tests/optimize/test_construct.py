@@ -12,9 +12,8 @@ from tests.optimize.programs import Program, check, scheduled
 from tests.optimize.tasks import QUICK, optimizers, task_of
 
 from tilewright.cost.analytical import program_times
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const, MemoryScope, Var
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target

@@ -8,10 +8,10 @@ from tests.optimize.computations import KERNELS, M, N, S, product, relu
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
 from tilewright.errors import OptionError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, float64, int8, int32
-from tilewright.expr.nodes import Const, Var, const, unary
+from tilewright.expr.nodes import Const, MemoryScope, Var, const
+from tilewright.expr.operations import unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.machine import Target

@@ -4,10 +4,10 @@ import pytest
 from tests.optimize.native import same
 from tests.optimize.programs import TARGETS, Program, check
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Var, const, select
+from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.expr.operations import select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.rule import Rule

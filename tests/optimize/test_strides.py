@@ -5,7 +5,8 @@ from tests.optimize.programs import axes, buffer
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, int64
-from tilewright.expr.nodes import Binary, Load, Var, cast, const
+from tilewright.expr.nodes import Binary, Load, Var, const
+from tilewright.expr.operations import cast
 from tilewright.loops.ir import Block, blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.strides import (

@@ -4,7 +4,7 @@ import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, applied, check_same, refuses
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

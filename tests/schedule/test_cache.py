@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse

@@ -20,8 +20,7 @@ from tests.schedule.functions import (
     tiled_consumer,
 )
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

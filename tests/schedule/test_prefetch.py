@@ -9,8 +9,7 @@ from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, che
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ParseError, VerifyError
-from tilewright.expr.buffer import MemoryScope
-from tilewright.loops.canonical import canonicalized
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -129,17 +128,6 @@ def test_stale_prefetches_are_dropped() -> None:
 def test_prefetches_survive_splits(factor: int, loop: str, distance: int) -> None:
     func = split(prefetch(ROWS, loop, "A", distance), loop, factor)
     check_same(ROWS, prefetch(func, f"{loop}_o", "A", distance))
-
-
-def test_canonical_names_reach_hints() -> None:
-    func = prefetch(ROWS, "i", "A", 4)
-    other = show(func).replace("A", "Z")
-    for old in ("i in", "i + 4", "= i"):
-        other = other.replace(old, old.replace("i ", "row ").replace("= i", "= row"))
-    other = parse(other)
-    one, two, three = (canonicalized(f).func for f in (func, other, ROWS))
-    assert show(one) == show(two) != show(three)
-    assert "for i0 in serial(s0) prefetching p0[i0 + 4, 0]" in show(canonicalized(func).func)
 
 
 @pytest.mark.parametrize(

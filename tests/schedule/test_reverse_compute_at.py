@@ -19,7 +19,7 @@ from tests.schedule.functions import (
     tiled_producer,
 )
 
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.annotate import parallel

@@ -8,7 +8,7 @@ from tests.codegen.native import check
 from tests.schedule.attention import ATTENTION, SOFTMAX, check_close, feeds, results
 from tests.schedule.functions import refuses
 
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

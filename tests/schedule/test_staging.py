@@ -5,8 +5,7 @@ import pytest
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, OVERWRITTEN, ROWS, STENCIL, applied, check_same, refuses
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.loop_transforms import peel, split

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedule.functions import BLUR, CHAIN, ROWS, STENCIL, applied, check_same, refuses, tiled_producer
 
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.annotate import parallel, vectorize

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, SUMS, WIDE, applied, check_same, refuses
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show

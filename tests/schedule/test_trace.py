@@ -10,9 +10,8 @@ from tests.schedule.functions import CHAIN, MATMUL, check_same
 from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.define import Size, symbol
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse

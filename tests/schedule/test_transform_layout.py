@@ -8,8 +8,7 @@ from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, 
 from tests.schedule.strategies import layouts
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse

@@ -9,7 +9,8 @@ from tests.optimize.programs import axes, buffer
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import DType, float16, float32, int64, uint8
-from tilewright.expr.nodes import Expr, Var, cast, const, select
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import cast, select
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.shape_samples import representative_size

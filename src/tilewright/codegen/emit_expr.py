@@ -29,25 +29,12 @@ from tilewright.codegen.llvm_types import (
 )
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, constant_stride
 from tilewright.errors import InternalError
-from tilewright.expr import buffer as buffers
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
-from tilewright.expr.nodes import (
-    COMPARISONS,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    conjunction,
-    conjuncts,
-    post_order,
-)
+from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Const, Expr, Load, MemoryScope, Select, Unary, Var
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, post_order
 from tilewright.machine import Target
 
 _AFFINE_OPS = ("add", "sub", "mul")
@@ -213,10 +200,10 @@ class ExprEmitter:
 
     def _is_position_in_bounds(self, buffer: Buffer, position: Expr) -> bool:
         """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are: their
-        names are their own in a function (`verify/verifier.py`), so that a position has one range."""
+        names are their own in a function (`verify/well_formed.py`), so that a position has one range."""
         found = self._in_bounds.get((buffer.name, position))
         if found is None:
-            size = None if buffer.scope is buffers.MemoryScope.MEMORY else constant_value(polynomial(buffer.size))
+            size = None if buffer.scope is MemoryScope.MEMORY else constant_value(polynomial(buffer.size))
             low, high = interval(position, self.scope.bounds.without_facts())
             known = None if size is None or low is None or high is None else (low, high - size)
             found = known is not None and known[0] >= 0 and known[1] < PRIVATE_PADDING
@@ -229,7 +216,7 @@ class ExprEmitter:
         low, high = self.indices.interval(position)
         *outer, row = indices
         along = row if not any(self.scope.is_lane_varying(i) for i in outer) else position
-        behind = PRIVATE_PADDING if buffer.scope is not buffers.MemoryScope.MEMORY else 0
+        behind = PRIVATE_PADDING if buffer.scope is not MemoryScope.MEMORY else 0
         return ReadMargin(
             self.indices.constant_part(along),
             max(0, low) if low is not None else 0,
@@ -263,7 +250,7 @@ class ExprEmitter:
         Plain accesses are what LLVM turns into registers. A buffer that threads share keeps its masks, because writing
         an element back would race.
         """
-        if active.mask is None or buffer.scope is buffers.MemoryScope.MEMORY or address.offsets is None:
+        if active.mask is None or buffer.scope is MemoryScope.MEMORY or address.offsets is None:
             return active
         if not (active.nonempty or address.in_bounds):
             return active

@@ -16,8 +16,7 @@ from tilewright.codegen.subvectors import subvector_length
 from tilewright.expr.algebra.intervals import Interval, polynomial_interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial, sort_key
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 
 Terms = dict[Monomial, int]
 
@@ -62,7 +61,7 @@ class IndexEmitter:
 
     def interval(self, e: Expr) -> Interval:
         """Integers that bound an expression from below and above, wherever the loops are that are not unrolled: their
-        names are their own in a function (`verify/verifier.py`), so that each has one range. None where unbounded."""
+        names are unique in a function (`verify/well_formed.py`), so that each has one range. None where unbounded."""
         offset, uniform, lanes = self._partition_terms(polynomial(e))
         terms = uniform | lanes
         key = frozenset(terms.items())

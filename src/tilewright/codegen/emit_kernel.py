@@ -32,11 +32,9 @@ from tilewright.codegen.unswitch import (
     is_worth_unswitching,
 )
 from tilewright.errors import InternalError
-from tilewright.expr import buffer as buffers
 from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, walk
 from tilewright.machine import Target
 
@@ -71,7 +69,7 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
         InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is not well-formed.
     """
     for buffer in func.allocs:
-        if buffer.scope is buffers.MemoryScope.MEMORY:
+        if buffer.scope is MemoryScope.MEMORY:
             what = f"buffer {buffer.name!r} of scope memory must be a parameter"
             raise InternalError(what, where=f"func {func.name!r}")
     module = teams.module
@@ -194,7 +192,7 @@ class FunctionEmitter:
         """The address of a buffer; one that does not come from outside gets room at its first use."""
         found = self.pointers.get(buffer.name)
         if found is None:
-            if buffer.scope is buffers.MemoryScope.MEMORY:
+            if buffer.scope is MemoryScope.MEMORY:
                 raise InternalError(f"buffer {buffer.name!r} has no memory", where=f"func {self.kernel.func.name!r}")
             found = self.pointers[buffer.name] = self.stack_alloc(_array_type(buffer))
             if buffer.name in self.kernel.memory_resident:

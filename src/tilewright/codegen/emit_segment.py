@@ -32,8 +32,7 @@ from tilewright.codegen.segment import (
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.machine import Target
 
 

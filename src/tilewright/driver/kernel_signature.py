@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import FeedError, Problem
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, Var
 from tilewright.expr.printer import show as show_expr
 from tilewright.loops.ir import Func, blocks
 from tilewright.runtime.feeds import InputSignature, feed_array, raise_problems

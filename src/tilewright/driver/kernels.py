@@ -8,9 +8,8 @@ from math import prod
 from tilewright.cost.parallel_grains import parallel_grains
 from tilewright.errors import InternalError, ScheduleError, UnsupportedError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.graph.coalesce_axes import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback

@@ -18,7 +18,9 @@ from tilewright.codegen import (
 )
 from tilewright.driver.kernel_signature import KernelSignature, parameter_spec
 from tilewright.errors import FeedError, OptionError
-from tilewright.expr.nodes import Expr, ceildiv, const, free_vars
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import ceildiv
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.machine import Target, team_size, thread_count

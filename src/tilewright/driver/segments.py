@@ -27,10 +27,10 @@ from tilewright.driver.artifact_names import ArtifactNames, dim_specs, tensor_sp
 from tilewright.driver.kernels import BoundKernel, BoundUnit
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Expr, Var, const, free_vars
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.printer import show
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.memory_plan import (
     InConstant,
     InInput,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import BinaryOp, Const, Expr, Var, const, loads
+from tilewright.expr.nodes import BinaryOp, Buffer, Const, Expr, Var, const
+from tilewright.expr.traversal import loads
 
 
 class Reducer(StrEnum):

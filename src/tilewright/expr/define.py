@@ -16,12 +16,11 @@ from itertools import count
 
 from tilewright.errors import DefinitionError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, boolean, dtype_of
-from tilewright.expr.nodes import Expr, Load, Var, as_expr, const, free_vars, loads
+from tilewright.expr.nodes import Buffer, Expr, Load, Var, as_expr, const
 from tilewright.expr.tensor import ReduceAxis, Reduction, Tensor
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.traversal import free_vars, loads, replace_loads
 
 MAX_SIZE = (1 << 24) - 1
 """The largest size of a symbol whose range is not declared."""

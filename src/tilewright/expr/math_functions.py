@@ -4,9 +4,10 @@ from typing import Literal
 
 from tilewright.errors import DefinitionError
 from tilewright.expr.dtype import DType, boolean, dtype_of
-from tilewright.expr.nodes import Expr, UnaryOp, as_expr, binary, unary
-from tilewright.expr.nodes import cast as cast_node
-from tilewright.expr.nodes import select as select_node
+from tilewright.expr.nodes import Expr, UnaryOp, as_expr
+from tilewright.expr.operations import binary, unary
+from tilewright.expr.operations import cast as cast_node
+from tilewright.expr.operations import select as select_node
 from tilewright.expr.tensor import Reduction, Tensor
 
 

@@ -10,10 +10,9 @@ from typing import cast as typed
 from typing import get_args
 
 from tilewright.errors import ParseError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, DType, boolean, float32, int64
 from tilewright.expr.lexer import Token, parse_error, tokenize
-from tilewright.expr.nodes import Binary, BinaryOp, Cast, Expr, Load, Select, Unary, UnaryOp, Var, const
+from tilewright.expr.nodes import Binary, BinaryOp, Buffer, Cast, Expr, Load, Select, Unary, UnaryOp, Var, const
 from tilewright.expr.printer import COMPARISON_PRECEDENCE, INFIX, RESERVED_WORDS
 
 _INFIX_OPERATORS: dict[str, tuple[BinaryOp, int]] = {

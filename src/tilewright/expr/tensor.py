@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.errors import DefinitionError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 
 
 class ReduceAxis(Var):

@@ -8,9 +8,9 @@ and what is handed on need never reach memory. FlashAttention (Section 3) and Ha
 from collections.abc import Sequence
 
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, iteration_space_size
-from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.graph.inline_elementwise import is_contraction_body, is_same_element
 from tilewright.graph.program import Program, Step
 

@@ -10,24 +10,10 @@ from itertools import islice
 
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, iteration_space_size
 from tilewright.expr.dtype import DTYPES
-from tilewright.expr.nodes import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    const,
-    free_vars,
-    loads,
-    post_order,
-)
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 
@@ -150,7 +136,7 @@ def _can_inline(producer: Computation, consumer: Computation, users: int) -> boo
     size = sizes[0]
     if len(reads) * size + sizes[1] > MAX_NODES:
         return False
-    if _weight_after_inlining(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
+    if _weight_after_inlining(consumer.body, dict.fromkeys(reads, producer.body.tree_size)) > MAX_WEIGHT:
         return False
     axes = (*consumer.axes, *consumer.reduce_axes)
     once = len(reads) == 1 and (

@@ -3,9 +3,9 @@ or a chain of them that works row by row (`rows.py`)."""
 
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import loads
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.traversal import loads
 from tilewright.graph.coalesce_axes import Kernel, make_kernel
 from tilewright.graph.fuse_rowwise import fuse_rowwise
 from tilewright.graph.inline_elementwise import inline_elementwise, inline_scalars, is_contraction_body, is_same_element

@@ -9,8 +9,7 @@ import numpy as np
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Expr, MemoryScope, Var, const
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.runtime.call_frame import address_of

@@ -3,7 +3,8 @@
 from math import pi, sqrt
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Expr, cast, const, maximum, minimum, select, unary
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import cast, maximum, minimum, select, unary
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.elementwise import elementwise, expect_type, float_function

@@ -4,7 +4,8 @@ import ml_dtypes
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
-from tilewright.expr.nodes import Const, Expr, binary, cast, const, maximum, minimum, select, unary
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.elementwise import (

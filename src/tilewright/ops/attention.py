@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, boolean
-from tilewright.expr.nodes import TRUE, Const, Expr, binary, cast, conjunction, const, select, unary
+from tilewright.expr.nodes import TRUE, Const, Expr, const
+from tilewright.expr.operations import binary, cast, conjunction, select, unary
 from tilewright.ops.cast import ONNX_DTYPES
 from tilewright.ops.contraction import (
     accumulator_dtype,

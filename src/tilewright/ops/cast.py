@@ -17,7 +17,7 @@ from tilewright.expr.dtype import (
     uint32,
     uint64,
 )
-from tilewright.expr.nodes import cast
+from tilewright.expr.operations import cast
 from tilewright.ops.definition import Definition, Operand, operator
 
 ONNX_DTYPES: dict[int, DType] = {

@@ -8,7 +8,8 @@ the read is behind a test.
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, ceildiv, conjunction, const, maximum, minimum, select
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum, select
 
 _SPLIT_FACTOR = 16
 """The factor of the loop split that `is_in_bounds` tries: a plain vector width."""

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Expr, const, minimum, select
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import minimum, select
 from tilewright.ops.axes import replace_axis
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.elementwise import inputs_of_one_type

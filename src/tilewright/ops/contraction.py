@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, bfloat16, float16, float32
-from tilewright.expr.nodes import Const, Expr, cast, const
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import cast
 from tilewright.ops.definition import Definition, Operand, broadcast_shape, is_one
 
 Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]

@@ -1,6 +1,6 @@
 """Operators of the domain com.microsoft that are short forms of standard ones."""
 
-from tilewright.expr.nodes import cast, unary
+from tilewright.expr.operations import cast, unary
 from tilewright.ops.activation import gelu_erf, gelu_tanh
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int32
-from tilewright.expr.nodes import Expr, cast, const
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import cast
 from tilewright.ops.contraction import (
     accumulator_dtype,
     epilogue,

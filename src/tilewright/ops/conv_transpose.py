@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Const, Expr, cast, conjunction, const, maximum, select
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import cast, conjunction, maximum, select
 from tilewright.ops.contraction import (
     accumulator_dtype,
     epilogue,

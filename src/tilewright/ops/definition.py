@@ -19,10 +19,10 @@ import numpy as np
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Const, Expr, Load, Var, as_expr, free_vars
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, as_expr
+from tilewright.expr.traversal import free_vars
 from tilewright.ops.attributes import TrackedAttributes, is_default
 from tilewright.ops.shape_arithmetic import symbolic_elements
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Expr, as_expr, cast, const
+from tilewright.expr.nodes import Expr, as_expr, const
+from tilewright.expr.operations import cast
 from tilewright.ops.contraction import accumulator_dtype, epilogue, expect_dtype, expect_size, sum_over
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 

@@ -6,7 +6,8 @@ from typing import overload
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr, as_expr, cast
+from tilewright.expr.nodes import Expr, as_expr
+from tilewright.expr.operations import cast
 from tilewright.ops.axes import show_shape
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, broadcast_element, broadcast_shape, is_one

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Const, Expr, binary, cast, const, select
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import binary, cast, select
 from tilewright.ops.axes import replace_axis
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator

@@ -1,7 +1,8 @@
 """General matrix product: Y = alpha * A' B' + beta * C."""
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Expr, cast
+from tilewright.expr.nodes import Expr
+from tilewright.expr.operations import cast
 from tilewright.ops.contraction import (
     accumulator_dtype,
     epilogue,

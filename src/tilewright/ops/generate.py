@@ -4,20 +4,9 @@ import numpy as np
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, bfloat16, boolean, dtype_of, float16, float32, float64, int64
-from tilewright.expr.nodes import (
-    Binary,
-    Const,
-    Expr,
-    Select,
-    Var,
-    cast,
-    ceildiv,
-    const,
-    maximum,
-    post_order,
-    select,
-    unary,
-)
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, const
+from tilewright.expr.operations import cast, ceildiv, maximum, select, unary
+from tilewright.expr.traversal import post_order
 from tilewright.ops.axes import show_shape
 from tilewright.ops.cast import attribute_dtype
 from tilewright.ops.definition import Definition, Operand, operator

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int64
-from tilewright.expr.nodes import TRUE, Expr, as_expr, binary, cast, conjunction, const, maximum, minimum, select, unary
+from tilewright.expr.nodes import TRUE, Expr, as_expr, const
+from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.contraction import accumulator_dtype, epilogue, expect_rank, expect_size, sum_over
 from tilewright.ops.definition import Definition, Operand, operator

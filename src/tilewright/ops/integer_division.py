@@ -4,7 +4,8 @@ A zero divisor gives an arbitrary value instead of a trap of the processor, and 
 -1, so generated code never dies of its data.
 """
 
-from tilewright.expr.nodes import Const, Expr, binary, conjunction, const, select
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import binary, conjunction, select
 
 
 def truncated_quotient(a: Expr, b: Expr) -> Expr:

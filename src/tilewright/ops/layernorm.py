@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, float32, float64
-from tilewright.expr.nodes import Expr, cast, const, unary
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import cast, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.cast import convert
 from tilewright.ops.contraction import accumulator_dtype, expect_broadcastable

@@ -2,7 +2,8 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, boolean
-from tilewright.expr.nodes import BinaryOp, Expr, binary, cast, conjunction, const, select, unary
+from tilewright.expr.nodes import BinaryOp, Expr, const
+from tilewright.expr.operations import binary, cast, conjunction, select, unary
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.elementwise import elementwise, expect_type, two_inputs_of_one_type

@@ -1,7 +1,8 @@
 """Matrix products of floating-point and integer tensors with NumPy's broadcasting of batch dimensions."""
 
 from tilewright.expr.dtype import int32
-from tilewright.expr.nodes import Expr, cast
+from tilewright.expr.nodes import Expr
+from tilewright.expr.operations import cast
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue, expect_dtype, expect_size
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 

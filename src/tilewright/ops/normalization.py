@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float32, float64
-from tilewright.expr.nodes import Expr, binary, cast, const, select, unary
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.contraction import accumulator_dtype, expect_rank, expect_size, sum_over
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 from tilewright.ops.pool import power, root

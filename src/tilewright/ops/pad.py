@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import TRUE, Const, Expr, cast, conjunction, const, maximum, minimum, select
+from tilewright.expr.nodes import TRUE, Const, Expr, const
+from tilewright.expr.operations import cast, conjunction, maximum, minimum, select
 from tilewright.ops.axes import axes_of
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator

@@ -5,19 +5,8 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import (
-    Const,
-    Expr,
-    binary,
-    cast,
-    ceildiv,
-    conjunction,
-    const,
-    maximum,
-    minimum,
-    select,
-    unary,
-)
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import binary, cast, ceildiv, conjunction, maximum, minimum, select, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.contraction import accumulator_dtype, reduce_over
 from tilewright.ops.definition import Definition, Operand, operator

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
-from tilewright.expr.nodes import Const, Expr, cast, const, maximum, minimum, select, unary
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import cast, maximum, minimum, select, unary
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul, expect_dtype, expect_rank, expect_size
 from tilewright.ops.conv import check_bias, convolve, integer_operands
 from tilewright.ops.definition import Definition, Operand, is_one, operator

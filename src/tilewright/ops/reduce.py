@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, float64
-from tilewright.expr.nodes import Expr, as_expr, binary, cast, const, select, unary
+from tilewright.expr.nodes import Expr, as_expr, const
+from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.axes import axes_of, num_elements
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import FALSE, Expr, binary, cast, const, select
+from tilewright.expr.nodes import FALSE, Expr, const
+from tilewright.expr.operations import binary, cast, select
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.resize_scale import Ratio, Scale, clamp_in_loop, coordinate, scales_of, short_fraction

@@ -15,7 +15,8 @@ from tilewright.errors import ShapeError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import expression, polynomial
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.nodes import Const, Expr, Var, const, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.operations import maximum, minimum, select
 from tilewright.ops.definition import Definition, KnownElements, Operand
 
 _MAX_DENOMINATOR = 4096

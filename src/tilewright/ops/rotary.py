@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import Const, Expr, cast, const, select
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import cast, select
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.elementwise import expect_shape

@@ -2,7 +2,8 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Expr, cast, select
+from tilewright.expr.nodes import Expr
+from tilewright.expr.operations import cast, select
 from tilewright.ops.axes import replace_axis
 from tilewright.ops.cast import convert
 from tilewright.ops.contraction import accumulator_dtype

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.dtype import boolean
-from tilewright.expr.nodes import Const, Expr, as_expr, binary, const, select
+from tilewright.expr.nodes import Const, Expr, as_expr, const
+from tilewright.expr.operations import binary, select
 from tilewright.ops.axes import axes_of, num_elements, show_shape
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 

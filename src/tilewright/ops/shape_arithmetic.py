@@ -3,22 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    binary,
-    const,
-    free_vars,
-    has_loads,
-    loads,
-    select,
-)
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Select, Var, const
+from tilewright.expr.operations import binary, select
+from tilewright.expr.traversal import free_vars, has_loads, loads
 
 MAX_TRACKED_ELEMENTS = 64
 """Tensors of more elements are not followed."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Const, Expr, cast, ceildiv, const, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.operations import cast, ceildiv, maximum, minimum, select
 from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
 

@@ -1,7 +1,8 @@
 """Softmax and its relatives."""
 
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Expr, cast, const, select, unary
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import cast, select, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator

@@ -1,6 +1,7 @@
 """Mathematical functions of one tensor."""
 
-from tilewright.expr.nodes import Expr, UnaryOp, const, unary
+from tilewright.expr.nodes import Expr, UnaryOp, const
+from tilewright.expr.operations import unary
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.elementwise import float_function
 

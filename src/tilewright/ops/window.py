@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.nodes import TRUE, Const, Expr, ceildiv, conjunction, const, maximum, minimum, select
+from tilewright.expr.nodes import TRUE, Const, Expr, const
+from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum, select
 from tilewright.ops.definition import Definition, Operand
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.prover import can_prove_non_negative
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars
+from tilewright.expr.nodes import Const, Expr, Load, MemoryScope, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.interface import Task

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, loads
+from tilewright.expr.nodes import Const, MemoryScope
+from tilewright.expr.traversal import loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.loops.stack_size import MAX_STACK_BYTES

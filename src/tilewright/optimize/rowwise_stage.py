@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.cost.instructions import MIN_FULL_VECTORS
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.optimize.interface import Task
 from tilewright.optimize.reduction_blocking import KBlockLimits

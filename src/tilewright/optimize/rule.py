@@ -6,8 +6,8 @@ It searches and measures nothing; strides and extents decide. It always applies,
 from dataclasses import replace
 from math import prod
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Var, loads
+from tilewright.expr.nodes import Const, MemoryScope, Var
+from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.loops.stack_size import MAX_STACK_BYTES
 from tilewright.optimize.contraction import schedule_contraction

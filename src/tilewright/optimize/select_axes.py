@@ -4,7 +4,8 @@ Unrolled, each select is decided during code generation, and common subexpressio
 transforms of Winograd convolutions have this form.
 """
 
-from tilewright.expr.nodes import Binary, Const, Select, Var, post_order
+from tilewright.expr.nodes import Binary, Const, Select, Var
+from tilewright.expr.traversal import post_order
 from tilewright.loops.ir import Block
 from tilewright.schedule.rewrite_tree import spatial_vars
 

@@ -8,9 +8,9 @@ are data movement: their operands and results travel to and from the shared cach
 from collections.abc import Callable, Sequence
 
 from tilewright.cost.instructions import SCATTER_CYCLES
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.graph.winograd.rewrite import ChooseForm
 from tilewright.graph.winograd.stages import WinogradForm

@@ -1,7 +1,8 @@
 """Strides of a block's accesses along its iteration variables, as expressions."""
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, free_vars, loads
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Annotated
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Const, free_vars
+from tilewright.expr.nodes import Const
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import GPU_AXES, For, Func, IterKind, LoopKind, blocks
 from tilewright.schedule.legality import check_nesting, check_no_races, check_order_free
 from tilewright.schedule.rewrite_tree import find_loop, loops_inside, with_stmt_replaced

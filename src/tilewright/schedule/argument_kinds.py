@@ -13,7 +13,8 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import NO_BOUNDS
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.layout.sizes import MAX_INTEGER, MAX_TEXT, WrongSizeError, check_size, parse_size
 

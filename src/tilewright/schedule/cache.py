@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import TRUE, Expr, Load, const, select
+from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, const
+from tilewright.expr.operations import select
 from tilewright.layout.layout import Layout
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, Func, IterKind, Stmt, Store, blocks, seq

@@ -7,8 +7,9 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Binary, Const, Expr, Var, conjunction, const, free_vars, loads, post_order
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, MemoryScope, Var, const
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, BlockIter, For, Func, IterKind, blocks, seq
 from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, free_vars
+from tilewright.expr.nodes import Buffer, Const
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk

@@ -6,21 +6,10 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    conjunction,
-    conjuncts,
-    free_vars,
-    loads,
-    post_order,
-)
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, MemoryScope, Select, Var
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, free_vars, loads, post_order
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, Store, blocks, seq
 from tilewright.schedule.legality import check_axes
@@ -34,7 +23,7 @@ from tilewright.schedule.rewrite_tree import (
     used_names,
     with_stmt_replaced,
 )
-from tilewright.verify.verifier import find_domain_errors
+from tilewright.verify.domains import find_domain_errors
 
 LANE_KINDS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
 """Kinds of loops whose iterations run at once on one thread, so that each needs its own element."""

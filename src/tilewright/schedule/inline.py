@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, Var, free_vars
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.traversal import free_vars, replace_loads
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks
 from tilewright.schedule.legality import check_in_bounds, check_inputs_final, check_only_writer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import NO_BOUNDS
-from tilewright.expr.buffer import Buffer, MemoryScope
+from tilewright.expr.nodes import Buffer, MemoryScope
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, For, Func, LoopKind, Seq, Stmt, blocks, walk
@@ -17,7 +17,7 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify import coverage, gpu_launch, races
-from tilewright.verify.verifier import find_domain_errors
+from tilewright.verify.domains import find_domain_errors
 
 
 def check_only_writer(func: Func, node: Block, place: str) -> None:

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, Seq, Stmt, walk
 from tilewright.schedule.rewrite_tree import (

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, as_expr, ceildiv, const, free_vars
+from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.expr.operations import ceildiv
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, LoopKind, Stmt, blocks, seq, walk
 from tilewright.schedule.legality import (
     check_accumulated_once,

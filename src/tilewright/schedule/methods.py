@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from inspect import cleandoc
 from typing import Any, Literal, overload
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
 from tilewright.schedule.created_names import CreatedNames

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove, can_prove_le
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, loads, minimum
+from tilewright.expr.nodes import Const, Expr, Load, Var
+from tilewright.expr.operations import minimum
+from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.interpreter import match_accumulation
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks
 from tilewright.schedule.online_rescale import RunningExtremum
 from tilewright.schedule.region import Span, check_domain, span_of

@@ -8,23 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    cast,
-    const,
-    free_vars,
-    loads,
-    select,
-    unary,
-)
+from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.operations import cast, select, unary
+from tilewright.expr.traversal import free_vars, loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, Expr, Load, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, const
 from tilewright.loops.access import Region, accesses, regions
 from tilewright.loops.ir import Block, For, Func, LoopKind, walk
 from tilewright.schedule.rewrite_tree import bounds_of, find_loop, with_stmt_replaced

@@ -6,25 +6,10 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import (
-    TRUE,
-    Binary,
-    BinaryOp,
-    Expr,
-    Load,
-    Var,
-    as_expr,
-    binary,
-    ceildiv,
-    conjunction,
-    conjuncts,
-    const,
-    free_vars,
-    loads,
-    select,
-)
+from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Buffer, Expr, Load, Var, as_expr, const
+from tilewright.expr.operations import binary, ceildiv, conjunction, select
+from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_accumulated_once, check_untouched
 from tilewright.schedule.rewrite_tree import (

@@ -8,8 +8,9 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, Expr, Var, conjunction, conjuncts, const, free_vars, loads
+from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, walk
 from tilewright.schedule.rewrite_tree import bounds_of, new_loop_vars

@@ -6,8 +6,8 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Const, Expr, Var, const, loads
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.traversal import loads, replace_loads
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
 from tilewright.schedule.consumer_legality import check_covered_once, check_injective_writes

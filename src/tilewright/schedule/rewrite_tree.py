@@ -8,9 +8,9 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Load, Var, conjunction, conjuncts
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, replace_loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
 from tilewright.verify.prefetch_safety import drop_stale_prefetches

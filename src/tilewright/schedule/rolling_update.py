@@ -6,8 +6,9 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Expr, Load, Var, binary, const, loads
+from tilewright.expr.nodes import Buffer, Expr, Load, MemoryScope, Var, const
+from tilewright.expr.operations import binary
+from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq, walk
 from tilewright.schedule.consumer_legality import check_consumer, check_covered_once, check_inputs_complete
 from tilewright.schedule.legality import check_accumulated_once, check_no_races

@@ -7,8 +7,8 @@ it.
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, ceildiv
+from tilewright.expr.nodes import Buffer, Const, MemoryScope
+from tilewright.expr.operations import ceildiv
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, Func, seq
 from tilewright.loops.stack_size import STACK_HINT, describe_excess

@@ -11,8 +11,8 @@ from typing import Any
 
 from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, For, Func, walk
 from tilewright.schedule import (

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, blocks, walk

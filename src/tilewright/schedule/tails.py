@@ -7,8 +7,9 @@ from enum import StrEnum
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Binary, Expr, Var, ceildiv, conjunction, free_vars, loads, minimum, post_order
+from tilewright.expr.nodes import Binary, Buffer, Expr, Var
+from tilewright.expr.operations import ceildiv, conjunction, minimum
+from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, blocks, seq

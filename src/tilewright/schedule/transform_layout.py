@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import TRUE, Const, Expr, Load, Var, const, select
+from tilewright.expr.nodes import TRUE, Buffer, Const, Expr, Load, MemoryScope, Var, const
+from tilewright.expr.operations import select
 from tilewright.expr.traversal import replace_loads
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal

@@ -1,6 +1,7 @@
 """Chunks of a sum whose length does not divide it: the last one is shorter, and has loops of its own."""
 
-from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.nodes import Const, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, For, IterKind, LoopKind, blocks
 from tilewright.schedule.rewrite_tree import find_block, find_loop
 from tilewright.schedule.schedule import Schedule

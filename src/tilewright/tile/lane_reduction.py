@@ -11,8 +11,8 @@ results.
 """
 
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.nodes import Const, MemoryScope, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import IterKind
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule

@@ -11,8 +11,8 @@ parallel L2 tiles
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.nodes import Const, MemoryScope, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Func, IterKind
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.expr.algebra.polynomial import polynomial
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, free_vars, loads, post_order
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var
+from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.tile.operation_cost import operation_cost

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.expr.nodes import Const, Expr, Var, free_vars
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, IterKind, blocks
 from tilewright.schedule.rewrite_tree import find_block, find_loop

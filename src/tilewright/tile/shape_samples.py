@@ -13,7 +13,8 @@ from math import isqrt, log
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars
+from tilewright.expr.nodes import Binary, Const, Expr, Var
+from tilewright.expr.traversal import free_vars
 
 DEFAULT_MAX_SIZE = 256
 """Stands for the largest value of a size of which only the least one is known: nobody has declared another."""

@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Const, const, free_vars
-from tilewright.loops.block_context import BlockContext, Diagnostic
-from tilewright.loops.interpreter import match_accumulation
+from tilewright.expr.nodes import Const, const
+from tilewright.expr.traversal import free_vars
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Func, IterKind
 from tilewright.verify.coverage_fallbacks import BlockDiagnostics, remaining_diagnostics
+from tilewright.verify.diagnostics import Diagnostic
 from tilewright.verify.initializers import (
     count_loops_shared_with_init,
     find_clobbering_init,

@@ -6,8 +6,9 @@ First over fused variables (`fused.py`), then by running through all iterations 
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tilewright.loops.block_context import BlockContext, Diagnostic
-from tilewright.loops.interpreter import match_accumulation
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.loops.block_context import BlockContext
+from tilewright.verify.diagnostics import Diagnostic
 from tilewright.verify.enumerated_coverage import is_covered
 from tilewright.verify.enumerated_reduction import is_counted_once
 from tilewright.verify.fused_iters import fuse_iters

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter, IterKind

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.block_context import BlockContext, IterSplit, match_iter_split
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter, IterKind, Store
+from tilewright.verify.iter_split import IterSplit, match_iter_split
 
 
 def fuse_iters(nests: Sequence[BlockContext]) -> tuple[BlockContext, ...]:

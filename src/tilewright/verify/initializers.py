@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import TRUE, Const, Load, free_vars, loads
+from tilewright.expr.nodes import TRUE, Buffer, Const, Load
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import accesses
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.interpreter import match_accumulation
 from tilewright.loops.ir import For, Store
 from tilewright.verify.peeled_blocks import count_shared_loops
 from tilewright.verify.races import identifies_iteration, store_keys

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Expr, conjunction, const, free_vars
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import IterKind

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 from tilewright.expr.algebra.intervals import Interval, has_no_wrap, intersection, polynomial_interval, value_interval
 from tilewright.expr.algebra.polynomial import add, expression, polynomial
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Binary, CompareOp, Const, Expr, Var, cast, conjuncts, const, has_loads
+from tilewright.expr.nodes import Binary, CompareOp, Const, Expr, Var, const
+from tilewright.expr.traversal import conjuncts, has_loads
 
 
 class ProofResult(Enum):
@@ -132,7 +133,7 @@ def facts_of(c: Expr, bounds: Bounds = NO_BOUNDS) -> tuple[Expr, ...]:
     if c.a.dtype is int64:
         a, b = c.a, c.b
     elif c.a.dtype.bits < 64:
-        a, b = cast(int64, c.a), cast(int64, c.b)
+        a, b = c.a.astype(int64), c.b.astype(int64)
     else:
         return ()
     if not (has_no_wrap(a, bounds) and has_no_wrap(b, bounds)):

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import Polynomial, polynomial
-from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, has_loads
+from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.numpy_semantics import apply_integer
+from tilewright.expr.traversal import free_vars, has_loads
 
 _LARGE_SYMBOL = 1009
 """A symbol's value where nothing bounds it from above."""

@@ -23,7 +23,8 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.elimination import divisor_product
 from tilewright.expr.algebra.factoring import is_in_range, split_common_factor, tile_and_offset
 from tilewright.expr.algebra.intervals import has_no_wrap, is_interpretable, is_positive_divisor
-from tilewright.expr.nodes import Binary, Const, Expr, const, has_loads
+from tilewright.expr.nodes import Binary, Const, Expr, const
+from tilewright.expr.traversal import has_loads
 
 
 def recombine(p: poly.Polynomial, bounds: Bounds = NO_BOUNDS) -> Expr:

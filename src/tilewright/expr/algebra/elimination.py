@@ -26,7 +26,8 @@ from tilewright.expr.algebra.intervals import (
     polynomial_interval,
 )
 from tilewright.expr.algebra.polynomial import INT64_MAX, Monomial, Polynomial, add, drop_atom, multiply, polynomial
-from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, has_loads
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Var
+from tilewright.expr.traversal import has_loads
 
 _MAX_MONOMIALS = 30
 _MAX_CONSTRAINTS = 100

@@ -18,7 +18,8 @@ from typing import Protocol
 
 from tilewright.expr.algebra.polynomial import INT64_MAX, INT64_MIN, Polynomial, polynomial
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Var, has_loads
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Var
+from tilewright.expr.traversal import has_loads
 
 Interval = tuple[int | None, int | None]
 

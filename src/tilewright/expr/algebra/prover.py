@@ -33,7 +33,8 @@ from tilewright.expr.algebra.polynomial import (
     polynomial,
     sort_key,
 )
-from tilewright.expr.nodes import Binary, Const, Expr, Var, free_vars, has_loads
+from tilewright.expr.nodes import Binary, Const, Expr, Var
+from tilewright.expr.traversal import free_vars, has_loads
 
 _MAX_STEPS = 60
 """Steps after which a proof is given up, so that hopeless goals do not cost time."""

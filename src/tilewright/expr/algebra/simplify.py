@@ -31,9 +31,9 @@ from tilewright.expr.nodes import (
     UnaryOp,
     Var,
     const,
-    loads,
 )
 from tilewright.expr.numpy_semantics import fold_binary, fold_cast, fold_unary
+from tilewright.expr.traversal import loads
 
 
 def make_binary(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> Expr:

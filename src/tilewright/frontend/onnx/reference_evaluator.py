@@ -9,9 +9,8 @@ import onnx.shape_inference
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType, float32, opaque
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.frontend.onnx.element_types import ELEMENT_TYPE_NUMBERS, ELEMENT_TYPES
 from tilewright.frontend.onnx.node_protos import rename_values, subgraphs
 from tilewright.graph.fallback import FallbackContext

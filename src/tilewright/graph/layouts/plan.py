@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tilewright.errors import LayoutError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Reducer, View
+from tilewright.expr.nodes import Buffer
 from tilewright.graph.inline_elementwise import is_contraction_body
 from tilewright.graph.program import Program, Step
 from tilewright.layout.layout import Layout

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.loops.test_verify import GOOD as PROGRAMS
+from tests.loops.valid_programs import VALID_PROGRAMS
 
 from tilewright.errors import VerifyError
 from tilewright.loops.parser import parse
@@ -40,7 +40,7 @@ func f(A: float32[n], C: float32[4]; n: 0..64):
         block C(v: 4 = i):
             C[v] = select(3 * n >= 2, A[v % n], 0.0)
 """,
-    "sizes fused and split again, with tails": PROGRAMS["fused and split again"].replace("1..", "0.."),
+    "sizes fused and split again, with tails": VALID_PROGRAMS["fused and split again"].replace("1..", "0.."),
     "a product of sizes": """
 func f(A: float32[N, H, W], B: float32[N * H * W]; N: 0..9, H: 0..9, W: 0..9):
     for i in serial(N * H * W):

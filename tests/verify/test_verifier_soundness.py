@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.expr.strategies import value
 
 from tilewright.errors import VerifyError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import TRUE, Binary, Expr, Load, Var, conjunction, const, minimum
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Expr, Load, Var, const
+from tilewright.expr.operations import conjunction, minimum
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.schedule.rewrite_tree import copy_with_fresh_names, substitute_vars
 from tilewright.verify.verifier import verify

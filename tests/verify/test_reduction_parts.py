@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.loops.sums import HEAD, INNER, ZERO, ZEROS, each, eight, part, results, rows, some_rows, wrong_by
+from tests.verify.partial_sums import HEAD, INNER, ZERO, ZEROS, each, eight, part, results, rows, some_rows, wrong_by
 
 from tilewright.errors import VerifyError
 from tilewright.loops.block_context import BlockContext

@@ -4,12 +4,12 @@ import pytest
 from tests.loops.programs import buffer, computation, conv, matmul_relu
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.loops.ir import Block, For, LoopKind, blocks, walk
-from tilewright.loops.lowering import UniqueNames, lower_to_loops
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.printer import show
+from tilewright.names import UniqueNames
 from tilewright.verify.verifier import verify
 
 I, J = Var("i"), Var("j")  # noqa: E741 - the axes of matrices

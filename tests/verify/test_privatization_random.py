@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.loops.private import differs, iterations_of, result
+from tests.verify.privatized import differs, iterations_of, result
 
 from tilewright.errors import ScheduleError, VerifyError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.schedule.loop_transforms import split

@@ -6,7 +6,7 @@ Every program that must be refused is shown to compute something else where its 
 import numpy as np
 import pytest
 from tests.codegen.native import Native
-from tests.loops.private import differs, iterations_of
+from tests.verify.privatized import differs, iterations_of
 
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.interpreter import interpret

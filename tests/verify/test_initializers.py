@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.loops.sums import (
+from tests.verify.partial_sums import (
     HEAD,
     INNER,
     ZERO,
