@@ -1,5 +1,6 @@
-"""The nine layout primitives, each with its inverse among them (split and fuse are mutual inverses, reorder is its
-own).
+"""The nine layout primitives, each with its inverse among them.
+
+Split and fuse are mutual inverses, reorder is its own.
 
 | primitive                          | shape                          | access                                     |
 |------------------------------------|--------------------------------|--------------------------------------------|

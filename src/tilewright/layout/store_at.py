@@ -63,12 +63,12 @@ class StoreAt(Primitive):
         """U's shape is T's without the dimension."""
         check_dims(shape, self.dim, 1, self.name)
         expected = (*shape[: self.dim], *shape[self.dim + 1 :])
-        given = as_shape(self.other_shape)
-        if len(given) != len(expected) or not all(
-            is_provably_equal(a, b) for a, b in zip(given, expected, strict=True)
+        actual = as_shape(self.other_shape)
+        if len(actual) != len(expected) or not all(
+            is_provably_equal(a, b) for a, b in zip(actual, expected, strict=True)
         ):
             raise LayoutError(
-                f"expected shape {show_shape(expected)} of {self.other!r}, got {show_shape(given)}",
+                f"expected shape {show_shape(expected)} of {self.other!r}, got {show_shape(actual)}",
                 where=f"store_at along dimension {self.dim}",
                 hint="the attached tensor has the shape of the other without that dimension",
             )

@@ -177,8 +177,8 @@ def _bind_choice(operator: Computation, choice: Choice, program: Program) -> Lay
     output = _bind_layout(choice.output, operator.output, f"{node}, output", program)
     layouts = [
         (b, layout)
-        for k, (b, layout_choice) in enumerate(zip(operands, choice.operands, strict=False))
-        if (layout := _bind_layout(layout_choice, b, f"{node}, operand {k} ({b.name})", program)) is not None
+        for k, (b, operand_choice) in enumerate(zip(operands, choice.operands, strict=False))
+        if (layout := _bind_layout(operand_choice, b, f"{node}, operand {k} ({b.name})", program)) is not None
     ]
     return LayoutRequest(operator, output, tuple(layouts))
 
