@@ -5,14 +5,11 @@ from tests.graph.kernels import N, axes, buffer, feeds_of, outputs_of, pointwise
 
 from tilewright.expr.computation import Reducer, View
 from tilewright.expr.dtype import boolean, int64
-from tilewright.expr.nodes import Const, Load, Var, conjunction, const, maximum, post_order, select, unary
+from tilewright.expr.nodes import Const, Load, Var, const
+from tilewright.expr.operations import conjunction, maximum, select, unary
 from tilewright.expr.pattern import product_operands
-from tilewright.graph.inline_elementwise import (
-    MAX_NODES,
-    inline_elementwise,
-    inline_scalars,
-    is_cheap,
-)
+from tilewright.expr.traversal import post_order
+from tilewright.graph.inline_elementwise import MAX_NODES, inline_elementwise, inline_scalars, is_cheap
 from tilewright.graph.program import Fallback, Program
 
 a, b, i = (Var(n) for n in "abi")

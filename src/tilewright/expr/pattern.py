@@ -7,9 +7,9 @@ expression, so equal computations of different operators have one pattern (compa
 from collections.abc import Sequence
 from enum import StrEnum
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Reducer, iteration_space_size
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Var, free_vars, loads
+from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
+from tilewright.expr.traversal import free_vars, loads
 
 MAX_WINDOW_POINTS = 64
 """Largest reduction of a window; longer reductions are contractions, which gain from tiles across rows."""

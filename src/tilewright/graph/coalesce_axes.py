@@ -10,10 +10,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
-from tilewright.expr.nodes import Expr, Load, Var, const, free_vars, loads, post_order
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
+from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
 from tilewright.graph.kernel import Kernel
 from tilewright.ops.definition import is_one
 

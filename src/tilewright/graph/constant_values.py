@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Stage, View
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Load, Var, post_order
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
+from tilewright.expr.traversal import post_order
 from tilewright.graph.ir import Array
 from tilewright.ops.definition import KnownElements
 

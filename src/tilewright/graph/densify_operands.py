@@ -17,11 +17,10 @@ from dataclasses import replace
 
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
-from tilewright.expr.nodes import Expr, Load, Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.pattern import is_sum_of_products
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.traversal import free_vars, loads, replace_loads
 from tilewright.graph.program import Program, Step, unique_name
 
 IsFaster = Callable[[Computation, Sequence[Computation]], bool]

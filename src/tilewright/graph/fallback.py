@@ -8,9 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMappin
 from dataclasses import dataclass, field
 
 from tilewright.errors import Problem, UnsupportedError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import opaque
-from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.graph.data_dependent_shapes import (
     MAX_DATA_DEPENDENT_SIZE,
     DataDependentSize,

@@ -8,10 +8,10 @@ and no intermediate reaches memory. FlashAttention (Section 3) and Halide's comp
 from collections.abc import Sequence
 
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, iteration_space_size
-from tilewright.expr.nodes import Const, Expr, loads
+from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.expr.pattern import Pattern, pattern_of, reads_elementwise
+from tilewright.expr.traversal import loads
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 

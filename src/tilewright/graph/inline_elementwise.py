@@ -10,22 +10,11 @@ from itertools import islice
 
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, iteration_space_size
 from tilewright.expr.dtype import DTYPES
-from tilewright.expr.nodes import (
-    Binary,
-    Expr,
-    Load,
-    Unary,
-    Var,
-    const,
-    free_vars,
-    loads,
-    post_order,
-)
+from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Unary, Var, const
 from tilewright.expr.pattern import Pattern, is_same_element, pattern_of, product_operands
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 
@@ -129,7 +118,7 @@ def _can_inline(producer: Computation, consumer: Computation, users: int) -> boo
     size = sizes[0]
     if len(reads) * size + sizes[1] > MAX_NODES:
         return False
-    if _weight_after_inlining(consumer.body, dict.fromkeys(reads, producer.body.weight)) > MAX_WEIGHT:
+    if _weight_after_inlining(consumer.body, dict.fromkeys(reads, producer.body.tree_size)) > MAX_WEIGHT:
         return False
     axes = (*consumer.axes, *consumer.reduce_axes)
     reads_once = len(reads) == 1 and (

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.errors import UnsupportedError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 
 Array = np.ndarray[Any, Any]
 

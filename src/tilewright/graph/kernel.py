@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Buffer
 
 
 @dataclass(frozen=True, slots=True)

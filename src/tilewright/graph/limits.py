@@ -25,7 +25,7 @@ def limit_violation(x: Operand) -> str | None:
         return f"with {x.rank} dimensions, expected at most {MAX_RANK}"
     if literal_bytes(x.buffer) > MAX_BUFFER_BYTES:
         return f"with shape [{', '.join(map(str, x.shape))}], whose bytes no array can count"
-    if any(e.weight > MAX_FORMULA_NODES for e in (*x.shape, *(x.known_elements or ()))):
+    if any(e.tree_size > MAX_FORMULA_NODES for e in (*x.shape, *(x.known_elements or ()))):
         return f"with a size or element whose formula has more than {MAX_FORMULA_NODES} parts"
     if prod(len(polynomial(n)) for n in x.shape) > MAX_TERMS:
         return f"with sizes whose product has more than {MAX_TERMS} terms"

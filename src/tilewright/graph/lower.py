@@ -13,7 +13,8 @@ from dataclasses import replace
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.ir import Graph
 from tilewright.graph.lower_nodes import NodeLowering
 from tilewright.graph.program import Fallback, Program, Step, step_outputs

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from tilewright.errors import InternalError, Problem, TilewrightError, UnsupportedError
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import dtype_of, opaque
-from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.graph.constant_values import as_constant_array, fold_stage, substitute_constants
 from tilewright.graph.fallback import FallbackContext, infer_results, make_fallback
 from tilewright.graph.ir import Array, Graph, Node, TensorType

@@ -6,10 +6,10 @@ row by row (`fuse_rowwise.py`).
 
 from dataclasses import dataclass
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import loads
+from tilewright.expr.nodes import Buffer
 from tilewright.expr.pattern import is_same_element, product_operands
+from tilewright.expr.traversal import loads
 from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.graph.fuse_rowwise import fuse_rowwise
 from tilewright.graph.inline_elementwise import inline_elementwise, inline_scalars

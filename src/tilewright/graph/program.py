@@ -3,9 +3,8 @@
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Stage
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.graph.ir import Array, Node
 
 

@@ -13,7 +13,8 @@ from tilewright.errors import ModelError, Problem
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, add, expression, polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Const, Expr, Var, const, free_vars
+from tilewright.expr.nodes import Binary, Const, Expr, Var, const
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
 

@@ -11,9 +11,8 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.errors import UnsupportedError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import opaque
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.frontend.onnx.element_types import ELEMENT_TYPE_NUMBERS, ELEMENT_TYPES
 from tilewright.frontend.onnx.node_protos import rename_values, set_ints_attribute, subgraphs
 from tilewright.graph.ir import Array, FallbackRegion, InferredType, Node

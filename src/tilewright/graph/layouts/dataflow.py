@@ -6,11 +6,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Stage, View
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, free_vars
+from tilewright.expr.nodes import Buffer, Const
 from tilewright.expr.pattern import reads_elementwise
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.program import Fallback, Program, Step, step_outputs
 from tilewright.layout.primitive import Array
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tilewright.errors import LayoutError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
+from tilewright.expr.nodes import Buffer
 from tilewright.expr.pattern import is_sum_of_products
 from tilewright.graph.program import Program, Step
 from tilewright.layout.layout import Layout

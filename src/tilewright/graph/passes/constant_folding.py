@@ -8,8 +8,8 @@ native code computes it once, when the model is loaded.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, float32
+from tilewright.expr.nodes import Buffer
 from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
 from tilewright.graph.lower_nodes import constant_results
 from tilewright.graph.passes.def_use import RANDOM_OPERATORS
