@@ -5,16 +5,11 @@ import ctypes
 import numpy as np
 import pytest
 
-from tilewright.codegen import (
-    BufferCopy,
-    KernelCall,
-    Segment,
-    compile_object,
-    emit_llvm,
-)
+from tilewright.codegen import BufferCopy, KernelCall, Segment, compile_object, emit_llvm
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
-from tilewright.expr.nodes import Expr, Var, cast, const, maximum, select, unary
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import cast, maximum, select, unary
 from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -170,6 +165,6 @@ def test_overflow_guards(changes: dict[str, object], values: tuple[int, int], st
 
 
 def load_of_constant_buffer() -> Expr:
-    from tilewright.expr.buffer import Buffer
+    from tilewright.expr.nodes import Buffer
 
     return Buffer("B", (const(1),), int64)[0]

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from tests.codegen.native import TARGETS, check
-from tests.loops.test_empty import FORMS
+from tests.loops.scheduled_matmuls import SCHEDULED_MATMULS
 from tests.schedule.functions import CHAIN, SCALE, WIDE, run
 
 from tilewright.codegen import emit_llvm
 from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.errors import TargetError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -99,9 +99,9 @@ def test_tails_of_vthreads_are_correct(target: str, tail: Tail) -> None:
     assert_same_results(WIDE, func if tail is Tail.MASK else vectorize(func, "j_i"), (6, 7), target)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SCHEDULED_MATMULS)
 def test_empty_reductions_are_initialised(form: str) -> None:
-    func = FORMS[form]()
+    func = SCHEDULED_MATMULS[form]()
     rng = np.random.default_rng(2)
     for m, k in ((0, 3), (3, 0), (5, 7)):
         arrays = {"A": rng.standard_normal((m, k)), "B": rng.standard_normal((k, 5)), "C": np.full((m, 5), 7.0)}

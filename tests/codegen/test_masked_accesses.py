@@ -8,6 +8,7 @@ from benchmarks.masked_accesses import masked_accesses
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 
 MACHINES = {"x86-64-v4": "zen4", "x86-64-v3": "zen3"}
@@ -56,7 +57,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -> None:
     machine = MACHINES[target] if optimizer == "gensor" else None
-    compilation = make_compilation(MODELS[name], target=target, machine=machine, optimizer=optimizer)
+    compilation = make_compilation(MODELS[name], CompileOptions(target=target, machine=machine, optimizer=optimizer))
     accesses = list(masked_accesses(compilation.llvm()))
     unknown = [a.line for a in accesses if not a.reason]
     assert unknown == []
@@ -67,8 +68,8 @@ def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -
 @pytest.mark.parametrize("target", MACHINES)
 def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
     """Of 100 columns four remain: one vector for each row of a tile, whatever the tile's width."""
-    text = make_compilation(MODELS["gemm of four columns behind the last strip"], target=target,
-                            machine=MACHINES[target]).llvm()  # fmt: skip
+    options = CompileOptions(target=target, machine=MACHINES[target])
+    text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
     assert {a.reason for a in masked_accesses(text)} == {"constant"}
 
 

@@ -7,7 +7,7 @@ from tests.codegen.native import TARGETS, check
 from tilewright.codegen import emit_llvm
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 
 PADDED = """
 func padded(A: {0}[n, {1}], Y: {0}[n, 2, {2}]; n: 1..64):

@@ -8,9 +8,8 @@ import pytest
 from tests.codegen.native import TARGETS, Native
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, DType, boolean
-from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Expr, Load, Unary, Var, const
+from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, Unary, Var, const
 from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Store, seq
 

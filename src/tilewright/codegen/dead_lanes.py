@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tilewright.codegen.resolve_block import ResolvedBlock, resolve_block
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, Expr, Var, const, free_vars, loads
+from tilewright.expr.nodes import Buffer, Const, Expr, MemoryScope, Var, const
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, For, Func, LoopKind
 from tilewright.loops.ir import walk as walk_statements
 

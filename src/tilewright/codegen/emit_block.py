@@ -24,8 +24,9 @@ from tilewright.codegen.resolve_block import (
 from tilewright.codegen.unswitch import NestedBlock
 from tilewright.codegen.vector_accumulator import VectorAccumulator, make_accumulator
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import FALSE, TRUE, Expr, Var, conjunction, loads
+from tilewright.expr.nodes import FALSE, TRUE, Buffer, Expr, MemoryScope, Var
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, Stmt, Store
 from tilewright.machine import Target
 

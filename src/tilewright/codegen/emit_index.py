@@ -16,8 +16,7 @@ from tilewright.codegen.subvectors import subvector_length
 from tilewright.expr.algebra.intervals import Interval, polynomial_interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial, sort_key
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 
 Terms = dict[Monomial, int]
 

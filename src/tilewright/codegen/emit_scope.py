@@ -12,20 +12,10 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
-from tilewright.expr.nodes import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    conjunction,
-    conjuncts,
-    post_order,
-)
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_integer
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, post_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,18 +17,11 @@ from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
 from tilewright.codegen.llvm_types import I1, I8, I64, PTR, VOID, call_intrinsic
 from tilewright.codegen.overflow_guards import OverflowGuards
-from tilewright.codegen.segment import (
-    MAX_BUFFER_BYTES,
-    MAX_SIZE_VALUE,
-    BufferCopy,
-    KernelCall,
-    Segment,
-)
+from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, BufferCopy, KernelCall, Segment
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.graph.buffer_location import (
     BufferLocation,
     ConstantLocation,

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, conjunction, const
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import conjunction
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store, seq
 from tilewright.machine import Target
 

@@ -13,7 +13,8 @@ whose lanes stay together.
 from dataclasses import replace
 
 from tilewright.errors import TargetError
-from tilewright.expr.nodes import Var, free_vars
+from tilewright.expr.nodes import Var
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import GPU_AXES, Block, For, Func, LoopKind, Seq, Stmt, walk
 from tilewright.machine import Target
 from tilewright.schedule.rewrite_tree import substitute_vars

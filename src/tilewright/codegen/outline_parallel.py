@@ -20,9 +20,9 @@ from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.llvm_types import I32, I64, PTR, VOID, as_opaque_pointer, declare
 from tilewright.codegen.thread_team import RUN_TYPE, load_fields
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, iteration_space_size
-from tilewright.expr.nodes import Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
 
 

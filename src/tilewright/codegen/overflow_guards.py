@@ -11,7 +11,8 @@ from llvmlite import ir
 from tilewright.codegen.llvm_types import DOUBLE, I1, call_intrinsic
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Select, Unary, free_vars, post_order
+from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, Select, Unary
+from tilewright.expr.traversal import free_vars, post_order
 
 _INTRINSICS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt"}
 _PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

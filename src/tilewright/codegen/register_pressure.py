@@ -11,10 +11,9 @@ from math import prod
 
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.unswitch import NestedBlock
-from tilewright.expr import buffer as buffers
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, free_vars, loads
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import For, Func, blocks
 from tilewright.machine import Target
 
@@ -38,9 +37,9 @@ def memory_resident_tiles(func: Func, target: Target) -> frozenset[str]:
     spill the sums of the innermost loop rather than the values that are live across it.
     """
     large = [b for b in func.allocs if _is_large(b, target)]
-    if not any(b.scope is buffers.MemoryScope.REGISTER for b in large):
+    if not any(b.scope is MemoryScope.REGISTER for b in large):
         return frozenset()
-    return frozenset(b.name for b in large if b.scope is buffers.MemoryScope.STACK)
+    return frozenset(b.name for b in large if b.scope is MemoryScope.STACK)
 
 
 def is_register_accumulation(loop: For, memory_resident: frozenset[str], target: Target) -> bool:
@@ -49,9 +48,7 @@ def is_register_accumulation(loop: For, memory_resident: frozenset[str], target:
         return False
     stores = [x for b in blocks(loop.body) for x in (b.body, b.init) if x is not None]
     touched = {s.buffer.name for s in stores} | {x.buffer.name for s in stores for x in loads(s.value)}
-    is_large_accumulation = any(
-        s.buffer.scope is buffers.MemoryScope.REGISTER and _is_large(s.buffer, target) for s in stores
-    )
+    is_large_accumulation = any(s.buffer.scope is MemoryScope.REGISTER and _is_large(s.buffer, target) for s in stores)
     return is_large_accumulation and not touched & memory_resident
 
 
@@ -64,7 +61,7 @@ def _is_large(buffer: Buffer, target: Target) -> bool:
 def _block_has_register_pressure(loop: For, nested: NestedBlock, scope: EmitScope, target: Target) -> bool:
     """`has_register_pressure` for one block."""
     r = nested.block
-    if r.op is None or r.target.buffer.scope is not buffers.MemoryScope.REGISTER:
+    if r.op is None or r.target.buffer.scope is not MemoryScope.REGISTER:
         return False
     tile = {v: n for v, n in nested.expanded.items() if _uses_variable(r.target.indices, v)}
     lanes = [v for v in tile if v in scope.vector_variables]

@@ -6,7 +6,9 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Var, conjunction, conjuncts, const, free_vars, loads
+from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Var, const
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.ir import Block, IterKind, Store
 
 _REDUCERS = {r.op: r for r in Reducer}

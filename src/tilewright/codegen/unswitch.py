@@ -13,7 +13,9 @@ from tilewright.codegen.resolve_block import ResolvedBlock
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Expr, Select, Var, conjunction, conjuncts, const
+from tilewright.expr.nodes import Binary, Expr, Select, Var, const
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts
 from tilewright.loops.ir import For, LoopKind, Stmt, walk
 
 MAX_UNSWITCH_DEPTH = 5

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, Expr, Var, free_vars
+from tilewright.expr.nodes import Buffer, Const, Expr, Var
 from tilewright.expr.printer import show
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.program import Program
 from tilewright.runtime.manifest import Dim, TensorSpec
 
@@ -40,6 +40,10 @@ class ArtifactNames:
     def with_user_symbols(self, e: Expr) -> Expr:
         """An expression over the user's symbols, for printing."""
         return substitute(e, {v: Var(self.symbol_name(v), v.lo, v.hi) for v in free_vars(e)})
+
+
+NO_NAMES = ArtifactNames({}, {}, frozenset())
+"""Every value and symbol keeps its internal name."""
 
 
 def _unused_internal_name(name: str, values: Mapping[str, str]) -> str:
