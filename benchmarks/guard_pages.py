@@ -33,8 +33,8 @@ from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, Expr, Var, const, free_vars
+from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.traversal import free_vars
 from tilewright.machine import Target
 from tilewright.measure.native_functions import NativeFunctions
 

@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from tilewright.driver.workbench import create_schedule
 from tilewright.expr.define import Reduction, compute, max, placeholder, reduce_axis, sum, symbol
 from tilewright.expr.math_functions import exp
-from tilewright.expr.nodes import Expr, maximum, select
+from tilewright.expr.nodes import Expr
+from tilewright.expr.operations import maximum, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, apply
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, apply
 from tilewright.verify.verifier import verify
 
 MAX_STEP_MS, MAX_VERIFY_MS = 1.0, 5.0

@@ -1,4 +1,5 @@
-"""No vector register is loaded or stored under a mask without an active lane, in code of both kinds of masks."""
+"""Masked accesses: no vector register is loaded or stored under a mask without an active lane, for both kinds of
+masks."""
 
 import numpy as np
 import onnx
@@ -65,7 +66,7 @@ def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -
 
 
 @pytest.mark.parametrize("target", MACHINES)
-def test_strips_behind_the_end_are_not_computed(target: str) -> None:
+def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
     """Of 100 columns four are left: one vector for each row of a tile, whatever the tile's width."""
     options = CompileOptions(target=target, machine=MACHINES[target])
     text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
@@ -98,7 +99,7 @@ then:
         ("far", "splat (i1 0)", "", "other", ["", ""]),
     ],
 )
-def test_what_the_reader_of_the_text_believes(
+def test_classification_of_masked_accesses(
     pointer: str, mask: str, note: str, condition: str, reasons: list[str]
 ) -> None:
     text = LOAD.replace("POINTER", pointer).replace("MASK", mask).replace("NOTE", note).replace("CONDITION", condition)

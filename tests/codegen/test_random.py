@@ -9,22 +9,9 @@ from hypothesis import strategies as st
 from tests.codegen.native import TARGETS, check
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import (
-    Cast,
-    Expr,
-    Load,
-    Var,
-    binary,
-    cast,
-    conjunction,
-    const,
-    maximum,
-    minimum,
-    select,
-    unary,
-)
+from tilewright.expr.nodes import Buffer, Cast, Expr, Load, Var, const
+from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
 from tilewright.loops.ir import GPU_AXES, Block, BlockIter, For, Func, IterKind, LoopKind, Store
 
 ROWS, COLUMNS = 5, 19

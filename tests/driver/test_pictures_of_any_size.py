@@ -15,7 +15,7 @@ from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import relative_error
-from tilewright.expr.nodes import free_vars
+from tilewright.expr.traversal import free_vars
 from tilewright.runtime import Executable
 
 

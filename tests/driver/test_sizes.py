@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.driver.models import array
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.lower.abstract_sizes import abstract_sizes
 
 H, W, B = Var("h", 1, 4096), Var("w", 1, 4096), Var("batch", 1, 64)

@@ -10,7 +10,9 @@ from tilewright.expr.algebra.counterexample import has_counterexample
 from tilewright.expr.algebra.elimination import is_implied
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, const, free_vars, minimum
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import minimum
+from tilewright.expr.traversal import free_vars
 
 ROW, COL, SIZE = Var("i"), Var("j"), Var("N", 1, 64)
 INSIDE = Bounds.from_loops(((ROW, const(8)), (COL, ROW + 1)))

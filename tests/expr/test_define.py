@@ -9,13 +9,13 @@ import pytest
 from tilewright.errors import DefinitionError, OptionError
 from tilewright.expr import define as te
 from tilewright.expr import math_functions as fn
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages, compute, placeholder, reduce_axis, symbol
 from tilewright.expr.dtype import int8, int64
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Load, Var, post_order
+from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.expr.tensor import Tensor
+from tilewright.expr.traversal import post_order
 
 N = symbol("n", 1, 512)
 A = placeholder((N, 64), "float32", "A")
@@ -126,7 +126,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: I[0, 1], "tensor I: int32[8]: it has 1 dimension, got 2 indices"),
     (lambda: A[0, 64], "tensor A: float32[n, 64], index 1: index 64 is outside of 0..63"),
     (lambda: A[-1, 0], "tensor A: float32[n, 64], index 0: index -1 is negative; count from 0, as in n - 1"),
-    (lambda: A[0, 1:3], "tensor A: float32[n, 64], index 1: slices have no meaning here; give one index per dimension"),
+    (lambda: A[0, 1:3], "tensor A: float32[n, 64], index 1: slices are not supported; give one index per dimension"),
     (lambda: A[0, 1.0], "tensor A: float32[n, 64], index 1: expected an int64 expression, got float"),
     (lambda: A[0, True], "tensor A: float32[n, 64], index 1: expected an int64 expression, got bool"),
     (lambda: A[0, B], "tensor A: float32[n, 64], index 1: expected an int64 expression, got tensor 'B'"),
@@ -136,23 +136,23 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: compute((8,), lambda i: Q[i, 0] * A[i, 0], "T"),
      "compute 'T': operands of 'mul' have types int8 and float32; cast one of them"),
     (lambda: compute((8,), lambda i: Q[i, 0] * 0.5, "T"),
-     "compute 'T': 0.5 can't stand beside a value of type int8; cast the value first"),
+     "compute 'T': 0.5 can't be combined with a value of type int8; cast the value first"),
     (lambda: compute((8,), lambda i: A[i, 0] + "x", "T"),
      "compute 'T': expected an expression or a number, got str `x`"),
     (lambda: compute((8,), lambda i: A[i, 0] if i < 4 else 0.0, "T"),
-     "the truth of expression `i < 4` is not known here;"),
+     "the truth value of expression `i < 4` is not known here;"),
     (lambda: compute((8,), lambda i: te.sum(A[i, K], K) + 1.0, "T"),
-     "sum over k: a reduction is a tensor's whole value and can't be a part of an expression; compute it as a tensor"),
+     "sum over k: a reduction must be the whole body of a tensor and can't be part of an expression"),
     (lambda: compute((8,), lambda i: A[te.max(Q[i, K], K), 0], "T"),
-     "max over k: a reduction is a tensor's whole value"),
+     "max over k: a reduction must be the whole body of a tensor"),
     (lambda: compute((8,), lambda i: te.sum(te.max(A[i, K], K), K), "T"),
-     "max over k: a reduction is a tensor's whole"),
+     "max over k: a reduction must be the whole body"),
     (lambda: compute((8,), lambda i: A[i, K], "T"),
-     "compute 'T': 'k' is a reduction axis that nothing reduces over; write sum(..., k) around it"),
+     "compute 'T': 'k' is a reduction axis without a reduction; write sum(..., k) around it"),
     (lambda: compute((8,), lambda i: te.sum(A[i, K], reduce_axis(3, "r")) , "T"),
-     "compute 'T': 'k' is a reduction axis that nothing reduces over; name it in the reduction as well: k"),
+     "compute 'T': 'k' is a reduction axis without a reduction; name it in the reduction as well: k"),
     (lambda: compute((8,), lambda k: te.sum(A[k, K], K), "T"),
-     "compute 'T': two axes are called 'k'; give one another name"),
+     "compute 'T': two axes have the name 'k'; give one another name"),
     (lambda: compute((8,), lambda i: A[i, Var("x")], "T"),
      "compute 'T': the body uses 'x', which is neither one of its axes (i) nor a symbol"),
     (lambda: compute((8, 8), lambda i: A[i, i], "T"),
@@ -166,7 +166,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
      "compute 'T': the body has type int64, not int32; write cast("),
     (lambda: compute((8,), A[0, 0], "T"), "compute 'T': expected a function of the indices, got Load"),
     (lambda: compute((8,), lambda i: i, ""), "compute '': expected a name, got ''"),
-    (lambda: te.sum(A[0, K]), "sum: no axis is named; write sum(value, k) with k = reduce_axis(..)"),
+    (lambda: te.sum(A[0, K]), "sum: no reduction axis is given; write sum(value, k) with k = reduce_axis(..)"),
     (lambda: te.sum(A[0, K], K, K), "sum: axis 'k' is named twice"),
     (lambda: te.sum(A, K), "sum: expected an expression, got Tensor"),
     (lambda: te.sum(A[0, K] > 0, K), "sum: conditions can't be added or multiplied; write cast(condition"),
@@ -181,12 +181,12 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: fn.exp(A), "exp: expected an expression, got Tensor; index the tensor"),
     (lambda: fn.maximum(1.5, 2.5), "maximum: both operands are plain numbers"),
     (lambda: fn.minimum(A, 2.5), "minimum: expected an expression, got Tensor; index the tensor"),
-    (lambda: fn.exp(te.max(A[0, K], K)), "max over k: a reduction is a tensor's whole value"),
+    (lambda: fn.exp(te.max(A[0, K], K)), "max over k: a reduction must be the whole body of a tensor"),
     (lambda: symbol("n", 5, 3), "symbol 'n': expected a range of integers 0 <= lo <= hi, got 5..3"),
     (lambda: symbol("n", 1.5, 3.5), "symbol 'n': expected a range of integers 0 <= lo <= hi, got 1.5..3.5"),
     (lambda: symbol("n", "1", 3), "symbol 'n': expected a range of integers 0 <= lo <= hi, got '1'..3"),
-    (lambda: symbol("n") / 2, "`/` of int64 values: their quotient is no int64; write // to round down, or cast"),
-    (lambda: placeholder((Var("x"),), name="P"), "placeholder 'P', dimension 0: size `x` uses 'x', which is no symbol"),
+    (lambda: symbol("n") / 2, "`/` of int64 values: the quotient is not of type int64; write // to round down"),
+    (lambda: placeholder((Var("x"),), name="P"), "dimension 0: size `x` uses 'x', which is not a symbol"),
     (lambda: placeholder((-1,), name="P"), "placeholder 'P', dimension 0: expected a size of at least 0, got -1"),
     (lambda: placeholder((2.5,), name="P"), "dimension 0: expected an integer or an expression over symbols, got 2.5"),
     (lambda: placeholder((N < 3,), name="P"), "placeholder 'P', dimension 0: expected a size, got `n < 3`"),
@@ -208,5 +208,5 @@ def test_an_unknown_type() -> None:
 
 def test_two_tensors_of_one_name() -> None:
     x, y = placeholder((4,), name="X"), placeholder((4,), name="X")
-    with pytest.raises(DefinitionError, match=r"two tensors of the kernel are called 'X'; give one another name$"):
+    with pytest.raises(DefinitionError, match=r"two tensors of the kernel have the name 'X'; give one another name$"):
         collect_stages([compute((4,), lambda i: x[i] + y[i], "Y")])

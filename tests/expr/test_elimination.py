@@ -8,7 +8,8 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.elimination import is_implied
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Expr, Select, Var, conjunction, const, minimum
+from tilewright.expr.nodes import Binary, Expr, Select, Var, const
+from tilewright.expr.operations import conjunction, minimum
 
 INSIDE = list(points_of_loops())[::5]
 

@@ -24,20 +24,8 @@ from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.prover import can_prove, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import (
-    FALSE,
-    TRUE,
-    Binary,
-    BinaryOp,
-    Expr,
-    Select,
-    Var,
-    ceildiv,
-    conjunction,
-    const,
-    maximum,
-    minimum,
-)
+from tilewright.expr.nodes import FALSE, TRUE, Binary, BinaryOp, Expr, Select, Var, const
+from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum
 
 WIDE = {I: (-3, 4), J: (-2, 3), K: (-1, 2), N: (1, 4), M: (0, 3)}
 SAMPLE = [p for k, p in enumerate(points(WIDE)) if k % 7 == 0]

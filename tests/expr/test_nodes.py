@@ -8,30 +8,10 @@ import numpy as np
 import pytest
 
 from tilewright.errors import DefinitionError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, bfloat16, boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import (
-    FALSE,
-    TRUE,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    cast,
-    conjunction,
-    conjuncts,
-    const,
-    free_vars,
-    loads,
-    maximum,
-    post_order,
-    select,
-    unary,
-)  # fmt: skip
+from tilewright.expr.nodes import FALSE, TRUE, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.operations import cast, conjunction, maximum, select, unary
+from tilewright.expr.traversal import conjuncts, free_vars, loads, post_order
 
 X, Y = Var("x"), Var("y")
 A = Buffer("A", (const(4), Var("n", 1, 8)), float32)
@@ -102,7 +82,7 @@ def test_what_makes_no_sense_is_a_type_error_too() -> None:
 
 
 def test_truth_of_an_expression_is_refused() -> None:
-    with pytest.raises(DefinitionError, match=r"the truth of expression `x < y` is not known here; use select"):
+    with pytest.raises(DefinitionError, match=r"the truth value of expression `x < y` is not known here; use select"):
         bool(X < Y)
 
 

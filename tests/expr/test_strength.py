@@ -6,7 +6,8 @@ from tests.expr.strategies import points, value
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.nodes import Binary, BinaryOp, Expr, Select, Unary, Var, as_expr, ceildiv, const
+from tilewright.expr.nodes import Binary, BinaryOp, Expr, Select, Unary, Var, as_expr, const
+from tilewright.expr.operations import ceildiv
 
 A, B, C, F, I, J, K = (Var(name) for name in "abcfijk")  # noqa: E741
 M, N, S = Var("M", 1, 5), Var("N", 1, 12), Var("S", 1, 192)

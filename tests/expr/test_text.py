@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from tests.expr.strategies import VARIABLES, I, J, N, conditions, indices, selects
 
 from tilewright.errors import ParseError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DTYPES, DType, boolean, float32, int32, int64
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
 from tilewright.expr.parser import parse_expr
 from tilewright.expr.printer import show
 

@@ -9,10 +9,10 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import dtype_of, int64
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Expr, Load, Var, binary, cast, const, maximum, minimum, select
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.operations import binary, cast, maximum, minimum, select
 
 POSITION, SMALL, N = Var("p"), Var("i"), Var("n", 1, 100)
 

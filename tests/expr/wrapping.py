@@ -9,7 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import BinaryOp, Expr, binary, cast, const, free_vars, has_loads, select
+from tilewright.expr.nodes import BinaryOp, Expr, const
+from tilewright.expr.operations import binary, cast, select
+from tilewright.expr.traversal import free_vars, has_loads
 
 EXTREMES = (-(2**63), -(2**63) + 1, -(2**62), -9, -1, 0, 1, 3, 2**31, 2**62, 2**63 - 2, 2**63 - 1)
 """Values at which int64 arithmetic wraps, and small ones."""

@@ -10,14 +10,12 @@ from tests.fuzz.case import Case, Program
 
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, const
+from tilewright.expr.nodes import Buffer, Const, MemoryScope, const
 from tilewright.layout.layout import Layout
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
-from tilewright.loops.simplified import simplified
 from tilewright.lower.expose_workspace import expose_workspace
-from tilewright.schedule.trace import Step, apply, replay
+from tilewright.schedule.step import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
 from tilewright.verify.verifier import verify
 
@@ -232,7 +230,7 @@ def check(case: Case, native: bool = True, deep: bool = False) -> None:
     Args:
         case: the case, whose steps are legal.
         native: whether code is made and run.
-        deep: whether the trace is also replayed from its JSON form, and the function with simpler indices run too.
+        deep: whether the trace is also replayed from its JSON form.
     """
     program, func, case = scheduled(case)
     guarded("verify", lambda: verify(func, registers=False))
@@ -240,14 +238,12 @@ def check(case: Case, native: bool = True, deep: bool = False) -> None:
         again = guarded("replay", lambda: replay(program.stored(case.layouts), decode(encode(case.trace))))
         if again != func:
             raise WrongError("replay", "the trace from JSON makes another function")
-    simpler = guarded("simplified", lambda: simplified(func)) if deep else func
     wanted = [(sizes, guarded("oracle", lambda s=sizes: expected(case, program, s)))
               for sizes in other_sizes(program, case.layouts)]  # fmt: skip
     for number, (sizes, want) in enumerate(wanted):
         for seed in (None, case.seed) if number == 0 else (case.seed,):
             stage = "interpreter" if seed is None else "interpreter, shuffled"
-            run = func if seed is None else simpler
-            found = guarded(stage, lambda s=sizes, w=want, k=seed, f=run: ran(f, w.inputs, s, k))
+            found = guarded(stage, lambda s=sizes, w=want, k=seed: ran(func, w.inputs, s, k))
             compare(stage, want, found)
     if native and not any(isinstance(s, For) and s.kind in GPU_AXES for s, _ in walk(func.body)):
         check_native(func, case, wanted)

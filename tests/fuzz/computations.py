@@ -12,7 +12,8 @@ from tests.fuzz.options import Options
 from tilewright.expr import define as tw
 from tilewright.expr.define import Size, Tensor
 from tilewright.expr.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
-from tilewright.expr.nodes import Expr, as_expr, binary, cast, conjunction, maximum, minimum, select, unary
+from tilewright.expr.nodes import Expr, as_expr
+from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
 
 TYPES: Mapping[str, DType] = {
     t.name: t for t in (float32, float64, float16, int32, int8, uint8, int16, int64)

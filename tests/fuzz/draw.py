@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.fuzz.layouts import random_layout
 
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Const, as_expr, free_vars
+from tilewright.expr.nodes import Buffer, Const, MemoryScope, as_expr
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, walk
 from tilewright.schedule.arguments import (
@@ -26,7 +26,7 @@ from tilewright.schedule.arguments import (
     TupleKind,
     parameters,
 )
-from tilewright.schedule.trace import PRIMITIVES, Step
+from tilewright.schedule.step import PRIMITIVES, Step
 
 FACTORS = (2, 2, 3, 4, 4, 5, 7, 8, 8, 9, 10, 16, 16, 1, 32)
 

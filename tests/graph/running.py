@@ -11,7 +11,8 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.errors import FallbackWarning
 from tilewright.expr.dtype import opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Const, Var, free_vars
+from tilewright.expr.nodes import Const, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import Array
 from tilewright.graph.lower import lower_graph

@@ -8,8 +8,10 @@ from tests.optimize import programs
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Var, cast, const, maximum, select
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.expr.nodes import Var, const
+from tilewright.expr.operations import cast, maximum, select
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
 
 a, b, c, d, i, j, k = (Var(n) for n in "abcdijk")
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import float32, int8
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, byte_size, plan_memory
 

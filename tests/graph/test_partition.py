@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.graph.kernels import N, axes, buffer, feeds_of, outputs_of, outputs_of_kernels, pointwise, program, reduced
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, Reducer, View
-from tilewright.expr.nodes import Expr, Var, const, maximum, unary
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.operations import maximum, unary
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, partition
 from tilewright.graph.program import Program
 

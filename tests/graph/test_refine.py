@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tilewright.errors import ModelError
 from tilewright.expr import dtype
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Var, const, maximum, minimum
+from tilewright.expr.nodes import Const, Var, const
+from tilewright.expr.operations import maximum, minimum
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
 from tilewright.graph.solve_symbols import MAX_SIZE, solve_symbols, substitute_symbols

@@ -14,7 +14,7 @@ from tilewright.driver.segments import calls_in_order
 from tilewright.expr.nodes import const
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.buffer_location import InputLocation, OutputLocation, WorkspaceLocation
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import partition
 from tilewright.graph.passes import simplify_graph

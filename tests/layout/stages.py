@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tests.layout.strategies import numbers
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Binary, Expr, Var, as_expr, loads, post_order
+from tilewright.expr.nodes import Binary, Buffer, Expr, Var, as_expr
+from tilewright.expr.traversal import loads, post_order
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitives import StoreAt, Unfold
 from tilewright.layout.rewrite_stage import rewrite_stage

@@ -7,7 +7,8 @@ import pytest
 from tests.layout.stages import axis, buffer, check_same, convolution, lowered, reads_once
 
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Var, as_expr, binary
+from tilewright.expr.nodes import Expr, Var, as_expr
+from tilewright.expr.operations import binary
 from tilewright.layout.layout import Layout
 from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.ir import For, walk

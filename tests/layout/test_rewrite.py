@@ -14,7 +14,7 @@ from tilewright.errors import LayoutError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, Reducer, View
 from tilewright.expr.dtype import boolean
-from tilewright.expr.nodes import binary, select, unary
+from tilewright.expr.operations import binary, select, unary
 from tilewright.layout.layout import Layout
 from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.access import accesses

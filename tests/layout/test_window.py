@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from tests.layout.strategies import M, N, numbers, values
 
 from tilewright.expr.algebra.bounds import Bounds
-from tilewright.expr.nodes import Binary, Expr, Var, as_expr, minimum, post_order
+from tilewright.expr.nodes import Binary, Expr, Var, as_expr
+from tilewright.expr.operations import minimum
+from tilewright.expr.traversal import post_order
 from tilewright.layout.primitives import Unfold
 
 I, R = Var("i"), Var("r")  # noqa: E741 - the paper's names

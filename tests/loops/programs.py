@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, bfloat16, boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import Expr, Var, as_expr, binary, cast, conjunction, const, maximum, minimum, select, unary
+from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 

@@ -6,7 +6,8 @@ import pytest
 from tests.loops.programs import conv, matmul_relu
 
 from tilewright.expr.algebra.bounds import Bounds
-from tilewright.expr.nodes import TRUE, Binary, Select, Unary, Var, conjunction
+from tilewright.expr.nodes import TRUE, Binary, Select, Unary, Var
+from tilewright.expr.operations import conjunction
 from tilewright.loops.access import accesses, negation, read_buffers, regions, written_buffers
 from tilewright.loops.ir import Block, For, blocks, walk
 from tilewright.loops.parser import parse

@@ -3,9 +3,9 @@
 import pytest
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import const, maximum
+from tilewright.expr.nodes import MemoryScope, const
+from tilewright.expr.operations import maximum
 from tilewright.loops.builder import Builder
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse

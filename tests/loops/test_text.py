@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from tests.expr.strategies import M, N, indices
 from tests.loops import programs
 from tests.loops.programs import computations, conv, matmul_relu
-from tests.loops.test_verify import GOOD
+from tests.loops.valid_programs import VALID_PROGRAMS
 
 from tilewright.errors import ParseError
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DTYPES, boolean
-from tilewright.expr.nodes import TRUE, Binary, Load, Var, cast, const
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Load, MemoryScope, Var, const
+from tilewright.expr.operations import cast
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
@@ -85,7 +85,7 @@ def test_round_trip_of_lowered_computations(case) -> None:
     assert parse(show(func)) == func
 
 
-@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
+@pytest.mark.parametrize("text", VALID_PROGRAMS.values(), ids=VALID_PROGRAMS)
 def test_round_trip_of_handwritten_programs(text: str) -> None:
     assert show(parse(text)) == text.lstrip()
 

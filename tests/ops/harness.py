@@ -12,11 +12,10 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.ops.definition import Definition, Operand, literal_elements
 from tilewright.ops.library import OPERATORS
 

@@ -9,7 +9,8 @@ from tests.ops.harness import define
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Load, Select, Var, conjunction
+from tilewright.expr.nodes import Expr, Load, Select, Var
+from tilewright.expr.operations import conjunction
 
 
 def reads(e: Expr, bounds: Bounds) -> Iterator[tuple[Load, Bounds]]:

@@ -10,7 +10,8 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Binary, Select, post_order
+from tilewright.expr.nodes import Binary, Select
+from tilewright.expr.traversal import post_order
 
 rng = np.random.default_rng(7)
 

@@ -8,7 +8,8 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Binary, Select, Var, const, post_order
+from tilewright.expr.nodes import Binary, Select, Var, const
+from tilewright.expr.traversal import post_order
 
 rng = np.random.default_rng(11)
 

@@ -6,7 +6,8 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Select, Var, post_order
+from tilewright.expr.nodes import Select, Var
+from tilewright.expr.traversal import post_order
 
 RNG = np.random.default_rng(13)
 

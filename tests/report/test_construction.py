@@ -24,7 +24,7 @@ from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.report.construction import constructions, data, node_names, picture, text
 from tilewright.report.state_graph import StateGraph, graph_of_growth, graph_of_trajectory
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import TileProgram
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,7 +12,8 @@ which `grains` counts.
 from functools import reduce
 from operator import add, mul
 
-from tilewright.expr.nodes import Binary, Expr, Load, const, maximum
+from tilewright.expr.nodes import Binary, Expr, Load, const
+from tilewright.expr.operations import maximum
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost

@@ -13,7 +13,8 @@ from functools import reduce
 from operator import mul
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const, loads
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const
+from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Level, Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Const, Expr, Var, free_vars
+from tilewright.expr.nodes import Buffer, Const, Expr, Var
 from tilewright.expr.printer import show
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.program import Program
 from tilewright.runtime.manifest import Dim, TensorSpec
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.cost.time import caches
+from tilewright.cost.caches import caches
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names
 from tilewright.driver.build import Build, make_build
 from tilewright.driver.compilation import Compilation
@@ -26,7 +26,7 @@ from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.graph.layouts.propagate import propagate
 from tilewright.graph.lower import lower_graph

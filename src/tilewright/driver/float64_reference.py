@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import FeedError, InternalError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType, float64, opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, free_vars, loads
+from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Var
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.graph.program import Fallback, Program
 
 Array = np.ndarray[Any, Any]

@@ -4,7 +4,8 @@ from tilewright.codegen import KernelCall, Segment, assembly, emit_llvm
 from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.driver.make_segment import make_segment
 from tilewright.errors import OptionError
-from tilewright.expr.nodes import Expr, ceildiv, const
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import ceildiv
 from tilewright.graph.buffer_location import BufferLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show

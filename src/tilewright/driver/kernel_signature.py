@@ -7,8 +7,8 @@ import numpy as np
 
 from tilewright.driver.artifact_names import NO_NAMES, tensor_spec
 from tilewright.errors import FeedError, Problem
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.evaluate import Environment, evaluate_expr
+from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show as show_expr
 from tilewright.loops.ir import Func, blocks
 from tilewright.runtime.feeds import InputSignature, feed_array, raise_problems

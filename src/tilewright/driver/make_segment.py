@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from tilewright.codegen.segment import BufferCopy, KernelCall, Segment
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars
 
 
 def make_segment(

@@ -9,10 +9,9 @@ import numpy as np
 
 from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.errors import MismatchError, OptionError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, IterKind, blocks
 

@@ -6,9 +6,9 @@ from itertools import groupby
 
 from tilewright.driver.artifact_names import ArtifactNames
 from tilewright.driver.kernels import BoundKernel, BoundUnit
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Expr, free_vars
+from tilewright.expr.nodes import Buffer, Expr
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.program import Constraint, Fallback, Program
 
 NativeUnit = BoundKernel | View

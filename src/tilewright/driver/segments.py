@@ -10,23 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.segment import (
-    MAX_BUFFER_BYTES,
-    MAX_SIZE_VALUE,
-    BufferCopy,
-    KernelCall,
-    Segment,
-)
+from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, BufferCopy, KernelCall, Segment
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, tensor_spec
 from tilewright.driver.kernels import BoundKernel, BoundUnit
 from tilewright.driver.make_segment import make_segment
 from tilewright.driver.regions import NativeRegion, NativeUnit
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Expr, Var, const, free_vars
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.printer import show
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.buffer_location import (
     BufferLocation,
     ConstantLocation,

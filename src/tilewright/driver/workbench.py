@@ -15,18 +15,18 @@ from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.driver.native_kernel import NativeKernel
 from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages
-from tilewright.expr.nodes import Expr, Var, free_vars
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.tensor import Tensor
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.layout.rewrite_stage import check_layout, rewrite_stage, stored_buffer
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.runtime.feeds import make_contiguous
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
 
 Array = np.ndarray[Any, Any]

@@ -4,20 +4,24 @@ from typing import Literal
 
 from tilewright.errors import DefinitionError
 from tilewright.expr.dtype import DType, boolean, dtype_of
-from tilewright.expr.nodes import Expr, UnaryOp, as_expr, binary, unary
-from tilewright.expr.nodes import cast as cast_node
-from tilewright.expr.nodes import select as select_node
+from tilewright.expr.nodes import Expr, UnaryOp, as_expr
+from tilewright.expr.operations import binary, unary
+from tilewright.expr.operations import cast as cast_node
+from tilewright.expr.operations import select as select_node
 from tilewright.expr.tensor import Reduction, Tensor
 
 
 def cast(value: Expr, dtype: str | DType) -> Expr:
-    """The value in another type; a float becomes an integer by dropping the fraction."""
+    """The value converted to another type; floats are truncated to integers."""
     return cast_node(dtype_of(dtype), _expect_expr(value, "cast"))
 
 
 def select(condition: Expr, then: Expr | int | float, otherwise: Expr | int | float) -> Expr:
-    """`then` where the condition holds, else `otherwise`. The arm that is not taken is not evaluated, so that its
-    indices may lie outside of a tensor: `select((0 <= x) & (x < w), A[x], 0.0)` pads."""
+    """`then` where the condition is true, else `otherwise`.
+
+    The arm not taken is not evaluated, so its indices may be out of bounds: `select((0 <= x) & (x < w), A[x], 0.0)`
+    pads.
+    """
     if isinstance(condition, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - what == answers
         hint = "== compares the expressions themselves: write a.equals(b)"
         raise DefinitionError(f"the condition is the Python value {condition}", where="select", hint=hint)

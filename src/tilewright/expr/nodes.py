@@ -1,30 +1,29 @@
-"""The expression language: sizes, indices and values are all `Expr`.
+"""Expression nodes and buffers: sizes, indices and values are all `Expr`.
 
-Nodes are immutable and hash-consed: building an expression that exists already returns the existing object, so
-equality is identity and hashing costs nothing. Operators on int64 expressions build simplified index
-expressions (`simplify.py`); on other types they build plain nodes.
+Nodes are immutable and hash-consed: constructing an existing expression returns the existing object, so equality is
+identity and hashing is free. The operators of `Expr` simplify; `operations.py` has the functions behind them, which
+`expr/__init__.py` installs here (`install_builders`), because they are built on the nodes.
 
 Semantics, shared by the interpreter, the NumPy evaluation and the generated code:
-  * `floordiv` and `mod` round towards minus infinity; `div` is the quotient of floats, and of integers the one
-    that is rounded towards zero (as ONNX has it). The operator `/` takes floats only.
-  * `Cast` of a float to an integer drops the fraction, saturates at the ends of the type, and maps NaN to 0.
-  * `Select` is lazy: the arm not taken is not evaluated, so its loads may lie outside their buffer.
-  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type. What the index algebra
-    may conclude nevertheless is said in `intervals.py`.
+  * `floordiv` and `mod` round towards minus infinity; `div` divides floats, and integers with rounding towards zero (as
+    in ONNX). The operator `/` accepts floats only.
+  * `Cast` of a float to an integer truncates, saturates at the ends of the type, and maps NaN to 0.
+  * `Select` is lazy: the arm not taken is not evaluated, so its loads may be out of bounds.
+  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type. `algebra/intervals.py` says
+    what the index algebra may conclude in spite of wrapping.
   * `min`/`max` give NaN when either operand is NaN.
-  * Comparisons and `and`/`or`/`not` have dtype bool.
+  * Comparisons and `and`/`or`/`not` of conditions have dtype bool.
 """
 
 import weakref
-from collections.abc import Iterator
-from functools import cache
-from types import ModuleType
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from tilewright.errors import DefinitionError
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import DType, boolean, int64
 
 T = TypeVar("T")
@@ -46,25 +45,50 @@ _intern_table: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.Wea
 
 
 def _literal_identity(value: int | float | bool, dtype: DType) -> tuple[Any, ...]:
-    """What tells literals apart: 1, 1.0 and True are three, 0.0 and -0.0 two, all NaN one."""
+    """Identity of a literal: 1, 1.0 and True differ, 0.0 and -0.0 differ, all NaN are one."""
     return type(value), value.hex() if isinstance(value, float) else value, dtype
 
 
 class _Interned(type):
-    """Metaclass that returns the existing node when one with the same fields lives."""
+    """Metaclass for hash-consing: returns the existing node with the same fields if there is one."""
 
     def __call__(cls: type[T], *args: Any) -> T:
-        # Fields left out are None, so that Var("i") and Var("i", None, None) are one.
-        left_out = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
-        if left_out:
-            args += (None,) * left_out
+        # Omitted fields are None, so that Var("i") and Var("i", None, None) are one node.
+        num_missing = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
+        if num_missing:
+            args += (None,) * num_missing
         key = (cls, *args) if cls is not Const else (cls, *_literal_identity(*args))
-        found = _intern_table.get(key)
-        if found is None:
-            found = type.__call__(cls, *args)
-            # setdefault keeps one winner when two threads build the same node.
-            found = _intern_table.setdefault(key, found)
-        return found
+        node = _intern_table.get(key)
+        if node is None:
+            node = type.__call__(cls, *args)
+            # setdefault picks one winner where two threads build the same node.
+            node = _intern_table.setdefault(key, node)
+        return node
+
+
+class _Builders:
+    """Functions behind the methods of expressions; `operations.py` is built on the nodes and installs them."""
+
+    binary: "Callable[[BinaryOp, Expr | int | float, Expr | int | float], Expr]"
+    unary: "Callable[[UnaryOp, Expr], Expr]"
+    divide: "Callable[[Expr | int | float, Expr | int | float], Expr]"
+    select: "Callable[[Expr, Expr, Expr], Expr]"
+    cast: "Callable[[DType, Expr], Expr]"
+    show: "Callable[[Expr], str]"
+
+
+def install_builders(
+    *,
+    binary: "Callable[[BinaryOp, Expr | int | float, Expr | int | float], Expr]",
+    unary: "Callable[[UnaryOp, Expr], Expr]",
+    divide: "Callable[[Expr | int | float, Expr | int | float], Expr]",
+    select: "Callable[[Expr, Expr, Expr], Expr]",
+    cast: "Callable[[DType, Expr], Expr]",
+    show: "Callable[[Expr], str]",
+) -> None:
+    """Sets the functions behind the operators, `rebuild` and `repr` of expressions."""
+    _Builders.binary, _Builders.unary, _Builders.divide = binary, unary, divide
+    _Builders.select, _Builders.cast, _Builders.show = select, cast, show
 
 
 class Expr(metaclass=_Interned):
@@ -72,14 +96,16 @@ class Expr(metaclass=_Interned):
 
     Attributes:
         dtype: type of the value.
-        weight: number of nodes when shared ones are counted at every place where they stand, as text shows them.
+        tree_size: number of nodes of the expression as a tree: a shared node counts once per use.
+        normal_form: cached polynomial, see `algebra/polynomial.py`.
+        data_dependent: cached result of `traversal.has_loads`.
     """
 
-    __slots__ = ("__weakref__", "dtype", "normal_form", "of_data", "weight")
+    __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "tree_size")
     dtype: DType
     normal_form: Any
-    of_data: bool
-    weight: int
+    data_dependent: bool
+    tree_size: int
 
     def children(self) -> tuple["Expr", ...]:
         """The operands, in order."""
@@ -89,85 +115,86 @@ class Expr(metaclass=_Interned):
         """The same node over other operands."""
         return self
 
-    # Arithmetic on index expressions simplifies; `simplify.py` installs the real functions to break the cycle.
     def __add__(self, other: "Expr | int | float") -> "Expr":
-        return binary("add", self, other)
+        return _Builders.binary("add", self, other)
 
     def __radd__(self, other: "int | float") -> "Expr":
-        return binary("add", other, self)
+        return _Builders.binary("add", other, self)
 
     def __sub__(self, other: "Expr | int | float") -> "Expr":
-        return binary("sub", self, other)
+        return _Builders.binary("sub", self, other)
 
     def __rsub__(self, other: "int | float") -> "Expr":
-        return binary("sub", other, self)
+        return _Builders.binary("sub", other, self)
 
     def __mul__(self, other: "Expr | int | float") -> "Expr":
-        return binary("mul", self, other)
+        return _Builders.binary("mul", self, other)
 
     def __rmul__(self, other: "int | float") -> "Expr":
-        return binary("mul", other, self)
+        return _Builders.binary("mul", other, self)
 
     def __truediv__(self, other: "Expr | int | float") -> "Expr":
-        return _true_divide(self, other)
+        return _Builders.divide(self, other)
 
     def __rtruediv__(self, other: "int | float") -> "Expr":
-        return _true_divide(other, self)
+        return _Builders.divide(other, self)
 
     def __floordiv__(self, other: "Expr | int") -> "Expr":
-        return binary("floordiv", self, other)
+        return _Builders.binary("floordiv", self, other)
 
     def __rfloordiv__(self, other: int) -> "Expr":
-        return binary("floordiv", other, self)
+        return _Builders.binary("floordiv", other, self)
 
     def __mod__(self, other: "Expr | int") -> "Expr":
-        return binary("mod", self, other)
+        return _Builders.binary("mod", self, other)
 
     def __rmod__(self, other: int) -> "Expr":
-        return binary("mod", other, self)
+        return _Builders.binary("mod", other, self)
 
     def __pow__(self, other: "Expr | int | float") -> "Expr":
-        return binary("pow", self, other)
+        return _Builders.binary("pow", self, other)
 
     def __and__(self, other: "Expr | int") -> "Expr":
-        return binary("and", self, other)
+        return _Builders.binary("and", self, other)
 
     def __or__(self, other: "Expr | int") -> "Expr":
-        return binary("or", self, other)
+        return _Builders.binary("or", self, other)
 
     def __invert__(self) -> "Expr":
-        return unary("not", self)
+        return _Builders.unary("not", self)
 
     def __abs__(self) -> "Expr":
-        return unary("abs", self)
+        return _Builders.unary("abs", self)
 
     def __neg__(self) -> "Expr":
-        return binary("sub", 0, self) if self.dtype is int64 else unary("neg", self)
+        return _Builders.binary("sub", 0, self) if self.dtype is int64 else _Builders.unary("neg", self)
 
     def __lt__(self, other: "Expr | int | float") -> "Expr":
-        return binary("lt", self, other)
+        return _Builders.binary("lt", self, other)
 
     def __le__(self, other: "Expr | int | float") -> "Expr":
-        return binary("le", self, other)
+        return _Builders.binary("le", self, other)
 
     def __gt__(self, other: "Expr | int | float") -> "Expr":
-        return binary("gt", self, other)
+        return _Builders.binary("gt", self, other)
 
     def __ge__(self, other: "Expr | int | float") -> "Expr":
-        return binary("ge", self, other)
+        return _Builders.binary("ge", self, other)
 
     def equals(self, other: "Expr | int | float") -> "Expr":
         """The comparison `self == other` as an expression (`==` compares the expressions themselves)."""
-        return binary("eq", self, other)
+        return _Builders.binary("eq", self, other)
+
+    def astype(self, dtype: DType) -> "Expr":
+        """The value converted to `dtype`; folded where it is a literal or already has the type."""
+        return _Builders.cast(dtype, self)
 
     def __bool__(self) -> bool:
-        hint = "use select() to choose, `&`, `|` and `~` to combine conditions, prove() to decide"
-        raise DefinitionError(f"the truth of expression `{self}` is not known here", hint=hint)
+        hint = "use select() to choose, `&`, `|` and `~` to combine conditions, can_prove() to decide"
+        raise DefinitionError(f"the truth value of expression `{self}` is not known here", hint=hint)
 
     def __repr__(self) -> str:
-        from tilewright.expr.printer import show
-
-        return show(self)
+        return _Builders.show(self)
 
 
 class Const(Expr):
@@ -178,21 +205,20 @@ class Const(Expr):
     value: int | float | bool
 
     def __init__(self, value: int | float | bool, dtype: DType) -> None:
-        self.value, self.dtype, self.weight = value, dtype, 1
+        self.value, self.dtype, self.tree_size = value, dtype, 1
 
 
 class Var(Expr):
     """An int64 variable: a loop variable, an iteration variable, or the symbol of a dimension.
 
-    `lo`/`hi` are the inclusive declared range of a symbol; None where nothing is declared (loop variables get
-    their range from the loop).
+    `lo`/`hi` are the inclusive declared range of a symbol; None for loop variables, whose range is that of the loop.
     """
 
     __slots__ = ("hi", "lo", "name")
     __match_args__ = ("name", "lo", "hi")
 
     def __init__(self, name: str, lo: int | None = None, hi: int | None = None) -> None:
-        self.name, self.lo, self.hi, self.dtype, self.weight = name, lo, hi, int64, 1
+        self.name, self.lo, self.hi, self.dtype, self.tree_size = name, lo, hi, int64, 1
 
 
 class Unary(Expr):
@@ -203,7 +229,7 @@ class Unary(Expr):
     op: UnaryOp
 
     def __init__(self, op: UnaryOp, a: Expr) -> None:
-        self.op, self.a, self.weight = op, a, a.weight + 1
+        self.op, self.a, self.tree_size = op, a, a.tree_size + 1
         self.dtype = boolean if op in PREDICATES else a.dtype
 
     def children(self) -> tuple[Expr, ...]:
@@ -212,7 +238,7 @@ class Unary(Expr):
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         """The same operation on other operands, simplified."""
-        return unary(self.op, children[0])
+        return _Builders.unary(self.op, children[0])
 
 
 class Binary(Expr):
@@ -223,7 +249,7 @@ class Binary(Expr):
     op: BinaryOp
 
     def __init__(self, op: BinaryOp, a: Expr, b: Expr) -> None:
-        self.op, self.a, self.b, self.weight = op, a, b, a.weight + b.weight + 1
+        self.op, self.a, self.b, self.tree_size = op, a, b, a.tree_size + b.tree_size + 1
         self.dtype = boolean if op in COMPARISONS else a.dtype
 
     def children(self) -> tuple[Expr, ...]:
@@ -232,7 +258,7 @@ class Binary(Expr):
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         """The same operation on other operands, simplified."""
-        return binary(self.op, children[0], children[1])
+        return _Builders.binary(self.op, children[0], children[1])
 
 
 class Select(Expr):
@@ -243,7 +269,7 @@ class Select(Expr):
 
     def __init__(self, cond: Expr, a: Expr, b: Expr) -> None:
         self.cond, self.a, self.b, self.dtype = cond, a, b, a.dtype
-        self.weight = cond.weight + a.weight + b.weight + 1
+        self.tree_size = cond.tree_size + a.tree_size + b.tree_size + 1
 
     def children(self) -> tuple[Expr, ...]:
         """The operands, in order."""
@@ -251,7 +277,7 @@ class Select(Expr):
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         """The same operation on other operands, simplified."""
-        return select(*children)
+        return _Builders.select(*children)
 
 
 class Cast(Expr):
@@ -261,7 +287,7 @@ class Cast(Expr):
     __match_args__ = ("dtype", "a")
 
     def __init__(self, dtype: DType, a: Expr) -> None:
-        self.a, self.dtype, self.weight = a, dtype, a.weight + 1
+        self.a, self.dtype, self.tree_size = a, dtype, a.tree_size + 1
 
     def children(self) -> tuple[Expr, ...]:
         """The operands, in order."""
@@ -269,7 +295,58 @@ class Cast(Expr):
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         """The same operation on other operands, simplified."""
-        return cast(self.dtype, children[0])
+        return _Builders.cast(self.dtype, children[0])
+
+
+class MemoryScope(StrEnum):
+    """Where a buffer is stored. `register` buffers have constant shapes and indices and become SSA values."""
+
+    MEMORY = "memory"
+    STACK = "stack"
+    REGISTER = "register"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Named, typed storage in row-major order; also a tensor of a computation.
+
+    Attributes:
+        name: unique within a function or program.
+        shape: int64 expressions over the symbols of dimensions; () for a scalar.
+        dtype: element type.
+        scope: memory, stack or registers.
+    """
+
+    name: str
+    shape: "tuple[Expr, ...]"
+    dtype: DType
+    scope: MemoryScope = MemoryScope.MEMORY
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> "Expr":
+        """Number of elements."""
+        total: Expr = const(1)
+        for extent in self.shape:
+            total = total * extent
+        return total
+
+    def renamed(self, name: str) -> "Buffer":
+        """The same buffer under another name."""
+        return replace(self, name=name)
+
+    def __getitem__(self, indices: "tuple[Expr | int, ...] | Expr | int") -> "Expr":
+        listed = indices if isinstance(indices, tuple) else (indices,)
+        if len(listed) != self.rank:
+            raise TypeError(f"buffer {self.name!r} has {self.rank} dimensions, got {len(listed)} indices")
+        return Load(self, tuple(as_expr(i) for i in listed))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 class Load(Expr):
@@ -280,7 +357,7 @@ class Load(Expr):
 
     def __init__(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         self.buffer, self.indices, self.dtype = buffer, indices, buffer.dtype
-        self.weight = sum([i.weight for i in indices], 1)
+        self.tree_size = sum([i.tree_size for i in indices], 1)
 
     def children(self) -> tuple[Expr, ...]:
         """The operands, in order."""
@@ -293,195 +370,31 @@ class Load(Expr):
 
 _MAX_CACHED_INT = 4096
 _cached_ints: "dict[int, Const]" = {}
-"""The integers of this size that were used: indices are made of them."""
+"""Cached nodes of small integers, the most frequent literals of indices."""
 
 
 def const(value: int | float | bool, dtype: DType = int64) -> Const:
-    """A literal of the given type; the value is converted to it (wrapping or rounding as NumPy does)."""
+    """A literal of the given type; the value is converted by wrapping or rounding, as in NumPy."""
     if dtype is int64 and type(value) is int and -_MAX_CACHED_INT <= value <= _MAX_CACHED_INT:
-        known = _cached_ints.get(value)
-        if known is None:
-            known = _cached_ints[value] = Const(value, int64)
-        return known
+        cached = _cached_ints.get(value)
+        if cached is None:
+            cached = _cached_ints[value] = Const(value, int64)
+        return cached
     if dtype.kind == "b":
         return Const(bool(value), dtype)
     if dtype.is_int:
-        whole = int(value) & ((1 << dtype.bits) - 1)
-        if dtype.kind == "i" and whole >> (dtype.bits - 1):
-            whole -= 1 << dtype.bits
-        return Const(whole, dtype)
+        bits = int(value) & ((1 << dtype.bits) - 1)
+        if dtype.kind == "i" and bits >> (dtype.bits - 1):
+            bits -= 1 << dtype.bits
+        return Const(bits, dtype)
     with np.errstate(over="ignore"):
         return Const(float(dtype.numpy.type(value)), dtype)
 
 
 def as_expr(value: "Expr | int | float | bool", like: DType = int64) -> Expr:
-    """`value` itself, or the literal of type `like`."""
+    """`value` itself if it is an expression, else its literal of type `like`."""
     return value if isinstance(value, Expr) else const(value, like)
-
-
-def _coerce_operands(a: "Expr | int | float", b: "Expr | int | float") -> tuple[Expr, Expr]:
-    if isinstance(a, Expr):
-        return a, _coerce(b, a.dtype)
-    if isinstance(b, Expr):
-        return _coerce(a, b.dtype), b
-    return as_expr(a), as_expr(b)
-
-
-def _coerce(value: "Expr | int | float", like: DType) -> Expr:
-    """`value` itself, or the literal that stands beside an expression of type `like`; no fraction is dropped."""
-    if isinstance(value, Expr):
-        return value
-    if not isinstance(value, int):
-        if not isinstance(value, (float, np.generic)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DefinitionError(f"expected an expression or a number, got {type(value).__name__} `{value}`")
-        if not like.is_float and not float(value).is_integer():
-            raise DefinitionError(f"{value} can't stand beside a value of type {like}", hint="cast the value first")
-    return const(value, like)
-
-
-@cache
-def _simplify() -> ModuleType:
-    """The module of smart constructors, which imports this one."""
-    from tilewright.expr.algebra import simplify
-
-    return simplify
-
-
-def binary(op: BinaryOp, a: "Expr | int | float", b: "Expr | int | float") -> Expr:
-    """The operation on two values, simplified; a Python number takes the other operand's type.
-
-    Raises:
-        DefinitionError: the operands' types differ.
-    """
-    if isinstance(a, Expr) and isinstance(b, Expr):
-        left, right = a, b
-    else:
-        left, right = _coerce_operands(a, b)
-    if left.dtype is not right.dtype and left.dtype != right.dtype:
-        what = f"operands of {op!r} have types {left.dtype} and {right.dtype}"
-        raise DefinitionError(what, hint="cast one of them")
-    return _simplify().make_binary(op, left, right)
-
-
-def _true_divide(a: "Expr | int | float", b: "Expr | int | float") -> Expr:
-    left, right = _coerce_operands(a, b)
-    if not left.dtype.is_float:
-        hint = "write // to round down, or cast to a float first"
-        raise DefinitionError(f"`/` of {left.dtype} values: their quotient is no {left.dtype}", hint=hint)
-    return binary("div", left, right)
-
-
-def unary(op: UnaryOp, a: Expr) -> Expr:
-    """The operation on one value, folded where the operand is a literal."""
-    return _simplify().make_unary(op, a)
-
-
-def select(cond: Expr, a: Expr, b: "Expr | int | float") -> Expr:
-    """`a` where `cond` holds, else `b` (lazy); folded where the condition is known.
-
-    Raises:
-        DefinitionError: `cond` is not bool, or the arms' types differ.
-    """
-    other = _coerce(b, a.dtype)
-    if cond.dtype != boolean or other.dtype != a.dtype:
-        raise DefinitionError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {other.dtype}")
-    if isinstance(cond, Const):
-        return a if cond.value else other
-    return a if a is other else Select(cond, a, other)
-
-
-def cast(dtype: DType, a: Expr) -> Expr:
-    """`a` converted to `dtype`; folded where it is a literal or already has the type."""
-    return _simplify().make_cast(dtype, a)
-
-
-def minimum(a: "Expr | int", b: "Expr | int") -> Expr:
-    """The smaller of two values."""
-    return binary("min", a, b)
-
-
-def maximum(a: "Expr | int", b: "Expr | int") -> Expr:
-    """The larger of two values."""
-    return binary("max", a, b)
-
-
-def ceildiv(a: "Expr | int", b: "Expr | int") -> Expr:
-    """The quotient of int64 expressions rounded up (b > 0)."""
-    top, bottom = _coerce_operands(a, b)
-    return (top + bottom - 1) // bottom
 
 
 TRUE = Const(True, boolean)
 FALSE = Const(False, boolean)
-
-
-def conjunction(*conditions: Expr) -> Expr:
-    """The conjunction of bool expressions (True when there are none)."""
-    result: Expr = TRUE
-    for c in conditions:
-        result = binary("and", result, c)
-    return result
-
-
-def conjuncts(condition: Expr) -> tuple[Expr, ...]:
-    """The conditions whose conjunction `condition` is; none when it is True."""
-    if condition is TRUE:
-        return ()
-    if isinstance(condition, Binary) and condition.op == "and":
-        return conjuncts(condition.a) + conjuncts(condition.b)
-    return (condition,)
-
-
-def post_order(e: Expr) -> Iterator[Expr]:
-    """Every distinct node of `e`, operands before users."""
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(e, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children()))
-
-
-def free_vars(e: Expr) -> frozenset[Var]:
-    """The variables that occur in `e` (not those in the shapes of its buffers)."""
-    if isinstance(e, Var):  # a value that holds its own key would live forever
-        return frozenset((e,))
-    known = _free_vars.get(e)
-    if known is None:
-        known = _free_vars[e] = frozenset(n for n in post_order(e) if isinstance(n, Var))
-    return known
-
-
-_free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyDictionary()
-_loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
-
-
-_MAX_RECURSIVE_SIZE = 256
-
-
-def has_loads(e: Expr) -> bool:
-    """Whether there is a load in `e`, so that its value depends on data."""
-    known: bool | None = getattr(e, "of_data", None)
-    if (
-        known is None and e.weight > _MAX_RECURSIVE_SIZE
-    ):  # from the leaves up, as a function that calls itself has no such depth
-        for n in post_order(e):
-            n.of_data = isinstance(n, Load) or any(c.of_data for c in n.children())
-        return e.of_data
-    if known is None:
-        known = e.of_data = isinstance(e, Load) or any(has_loads(c) for c in e.children())
-    return known
-
-
-def loads(e: Expr) -> tuple[Load, ...]:
-    """The distinct loads in `e`, inner ones first."""
-    known = _loads.get(e)
-    if known is None:
-        known = tuple(n for n in post_order(e) if isinstance(n, Load))
-        if not isinstance(e, Load):  # a value that holds its own key would live forever
-            _loads[e] = known
-    return known

@@ -1,25 +1,88 @@
-"""Rewriting of the loads of an expression."""
+"""Walks over expressions: post-order, free variables, loads, and replacement of loads."""
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 
-from tilewright.expr.nodes import Const, Expr, Load, Var, loads
+from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Var
+
+_free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyDictionary()
+_loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
+
+_MAX_RECURSIVE_SIZE = 256
+"""Tree size up to which `has_loads` recurses."""
+
+
+def conjuncts(condition: Expr) -> tuple[Expr, ...]:
+    """The conditions that `condition` is the conjunction of; none for True."""
+    if condition is TRUE:
+        return ()
+    if isinstance(condition, Binary) and condition.op == "and":
+        return conjuncts(condition.a) + conjuncts(condition.b)
+    return (condition,)
+
+
+def post_order(e: Expr) -> Iterator[Expr]:
+    """Every distinct node of `e`, operands before users."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(e, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(node.children()))
+
+
+def free_vars(e: Expr) -> frozenset[Var]:
+    """The variables that occur in `e` (not those in the shapes of its buffers)."""
+    if isinstance(e, Var):  # a cached value that contains its key would never be freed
+        return frozenset((e,))
+    cached = _free_vars.get(e)
+    if cached is None:
+        cached = _free_vars[e] = frozenset(n for n in post_order(e) if isinstance(n, Var))
+    return cached
+
+
+def has_loads(e: Expr) -> bool:
+    """Whether `e` contains a load, so that its value depends on data."""
+    cached: bool | None = getattr(e, "data_dependent", None)
+    if cached is None and e.tree_size > _MAX_RECURSIVE_SIZE:
+        # Bottom-up, because recursion does not reach this depth.
+        for n in post_order(e):
+            n.data_dependent = isinstance(n, Load) or any(c.data_dependent for c in n.children())
+        return e.data_dependent
+    if cached is None:
+        cached = e.data_dependent = isinstance(e, Load) or any(has_loads(c) for c in e.children())
+    return cached
+
+
+def loads(e: Expr) -> tuple[Load, ...]:
+    """The distinct loads in `e`, nested ones first."""
+    cached = _loads.get(e)
+    if cached is None:
+        cached = tuple(n for n in post_order(e) if isinstance(n, Load))
+        if not isinstance(e, Load):  # a cached value that contains its key would never be freed
+            _loads[e] = cached
+    return cached
 
 
 def replace_loads(e: Expr, replace: Callable[[Load], Expr]) -> Expr:
-    """`e` with every load replaced by what `change` makes of it (inner loads first)."""
-    done: dict[Expr, Expr] = {}
+    """`e` with every load replaced by `replace(load)`, nested loads first."""
+    memo: dict[Expr, Expr] = {}
 
-    def visit(node: Expr) -> Expr:
+    def rebuild(node: Expr) -> Expr:
         if isinstance(node, Var | Const):
             return node
-        if node in done:
-            return done[node]
-        old = node.children()
-        new = tuple(visit(c) for c in old)
-        result = node if all(a is b for a, b in zip(old, new, strict=True)) else node.rebuild(new)
+        if node in memo:
+            return memo[node]
+        children = node.children()
+        replaced = tuple(rebuild(c) for c in children)
+        result = node if all(a is b for a, b in zip(children, replaced, strict=True)) else node.rebuild(replaced)
         if isinstance(result, Load):
             result = replace(result)
-        done[node] = result
+        memo[node] = result
         return result
 
-    return visit(e) if loads(e) else e
+    return rebuild(e) if loads(e) else e

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.polynomial import Monomial, polynomial
 from tilewright.expr.algebra.prover import can_prove_non_negative
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import View
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Expr, Var, ceildiv, const, free_vars, maximum
+from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.operations import ceildiv, maximum
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.buffer_location import (
     BufferLocation,
     ConstantLocation,

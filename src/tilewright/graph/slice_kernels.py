@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
-from tilewright.expr.nodes import Const, Expr, Load, Var, const, free_vars, loads
-from tilewright.expr.traversal import replace_loads
-from tilewright.graph.coalesce_axes import Kernel, Slices
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.traversal import free_vars, loads, replace_loads
+from tilewright.graph.kernel import Kernel, Slices
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Program
 

@@ -15,7 +15,9 @@ import numpy as np
 from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, as_expr, ceildiv, conjunction, free_vars
+from tilewright.expr.nodes import Expr, Var, as_expr
+from tilewright.expr.operations import ceildiv, conjunction
+from tilewright.expr.traversal import free_vars
 from tilewright.layout import layout_json
 from tilewright.layout.primitive import (
     NO_ARRAYS,

@@ -10,7 +10,8 @@ from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import make_binary
-from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, conjunction
+from tilewright.expr.nodes import TRUE, Expr, Var, as_expr
+from tilewright.expr.operations import conjunction
 from tilewright.layout.primitive import (
     NO_ARRAYS,
     Array,

@@ -16,7 +16,8 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import make_binary, substitute
-from tilewright.expr.nodes import Expr, Var, as_expr, const, free_vars
+from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.sizes import Size, WrongSizeError, check_size
 
 Array = np.ndarray[Any, Any]

@@ -10,10 +10,10 @@ from dataclasses import replace
 from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Stage, View
-from tilewright.expr.nodes import TRUE, Const, Expr, Load, Var, const, free_vars, select
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.nodes import TRUE, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.operations import select
+from tilewright.expr.traversal import free_vars, replace_loads
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal, show_shape
 from tilewright.layout.primitives import StoreAt

@@ -7,8 +7,9 @@ from typing import SupportsIndex, cast
 from tilewright.errors import ParseError
 from tilewright.expr.dtype import int64
 from tilewright.expr.lexer import tokenize
-from tilewright.expr.nodes import Binary, Const, Expr, Var, loads, post_order
+from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.parser import parse_expr
+from tilewright.expr.traversal import loads, post_order
 
 Size = int | Expr
 """A size: a Python integer, or an expression over the symbols of dimensions."""

@@ -14,7 +14,8 @@ from math import gcd
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import Polynomial, add, expression, multiply, polynomial
 from tilewright.expr.algebra.prover import can_prove_non_negative
-from tilewright.expr.nodes import Expr, Var, const, free_vars
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.primitive import floordiv, is_provably_equal
 
 

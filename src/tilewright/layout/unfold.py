@@ -11,7 +11,8 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.polynomial import divide, expression, polynomial
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import make_binary
-from tilewright.expr.nodes import TRUE, Expr, Var, as_expr, ceildiv
+from tilewright.expr.nodes import TRUE, Expr, Var, as_expr
+from tilewright.expr.operations import ceildiv
 from tilewright.layout.primitive import (
     NO_ARRAYS,
     Array,

@@ -10,21 +10,9 @@ from functools import lru_cache
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
-from tilewright.expr.nodes import (
-    TRUE,
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    binary,
-    conjunction,
-    const,
-    free_vars,
-)
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.operations import binary, conjunction
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, For, Store
 
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}

@@ -13,9 +13,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import TRUE, Expr, Load, Var, as_expr
+from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, Var, as_expr
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 
 Index = Expr | int | Sequence[Expr | int]

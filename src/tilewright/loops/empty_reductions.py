@@ -17,7 +17,9 @@ from dataclasses import replace
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import FALSE, Expr, Var, binary, conjunction, conjuncts, const, free_vars
+from tilewright.expr.nodes import FALSE, Expr, Var, const
+from tilewright.expr.operations import binary, conjunction
+from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, seq, walk
 
 

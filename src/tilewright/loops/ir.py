@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tilewright.expr.algebra import polynomial as poly
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Expr, Load, Var, loads
+from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Buffer, Expr, Load, Var
+from tilewright.expr.traversal import loads
 
 
 class LoopKind(StrEnum):

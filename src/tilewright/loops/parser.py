@@ -4,9 +4,8 @@ Expressions are built as written. Whether the program is well-formed (types, bou
 question; the parser only insists that every name means something.
 """
 
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.lexer import parse_error
-from tilewright.expr.nodes import TRUE, Load, Var
+from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Var
 from tilewright.expr.parser import ExprParser
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 

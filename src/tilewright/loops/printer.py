@@ -13,8 +13,7 @@ A block says for each iteration variable its extent and, after `=`, its binding;
 loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import TRUE, Load, Var
+from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Var
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const, free_vars, post_order
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.traversal import free_vars, post_order
 from tilewright.graph.program import Program, step_outputs
 from tilewright.tile.shape_samples import Ranges, ranges_from_divisions
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
 
 

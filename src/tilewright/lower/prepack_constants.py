@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.buffer import Buffer, MemoryScope
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Load, Var, free_vars, post_order
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var
+from tilewright.expr.traversal import free_vars, post_order
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, blocks, seq
 from tilewright.loops.ir import walk as walk_statements
 from tilewright.lower.expose_workspace import expose_workspace

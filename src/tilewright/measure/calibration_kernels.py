@@ -1,8 +1,8 @@
 """The small programs that calibration times, written in the loop IR like any other kernel."""
 
-from tilewright.expr.buffer import MemoryScope
 from tilewright.expr.dtype import float32, int64
-from tilewright.expr.nodes import Load, const, maximum, minimum
+from tilewright.expr.nodes import Load, MemoryScope, const
+from tilewright.expr.operations import maximum, minimum
 from tilewright.loops.builder import Builder
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine import Target

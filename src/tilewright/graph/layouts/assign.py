@@ -19,9 +19,8 @@ from enum import StrEnum
 from itertools import chain
 
 from tilewright.expr.algebra.bounds import NO_BOUNDS
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Buffer, Var
 from tilewright.graph.layouts.dataflow import Dataflow, Reason
 from tilewright.graph.layouts.plan import LayoutRequest, Variant, is_contraction, step_title
 from tilewright.layout.layout import Layout

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation
-from tilewright.expr.nodes import Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.traversal import replace_loads
 from tilewright.graph.layouts.assign import ConversionRequest, is_same_layout
 from tilewright.graph.layouts.dataflow import Dataflow, Reason

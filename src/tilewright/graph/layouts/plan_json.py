@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright.errors import LayoutError, Problem
-from tilewright.expr.nodes import Var, free_vars
+from tilewright.expr.nodes import Var
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.layouts.plan import Choice, Plan, Variant, unassigned_operators
 from tilewright.graph.program import Program
 from tilewright.layout.layout import Layout

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import loads
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.traversal import loads
 from tilewright.graph.inline_elementwise import inline_into
 from tilewright.graph.program import Program, Step, step_outputs, unique_name
 from tilewright.graph.winograd.match_convolution import Convolution, match_convolution

@@ -23,10 +23,10 @@ import numpy as np
 
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.computation import Axis, Computation, Reducer, View
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Const, Expr, Load, Var, ceildiv, conjunction, const, select
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.operations import ceildiv, conjunction, select
 from tilewright.graph.winograd.match_convolution import Convolution, SpatialAxis
 from tilewright.graph.winograd.transforms import POINTS, Matrix, MinimalFilter, toom_cook
 
