@@ -22,6 +22,8 @@ never imports the compiler.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilewright.feature_detection import register_detector
+
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.native_kernel import NativeKernel
@@ -132,6 +134,13 @@ __all__ = [
     "rsqrt",
     "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
+
+
+def _llvm_host_features() -> frozenset[str]:
+    return import_module("tilewright.runtime.host_features").llvm_host_features()
+
+
+register_detector(_llvm_host_features)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,8 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
+from tilewright.feature_detection import detect_features
+
 X86_LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2"),
     "x86-64-v2": ("crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
@@ -90,10 +92,8 @@ def features_from_cpuinfo(text: str) -> frozenset[str]:
 @lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
     """Features of the CPU that runs this process, by LLVM's detection, else by /proc/cpuinfo."""
-    import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
-
     try:
-        return frozenset(str(name) for name, present in llvm.get_host_cpu_features().items() if present)
+        return detect_features()
     except RuntimeError:
         cpuinfo = Path("/proc/cpuinfo")
         return features_from_cpuinfo(cpuinfo.read_text()) if cpuinfo.exists() else frozenset()
