@@ -4,25 +4,16 @@ import ctypes
 
 import numpy as np
 import pytest
+from tilewright.expr.operations import cast, maximum, select, unary
+from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
+from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
-from tilewright.codegen import (
-    BufferCopy,
-    ConstantLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-    compile_object,
-    emit_llvm,
-)
+from tilewright.codegen import BufferCopy, KernelCall, Segment, compile_object, emit_llvm
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.expr.operations import cast, maximum, select, unary
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
 N, M = Var("N", 1, 100), Var("M", 0, 50)
 
@@ -41,15 +32,18 @@ def segment(**changes: object) -> Segment:
         "name": "tw",
         "symbols": (N, M),
         "calls": (
-            KernelCall("scale", (InputLocation(0), ConstantLocation(0), WorkspaceLocation(const(64))), (N * 4,)),
+            KernelCall("scale", (InputLocation(0), ConstantLocation("w0"), WorkspaceLocation(const(64))), (N * 4,)),
             KernelCall(
-                "scale", (WorkspaceLocation(const(64)), ConstantLocation(1), WorkspaceLocation(N * 16 + 128)), (N * 4,)
+                "scale",
+                (WorkspaceLocation(const(64)), ConstantLocation("w1"), WorkspaceLocation(N * 16 + 128)),
+                (N * 4,),
             ),
             BufferCopy(OutputLocation(1), WorkspaceLocation(N * 16 + 128), N * 16),
-            KernelCall("scale", (WorkspaceLocation(const(64)), ConstantLocation(1), OutputLocation(0)), (N * 4,)),
+            KernelCall("scale", (WorkspaceLocation(const(64)), ConstantLocation("w1"), OutputLocation(0)), (N * 4,)),
         ),
         "workspace_bytes": N * 32 + 192,
         "output_shapes": ((N, const(4)), (N * 4,), (), (maximum(M, 3), (N + 7) // 8, M % 5)),
+        "weights": ("w0", "w1"),
         "constraints": (N >= M, unary("not", (N % 2).equals(1))),
     }
     return Segment(**(fields | changes))  # type: ignore[arg-type]
@@ -149,20 +143,20 @@ def test_what_is_wrong_with_kernels_is_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "values", "status"),
     [
-        ({"sizes": (BIG * WIDE * 4,)}, (1 << 22, 1 << 22), 0),
-        ({"sizes": (BIG * WIDE * 4 + 64,)}, (1 << 22, 1 << 22), 1),
-        ({"sizes": (BIG * WIDE,)}, (1 << 32, 1 << 32), 1),  # the product wraps to 0
-        ({"sizes": (BIG * BIG * BIG // (WIDE * WIDE),)}, (1 << 22, 1 << 22), 1),  # the quotient is small
-        ({"sizes": (maximum(BIG, 3) + (BIG % WIDE),)}, (1 << 47, 5), 1),
-        ({"sizes": (select(BIG > WIDE, BIG * 4, WIDE),)}, (1 << 45, 5), 1),
-        ({"sizes": (select(BIG > WIDE, BIG, BIG // (WIDE - 5)),)}, (9, 5), 0),
-        ({"sizes": (cast(int64, unary("floor", cast(float32, BIG) * 2.0)),)}, (1 << 46, 1), 1),
+        ({"buffer_bytes": (BIG * WIDE * 4,)}, (1 << 22, 1 << 22), 0),
+        ({"buffer_bytes": (BIG * WIDE * 4 + 64,)}, (1 << 22, 1 << 22), 1),
+        ({"buffer_bytes": (BIG * WIDE,)}, (1 << 32, 1 << 32), 1),  # the product wraps to 0
+        ({"buffer_bytes": (BIG * BIG * BIG // (WIDE * WIDE),)}, (1 << 22, 1 << 22), 1),  # the quotient is small
+        ({"buffer_bytes": (maximum(BIG, 3) + (BIG % WIDE),)}, (1 << 47, 5), 1),
+        ({"buffer_bytes": (select(BIG > WIDE, BIG * 4, WIDE),)}, (1 << 45, 5), 1),
+        ({"buffer_bytes": (select(BIG > WIDE, BIG, BIG // (WIDE - 5)),)}, (9, 5), 0),
+        ({"buffer_bytes": (cast(int64, unary("floor", cast(float32, BIG) * 2.0)),)}, (1 << 46, 1), 1),
         ({"workspace_bytes": BIG * WIDE * 64}, (1 << 31, 1 << 31), 1),
         ({"output_shapes": ((BIG * WIDE,),)}, (1 << 32, 1 << 32), 1),
         ({"calls": (BufferCopy(OutputLocation(0), InputLocation(0), BIG * WIDE),)}, (1 << 32, 1 << 32), 1),
         # wrapped, this constraint would hold
         ({"constraints": ((BIG * WIDE).equals(0),)}, (1 << 32, 1 << 32), 2),
-        ({"constraints": ((BIG * WIDE).equals(12),), "sizes": (BIG * WIDE,)}, (3, 5), 1),
+        ({"constraints": ((BIG * WIDE).equals(12),), "buffer_bytes": (BIG * WIDE,)}, (3, 5), 1),
     ],
 )
 def test_sizes_that_are_too_large(changes: dict[str, object], values: tuple[int, int], status: int) -> None:

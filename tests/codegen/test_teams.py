@@ -12,10 +12,11 @@ import pytest
 from llvmlite import ir
 from tests.codegen.native import Native
 
-from tilewright.codegen import InputLocation, KernelCall, OutputLocation, Segment, compile_object, emit_llvm
+from tilewright.codegen import KernelCall, Segment, compile_object, emit_llvm
 from tilewright.codegen.thread_team import MAX_SERIAL_CALLS, next_backoff
 from tilewright.codegen.work_stealing import MAX_PIECES
 from tilewright.expr.nodes import Expr, Var, const
+from tilewright.graph.buffer_location import InputLocation, OutputLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 from tilewright.runtime.linker import MAIN_TYPE, entry_symbols

@@ -6,12 +6,13 @@ import pytest
 from onnx import helper
 from tests.driver import models
 
-from tilewright.codegen.segment import InputLocation, KernelCall, OutputLocation, WorkspaceLocation
+from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.segments import calls_in_order
 from tilewright.expr.nodes import const
 from tilewright.frontend.onnx import load_onnx
+from tilewright.graph.buffer_location import InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.graph.coalesce_axes import Kernel
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import partition

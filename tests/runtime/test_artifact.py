@@ -18,12 +18,13 @@ from tests.runtime.models import WEIGHT, compress_artifact, count_artifact, scal
 
 from tilewright.errors import ArtifactError, TargetError, TilewrightError
 from tilewright.machine import Target
+from tilewright.machine.alignment import GUARD_BYTES
 from tilewright.runtime import Artifact, Executable, is_artifact, load, load_artifact, save_artifact
 from tilewright.runtime.artifact import FORMAT_VERSION, MAGIC
 from tilewright.runtime.manifest import Manifest, NativeStep, SymbolSpec, TensorSpec
 from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 from tilewright.runtime.schema import Json
-from tilewright.runtime.weights import GUARD_BYTES, make_weight_section, read_weights
+from tilewright.runtime.weights import make_weight_section, read_weights
 
 HEADER = struct.Struct("<8sIIQQ32s")
 FEED = np.random.default_rng(11).uniform(0.5, 2.0, (5, 3)).astype(np.float32)

@@ -173,7 +173,7 @@ def test_memory_of_other_sizes_is_let_go(exe: Executable) -> None:
 def test_large_outputs_and_values_in_the_middle_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 1 << 20
     assert most < MAX_REUSED_BYTES
-    monkeypatch.setattr("tilewright.runtime.native_call.KEPT_BYTES", most)
+    monkeypatch.setattr("tilewright.runtime.native_call.MAX_REUSED_BYTES", most)
     made = scale_artifact()
     unlimited = replace(made.manifest, symbols=(SymbolSpec("n", 0, None),))
     large = Executable(Artifact(unlimited, made.code, made.weights), threads=1)

@@ -12,10 +12,11 @@ from onnx import TensorProto, helper
 from tests.runtime.process import python
 
 import tilewright
+from tilewright.machine.alignment import GUARD_BYTES
 from tilewright.runtime import call_frame, executable
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate, populate_read
-from tilewright.runtime.workspace import GUARD_BYTES, WorkspaceBlock
+from tilewright.runtime.workspace import WorkspaceBlock
 
 
 def faults() -> int:
@@ -40,10 +41,10 @@ def test_the_first_call_of_a_loaded_model_maps_next_to_nothing(tmp_path: Path) -
     done = python(f"""
         import numpy as np, tilewright
         from tests.runtime.test_ready import faults
-        from tilewright.runtime import entry
+        from tilewright.runtime import fast_call
         model = tilewright.load({str(tmp_path / "m.tw")!r})
         x = np.random.default_rng(0).standard_normal((1024, 2048)).astype(np.float32)
-        linked, before = entry._linked.cache_info().currsize, faults()
+        linked, before = fast_call._link_once.cache_info().currsize, faults()
         y = model(x)
         print(linked, faults() - before)
     """)
@@ -71,7 +72,7 @@ def test_a_model_for_another_machine_is_not_linked() -> None:
 
 def test_very_large_memory_is_not_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    monkeypatch.setattr("tilewright.runtime.native_call.KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr("tilewright.runtime.native_call.MAX_REUSED_BYTES", 1 << 20)
     monkeypatch.setattr(call_frame, "populate", lambda address, size: taken.append(size))  # pyright: ignore[reportUnknownLambdaType]
     tilewright.compile(chain(1024))
     assert taken == []

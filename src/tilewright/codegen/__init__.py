@@ -5,26 +5,12 @@
 """
 
 from tilewright.codegen.module import assembly, compile_object, emit_llvm
-from tilewright.codegen.segment import (
-    BufferCopy,
-    BufferLocation,
-    ConstantLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-)
+from tilewright.codegen.segment import BufferCopy, KernelCall, Segment
 
 __all__ = [
     "BufferCopy",
-    "BufferLocation",
-    "ConstantLocation",
-    "InputLocation",
     "KernelCall",
-    "OutputLocation",
     "Segment",
-    "WorkspaceLocation",
     "assembly",
     "compile_object",
     "emit_llvm",

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from llvmlite import ir
 
+from tilewright.codegen.address import ActiveLanes, Address
 from tilewright.codegen.emit_control_flow import ControlFlow
 from tilewright.codegen.emit_expr import ExprEmitter
-from tilewright.codegen.emit_memory import ActiveLanes, Address
 from tilewright.codegen.horizontal_reduction import HorizontalReduction
 from tilewright.codegen.llvm_types import I64, constant, lane_count, splat
 from tilewright.codegen.resolve_block import (
@@ -129,8 +129,9 @@ class BlockEmitter:
         all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False
+        addresses = self.exprs.addresses
         return lane is None or all(
-            self.exprs.lane_stride(b, i, lane) in (0, 1) or self.exprs.is_in_bounds(b, i) for b, i in accesses
+            addresses.lane_stride(b, i, lane) in (0, 1) or addresses.is_in_bounds(b, i) for b, i in accesses
         )
 
     def _is_lane_parallel(self, r: ResolvedBlock) -> bool:
@@ -143,7 +144,7 @@ class BlockEmitter:
         if any(by_lane(i) for i in r.target.indices):
             if reduces:
                 return False
-            offsets = self.exprs.address(r.target.buffer, r.target.indices).offsets
+            offsets = self.exprs.addresses.address(r.target.buffer, r.target.indices).offsets
             return offsets is None or len(set(offsets)) == len(offsets)
         if r.op is not None:
             return all(is_minimal_at_first_iteration(e, (lane,), self.scope.bounds) for e in reduces)
@@ -168,7 +169,7 @@ class BlockEmitter:
     def emit_element(self, r: ResolvedBlock, active: ActiveLanes) -> None:
         """Computes and stores the element of this iteration, or of every active lane."""
         values, dtype = self.exprs, r.target.buffer.dtype
-        address = values.address(r.target.buffer, r.target.indices)
+        address = values.addresses.address(r.target.buffer, r.target.indices)
         with self._with_active(active):
             if r.op is None:
                 self._emit_init(r, active)
@@ -185,7 +186,7 @@ class BlockEmitter:
         One that registers can't hold is not: what is read back in between would wait for the store before.
         """
         memory = self.exprs.memory
-        whole = self.exprs.accessible_lanes(buffer, address, active)
+        whole = self.exprs.addresses.accessible_lanes(buffer, address, active)
         if active.mask is not None and whole.mask is None and self._fits_registers(buffer):
             if buffer.name in self.dead_lane_buffers:
                 memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), whole)
@@ -210,7 +211,7 @@ class BlockEmitter:
             self._emit_store(r.init, active)
 
     def _emit_store(self, store: Store, active: ActiveLanes) -> None:
-        address = self.exprs.address(store.buffer, store.indices)
+        address = self.exprs.addresses.address(store.buffer, store.indices)
         self._store_value(store.buffer, address, self.exprs.value(store.value), active)
 
     def _accumulator_value(
@@ -218,7 +219,7 @@ class BlockEmitter:
     ) -> ir.Value:
         """What is combined with: the element's value, or that of `init` in the first iteration."""
         values, dtype = self.exprs, r.target.buffer.dtype
-        active = values.accessible_lanes(r.target.buffer, address, active)
+        active = values.addresses.accessible_lanes(r.target.buffer, address, active)
         if r.init is None:
             return values.memory.load(dtype, address, active)
         start = values.value(r.init.value)
@@ -286,7 +287,7 @@ class BlockEmitter:
     def _combine_into_target(self, r: ResolvedBlock, total: ir.Value, variables: tuple[Var, ...]) -> None:
         """target = target op total; the first iteration is where the variables are 0."""
         dtype = r.target.buffer.dtype
-        address = self.exprs.address(r.target.buffer, r.target.indices)
+        address = self.exprs.addresses.address(r.target.buffer, r.target.indices)
         first = at_first_iteration(r.is_first, variables, self.scope.bounds)
         old = self._accumulator_value(r, address, ActiveLanes(), first)
         result = self.exprs.arith.binary(r.op or "add", dtype, old, total)

@@ -7,14 +7,15 @@ by reading zeros instead (short arms), or by a branch (long ones).
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from llvmlite import ir
 
 from tilewright.codegen import division
+from tilewright.codegen.address import ActiveLanes
 from tilewright.codegen.arith import Arith
-from tilewright.codegen.emit_index import IndexEmitter, IndexParts, linearize
-from tilewright.codegen.emit_memory import PRIVATE_PADDING, ActiveLanes, Address, MemoryEmitter
+from tilewright.codegen.emit_address import AddressEmitter
+from tilewright.codegen.emit_index import IndexEmitter
+from tilewright.codegen.emit_memory import MemoryEmitter
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.llvm_types import (
     I1,
@@ -27,14 +28,24 @@ from tilewright.codegen.llvm_types import (
     register_type,
     splat,
 )
-from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, constant_stride
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.algebra.polynomial import constant_value, polynomial
+from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Const, Expr, Load, MemoryScope, Select, Unary, Var
-from tilewright.expr.operations import conjunction
-from tilewright.expr.traversal import conjuncts, post_order
+from tilewright.expr.nodes import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    conjunction,
+    conjuncts,
+    post_order,
+)
 from tilewright.machine import Target
 
 _AFFINE_OPS = ("add", "sub", "mul")
@@ -57,13 +68,12 @@ class ExprEmitter:
     def __init__(
         self, builder: ir.IRBuilder, scope: EmitScope, target: Target, pointer: Callable[[Buffer], ir.Value]
     ) -> None:
-        self.builder, self.scope, self.pointer = builder, scope, pointer
+        self.builder, self.scope = builder, scope
         self.arith = Arith(builder, target)
         self.memory = MemoryEmitter(self.arith)
         self.indices = IndexEmitter(builder, scope, self.value)
+        self.addresses = AddressEmitter(builder, scope, self.indices, pointer)
         self.active = ActiveLanes()
-        self._linear_indices: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
-        self._in_bounds: dict[tuple[str, Expr], bool] = {}
 
     def value(self, e: Expr) -> ir.Value:
         """The value of an expression here."""
@@ -93,8 +103,10 @@ class ExprEmitter:
             case Select():
                 return self._emit_select(e)
             case Load(buffer, indices):
-                address = self.address(buffer, indices)
-                return self.memory.load(buffer.dtype, address, self.accessible_lanes(buffer, address, self.active))
+                address = self.addresses.address(buffer, indices)
+                return self.memory.load(
+                    buffer.dtype, address, self.addresses.accessible_lanes(buffer, address, self.active)
+                )
             case _:
                 raise InternalError(f"cannot generate code for {type(e).__name__}")
 
@@ -172,94 +184,11 @@ class ExprEmitter:
         x, y = (numbers, edges) if step > 0 else (edges, numbers)
         return builder.icmp_signed(sign, x, y)
 
-    # memory
-
-    def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
-        """Where an element is; per lane where the indices differ between lanes."""
-        position = self.linear_index(buffer, indices)
-        first, *others = [self._address(buffer, parts) for parts in self.indices.split_by_subvector(position)]
-        if others:
-            return replace(first, offsets=None, subvectors=(first, *others))
-        if first.offsets is None:
-            return first
-        room = self._read_margin(buffer, indices, position) if constant_stride(first.offsets) else NO_MARGIN
-        return replace(first, in_bounds=self._is_position_in_bounds(buffer, position), margin=room)
-
-    def _address(self, buffer: Buffer, parts: IndexParts) -> Address:
-        base = self.pointer(buffer)
-        if parts.uniform is not None:
-            base = self.memory.offset_pointer(buffer.dtype, base, parts.uniform)
-        base = self.memory.offset_pointer(buffer.dtype, base, parts.offset)
-        if isinstance(parts.lanes, ir.Value):
-            return Address(base, vector=parts.lanes)
-        return Address(base, offsets=parts.lanes)
-
-    def is_in_bounds(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
-        """Whether an access is known to be one to a private buffer, or to the room behind it, in all lanes."""
-        return self._is_position_in_bounds(buffer, self.linear_index(buffer, indices))
-
-    def _is_position_in_bounds(self, buffer: Buffer, position: Expr) -> bool:
-        """Whether a position is an element of a private buffer, or of the room behind it, wherever the loops are: their
-        names are their own in a function (`verify/well_formed.py`), so that a position has one range."""
-        found = self._in_bounds.get((buffer.name, position))
-        if found is None:
-            size = None if buffer.scope is MemoryScope.MEMORY else constant_value(polynomial(buffer.size))
-            low, high = interval(position, self.scope.bounds.without_facts())
-            known = None if size is None or low is None or high is None else (low, high - size)
-            found = known is not None and known[0] >= 0 and known[1] < PRIVATE_PADDING
-            self._in_bounds[buffer.name, position] = found
-        return found
-
-    def _read_margin(self, buffer: Buffer, indices: tuple[Expr, ...], position: Expr) -> ReadMargin:
-        """What may be read around the lanes of an access, wherever the loops are that are not unrolled."""
-        size = constant_value(polynomial(buffer.size))
-        low, high = self.indices.interval(position)
-        *outer, row = indices
-        along = row if not any(self.scope.is_lane_varying(i) for i in outer) else position
-        behind = PRIVATE_PADDING if buffer.scope is not MemoryScope.MEMORY else 0
-        return ReadMargin(
-            self.indices.constant_part(along),
-            max(0, low) if low is not None else 0,
-            max(0, size + behind - 1 - high) if size is not None and high is not None else 0,
-        )
+    # selects
 
     def prefetch(self, hint: Load) -> None:
-        """Asks for the cache line of an element, which will be read soon."""
-        self.memory.prefetch(self.address(hint.buffer, hint.indices).base)
-
-    def linear_index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """The row-major position of an element."""
-        found = self._linear_indices.get((buffer.name, indices))
-        if found is None:
-            found = self._linear_indices[buffer.name, indices] = linearize(buffer, indices, self.scope)
-        return found
-
-    def lane_stride(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Var) -> int | None:
-        """By how many elements the position moves from lane to lane; None where that is not one number."""
-        position, facts = self.linear_index(buffer, indices), self.scope.dependencies
-        if lane not in facts(position).variables:
-            return 0
-        moving = [t for t in polynomial(position).items() if any(lane in facts(a).variables for a in t[0])]
-        if not moving:
-            return 0
-        return moving[0][1] if len(moving) == 1 and moving[0][0] == (lane,) else None
-
-    def accessible_lanes(self, buffer: Buffer, address: Address, active: ActiveLanes) -> ActiveLanes:
-        """What may be read at an address: all lanes where the buffer is the function's own, with room behind it.
-
-        Plain accesses are what LLVM turns into registers. A buffer that threads share keeps its masks, because writing
-        an element back would race.
-        """
-        if active.mask is None or buffer.scope is MemoryScope.MEMORY or address.offsets is None:
-            return active
-        if not (active.nonempty or address.in_bounds):
-            return active
-        owner = self.pointer(buffer)
-        own = isinstance(owner, ir.Instruction) and owner.opname == "alloca"
-        near = min(address.offsets) >= 0 and max(address.offsets) < PRIVATE_PADDING
-        return replace(active, mask=None) if own and near else active
-
-    # selects
+        """Prefetches the cache line of an element."""
+        self.memory.prefetch(self.addresses.address(hint.buffer, hint.indices).base)
 
     def _emit_select(self, e: Select) -> ir.Value:
         condition = self.scope.residual(e.cond)
@@ -315,7 +244,7 @@ class ExprEmitter:
 
     def _load_under_guard(self, e: Load) -> tuple[ir.Value, bool]:
         """A load under the present conditions, and whether lanes that the mask excludes are zero."""
-        address = self.address(e.buffer, e.indices)
+        address = self.addresses.address(e.buffer, e.indices)
         shared = (
             address.vector is None
             and not address.subvectors

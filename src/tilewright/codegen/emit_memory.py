@@ -11,10 +11,11 @@ So a mask is a constant with an active lane, or known to have one (metadata `som
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llvmlite import ir
 
+from tilewright.codegen.address import ALL_ACTIVE, ActiveLanes, Address, offset_pointer
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.llvm_types import (
     I1,
@@ -26,7 +27,6 @@ from tilewright.codegen.llvm_types import (
     as_opaque_pointer,
     call_intrinsic,
     constant,
-    element_type,
     is_constant_splat,
     lane_count,
     memory_type,
@@ -35,6 +35,7 @@ from tilewright.codegen.llvm_types import (
     type_suffix,
     undefined,
 )
+from tilewright.codegen.llvm_workarounds import opaque_gather_mask, opaque_truncation
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, RegisterStream, constant_stride, load_start
 from tilewright.codegen.subvectors import concat_vectors, extract_subvector, subvector_length
 from tilewright.expr.dtype import DType
@@ -42,51 +43,8 @@ from tilewright.expr.dtype import DType
 NONEMPTY_MASK = "some_lane"
 """Metadata of masked accesses whose masks are known to have an active lane."""
 
-PRIVATE_PADDING = 512
-"""Elements behind a private buffer that lanes without work may touch: as many as lanes can be."""
-
 ZERO_BLOCK_BYTES = 1024
 """Size of the block of zeros that loads read when their condition does not hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where elements are, in elements from `base`.
-
-    Attributes:
-        base: pointer to the element at offset 0.
-        offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
-        vector: offset of every lane as i64 lanes; None otherwise.
-        runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first,
-            and neither `offsets` nor `vector` is there.
-        inside: whether all lanes are known to be elements of the buffer, or of the room behind it, masked or not.
-        room: what may be read around lanes at a small stride.
-    """
-
-    base: ir.Value
-    offsets: tuple[int, ...] | None = None
-    vector: ir.Value | None = None
-    subvectors: tuple["Address", ...] = ()
-    in_bounds: bool = False
-    margin: ReadMargin = NO_MARGIN
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveLanes:
-    """Which lanes an operation may touch.
-
-    Attributes:
-        guard: a condition for all lanes together, None for always.
-        mask: a condition per lane, None for all.
-        some: whether the mask is known to have an active lane.
-    """
-
-    guard: ir.Value | None = None
-    mask: ir.Value | None = None
-    nonempty: bool = True
-
-
-ALL_ACTIVE = ActiveLanes()
 
 
 def zero_block(module: ir.Module) -> ir.GlobalVariable:
@@ -107,12 +65,8 @@ class MemoryEmitter:
     def __init__(self, arith: Arith) -> None:
         self.arith, self.builder = arith, arith.builder
 
-    def offset_pointer(self, dtype: DType, base: ir.Value, offset: ir.Value | int) -> ir.Value:
-        """The pointer `offset` elements further."""
-        index = I64(offset) if isinstance(offset, int) else offset
-        if isinstance(offset, int) and offset == 0:
-            return base
-        return self.builder.gep(base, [index], source_etype=memory_type(dtype))
+    def _offset(self, dtype: DType, base: ir.Value, offset: int) -> ir.Value:
+        return offset_pointer(self.builder, dtype, base, offset)
 
     def any_lane(self, mask: ir.Value) -> ir.Value:
         """Whether any lane of a mask is set."""
@@ -138,30 +92,6 @@ class MemoryEmitter:
             spread = splat(self.builder, guard, lanes)
             mask = spread if mask is None else self.builder.and_(mask, spread)
         return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
-
-    def _opaque_gather_mask(self, mask: ir.Value, bits: int) -> ir.Value:
-        """A gather's mask, of which LLVM does not know lanes.
-
-        For x86 with masks in vector registers LLVM 22 turns a masked access of several registers into an access of all
-        lanes where it knows a part of a mask that is no constant, as of `condition and lane < 4`. What an empty piece
-        of assembly hands on is not known to it. Comparisons alone are compiled right and stay as they are.
-        """
-        plain = isinstance(mask, ir.Constant) or getattr(mask, "opname", "") == "icmp"
-        in_vectors = self.arith.target.has("avx") and not self.arith.target.mask_registers
-        lanes, each = lane_count(mask), 256 // bits
-        if plain or not in_vectors or bits not in (32, 64) or lanes <= each:
-            return mask
-        kind = ir.VectorType(ir.IntType(bits), each)
-        handed_on = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", "=x,0", side_effect=False)
-        parts: list[ir.Value] = []
-        for start in range(0, lanes, each):
-            own = shuffle(self.builder, mask, mask, range(start, start + each))
-            spread = self.builder.call(handed_on, [self.builder.sext(own, kind)])
-            parts.append(self.builder.icmp_signed("<", spread, constant(kind, 0)))
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [shuffle(self.builder, a, b, range(2 * lane_count(a))) for a, b in pairs]
-        return parts[0]
 
     # loads
 
@@ -207,7 +137,7 @@ class MemoryEmitter:
         self, dtype: DType, base: ir.Value, offsets: Sequence[int], active: ActiveLanes, margin: ReadMargin = NO_MARGIN
     ) -> ir.Value:
         lanes, low = len(offsets), min(offsets)
-        base = self.offset_pointer(dtype, base, low)
+        base = self._offset(dtype, base, low)
         offsets = [o - low for o in offsets]
         span = max(offsets) + 1
         if span == 1:
@@ -247,13 +177,13 @@ class MemoryEmitter:
         """Every `stride`-th element, picked out of vectors that other accesses to the same row load, too."""
         before, each = load_start(stride, lanes, margin), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
         base, last = (
-            self._pointer_or_zeros(self.offset_pointer(dtype, base, -before), guard),
+            self._pointer_or_zeros(self._offset(dtype, base, -before), guard),
             before + stride * (lanes - 1),
         )
         # where nothing behind the last lane may be read, the last vector ends with it
         starts = [min(start, last + 1 + margin.after - each) for start in range(0, last + 1, each)]
         loaded = RegisterStream(
-            tuple((s, self._plain_load(dtype, self.offset_pointer(dtype, base, s), each)) for s in starts), each
+            tuple((s, self._plain_load(dtype, self._offset(dtype, base, s), each)) for s in starts), each
         )
         later = before // stride
         phase = loaded.phase(self.builder, stride, before % stride, later + lanes)
@@ -261,9 +191,7 @@ class MemoryEmitter:
         if later and stride == 2:
             # LLVM makes two shuffles of three loaded vectors where one of two vectors does
             start = before + stride * (lanes - each)
-            found[-1] = self._window_load(
-                dtype, self.offset_pointer(dtype, base, start), range(0, 2 * each, 2), 2 * each - 1
-            )
+            found[-1] = self._window_load(dtype, self._offset(dtype, base, start), range(0, 2 * each, 2), 2 * each - 1)
         return concat_vectors(self.builder, found)
 
     def _window_load(self, dtype: DType, base: ir.Value, offsets: Sequence[int], span: int) -> ir.Value:
@@ -274,7 +202,7 @@ class MemoryEmitter:
             return shuffle(self.builder, low, low, offsets)
         low = self._plain_load(dtype, base, lanes)
         start = span - lanes
-        high = self._plain_load(dtype, self.offset_pointer(dtype, base, start), lanes)
+        high = self._plain_load(dtype, self._offset(dtype, base, start), lanes)
         return shuffle(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _masked_window_load(self, dtype: DType, base: ir.Value, offsets: Sequence[int], mask: ir.Value) -> ir.Value:
@@ -287,14 +215,14 @@ class MemoryEmitter:
         for first in (0, start):
             own = [owners.get(first + k, lanes) for k in range(lanes)]
             spread = shuffle(self.builder, mask, none, own)
-            parts.append(self._masked_load(dtype, self.offset_pointer(dtype, base, first), spread))
+            parts.append(self._masked_load(dtype, self._offset(dtype, base, first), spread))
         low, high = parts
         return shuffle(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _load_by_lane(self, dtype: DType, base: ir.Value, offsets: Sequence[int]) -> ir.Value:
         result: ir.Value = undefined(ir.VectorType(memory_type(dtype), len(offsets)))
         for i, offset in enumerate(offsets):
-            value = self._plain_load(dtype, self.offset_pointer(dtype, base, offset))
+            value = self._plain_load(dtype, self._offset(dtype, base, offset))
             result = self.builder.insert_element(result, value, I32(i))
         return result
 
@@ -315,7 +243,7 @@ class MemoryEmitter:
         parts: list[ir.Value] = []
         for start, lanes in registers:
             own, kind = extract_subvector(self.builder, mask, start, lanes), ir.VectorType(memory_type(dtype), lanes)
-            pointer, nothing = self.offset_pointer(dtype, base, start), constant(kind, 0)
+            pointer, nothing = self._offset(dtype, base, start), constant(kind, 0)
             if is_constant_splat(own, 0):
                 parts.append(nothing)
                 continue
@@ -339,12 +267,12 @@ class MemoryEmitter:
                 continue
             value, pointer = (
                 extract_subvector(self.builder, stored, start, lanes),
-                self.offset_pointer(dtype, base, start),
+                self._offset(dtype, base, start),
             )
             if is_constant_splat(own, 1):
                 self.builder.store(value, pointer, align=dtype.bytes)
                 continue
-            value = self._opaque_truncation(value)
+            value = opaque_truncation(self.builder, self.arith.target, value)
             asked = None if nonempty or isinstance(own, ir.Constant) else self.any_lane(own)
             with nullcontext() if asked is None else self.builder.if_then(asked):
                 arguments = [value, pointer, I32(dtype.bytes), own]
@@ -367,7 +295,7 @@ class MemoryEmitter:
         lanes = lane_count(mask)
         kind = ir.VectorType(memory_type(dtype), lanes)
         name = f"masked.gather.{type_suffix(kind)}.{type_suffix(ir.VectorType(PTR, lanes))}"
-        mask = self._opaque_gather_mask(mask, 8 * dtype.bytes)
+        mask = opaque_gather_mask(self.builder, self.arith.target, mask, 8 * dtype.bytes)
         pointers = self._lane_pointers(dtype, address, lanes)
         return call_intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 
@@ -402,7 +330,7 @@ class MemoryEmitter:
         falling = list(range(start, start - lanes, -1))
         mask = active.mask
         if offsets in (falling, list(range(start, start + lanes))):
-            base = self.offset_pointer(dtype, address.base, min(offsets))
+            base = self._offset(dtype, address.base, min(offsets))
             if lanes > 1 and offsets == falling:
                 backwards = range(lanes - 1, -1, -1)
                 stored = shuffle(self.builder, stored, stored, backwards)
@@ -414,24 +342,6 @@ class MemoryEmitter:
             return
         spread = constant(ir.VectorType(I64, lanes), offsets)
         self._scatter(dtype, Address(address.base, vector=spread), stored, self._full_mask(active, lanes))
-
-    def _opaque_truncation(self, stored: ir.Value) -> ir.Value:
-        """Integers of which LLVM does not know how they became as narrow as they are stored.
-
-        For AVX-512 LLVM 22 makes of a masked store of truncated integers, where it finds that one lane alone is active,
-        a store of that lane before it was truncated, over the elements behind it.
-        """
-        kind = element_type(stored.type)
-        if not isinstance(kind, ir.IntType) or kind.width > 32 or isinstance(stored, ir.Constant):
-            return stored
-        lanes = lane_count(stored)
-        wide = max(128 // kind.width, 1 << (lanes - 1).bit_length())
-        if wide * kind.width > 256 or not self.arith.target.has("avx512f"):
-            return stored
-        register = ir.VectorType(kind, wide)
-        handed_on = ir.InlineAsm(ir.FunctionType(register, [register]), "", "=v,0", side_effect=False)
-        held = shuffle(self.builder, stored, stored, [min(k, lanes - 1) for k in range(wide)])
-        return shuffle(self.builder, self.builder.call(handed_on, [held]), held, range(lanes))
 
     def _scatter(self, dtype: DType, address: Address, stored: ir.Value, mask: ir.Value) -> None:
         pointers = self._lane_pointers(dtype, address, lane_count(mask))

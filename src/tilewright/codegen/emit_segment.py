@@ -17,22 +17,18 @@ from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
 from tilewright.codegen.llvm_types import I1, I8, I64, PTR, VOID, call_intrinsic
 from tilewright.codegen.overflow_guards import OverflowGuards
-from tilewright.codegen.segment import (
-    MAX_BUFFER_BYTES,
-    MAX_SIZE_VALUE,
-    BufferCopy,
-    BufferLocation,
-    ConstantLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-)
+from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, BufferCopy, KernelCall, Segment
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.graph.buffer_location import (
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    OutputLocation,
+    WorkspaceLocation,
+)
 from tilewright.machine import Target
 
 
@@ -67,6 +63,7 @@ class _SizeFunction:
     def __init__(
         self, module: ir.Module, name: str, result: ir.Type, kinds: Sequence[ir.Type], segment: Segment, target: Target
     ) -> None:
+        self.segment = segment
         self.function = ir.Function(module, ir.FunctionType(result, list(kinds)), name)
         self.function.attributes.add("nounwind")
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
@@ -256,7 +253,9 @@ def _emit_location(f: _SizeFunction, location: BufferLocation) -> ir.Value:
             array = inputs
         case OutputLocation(k, apart):
             array = outputs
-        case ConstantLocation(k):
-            array, apart = weights, 0
+        case ConstantLocation(name):
+            if name not in f.segment.weights:
+                raise InternalError(f"segment {f.segment.name!r} has no weight {name!r}")
+            array, k, apart = weights, f.segment.weights.index(name), 0
     start = f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)
     return f.builder.gep(start, [I64(apart)], source_etype=I8) if apart else start

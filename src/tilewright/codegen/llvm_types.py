@@ -35,9 +35,14 @@ def is_half(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits == 16
 
 
+def vector_lanes(kind: ir.Type) -> int:
+    """Lanes of a vector type; 0 for a scalar type."""
+    return int(kind.count) if isinstance(kind, ir.VectorType) else 0
+
+
 def lane_count(value: ir.Value) -> int:
     """Lanes of a value; 0 for a scalar."""
-    return value.type.count if isinstance(value.type, ir.VectorType) else 0
+    return vector_lanes(value.type)
 
 
 def element_type(kind: ir.Type) -> ir.Type:

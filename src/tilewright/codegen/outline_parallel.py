@@ -8,11 +8,15 @@ Without a team or with one iteration the body is called directly. Parallel loops
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from llvmlite import ir
 
 from tilewright.codegen import timestamps
+from tilewright.codegen.emit_expr import ExprEmitter
+from tilewright.codegen.emit_scope import EmitScope
+from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.llvm_types import I32, I64, PTR, VOID, as_opaque_pointer, declare
 from tilewright.codegen.thread_team import RUN_TYPE, load_fields
 from tilewright.expr.computation import Axis, iteration_space_size
@@ -20,8 +24,47 @@ from tilewright.expr.nodes import Buffer, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
 
-if TYPE_CHECKING:
-    from tilewright.codegen.emit_kernel import FunctionEmitter
+
+class EnclosingFunction(Protocol):
+    """The emitter of the function that contains a parallel loop."""
+
+    @property
+    def kernel(self) -> KernelContext:
+        """What the functions of the kernel share."""
+        ...
+
+    @property
+    def builder(self) -> ir.IRBuilder:
+        """Positioned where the loop goes."""
+        ...
+
+    @property
+    def scope(self) -> EmitScope:
+        """Variables that are bound around the loop."""
+        ...
+
+    @property
+    def exprs(self) -> ExprEmitter:
+        """Emits expressions at the builder's position."""
+        ...
+
+    @property
+    def record(self) -> ir.Value | None:
+        """Pointer to the record of timestamps; None where nothing is recorded."""
+        ...
+
+    def pointer(self, buffer: Buffer) -> ir.Value:
+        """The address of a buffer."""
+        ...
+
+    def stack_alloc(self, kind: ir.Type) -> ir.Value:
+        """Memory on the function's stack."""
+        ...
+
+
+BodyEmitter = Callable[[ir.Function, EmitScope, dict[str, ir.Value], list[For]], None]
+"""Emits the outlined body: its function without blocks, its variables, the addresses of buffers from outside, and the
+nest of parallel loops whose range of iterations the function's last two arguments are."""
 
 
 def mark_buffer_argument(argument: ir.Argument, buffer: Buffer) -> None:
@@ -56,15 +99,15 @@ def _count_users(s: Stmt) -> Counter[str]:
     return Counter(name for block in blocks(s) for name in used_buffers(block))
 
 
-def emit_parallel_loop(writer: "FunctionEmitter", loop: For, team: ir.Value) -> None:
-    """Writes a parallel loop at the writer's position, for a team of threads or, where it is null, for one."""
-    shared = shared_buffers(writer.kernel.func, loop)
-    variables = list(writer.scope.variables)
+def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, emit_body: BodyEmitter) -> None:
+    """Writes a parallel loop at the function's position, for a team of threads or, where it is null, for one."""
+    shared = shared_buffers(function.kernel.func, loop)
+    variables = list(function.scope.variables)
     nest = parallel_nest(loop)
-    body = _outlined_body(writer, nest, shared, variables)
-    b = writer.builder
-    captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.variables[v] for v in variables)]
-    extent = writer.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
+    body = _outlined_body(function, nest, shared, variables, emit_body)
+    b = function.builder
+    captured = [*(function.pointer(buffer) for buffer in shared), *(function.scope.variables[v] for v in variables)]
+    extent = function.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
     shared_out = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
     many, one, after = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
     b.cbranch(shared_out, many, one)
@@ -72,16 +115,17 @@ def emit_parallel_loop(writer: "FunctionEmitter", loop: For, team: ir.Value) -> 
     b.call(body, [*captured, I64(0), extent])
     b.branch(after)
     b.position_at_end(many)
-    noted = [] if writer.record is None else [writer.record]
+    noted = [] if function.record is None else [function.record]
     captured += noted
     kind = ir.LiteralStructType([v.type for v in captured])
-    context = writer.stack_alloc(kind)
+    context = function.stack_alloc(kind)
     for i, value in enumerate(captured):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
     for record in noted:
         timestamps.record_fork(b, record)
     b.call(
-        writer.kernel.teams.stage, [team, as_opaque_pointer(_thread_function(body, kind, bool(noted))), context, extent]
+        function.kernel.teams.stage,
+        [team, as_opaque_pointer(_thread_function(body, kind, bool(noted))), context, extent],
     )
     for record in noted:
         timestamps.record_join(b, record)
@@ -121,14 +165,16 @@ def parallel_nest(loop: For) -> list[For]:
 
 
 def _outlined_body(
-    writer: "FunctionEmitter", nest: list[For], shared: list[Buffer], variables: list[Var]
+    enclosing: EnclosingFunction,
+    nest: list[For],
+    shared: list[Buffer],
+    variables: list[Var],
+    emit_body: BodyEmitter,
 ) -> ir.Function:
     """The function that runs iterations begin..end."""
-    from tilewright.codegen.emit_kernel import FunctionEmitter
-
-    module = writer.kernel.module
+    module = enclosing.kernel.module
     kinds = [PTR] * len(shared) + [I64] * (len(variables) + 2)
-    name = module.get_unique_name(f"{writer.kernel.func.name}.{nest[0].var.name}")
+    name = module.get_unique_name(f"{enclosing.kernel.func.name}.{nest[0].var.name}")
     function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
     function.linkage = "internal"
     for attribute in ("nounwind", "noinline"):
@@ -138,10 +184,9 @@ def _outlined_body(
         argument.name = buffer.name
         mark_buffer_argument(argument, buffer)
         pointers[buffer.name] = argument
-    scope = writer.scope.fork()
+    scope = enclosing.scope.fork()
     for argument, v in zip(function.args[len(shared) :], variables, strict=False):
         argument.name = v.name
         scope.bind(v, argument)
-    inner = FunctionEmitter(writer.kernel, function, scope, pointers, team=None)
-    inner.emit_range(nest, function.args[-2], function.args[-1])
+    emit_body(function, scope, pointers, nest)
     return function

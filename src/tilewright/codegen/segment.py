@@ -8,45 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.expr.nodes import Expr, Var
+from tilewright.graph.buffer_location import BufferLocation
 
 MAX_BUFFER_BYTES = 1 << 46
 """Largest size of one buffer: half of the addresses that a process has on x86-64 and AArch64."""
 
 MAX_SIZE_VALUE = 1 << 62
 """Largest number that arithmetic on sizes may meet, with room left before int64 wraps."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputLocation:
-    """The data of input `index` of the call, from `offset` bytes after its start."""
-
-    index: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OutputLocation:
-    """The data of output `index` of the call, from `offset` bytes after its start."""
-
-    index: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantLocation:
-    """The data of weight `index` of the artifact."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceLocation:
-    """The workspace, `offset` bytes from its start; an int64 expression over the segment's symbols."""
-
-    offset: Expr
-
-
-BufferLocation = InputLocation | OutputLocation | ConstantLocation | WorkspaceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +86,7 @@ class Segment:
         calls: kernel calls and copies in order of execution.
         workspace_bytes: size of the workspace.
         output_shapes: shape of every output.
+        weights: names of the weights, in the order of their pointers.
         constraints: bool expressions over the symbols that must hold; the first violated one is reported.
         sizes: bytes of every buffer that the segment touches; sizes for which one exceeds `MAX_BYTES` are rejected.
         numbers: what numbers in the kernels are at most; sizes for which one exceeds `MAX_SIZE_VALUE` are rejected.
@@ -129,6 +98,7 @@ class Segment:
     calls: tuple[KernelCall | BufferCopy, ...]
     workspace_bytes: Expr
     output_shapes: tuple[tuple[Expr, ...], ...]
+    weights: tuple[str, ...] = ()
     constraints: tuple[Expr, ...] = ()
     buffer_bytes: tuple[Expr, ...] = ()
     index_bounds: tuple[Expr, ...] = ()

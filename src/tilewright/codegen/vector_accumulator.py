@@ -15,9 +15,9 @@ from llvmlite import ir
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.llvm_types import I1, I32, I64, constant, constant_like, lane_count, shuffle, splat
 from tilewright.expr.dtype import DType
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 _COMPARISONS = {"max": ">", "min": "<"}
-_ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class VectorSlot:
 
     def load(self) -> ir.Value:
         """What it holds."""
-        return self.builder.load(self.pointer, align=_ALIGN, typ=self.kind)
+        return self.builder.load(self.pointer, align=BUFFER_ALIGNMENT, typ=self.kind)
 
     def store(self, value: ir.Value) -> None:
         """Replaces what it holds."""
-        self.builder.store(value, self.pointer, align=_ALIGN)
+        self.builder.store(value, self.pointer, align=BUFFER_ALIGNMENT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,32 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen import (
-    BufferLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-    assembly,
-    compile_object,
-    emit_llvm,
-)
+from tilewright.codegen import KernelCall, Segment, assembly, compile_object, emit_llvm
 from tilewright.driver.kernel_signature import KernelSignature, parameter_spec
 from tilewright.errors import FeedError, OptionError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import ceildiv
 from tilewright.expr.traversal import free_vars
+from tilewright.graph.buffer_location import BufferLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.machine import Target, team_size, thread_count
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.measure.native_functions import with_workspace_params
 from tilewright.runtime.call_frame import CallPlan
 from tilewright.runtime.feeds import make_contiguous
 from tilewright.runtime.linker import link
 from tilewright.runtime.manifest import NativeStep, format_dims
 from tilewright.runtime.native_call import NativeCall, cache_plan
-from tilewright.runtime.workspace import ALIGNMENT, WorkspacePool
+from tilewright.runtime.workspace import WorkspacePool
 from tilewright.verify.index_overflow import overflow_candidates
 
 Array = np.ndarray[Any, Any]
@@ -130,13 +122,14 @@ def native_segment(func: Func) -> tuple[Func, Segment]:
     rooms: list[BufferLocation] = []
     for b in kernel.params[len(func.params) :]:
         rooms.append(WorkspaceLocation(offset))
-        offset = offset + ceildiv(b.size * b.dtype.bytes, ALIGNMENT) * ALIGNMENT
+        offset = offset + ceildiv(b.size * b.dtype.bytes, BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
     places: dict[str, BufferLocation] = {b.name: InputLocation(k) for k, b in enumerate(known.inputs)}
     places |= {b.name: OutputLocation(k) for k, b in enumerate(known.outputs)}
     call = KernelCall(func.name, (*(places[p.name] for p in func.params), *rooms), func.symbols)
     sizes = tuple(dict.fromkeys(e for e in (b.size * b.dtype.bytes for b in kernel.params) if free_vars(e)))
     shapes = tuple(b.shape for b in known.outputs)
-    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), sizes, overflow_candidates(func, {}))
+    bounds = overflow_candidates(func, {})
+    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), (), sizes, bounds)
 
 
 def kernel_llvm(func: Func, target: Target) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.segment import BufferCopy, BufferLocation, KernelCall, OutputLocation, WorkspaceLocation
+from tilewright.codegen.segment import BufferCopy, KernelCall
 from tilewright.cost.roofline import (
     OperandUse,
     OperationCounts,
@@ -26,6 +26,7 @@ from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.frontend.onnx import ShapeOption
+from tilewright.graph.buffer_location import BufferLocation, OutputLocation, WorkspaceLocation
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.machine import thread_count
 from tilewright.machine.choice import choose_machine

@@ -11,18 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.segment import (
-    MAX_BUFFER_BYTES,
-    MAX_SIZE_VALUE,
-    BufferCopy,
-    BufferLocation,
-    ConstantLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-)
+from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, BufferCopy, KernelCall, Segment
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, tensor_spec
 from tilewright.driver.kernels import BoundKernel, BoundUnit
 from tilewright.driver.weight_pool import WeightPool
@@ -31,15 +20,14 @@ from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.printer import show
 from tilewright.expr.traversal import free_vars
-from tilewright.graph.memory_plan import (
-    InConstant,
-    InInput,
-    InOutput,
-    InWorkspace,
-    KernelAccess,
-    MemoryPlan,
-    plan_memory,
+from tilewright.graph.buffer_location import (
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    OutputLocation,
+    WorkspaceLocation,
 )
+from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, plan_memory
 from tilewright.graph.program import Constraint, Fallback, Program
 from tilewright.lower.prepack_constants import evaluate_prepacked
 from tilewright.runtime import manifest as m
@@ -150,12 +138,13 @@ class _SegmentWeights:
     """The weights of one segment, in the order of their pointers."""
 
     pool: WeightPool
-    names: dict[str, int] = field(default_factory=dict[str, int])
+    names: dict[str, None] = field(default_factory=dict[str, None])
 
     def add(self, hint: str, array: Array) -> ConstantLocation:
-        """The place of an array among the segment's weights."""
+        """The location of an array among the segment's weights."""
         name = self.pool.add(hint, array)
-        return ConstantLocation(self.names.setdefault(name, len(self.names)))
+        self.names.setdefault(name)
+        return ConstantLocation(name)
 
 
 def _index_bounds(region: NativeRegion) -> tuple[Expr, ...]:
@@ -189,15 +178,10 @@ def plan_segment(
     weights = _SegmentWeights(pool)
 
     def place(b: Buffer) -> BufferLocation:
-        match plan.locations[b.name]:
-            case InInput(index):
-                return InputLocation(index)
-            case InOutput(index):
-                return OutputLocation(index)
-            case InConstant(name):
-                return weights.add(name, program.constants[name])
-            case InWorkspace(_, offset):
-                return WorkspaceLocation(offset)
+        location = plan.locations[b.name]
+        if isinstance(location, ConstantLocation):
+            return weights.add(location.name, program.constants[location.name])
+        return location
 
     owned = {id(u): _prepacked_weights(u, program, weights) | {n: place(b) for n, b in own.items()}
              for u, own in zip(region.units, scratch, strict=True) if isinstance(u, BoundKernel)}  # fmt: skip
@@ -217,8 +201,9 @@ def plan_segment(
     symbols = _ordered_symbols(
         program, region, calls, [plan.total, *conditions, *sizes, *(n for s in shapes for n in s)]
     )
-    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, conditions, sizes, _index_bounds(region))
-    return PlannedSegment(segment, plan, _native_step(segment, region, names, tuple(weights.names)))
+    bounds, weight_names = _index_bounds(region), tuple(weights.names)
+    segment = Segment(prefix, symbols, tuple(calls), plan.total, shapes, weight_names, conditions, sizes, bounds)
+    return PlannedSegment(segment, plan, _native_step(segment, region, names))
 
 
 def calls_in_order(units: Iterable[BoundUnit]) -> Iterator[tuple[BoundKernel, int]]:
@@ -255,9 +240,7 @@ def _slice_location(location: BufferLocation, unit: BoundKernel, parameter: Buff
             raise InternalError(f"a constant is cut into slices: {parameter}", where="memory plan")
 
 
-def _native_step(
-    segment: Segment, region: NativeRegion, names: ArtifactNames, weights: tuple[str, ...]
-) -> m.NativeStep:
+def _native_step(segment: Segment, region: NativeRegion, names: ArtifactNames) -> m.NativeStep:
     labels = dict.fromkeys(u.kernel.label for u in region.units if isinstance(u, BoundKernel) and u.kernel.label)
     return m.NativeStep(
         prefix=segment.name,
@@ -268,7 +251,7 @@ def _native_step(
             for name, b in region.inputs
         ),
         outputs=tuple(tensor_spec(name, b, names) for name, b in region.outputs),
-        weights=weights,
+        weights=segment.weights,
         symbols=tuple(names.symbol_name(v) for v in segment.symbols),
         constraints=tuple(
             m.ConstraintSpec(show(names.with_user_symbols(c.condition)), c.message) for c in region.constraints

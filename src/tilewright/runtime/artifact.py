@@ -23,12 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import ArtifactError, OptionError
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.runtime import schema
 from tilewright.runtime.atomic_write import replace_file
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 from tilewright.runtime.schema import DAMAGED, Json
-from tilewright.runtime.weights import ALIGNMENT, WeightSection, make_weight_section, read_weights
+from tilewright.runtime.weights import WeightSection, make_weight_section, read_weights
 
 MAGIC = b"TILEWRT\0"
 FORMAT_VERSION = 1
@@ -247,4 +248,4 @@ def _check_weights(section: memoryview, hashes: tuple[str, ...], where: str) -> 
 
 
 def _align_up(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-size // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT

@@ -16,10 +16,9 @@ from sys import getrefcount
 
 import numpy as np
 
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.runtime.fast_call import CONTEXT_WORDS, expected_words, has_fast_calls, make_fast_call
 from tilewright.runtime.pages import populate
-
-ALIGNMENT = 64
 
 
 def _max_reused_bytes() -> int:
@@ -93,9 +92,9 @@ class OutputMemory:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         """Allocates; MemoryError or ValueError where there is not enough."""
-        self.owner = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
+        self.owner = np.empty(math.prod(shape) * dtype.itemsize + BUFFER_ALIGNMENT, np.uint8)
         start = address_of(self.owner)
-        skipped = -start % ALIGNMENT
+        skipped = -start % BUFFER_ALIGNMENT
         self.address = start + skipped
         self.array = np.ndarray(shape, dtype, self.owner, skipped)
         populate(self.address, self.array.nbytes)

@@ -15,11 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import ArtifactError
+from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
 from tilewright.runtime.schema import DAMAGED, as_array, as_integer, as_object, as_text, field, parse_object
-
-ALIGNMENT = 64
-GUARD_BYTES = 64
-"""Behind the last weight, as many as a vector register has."""
 
 _PAD = "__pad__"
 _METADATA = "__metadata__"
@@ -75,7 +72,7 @@ def make_weight_section(weights: Mapping[str, np.ndarray], where: str) -> Weight
             raise ArtifactError(f"weight '{name}' has the type {data.dtype.str}, which can't be stored", where=where)
         if name == _METADATA or name.startswith(_PAD):
             raise ArtifactError(f"weight name '{name}' is reserved", where=where)
-        padding = -offset % ALIGNMENT
+        padding = -offset % BUFFER_ALIGNMENT
         if padding:
             header[f"{_PAD}{len(arrays)}"] = _header_entry("U8", (padding,), offset, padding)
         header[name] = _header_entry(code, data.shape, offset + padding, data.nbytes)
@@ -86,7 +83,7 @@ def make_weight_section(weights: Mapping[str, np.ndarray], where: str) -> Weight
         arrays.append((GUARD_BYTES, np.empty(0, np.uint8)))
         offset += GUARD_BYTES
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode("ascii")
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % BUFFER_ALIGNMENT)
     head = len(text).to_bytes(8, "little") + text
     return WeightSection(head, tuple(arrays), len(head) + offset)
 
@@ -137,10 +134,10 @@ def _read_tensor(name: str, value: object, data: memoryview, where: str) -> np.n
 
 def align_array(array: np.ndarray) -> np.ndarray:
     """The array itself where it is C-contiguous and starts on a 64-byte boundary, else a copy that does."""
-    if array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNMENT == 0:
+    if array.flags.c_contiguous and array.__array_interface__["data"][0] % BUFFER_ALIGNMENT == 0:
         return array
-    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
+    room = np.empty(array.nbytes + BUFFER_ALIGNMENT, np.uint8)
+    start = -room.__array_interface__["data"][0] % BUFFER_ALIGNMENT
     copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy

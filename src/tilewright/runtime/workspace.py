@@ -6,11 +6,8 @@ a single large input does not hold its memory for ever.
 
 import numpy as np
 
+from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
 from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate
-
-ALIGNMENT = 64
-GUARD_BYTES = 64
-"""Mapped behind a block: what code loads under a mask may reach over its end, which is slow where no page is."""
 
 MAX_IDLE_CALLS = 256
 
@@ -22,7 +19,7 @@ class WorkspaceBlock:
 
     def __init__(self, size: int) -> None:
         """Args: bytes."""
-        apart = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else ALIGNMENT
+        apart = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else BUFFER_ALIGNMENT
         self._memory = np.empty(size + apart + GUARD_BYTES, np.uint8)
         start = int(self._memory.__array_interface__["data"][0])
         self.address = start + (-start % apart)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from llvmlite import ir
 
+from tilewright.codegen.llvm_types import element_type
 from tilewright.codegen.vecmath import float32, float64
 from tilewright.codegen.vecmath.basic import BINARY, UNARY
 from tilewright.codegen.vecmath.float64 import LIBM, call_libm
-from tilewright.codegen.vecmath.lane_builder import LaneBuilder, element_type
+from tilewright.codegen.vecmath.lane_builder import LaneBuilder
 from tilewright.codegen.vecmath.ulp_bounds import ULP_BOUNDS, UlpBound
 from tilewright.codegen.vecmath.widened import WIDENED, emit_widened
 from tilewright.errors import InternalError

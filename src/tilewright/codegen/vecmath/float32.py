@@ -11,7 +11,8 @@ from functools import partial
 
 from llvmlite import ir
 
-from tilewright.codegen.vecmath.lane_builder import INF, NAN, LaneBuilder, declare_function, lane_count
+from tilewright.codegen.llvm_types import declare, vector_lanes
+from tilewright.codegen.vecmath.lane_builder import INF, NAN, LaneBuilder
 
 # exp(r) = 1 + r + r^2 q(r), |r| <= 0.3469 (just above ln(2)/2), relative error 3.1e-9.
 _EXP = (
@@ -57,7 +58,7 @@ def _scale(v: LaneBuilder, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Va
 
 def _avx512_lanes(v: LaneBuilder) -> int:
     """Lanes of the AVX-512 instructions that a vector's lanes are worth; 0 where there are none."""
-    count = lane_count(v.kind) or 1
+    count = vector_lanes(v.kind) or 1
     if "avx512f" in v.features and count % 16 == 0 and (count & (count - 1)) == 0:
         return 16
     return count if "avx512vl" in v.features and count in (4, 8) else 0
@@ -70,7 +71,7 @@ def _avx512(v: LaneBuilder, name: str, count: int, args: Sequence[ir.Value]) -> 
     if count == 16:
         args.append(ir.Constant(ir.IntType(32), 4))  # rounding: as MXCSR says
     name = f"llvm.x86.{name}.ps.{32 * count}"
-    return v.builder.call(declare_function(v.builder.module, name, kind, [a.type for a in args]), args)
+    return v.builder.call(declare(v.builder.module, name, kind, [a.type for a in args]), args)
 
 
 def _scalef(v: LaneBuilder, count: int, p: ir.Value, n: ir.Value) -> ir.Value:

@@ -6,7 +6,8 @@ anything worth writing here. The symbols (`exp`, `erf`, ...) resolve against lib
 
 from llvmlite import ir
 
-from tilewright.codegen.vecmath.lane_builder import LaneBuilder, declare_function
+from tilewright.codegen.llvm_types import declare
+from tilewright.codegen.vecmath.lane_builder import LaneBuilder
 
 LIBM = frozenset(
     [
@@ -38,7 +39,7 @@ LIBM = frozenset(
 def call_libm(name: str, v: LaneBuilder, *args: ir.Value) -> ir.Value:
     """Call the C function `name` (float64) on every lane."""
     double = ir.DoubleType()
-    function = declare_function(v.builder.module, name, double, [double] * len(args))
+    function = declare(v.builder.module, name, double, [double] * len(args))
     return v.per_lane(lambda *xs: v.builder.call(function, list(xs)), *args)
 
 

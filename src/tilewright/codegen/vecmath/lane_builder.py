@@ -12,45 +12,7 @@ from functools import reduce
 
 from llvmlite import ir
 
-from tilewright.codegen.llvm_types import constant
-from tilewright.errors import InternalError
-
-
-def element_type(kind: ir.Type) -> ir.Type:
-    """The element type of a vector type, or the type itself."""
-    return kind.element if isinstance(kind, ir.VectorType) else kind
-
-
-def lane_count(kind: ir.Type) -> int | None:
-    """Lanes of a vector type; None for a scalar."""
-    return int(kind.count) if isinstance(kind, ir.VectorType) else None
-
-
-def with_element(kind: ir.Type, element: ir.Type) -> ir.Type:
-    """`kind` with another element type: same lanes, or the bare element for a scalar."""
-    count = lane_count(kind)
-    return element if count is None else ir.VectorType(element, count)
-
-
-def type_suffix(kind: ir.Type) -> str:
-    """The mangled type in an overloaded intrinsic's name, such as `f32` or `v16f32`."""
-    element = element_type(kind)
-    if isinstance(element, ir.FloatType):
-        base = "f32"
-    elif isinstance(element, ir.DoubleType):
-        base = "f64"
-    elif isinstance(element, ir.IntType):
-        base = f"i{element.width}"
-    else:
-        raise InternalError(f"no intrinsic suffix for type {kind}")
-    count = lane_count(kind)
-    return base if count is None else f"v{count}{base}"
-
-
-def declare_function(module: ir.Module, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
-    """The function `name` of `module`, declared on first use."""
-    found = module.globals.get(name)
-    return ir.Function(module, ir.FunctionType(result, list(args)), name) if found is None else found
+from tilewright.codegen.llvm_types import constant, declare, element_type, type_suffix, vector_lanes, with_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +37,7 @@ class LaneBuilder:
     @property
     def int_kind(self) -> ir.Type:
         """The integer type with the same lanes and width."""
-        return with_element(self.kind, ir.IntType(self.bits))
+        return with_lanes(ir.IntType(self.bits), vector_lanes(self.kind))
 
     def const(self, value: float) -> ir.Value:
         """`value` rounded to the element type, in all lanes."""
@@ -87,7 +49,7 @@ class LaneBuilder:
 
     def intrinsic(self, name: str, *args: ir.Value, flags: Sequence[str] = ()) -> ir.Value:
         """Call `llvm.<name>` overloaded on `kind`, all arguments and the result of that type, with fast-math flags."""
-        function = declare_function(
+        function = declare(
             self.builder.module, f"llvm.{name}.{type_suffix(self.kind)}", self.kind, [a.type for a in args]
         )
         return self.builder.call(function, list(args), fastmath=flags)
@@ -182,8 +144,8 @@ class LaneBuilder:
 
     def per_lane(self, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
         """Apply a scalar `function` to every lane of `args`."""
-        count = lane_count(self.kind)
-        if count is None:
+        count = vector_lanes(self.kind)
+        if not count:
             return function(*args)
         result: ir.Value = ir.Constant(self.kind, ir.Undefined)
         for lane in range(count):
@@ -194,8 +156,8 @@ class LaneBuilder:
 
     def per_subvector(self, size: int, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
         """Apply `function` to `size` lanes of `args` at a time; the lane count is `size` times a power of two."""
-        count = lane_count(self.kind)
-        if count is None or count == size:
+        count = vector_lanes(self.kind)
+        if count in (0, size):
             return function(*args)
         parts: list[ir.Value] = []
         for start in range(0, count, size):
@@ -210,7 +172,7 @@ class LaneBuilder:
 
 def widen(lanes: LaneBuilder, x: ir.Value) -> tuple[LaneBuilder, ir.Value]:
     """float32 lanes to float64 (exact): the `LaneBuilder` of the wider type and the value."""
-    kind = with_element(lanes.kind, ir.DoubleType())
+    kind = with_lanes(ir.DoubleType(), vector_lanes(lanes.kind))
     return LaneBuilder(lanes.builder, kind, lanes.features), lanes.builder.fpext(x, kind)
 
 
