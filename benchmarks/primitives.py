@@ -14,17 +14,16 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tilewright.driver.workbench import create_schedule
+from tilewright.expr.define import Reduction, compute, max, placeholder, reduce_axis, sum, symbol
 from tilewright.expr.math_functions import exp
+from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import maximum, select
+from tilewright.layout.layout import Layout
+from tilewright.loops.ir import Func
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import PRIMITIVES, Step, apply
 from tilewright.verify.verifier import verify
-
-from tilewright.driver.workbench import create_schedule
-from tilewright.expr.define import Reduction, compute, max, placeholder, reduce_axis, sum, symbol
-from tilewright.expr.nodes import Expr
-from tilewright.layout.layout import Layout
-from tilewright.loops.ir import Func
 
 MAX_STEP_MS, MAX_VERIFY_MS = 1.0, 5.0
 """Milliseconds."""

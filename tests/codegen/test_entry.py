@@ -4,16 +4,16 @@ import ctypes
 
 import numpy as np
 import pytest
-from tilewright.expr.operations import cast, maximum, select, unary
-from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
-from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
 from tilewright.codegen import BufferCopy, KernelCall, Segment, compile_object, emit_llvm
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
 from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import cast, maximum, select, unary
+from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
+from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
 N, M = Var("N", 1, 100), Var("M", 0, 50)
 

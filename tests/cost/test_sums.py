@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.optimize.test_rule import product, row_sums
+from tests.optimize.computations import product, row_sums
 from tests.tile.problems import matrix_product, problem
+from tilewright.cost.regime import is_streaming
+from tilewright.tile.operand import Operand
 
 from tilewright.cost.analytical import program_time
-from tilewright.cost.regime import is_streaming
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch, TileProgram
 

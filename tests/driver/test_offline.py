@@ -2,15 +2,15 @@
 
 import numpy as np
 from tests.driver.models import array
-from tilewright.loops.interpreter import interpret
-from tilewright.loops.lowering import lower_to_loops
-from tilewright.lower.prepack_constants import evaluate_prepacked, prepack_constants
-from tilewright.schedule.schedule import Schedule
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Buffer, Var, as_expr
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.lower.prepack_constants import evaluate_prepacked, prepack_constants
+from tilewright.schedule.schedule import Schedule
 
 N = Var("n", 1, 64)
 

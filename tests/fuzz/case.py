@@ -12,18 +12,18 @@ from tests.fuzz.computations import KINDS, Made
 from tests.fuzz.draw import random_step
 from tests.fuzz.layouts import random_layout
 from tests.fuzz.options import Choice, Options
-from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.traversal import free_vars
-from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
-from tilewright.loops.lowering import lower_to_loops
-from tilewright.schedule.step import Trace, apply
 
 from tilewright.errors import LayoutError, ScheduleError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
+from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
 from tilewright.loops.ir import EXPANDED, Block, Func, walk
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.schedule.step import Trace, apply
 from tilewright.schedule.trace_json import decode, encode
 
 ATTEMPTS = 14

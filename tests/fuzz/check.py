@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from tests.codegen.native import TARGETS, Native
 from tests.fuzz.case import Case, Program
-from tilewright.expr.algebra.simplify import substitute
-from tilewright.loops.interpreter import interpret
-from tilewright.measure.native_functions import with_workspace_params
-from tilewright.schedule.step import Step, apply, replay
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError, VerifyError
+from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, MemoryScope, const
 from tilewright.layout.layout import Layout
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
+from tilewright.measure.native_functions import with_workspace_params
+from tilewright.schedule.step import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
+from tilewright.verify.verifier import verify
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

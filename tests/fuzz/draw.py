@@ -9,10 +9,9 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.layouts import random_layout
-from tilewright.expr.traversal import free_vars
-from tilewright.schedule.step import PRIMITIVES, Step
 
 from tilewright.expr.nodes import Buffer, Const, MemoryScope, as_expr
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, walk
 from tilewright.schedule.arguments import (
@@ -27,6 +26,7 @@ from tilewright.schedule.arguments import (
     TupleKind,
     parameters,
 )
+from tilewright.schedule.step import PRIMITIVES, Step
 
 FACTORS = (2, 2, 3, 4, 4, 5, 7, 8, 8, 9, 10, 16, 16, 1, 32)
 

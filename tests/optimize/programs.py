@@ -1,4 +1,4 @@
-"""Random kernels for property tests, and the check that a schedule keeps their meaning.
+"""Random kernels for property tests, and the check that a schedule preserves their semantics.
 
 All values are small whole numbers, so that sums are exact in every order and results can be compared for equality.
 """
@@ -30,7 +30,7 @@ TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 
 @dataclass(frozen=True)
 class Program:
-    """Stages of one kernel, sizes for the symbols, and names of the buffers whose data is known."""
+    """Stages of one kernel, sizes for the symbols, and names of the constant buffers."""
 
     stages: Sequence[Computation]
     sizes: Mapping[Var, int] = field(default_factory=dict)

@@ -8,10 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.test_module import hot_loop
 from tests.optimize import programs
+from tests.optimize.computations import product, products_of_pictures
 from tests.optimize.programs import Program
-from tests.optimize.test_construct import MACHINES, products_of_pictures, task_of
-from tests.optimize.test_rule import product
+from tests.optimize.tasks import MACHINES, task_of
 from tests.tile.results import check_same_results
+from tilewright.measure.native_functions import with_workspace_params
+from tilewright.schedule.step import replay
+from tilewright.tile.schedule_helpers import loop_extent
+from tilewright.verify.verifier import verify
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
@@ -19,15 +23,11 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
 from tilewright.loops.printer import show
 from tilewright.machine.shipped import machine_named
-from tilewright.measure.native_functions import with_workspace_params
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
-from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import Sketch, TileProgram, check_program, is_legal
-from tilewright.tile.schedule_helpers import loop_extent
-from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tests.codegen.native import Native
 from tests.verify.privatized import differs, iterations_of
-
-from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.interpreter import interpret
-from tilewright.loops.ir import LoopKind
-from tilewright.loops.parser import parse
 from tilewright.schedule.loop_transforms import split, split_parts
 from tilewright.verify.verifier import verify
+
+from tilewright.errors import ScheduleError, VerifyError
+from tilewright.loops.ir import LoopKind
+from tilewright.loops.parser import parse
 
 HEAD = "func f(A: float32[n, 8], I: int64[n], U: float32[n, 8]; n: 5..40, m: 0..4):\n"
 
@@ -439,6 +439,6 @@ func f(A: float32[6, 1, 3], Y: float32[6]):
 
 def test_tiles_are_not_shifted_over_what_an_iteration_hands_to_the_next() -> None:
     text = REFUSED["another element than was written"][0].replace(" in stack", "").replace("parallel", "serial")
-    message = "block 'U' reads 'T', which an iteration that runs again has changed: block 'P' before it writes T.0."
+    message = "block 'U' reads 'T', which a repeated iteration has changed: block 'P' before it writes T.0."
     with pytest.raises(ScheduleError, match=message):
         split(parse(text.replace("n: 5..40", "n: 8..40")), "i", 4, tail="shift_inwards")

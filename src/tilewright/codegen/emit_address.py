@@ -11,8 +11,7 @@ from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, constant_stride
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 
 
 class AddressEmitter:

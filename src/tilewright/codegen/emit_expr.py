@@ -30,22 +30,10 @@ from tilewright.codegen.llvm_types import (
 )
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.buffer import Buffer
 from tilewright.expr.dtype import int32, int64
-from tilewright.expr.nodes import (
-    COMPARISONS,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    conjunction,
-    conjuncts,
-    post_order,
-)
+from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, post_order
 from tilewright.machine import Target
 
 _AFFINE_OPS = ("add", "sub", "mul")

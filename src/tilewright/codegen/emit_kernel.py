@@ -17,7 +17,7 @@ from tilewright.codegen.outline_parallel import mark_buffer_argument
 from tilewright.codegen.register_pressure import memory_resident_tiles
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
-from tilewright.expr.buffer import MemoryScope
+from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 

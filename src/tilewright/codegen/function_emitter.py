@@ -27,8 +27,7 @@ from tilewright.codegen.unswitch import (
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.buffer import Buffer, MemoryScope
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 from tilewright.loops.ir import Block, For, LoopKind, Seq, Stmt, walk
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 

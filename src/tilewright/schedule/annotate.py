@@ -16,9 +16,9 @@ MAX_UNROLL = 512
 
 
 def parallel(func: Func, loop: str) -> Func:
-    """Runs the iterations of a loop on several threads.
+    """Executes the iterations of a loop on several threads.
 
-    Legality: no two iterations touch one element that either writes (register and stack buffers that are only used
+    Legality: no two iterations access one element that either writes (register and stack buffers that are only used
     inside the loop belong to an iteration); no block reduces over the loop; no vectorized loop is around
     it. Parallel loops directly inside one another are one range of iterations that threads share.
 
@@ -32,11 +32,11 @@ def parallel(func: Func, loop: str) -> Func:
 
 
 def vectorize(func: Func, loop: str) -> Func:
-    """Runs the iterations of a loop at once, in the lanes of vectors. A reduction over it is combined across lanes.
+    """Executes the iterations of a loop in the lanes of vectors. A reduction over the loop is combined across lanes.
 
-    Legality: the extent is a literal; no two iterations touch one element that either writes, except by a sum, product,
-    maximum or minimum over the loop whose init is elsewhere; no vectorized loop is around or inside, no parallel one
-    inside.
+    Legality: the extent is a literal; no two iterations access one element that either writes, except by a sum,
+    product, maximum or minimum over the loop whose init is elsewhere; no vectorized loop is around or inside, no
+    parallel one inside.
 
         for j in serial(16):    ->     for j in vectorized(16):
             block B(v = j)                 block B(v = j)
@@ -50,7 +50,7 @@ def vectorize(func: Func, loop: str) -> Func:
 
 
 def unroll(func: Func, loop: str) -> Func:
-    """Writes out the iterations of a loop one after the other.
+    """Fully unrolls a loop.
 
     Legality: the extent is a literal of at most `MAX_UNROLL`.
 
@@ -65,7 +65,7 @@ def unroll(func: Func, loop: str) -> Func:
 
 
 def bind(func: Func, loop: str, axis: Annotated[LoopKind, GPU_AXES]) -> Func:
-    """Runs the iterations of a loop on an axis of a GPU: as the blocks of a grid, or as the threads of a block.
+    """Executes the iterations of a loop on an axis of a GPU: as the blocks of a grid, or as the threads of a block.
 
     Args:
         axis: one of block_x, block_y, block_z, thread_x, thread_y, thread_z.

@@ -41,7 +41,7 @@ def cache_read(
     scope: MemoryScope = MemoryScope.MEMORY,
     layout: Layout | None = None,
 ) -> Func:
-    """Lets a block read a copy of an operand, which a new nest before the block's nest makes.
+    """Redirects a block to a copy of an operand, which a new nest fills before the block's nest.
 
     The new block is called `<name>_read`; its loops are serial over the copy's dimensions. `compute_at` then moves it
     into the loops of the block, so that a tile is copied where it is used.
@@ -71,8 +71,8 @@ def cache_read(
 
 
 def pack(func: Func, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> Func:
-    """Lets a block read an operand from a packed copy: dimension `dim` is cut into tiles of `factor`, tiles
-    outermost, the inside of a tile innermost, the last tile padded with zeros.
+    """Redirects a block to a packed copy of an operand: dimension `dim` is cut into tiles of `factor`, tiles outermost,
+    the inside of a tile innermost, the last tile padded with zeros.
 
     This is `cache_read` with the layout pad, split, reorder.
 
@@ -178,7 +178,7 @@ def cache_write(
     scope: MemoryScope = MemoryScope.MEMORY,
     layout: Layout | None = None,
 ) -> Func:
-    """Lets a block write an internal buffer, which a new nest behind it copies to the old place.
+    """Redirects a block to write an internal buffer, which a new nest after it copies to the old buffer.
 
     The new block is called `<block>_write`; its loops are serial over the buffer's dimensions. `compute_at` and
     `set_scope` then turn the internal buffer into accumulators.

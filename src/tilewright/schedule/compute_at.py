@@ -34,11 +34,11 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     """Moves a producer into a loop of its consumers, computing there just what one iteration of the loop needs.
 
     The producer's spatial loops shrink to the region that the consumers inside `loop` read: the box around all their
-    accesses. Its reduction loops stay whole; all are serial. Its domain shrinks to what all iterations need. The
-    buffer shrinks to the region, but in memory not along loops that are parallel already: their iterations get parts
-    of their own, whatever the sizes are. Where the region may leave the producer's domain (a tail) the producer is
-    guarded, unless all its reads are proved in bounds for the whole tile: then it computes a few values more that
-    nobody reads. Where regions of iterations overlap (a stencil), the overlap is computed again.
+    accesses. Its reduction loops stay whole; all are serial. Its domain shrinks to what all iterations need. The buffer
+    shrinks to the region, but in memory not along loops that are parallel already: their iterations get parts of their
+    own, whatever the sizes are. Where the region may leave the producer's domain (a tail) the producer is guarded,
+    unless all its reads are proved in bounds for the whole tile: then it computes a few unread values. Where regions of
+    iterations overlap (a stencil), the overlap is computed again.
 
     Args:
         names: of the block's new loops, outermost first: over the dimensions of which an iteration needs more than one

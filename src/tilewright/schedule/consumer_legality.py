@@ -22,7 +22,7 @@ def check_consumer(func: Func, node: Block, target: For, place: str) -> None:
     start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, target))
     end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
     if end <= start:
-        raise ScheduleError("it comes before the place that it would move to", where=place)
+        raise ScheduleError("it comes before its new place", where=place)
     check_injective_writes(func, node, place)
     inner_ids = set(map(id, blocks(target)))
     inputs, result = read_buffers(node), node.body.buffer
@@ -45,7 +45,7 @@ def check_injective_writes(func: Func, node: Block, place: str) -> None:
     for i in node.iters:
         is_single = isinstance(i.extent, Const) and i.extent.value == 1
         if i.kind is IterKind.SPATIAL and i.var not in body.indices and not is_single:
-            raise ScheduleError(f"{i.var.name!r} is no index of {body.buffer.name!r}, which it writes", where=place)
+            raise ScheduleError(f"{i.var.name!r} is not an index of {body.buffer.name!r}, which it writes", where=place)
 
 
 def check_inputs_complete(
@@ -82,7 +82,7 @@ def _incomplete_input_error(loop: For, buffer: Buffer, place: str) -> ScheduleEr
         if b.body.buffer == buffer:
             for i in b.iters:
                 if i.kind is IterKind.REDUCE and loop.var in free_vars(i.binding):
-                    what = f"{buffer.name!r} is not finished there: block {b.name!r} reduces over loop {name!r}"
+                    what = f"{buffer.name!r} is incomplete there: block {b.name!r} reduces over loop {name!r}"
                     return ScheduleError(what, where=place, hint="move it into a loop outside of the reduction")
     what = f"elements of {buffer.name!r} that it reads are not proved to belong to one iteration of loop {name!r}"
     return ScheduleError(what, where=place)
@@ -91,5 +91,5 @@ def _incomplete_input_error(loop: For, buffer: Buffer, place: str) -> ScheduleEr
 def check_covered_once(func: Func, block: str, place: str) -> None:
     """A moved block covers every point of its domain once."""
     node, enclosing = find_block(func, block)
-    for finding in coverage.find_incomplete_cover(BlockContext.of(node, enclosing)):
-        raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+    for diagnostic in coverage.find_incomplete_cover(BlockContext.of(node, enclosing)):
+        raise ScheduleError(f"{diagnostic.where}: {diagnostic.what}", where=place)

@@ -30,18 +30,18 @@ LANE_KINDS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
 
 
 def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
-    """Computes the parts of a block's value that do not change while `loop` runs once before it, in registers.
+    """Computes the loop-invariant parts of a block's value once before `loop`, in registers.
 
-    Taken out are the largest subexpressions that read nothing that the loop writes and depend neither on its variable
-    nor on those inside it. Indices and conditions on indices stay, and a select is taken out as a whole or not at all,
-    because its arms are computed only under its condition.
+    Hoisted are the largest subexpressions that read nothing that the loop writes and depend neither on its variable nor
+    on those of loops inside it. Indices and conditions on indices stay, and a select is hoisted as a whole or not at
+    all, because its arms are computed only under its condition.
 
     Args:
         name: of the new buffer; where there are several, the others are called after it.
 
-    Legality: `loop` is around the block; there is such a part; it can be computed where the loop does not run at all:
-    its elements exist, and it divides integers only by what is known to be positive; it is not taken out of a loop on
-    an axis of a GPU, whose threads have registers of their own.
+    Legality: `loop` encloses the block; there is such a part; it can be computed where the loop does not run at all:
+    its elements exist, and it divides integers only by what is known to be positive; it is not hoisted out of a loop
+    on an axis of a GPU, whose threads have registers of their own.
 
         for i:                              for i:
             for j:                              block C_hoist(u = i): C_part[] = exp(A[u])
@@ -86,7 +86,7 @@ def check_around(node: Block, target: For, enclosing: Sequence[For], place: str)
     """The loop encloses the block."""
     if not any(x is target for x in enclosing):
         names = ", ".join(x.var.name for x in enclosing) or "none"
-        raise ScheduleError("the loop is not around the block", where=place, hint=f"loops around it: {names}")
+        raise ScheduleError("the loop does not enclose the block", where=place, hint=f"enclosing loops: {names}")
 
 
 def check_invariant_parts(
@@ -154,8 +154,8 @@ def hoisting_hazard(part: InvariantPart, outer: Sequence[For]) -> str | None:
     """Why a part may not be computed before the loop; None where it may."""
     probe = Buffer("part", (), part.value.dtype, MemoryScope.REGISTER)
     block = replace(part.block, body=Store(probe, (), part.value))
-    for finding in find_domain_errors(BlockContext.of(block, tuple(outer))):
-        return finding.what
+    for diagnostic in find_domain_errors(BlockContext.of(block, tuple(outer))):
+        return diagnostic.what
     bounds = bounds_of(outer)
     bindings = {i.var: i.binding for i in part.block.iters}
     for e in post_order(part.value):

@@ -12,7 +12,6 @@ from tilewright.loops.ir import Block, For, Func, IterKind, blocks
 from tilewright.schedule.legality import check_in_bounds, check_inputs_final, check_only_writer
 from tilewright.schedule.region import check_domain
 from tilewright.schedule.rewrite_tree import find_block, map_blocks, map_store, spatial_vars, with_stmt_replaced
-from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
@@ -83,7 +82,7 @@ def check_elementwise(node: Block, place: str, hint: str) -> None:
     if reduced:
         raise ScheduleError(f"block {node.name!r} reduces over {reduced[0]!r}", where=place, hint=hint)
     if node.init is not None or node.body.buffer in read_buffers(node):
-        what = f"block {node.name!r} uses what is in {node.body.buffer.name!r} already"
+        what = f"block {node.name!r} accumulates into {node.body.buffer.name!r}"
         raise ScheduleError(what, where=place, hint=hint)
 
 

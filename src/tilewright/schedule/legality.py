@@ -27,7 +27,7 @@ def check_only_writer(func: Func, node: Block, place: str) -> None:
         if b is not node and b.body.buffer == buffer:
             raise ScheduleError(f"block {b.name!r} writes {buffer.name!r} too", where=place)
     if node.init is None and buffer in read_buffers(node):
-        raise ScheduleError(f"it adds to what is in {buffer.name!r} already", where=place)
+        raise ScheduleError(f"it accumulates into existing values of {buffer.name!r}", where=place)
 
 
 def check_order_free(node: Block, place: str) -> None:
@@ -47,7 +47,7 @@ def check_inputs_final(func: Func, node: Block, target: Stmt, place: str) -> Non
     start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
     end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, target))
     if end < start:
-        raise ScheduleError("it comes after the place that it would move to", where=place)
+        raise ScheduleError("it comes after its new place", where=place)
     inputs = [b for b in read_buffers(node) if b != node.body.buffer]
     for top in tops[start : end + 1]:
         for b in blocks(top):
@@ -75,9 +75,11 @@ def check_no_races(func: Func, only: For | None, place: str) -> None:
     serialized = tuple(k for k in CONCURRENT if not (is_threaded and k in THREADED))
     isolated = func if only is None else func.with_body(_serialize_except(func.body, only.var.name, serialized))
     nests = [_block_context(s, enclosing) for s, enclosing in walk(isolated.body) if isinstance(s, Block)]
-    for finding in races.find_races(isolated, nests):
+    for diagnostic in races.find_races(isolated, nests):
         raise ScheduleError(
-            f"{finding.where}: {finding.what}", where=place, hint=_privatization_hint(func, only, finding.shared_buffer)
+            f"{diagnostic.where}: {diagnostic.what}",
+            where=place,
+            hint=_privatization_hint(func, only, diagnostic.shared_buffer),
         )
 
 
@@ -118,8 +120,8 @@ def _serialize_except(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
 def check_axes(func: Func, place: str) -> None:
     """Loops on GPU axes form grids of blocks of threads."""
     nests = [BlockContext(s, enclosing, {}, NO_BOUNDS) for s, enclosing in walk(func.body) if isinstance(s, Block)]
-    for finding in gpu_launch.find_launch_errors(func, nests):
-        raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+    for diagnostic in gpu_launch.find_launch_errors(func, nests):
+        raise ScheduleError(f"{diagnostic.where}: {diagnostic.what}", where=place)
 
 
 def check_iterations_independent(func: Func, node: For, place: str) -> None:
@@ -135,13 +137,13 @@ def check_iterations_independent(func: Func, node: For, place: str) -> None:
         probe = with_buffer_replaced(probe, buffer, replace(buffer, scope=MemoryScope.STACK))
     loop, _ = find_loop(probe, node.var.name)
     probe = with_stmt_replaced(probe, loop, replace(loop, kind=LoopKind.PARALLEL))
-    for finding in races.find_races(
+    for diagnostic in races.find_races(
         probe, [BlockContext.of(s, a) for s, a in walk(probe.body) if isinstance(s, Block)]
     ):
-        what = finding.what.replace(f"parallel loop {node.var.name!r}", f"loop {node.var.name!r}")
+        what = diagnostic.what.replace(f"parallel loop {node.var.name!r}", f"loop {node.var.name!r}")
         for buffer in private:  # it is private in this check only
             what = what.replace(f"private buffer {buffer.name!r}", f"buffer {buffer.name!r}")
-        raise ScheduleError(f"{finding.where}: {what}", where=place)
+        raise ScheduleError(f"{diagnostic.where}: {what}", where=place)
 
 
 def check_accumulated_once(func: Func, inside: Sequence[Block], place: str) -> None:
@@ -149,8 +151,8 @@ def check_accumulated_once(func: Func, inside: Sequence[Block], place: str) -> N
     names = {b.name for b in inside if b.init is not None or b.body.buffer in read_buffers(b)}
     if names:
         nests = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
-        for finding in coverage.find_double_counts(nests, names):
-            raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
+        for diagnostic in coverage.find_double_counts(nests, names):
+            raise ScheduleError(f"{diagnostic.where}: {diagnostic.what}", where=place)
 
 
 def accessing_blocks(func: Func, buffer: Buffer) -> list[str]:

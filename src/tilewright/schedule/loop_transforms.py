@@ -36,7 +36,7 @@ from tilewright.schedule.tails import Tail, Tiling, tile_loop
 
 
 def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = None, tail: Tail = Tail.GUARD) -> Func:
-    """Splits a loop in two, the inner one of constant extent; `tail` says what becomes of iterations beyond the last
+    """Splits a loop in two, the inner one of constant extent; `tail` is the strategy for iterations beyond the last
     whole tile.
 
     Equation: i = io * factor + ii, 0 <= ii < factor, 0 <= io < ceil(N / factor). The inner loop of one on threads
@@ -46,7 +46,8 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = No
         names: of the outer and the inner loop and, with Tail.REMAINDER, of the loop over the remainder.
         tail: see `Tail`; without meaning where the factor is known to divide N, but for Tail.MASK, which vectorizes.
 
-    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest); what `Tail` says of the strategy.
+    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest); the conditions of the tail
+    strategy.
 
         for i in serial(N):            for io in serial(ceil(N / 4)):
             block B(v = i)       ->        for ii in serial(4):
@@ -100,7 +101,7 @@ def split_parts(func: Func, loop: str, parts: int, names: tuple[str, ...] | None
 
 
 def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
-    """Makes one loop of two directly nested ones.
+    """Fuses two directly nested loops into one.
 
     Equation: i = f // M, j = f % M, 0 <= f < N*M, where M is the inner extent.
 
@@ -153,12 +154,12 @@ def check_directly_nested(outer: For, inner: str) -> For:
 
 
 def reorder(func: Func, order: Sequence[str]) -> Func:
-    """Puts loops of one perfect nest into the given order; loops between them that are not named keep their places.
+    """Reorders loops of one perfect nest; loops between them that are not named keep their places.
 
     Legality: the loops form a perfect nest; around a single block, it reads no element that another of its iterations
     writes, except the one it accumulates into, whose first reduction iteration comes first in every order and which
     counts every point once; around several blocks, iterations of every loop from the first to the last that changes
-    place touch different elements; no extent depends on a loop that would come to lie inside; parallel loops stay
+    place access different elements; no extent depends on a loop that would come to lie inside; parallel loops stay
     outside vectorized ones, the block axes of a GPU outside its thread axes.
 
         for i in serial(N):            for j in serial(M):

@@ -91,7 +91,7 @@ def check_innermost(block: Block, loops: Sequence[For], where: str) -> None:
         if x.var in driven:
             name = x.var.name
             hint = f"use loop {name!r}"
-            raise ScheduleError(f"it reduces over loop {name!r}, around that one, too", where=where, hint=hint)
+            raise ScheduleError(f"it also reduces over the enclosing loop {name!r}", where=where, hint=hint)
 
 
 def _match_variables(node: Block, block: Block, load: Load, where: str) -> dict[Var, Expr]:
@@ -143,7 +143,7 @@ def check_running_extrema(
             continue
         name = source.load.buffer.name
         if source.op not in ("max", "min"):
-            what = f"{name!r} is no maximum or minimum, and not only in factors without the reduction: {core}"
+            what = f"{name!r} is not a maximum or minimum, and not only in factors without the reduction: {core}"
             raise ScheduleError(what, where=place)
         check_term_unchanged(source, target, place)
         start = check_initial_value(func, source, target, place)
@@ -198,12 +198,12 @@ def check_sum(node: Block, place: str) -> Expr:
     combined = match_accumulation(node.body)
     if combined is None or combined[0] != "add":
         kind = "no accumulation" if combined is None else f"an accumulation with `{combined[0]}`"
-        raise ScheduleError(f"it is {kind}, and only sums are corrected", where=place)
+        raise ScheduleError(f"it is {kind}, and only sums are rescaled", where=place)
     result = node.body.buffer
     if not result.dtype.is_float or result.dtype.bits < 32:
-        what = f"{result.name!r} is {result.dtype}, and a sum on the way may exceed what it is in the end"
+        what = f"{result.name!r} is {result.dtype}, and a partial sum may exceed the final one"
         hint = "sum up in float32: cast what is summed, and cast the finished sum back"
         raise ScheduleError(what, where=place, hint=hint)
     if node.init is None or not (isinstance(node.init.value, Const) and node.init.value.value == 0):
-        raise ScheduleError("its init is not 0, or was taken out", where=place)
+        raise ScheduleError("its init is not 0, or was decomposed", where=place)
     return combined[1]

@@ -77,7 +77,7 @@ def rescale_rate(value: Expr, extremum: RunningExtremum, place: str) -> float:
     """
     rate = _rescale_rate(value, extremum, place)
     if rate is None:
-        what = f"no factor corrects {value} when {extremum.load} changes"
+        what = f"no factor rescales {value} when {extremum.load} changes"
         hint = f"{extremum.load.buffer.name!r} may occur in factors exp(c*(x - m)), or in factors without the reduction"
         raise ScheduleError(what, where=place, hint=hint)
     return rate
@@ -119,7 +119,7 @@ def _exponent_rate(exponent: Expr, extremum: RunningExtremum, place: str) -> flo
     if not falls or parts != {x: -a * c for x, c in term.items()}:
         sign = "x - m" if extremum.op == "max" else "m - x"
         what = f"the exponent {exponent} is not c*({sign}) for c > 0 and x = {extremum.term}, of which "
-        raise ScheduleError(f"{what}{extremum.load} is the {extremum.op}: it may overflow on the way", where=place)
+        raise ScheduleError(f"{what}{extremum.load} is the {extremum.op}: it may overflow before the end", where=place)
     return a
 
 

@@ -23,10 +23,10 @@ MAX_DISTANCE = 256
 
 
 def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
-    """While a loop runs, brings what the iteration `distance` steps later touches of a buffer to the cache.
+    """Prefetches what the iteration `distance` steps later accesses of a buffer.
 
-    One hint per cache line of the region that an iteration touches, row after row, `MAX_LINES` at most; a size that is
-    not a literal counts with its least value. Hints have no meaning: the last iterations ask for lines behind the data.
+    One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most; a symbolic
+    size counts with its minimum. Prefetches have no semantics: the last iterations prefetch lines beyond the data.
 
     Legality: the loop is not vectorized; the buffer is in memory, and a block inside the loop touches it at indices
     that depend on the loop, but not on data; `1 <= distance <= MAX_DISTANCE`; addresses do not overflow.
@@ -73,7 +73,7 @@ def check_buffer(func: Func, name: str, place: str) -> Buffer:
     if buffer is None:
         raise ScheduleError(f"there is no buffer {name!r}", where=place)
     if buffer.scope is not MemoryScope.MEMORY:
-        raise ScheduleError(f"it is in scope {buffer.scope}, near the processor already", where=place)
+        raise ScheduleError(f"it is in scope {buffer.scope}, not in memory", where=place)
     return buffer
 
 
@@ -86,15 +86,17 @@ def touched_regions(node: For, buffer: Buffer, bounds: Bounds, place: str) -> li
             buffer_accesses = [a for a in accesses(b) if a.buffer == buffer]
             touched.update(dict.fromkeys(regions(buffer_accesses, b, inner, bounds)))
     if not touched:
-        raise ScheduleError(f"no block inside touches {buffer.name!r}", where=place)
+        raise ScheduleError(f"no block inside accesses {buffer.name!r}", where=place)
     next_iteration = {node.var: node.var + 1}
-    moving = [r for r in touched if any(substitute(first, next_iteration) is not first for first, _ in r.ranges)]
-    if not moving:
+    moving_regions = [
+        r for r in touched if any(substitute(first, next_iteration) is not first for first, _ in r.ranges)
+    ]
+    if not moving_regions:
         raise ScheduleError(
             f"which elements of {buffer.name!r} an iteration touches does not follow from {node.var.name!r}",
             where=place,
         )
-    return moving
+    return moving_regions
 
 
 def check_addresses(hints: Sequence[Load], bounds: Bounds, place: str) -> None:

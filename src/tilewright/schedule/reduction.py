@@ -89,7 +89,7 @@ def check_decomposable(node: Block, enclosing: Sequence[For], outer: For) -> Sto
     if node.init is None:
         raise ScheduleError("it has no init", where=place)
     if not any(x is outer for x in enclosing):
-        raise ScheduleError(f"loop {outer.var.name!r} is not around it", where=place)
+        raise ScheduleError(f"loop {outer.var.name!r} does not enclose it", where=place)
     position = next(k for k, x in enumerate(enclosing) if x is outer)
     outside = {x.var for x in enclosing[:position]}
     reduction_vars = _reduction_loop_vars(node)
@@ -133,12 +133,12 @@ def check_initialised_once(node: Block, enclosing: Sequence[For], outer: For) ->
 
 
 def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> Func:
-    """Reduces in two levels: partial results over chunks of one reduction axis, or over strands of it, then over them.
+    """Reduces in two levels: partial results over chunks or strands of one reduction axis, then the total over these.
 
     Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki);
     with `strands` C[s] = op over ki < factor of P[s, ki], P[s, ki] = op over ko and the other axes of the same.
-    Partial results start from what is neutral for op, the total from the block's own init. Floating-point sums are
-    reassociated: shorter chains of additions, so a smaller rounding error.
+    Partial results start from the identity of op, the total from the block's own init. Floating-point sums are
+    reassociated: fewer additions in sequence, so a smaller rounding error.
 
     Args:
         axis: which of the reduction variables, counted from 0.
@@ -147,8 +147,8 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
         strands: partial results over every `factor`-th step, so that they can be the lanes of a vector.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    has its untransformed nest to itself. Any extent of the axis is legal: beyond it the last chunk, or some of the
-    strands, take in what is neutral.
+    and is alone in its untransformed nest. Any extent of the axis is legal: beyond it the last chunk, or some of the
+    strands, take the identity.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
@@ -262,7 +262,7 @@ def check_factorable(
     if not 0 <= axis < len(reduction_iters):
         raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduction_iters)}", where=place)
     if node.init is None:
-        raise ScheduleError("its init was taken out", where=place, hint="use rfactor before decompose_reduction")
+        raise ScheduleError("its init was decomposed", where=place, hint="use rfactor before decompose_reduction")
     if node.predicate is not TRUE:
         raise ScheduleError("it has a predicate", where=place, hint=RFACTOR_HINT)
     if enclosing and len(blocks(enclosing[0])) != 1:
@@ -279,4 +279,4 @@ def check_factorable(
         for accumulator, other in ((value.a, value.b), (value.b, value.a)):
             if accumulator is result and all(x.buffer != node.body.buffer for x in loads(other)):
                 return reduction_iters[axis], other
-    raise ScheduleError("it is no sum, product, minimum or maximum", where=place)
+    raise ScheduleError("it is not a sum, product, minimum or maximum", where=place)

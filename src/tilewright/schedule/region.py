@@ -208,4 +208,4 @@ def check_domain(node: Block, enclosing: Sequence[For], place: str) -> None:
     used = {v for s in stores for e in (*s.indices, s.value) for v in free_vars(e)}
     for x in enclosing:
         if x.var in used:
-            raise ScheduleError(f"it uses elements by their position relative to loop {x.var.name!r}", where=place)
+            raise ScheduleError(f"its body uses the variable of loop {x.var.name!r}", where=place)

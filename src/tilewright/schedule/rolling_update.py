@@ -40,16 +40,16 @@ from tilewright.schedule.rewrite_tree import (
 
 def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -> Func:
     """Fuses a sum over k into a loop over (chunks of) k of another reduction whose finished result its value uses: the
-    sum uses the result so far, and what it has gathered is corrected whenever that result changes.
+    sum uses the running result, and its partial sum is rescaled whenever that result changes.
 
     Equation: with m the maximum of x_k and L the sum of exp(c*(x_k - m)) * f_k, c > 0, each chunk K of the loop does
 
         m' = max(m, max of x_k for k in K),   L' = L * exp(c*(m - m')) + sum of exp(c*(x_k - m')) * f_k for k in K.
 
     Factors of the value that use results of the loop but not k (a division by a finished sum) leave the sum: they are
-    applied once, behind the loop. One call per sum; the next ones use the block that saves m again.
+    applied once, after the loop. One call per sum; later calls reuse the block that saves m.
 
-    Where m is infinite there is no difference to the unfused program: L stays as it is while m does not change, and
+    Where m is infinite the result is that of the unfused program: L stays as it is while m does not change, and
     starts again at 0 when m leaves the infinity that it started from (masked keys first); a row that is masked as a
     whole gives NaN either way. NaN in x or f gives NaN. The order of additions changes, as with `rfactor`, and an
     infinite f_k whose weight vanishes only in a later chunk may give NaN where 0 * inf does not occur unfused.

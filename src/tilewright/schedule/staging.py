@@ -64,7 +64,7 @@ def check_stack(func: Func, place: str) -> None:
 
 
 def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str] | None = None) -> Func:
-    """Gives one consumer a producer of its own: the nest and its buffer are copied, and the consumer reads the copy.
+    """Gives one consumer its own producer: the nest and its buffer are copied, and the consumer reads the copy.
 
     Args:
         names: of the new block and of the new buffer, which may be the same; fresh ones without it.
@@ -106,14 +106,14 @@ def check_clone(func: Func, node: Block, reader: Block) -> None:
 
 
 def pad_storage(func: Func, buffer: str, dim: int, multiple: int = 1, extra: int = 0) -> Func:
-    """Makes a dimension of an internal buffer longer than its data, so that the elements behind it move.
+    """Pads a dimension of an internal buffer beyond its data, which moves the elements after it.
 
-    Rows whose distance is a large power of two share few sets of a cache; a line longer they spread over all of them.
+    Rows at a distance of a large power of two map to few cache sets; one more line per row spreads them over all sets.
 
     Equation: N_dim becomes ceil(N_dim / multiple) * multiple + extra; indices stay.
 
-    Legality: the buffer is internal and has that dimension; `multiple >= 1`, `extra >= 0`, and one of them does
-    something. Primitives that make a buffer anew (`compute_at`) drop the padding, so it comes last.
+    Legality: the buffer is internal and has that dimension; `multiple >= 1`, `extra >= 0`, and one of them has
+    an effect. Primitives that replace a buffer (`compute_at`) drop the padding, so it comes last.
 
         alloc B: float32[64, 1024]          alloc B: float32[64, 1040]      # dim 1, extra 16
         .. B[i, j] ..                ->     .. B[i, j] ..

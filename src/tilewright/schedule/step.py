@@ -183,7 +183,7 @@ def check_layout_symbols(func: Func, layout: Layout, place: str) -> None:
     for v in layout.symbols:
         if v not in func.symbols:
             symbols = ", ".join(s.name for s in func.symbols) or "none"
-            what = f"the layout names {v.name!r}, which is no symbol of func {func.name!r}"
+            what = f"the layout names {v.name!r}, which is not a symbol of func {func.name!r}"
             raise ScheduleError(what, where=place, hint=f"its symbols: {symbols}")
 
 

@@ -16,14 +16,14 @@ from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
 def store_at(func: Func, buffer: str, loop: str) -> Func:
-    """Shrinks an internal buffer to what one iteration of a loop touches, so that iterations use its memory again.
+    """Shrinks an internal buffer to what one iteration of a loop accesses, so that iterations reuse its memory.
 
-    Equation: iteration x of the loop touches the box [start(x), start(x) + size) of B, around all its accesses; B[i]
+    Equation: iteration x of the loop accesses the box [start(x), start(x) + size) of B, around all its accesses; B[i]
     becomes B[i - start(x)], and dimensions of size 1 disappear. The shape no longer depends on the size of the loop, so
     that `set_scope` can put the buffer on the stack or into registers.
 
-    Legality: the buffer is internal, and used inside the loop only; no element is touched in two iterations of the loop
-    or of one around it, so that nothing is carried from one to the next; the box starts at a place that is known
+    Legality: the buffer is internal, and used inside the loop only; no element is accessed in two iterations of the
+    loop or of one around it, so that nothing is carried from one to the next; the box starts at a place that is known
     without data and has one size; no loop around the buffer is concurrent yet, or its iterations would share it.
 
         alloc B: float32[N]                  alloc B: float32[]

@@ -25,7 +25,6 @@ from tilewright.schedule.rewrite_tree import (
     with_buffer_replaced,
     with_stmt_replaced,
 )
-from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.privatization import loop_carried_reads
 
 
@@ -181,7 +180,7 @@ def check_idempotent(node: For, enclosing: Sequence[For], place: str) -> None:
         for stale in loop_carried_reads(node, buffer, nests):
             where = f"block {stale.context.block.name!r} reads {buffer.name!r}"
             why = "" if stale.reason is None else f": {stale.reason}"
-            raise ScheduleError(f"{where}, which an iteration that runs again has changed{why}", where=place)
+            raise ScheduleError(f"{where}, which a repeated iteration has changed{why}", where=place)
 
 
 def tile_padded(t: Tiling) -> Func:

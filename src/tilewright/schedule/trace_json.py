@@ -67,11 +67,11 @@ def loads(text: str | bytes, where: str = "trace") -> Trace:
         TraceError: the text is no trace; lists every problem.
     """
     if len(text) > MAX_BYTES:
-        raise TraceError([Problem("trace", "", f"it is longer than {MAX_BYTES} bytes")], where=where)
+        raise TraceError([Problem("trace", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
         data = load_strict_json(text)
     except ValueError as e:
-        raise TraceError([Problem("trace", "", f"it is no JSON: {e}")], where=where) from None
+        raise TraceError([Problem("trace", "", f"it is not JSON: {e}")], where=where) from None
     return decode(data, where)
 
 

@@ -26,7 +26,6 @@ from tilewright.schedule.rewrite_tree import (
     used_names,
     with_stmt_replaced,
 )
-from tilewright.verify.domains import find_domain_errors
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 

@@ -1,17 +1,17 @@
-"""Axes whose values are cases are written out, and programs with them keep their meaning."""
+"""Select axes are unrolled, and programs with them keep their semantics."""
 
 import pytest
 from tests.optimize.native import same
 from tests.optimize.programs import TARGETS, Program, check
+from tilewright.expr.operations import select
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.optimize.select_axes import MAX_UNROLLED_CASES, select_axes
 
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Buffer, Var, const
-from tilewright.expr.operations import select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
-from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.rule import Rule
-from tilewright.optimize.select_axes import MAX_UNROLLED_CASES, select_axes
 
 N = Var("n", 1, 40)
 
@@ -32,7 +32,7 @@ def chosen(cases, size, position=0):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize("size", [const(7), N])
-def test_cases_are_written_out(target, position, size):
+def test_select_axes_are_unrolled(target, position, size):
     program = Program([chosen(3, size, position)], {N: 11} if size is N else {})
     schedule = check(program, target)
     kinds = [(s.kind, s.extent) for s, _ in walk(schedule.func.body) if isinstance(s, For)]
@@ -44,7 +44,7 @@ def test_native_code():
         same(Program([chosen(4, size)], sizes), "x86-64-v3", Rule())
 
 
-def test_only_few_literal_cases_count():
+def test_only_few_literal_cases_are_select_axes():
     def positions(stage):
         return select_axes(blocks(lower_to_loops("f", [stage], [*stage.inputs, stage.output], (N,)).body)[0])
 

@@ -1,4 +1,4 @@
-"""rolling_update: meaning, also of infinities, printed result, attention in one nest, and what it refuses."""
+"""rolling_update: semantics, infinities included, printed result, attention in one nest, refusals."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_rolling_update(golden) -> None:
     golden(show(rolling_update(split(SOFTMAX, "k", 4), "L", "k_o")))
 
 
-def test_a_factor_that_leaves_the_sum(golden) -> None:
+def test_invariant_factor_is_applied_after_the_sum(golden) -> None:
     func = rolled(SOFTMAX, 4)
     assert show(func).count("block m_save") == 1
     golden(show(func))
@@ -104,8 +104,8 @@ def test_attention_runs_natively(rows: int | None) -> None:
     for n, t in ((1, 1), (5, 7), (7, 33)):
         arrays = feeds(ATTENTION, {"N": n, "T": t}, n)
         native = check(func, arrays, {"N": n, "T": t})
-        found = native(arrays, {"N": n, "T": t}, threads=3)["Y"]
-        np.testing.assert_allclose(found, results(ATTENTION, arrays)["Y"], rtol=2e-5, atol=2e-5)
+        actual = native(arrays, {"N": n, "T": t}, threads=3)["Y"]
+        np.testing.assert_allclose(actual, results(ATTENTION, arrays)["Y"], rtol=2e-5, atol=2e-5)
 
 
 # infinities
@@ -124,8 +124,8 @@ def test_infinities_and_nan_as_in_the_unfused_program(length: int, data: st.Data
             start = data.draw(st.integers(0, length - 1))
             arrays["X"][row, start : data.draw(st.integers(start, length))] = data.draw(SPECIAL)
     expected = results(SOFTMAX, arrays)["Y"]
-    found = results(rolled(SOFTMAX, chunk), arrays)["Y"]
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    actual = results(rolled(SOFTMAX, chunk), arrays)["Y"]
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("masked", ["first chunk", "all but the last", "all", "none"])
@@ -137,8 +137,8 @@ def test_masked_keys_natively(masked: str) -> None:
     ] = -np.inf
     expected = results(SOFTMAX, arrays)["Y"]
     assert np.isnan(expected[1]).all() == (masked == "all")
-    found = check(func, arrays, {"N": 3, "T": 11})(arrays, {"N": 3, "T": 11})["Y"]
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    actual = check(func, arrays, {"N": 3, "T": 11})(arrays, {"N": 3, "T": 11})["Y"]
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
 # forms of the value
@@ -185,7 +185,7 @@ X, F, M = "X[l_i, l_k]", "F[l_i, l_k]", "m[l_i]"
     ],
     ids=range(14),
 )
-def test_forms_of_the_value(func: Func) -> None:
+def test_accepted_forms_of_the_value(func: Func) -> None:
     for chunk in (1, 5, 16):
         check_close(func, rolling_update(split(func, "k", chunk), "L", "k_o"))
 
@@ -238,7 +238,7 @@ func matrix(X: float32[N, T], Y: float32[]; N: 1..32, T: 1..64):
     check_close(func, rolling_update(split(func, "i", 4), "Y", "i_o"))
 
 
-def test_a_start_that_is_finite() -> None:
+def test_finite_initial_extremum() -> None:
     func = variant(f"exp({X} - {M})", start="-inf")
     func = parse(show(func).replace("float32('-inf')", "1.0"))
     fused = rolling_update(split(func, "k", 4), "L", "k_o")
@@ -246,7 +246,7 @@ def test_a_start_that_is_finite() -> None:
     check_close(func, fused)
 
 
-def test_scores_that_the_same_nest_computes() -> None:
+def test_scores_computed_in_the_same_nest() -> None:
     """The maximum runs behind a row of scores; the sum then reads scores of its own row."""
     func = reverse_compute_at(ATTENTION, "m", "i")
     func = rolling_update(func, "L", "m_k_t")
@@ -287,8 +287,8 @@ LARGEST = parse(show(variant(f"exp({X} - {M})")).replace("L[l_i] + exp(X[l_i, l_
                                                          "max(L[l_i], exp(X[l_i, l_k] - m[l_i]))"))  # fmt: skip
 NARROW = parse(show(variant(f"exp({X} - {M})")).replace("float32", "float16").replace("= 0.0", "= float16(0.0)"))
 STARTED = parse(show(variant(f"exp({X} - {M})")).replace("init L[l_i] = 0.0", "init L[l_i] = 2.0"))
-ONLY_SUMS = ", and only sums are corrected"
-OVERFLOW = "it may overflow on the way"
+ONLY_SUMS = ", and only sums are rescaled"
+OVERFLOW = "it may overflow before the end"
 ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the reduction"
 
 
@@ -298,12 +298,12 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         (
             lambda: rolling_update(variant(f"({X} - {M}) * {F}"), "L", "k"),
             "'L' in loop 'k'",
-            f"no factor corrects (X[l_i, l_k] - m[l_i]) * F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
+            f"no factor rescales (X[l_i, l_k] - m[l_i]) * F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
         ),
         (
             lambda: rolling_update(variant(f"(exp({X} - {M}) + {F})"), "L", "k"),
             "'L' in loop 'k'",
-            f"no factor corrects exp(X[l_i, l_k] - m[l_i]) + F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
+            f"no factor rescales exp(X[l_i, l_k] - m[l_i]) + F[l_i, l_k] when m[l_i] changes; {ALLOWED}",
         ),
         (
             lambda: rolling_update(variant(f"exp({X} + {F} - {M})"), "L", "k"),
@@ -328,10 +328,10 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         (
             lambda: rolling_update(NARROW, "L", "k"),
             "'L' in loop 'k'",
-            "'L' is float16, and a sum on the way may exceed what it is in the end; "
+            "'L' is float16, and a partial sum may exceed the final one; "
             "sum up in float32: cast what is summed, and cast the finished sum back",
         ),
-        (lambda: rolling_update(STARTED, "L", "k"), "'L' in loop 'k'", "its init is not 0, or was taken out"),
+        (lambda: rolling_update(STARTED, "L", "k"), "'L' in loop 'k'", "its init is not 0, or was decomposed"),
         (
             lambda: rolling_update(decompose_reduction(SOFTMAX, "L", "k_1"), "L", "k"),
             "'L' in loop 'k'",
@@ -355,7 +355,7 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         (
             lambda: rolling_update(split(SOFTMAX, "k", 4), "L", "k_i"),
             "'L' in loop 'k_i', block 'm'",
-            "it reduces over loop 'k_o', around that one, too; use loop 'k_o'",
+            "it also reduces over the enclosing loop 'k_o'; use loop 'k_o'",
         ),
         (
             lambda: rolling_update(OTHER_AXIS, "L", "k"),
@@ -379,5 +379,5 @@ ALLOWED = "'m' may occur in factors exp(c*(x - m)), or in factors without the re
         ),
     ],
 )
-def test_it_refuses(make, place: str, message: str) -> None:
+def test_rolling_update_refuses(make, place: str, message: str) -> None:
     refuses(make, f"rolling_update of {place}: {message}")

@@ -1,13 +1,8 @@
-"""Strides of accesses and the form of contractions."""
+"""Strides of accesses and the operands of contractions."""
 
 import pytest
 from tests.optimize.programs import axes, buffer
-
-from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.dtype import float16, float32, int64
-from tilewright.expr.nodes import Binary, Load, Var, const
 from tilewright.expr.operations import cast
-from tilewright.loops.ir import Block, blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.strides import (
     combined_value,
@@ -17,6 +12,11 @@ from tilewright.optimize.strides import (
     load_stride,
     store_stride,
 )
+
+from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.dtype import float16, float32, int64
+from tilewright.expr.nodes import Binary, Load, Var, const
+from tilewright.loops.ir import Block, blocks
 
 N = Var("N", 1, 64)
 a, b, i = Var("a"), Var("b"), Var("i")
@@ -49,11 +49,11 @@ def test_strides_of_loads(load: object, var: Var, expected: str) -> None:
 def block(body: object, reducer: Reducer = Reducer.SUM) -> Block:
     out = buffer("out", (N, 5))
     stage = Computation(out, axes("ab", (N, 5)), axes("i", (7,)), body, reducer)  # type: ignore[arg-type]
-    (found,) = blocks(lower_to_loops("f", [stage], (*stage.inputs, out), (N,)).body)
-    return found
+    (node,) = blocks(lower_to_loops("f", [stage], (*stage.inputs, out), (N,)).body)
+    return node
 
 
-def test_a_product_of_two_loads_is_a_contraction() -> None:
+def test_summed_product_of_two_loads_is_a_contraction() -> None:
     node = block(x[a, i] * w[i, b])
     pair = contraction_operands(node)
     assert pair is not None
@@ -62,21 +62,21 @@ def test_a_product_of_two_loads_is_a_contraction() -> None:
     assert str(store_stride(node, node.iters[0].var)) == "5"
 
 
-def test_casts_do_not_hide_a_contraction() -> None:
+def test_contraction_operands_without_casts() -> None:
     half = buffer("h", (N, 7), float16)
     pair = contraction_operands(block(cast(float32, half[a, i]) * w[i, b]))
     assert pair is not None
     assert [p.buffer.name for p in pair] == ["h", "w"]
 
 
-def test_other_blocks_are_no_contractions() -> None:
+def test_other_blocks_are_not_contractions() -> None:
     assert contraction_operands(block(x[a, i] * w[i, b], Reducer.MAX)) is None
     assert contraction_operands(block(x[a, i] + w[i, b])) is None
     assert contraction_operands(block(x[a, i] * x[a, i])) is None
     assert contraction_operands(block(x[a, i] * const(2, float32))) is None
 
 
-def test_flattened_and_is_literal() -> None:
+def test_flat_index_and_is_literal() -> None:
     assert str(flat_index((a, b), w.shape)) == "a * 5 + b"
     assert is_literal(const(1), 1)
     assert not is_literal(N, 1)

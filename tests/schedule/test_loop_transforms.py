@@ -1,30 +1,30 @@
-"""split, fuse, reorder, peel: meaning, printed result, and what they refuse."""
+"""split, fuse, reorder, peel: semantics, printed result, refusals."""
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, WIDE, check_same
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
+from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.tails import Tail
-from tilewright.verify.verifier import verify
 
 M, N = Var("M", 1, 64), Var("N", 1, 64)
 
 
 @pytest.mark.parametrize("loop", ["i", "j", "k"])
 @pytest.mark.parametrize("factor", [1, 2, 3, 5, 16])
-def test_split_keeps_meaning(loop: str, factor: int) -> None:
+def test_split_preserves_semantics(loop: str, factor: int) -> None:
     check_same(MATMUL, split(MATMUL, loop, factor))
 
 
-def test_split_twice_keeps_meaning() -> None:
+def test_split_twice_preserves_semantics() -> None:
     check_same(MATMUL, split(split(MATMUL, "i", 6), "i_i", 4))
 
 
@@ -126,14 +126,14 @@ def test_reorder_around_blocks_that_share_a_buffer_in_memory() -> None:
     check_same(func, reorder(func, ("j", "i")))
 
 
-def test_reorder_around_several_blocks_that_keep_to_their_iteration() -> None:
+def test_reorder_around_blocks_with_independent_iterations() -> None:
     func = reorder(compute_at(CHAIN, "T", "j_1"), ("j_1", "i_1"))
     assert show(func).index("for j_1") < show(func).index("for i_1")
     check_same(CHAIN, func)
 
 
 @pytest.mark.parametrize("order", ["kij", "kji", "ji", "ikj", "ki", "ij"])
-def test_reorder_keeps_meaning(order: str) -> None:
+def test_reorder_preserves_semantics(order: str) -> None:
     check_same(MATMUL, reorder(MATMUL, tuple(order)))
 
 
@@ -163,7 +163,7 @@ def test_reorder(golden) -> None:
         ),
         (
             lambda: reorder(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), ("k", "j_o")),
-            "reorder of k, j_o: block 'C': iterations of loop 'j_i' count the same points into one element of 'C'",
+            "reorder of k, j_o: block 'C': iterations of loop 'j_i' accumulate the same points into one element of 'C'",
         ),
         (
             lambda: reorder(vectorize(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), "j_i"), ("j_i", "j_o")),
@@ -196,7 +196,7 @@ def test_peel(golden) -> None:
     check_same(SCALE, func)
 
 
-def test_peel_drops_the_guards_that_are_no_longer_needed() -> None:
+def test_peel_drops_unneeded_guards() -> None:
     func = peel(split(SCALE, "i", 4), "i_o", N // 4)
     head, tail = show(func).split("for i_o_2")
     assert "where" not in head
@@ -205,7 +205,7 @@ def test_peel_drops_the_guards_that_are_no_longer_needed() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
-def test_peel_of_a_reduction_keeps_meaning(at: int) -> None:
+def test_peel_of_a_reduction_preserves_semantics(at: int) -> None:
     check_same(MATMUL, peel(MATMUL, "k", at))
 
 
@@ -242,7 +242,7 @@ def test_peel_refuses(make, message: str) -> None:
     assert str(error.value) == f"[schedule] {message}"
 
 
-def test_a_part_of_a_peeled_reduction_is_not_initialised_again() -> None:
+def test_peeled_reduction_is_initialised_once() -> None:
     func = peel(MATMUL, "k", 3)
     with pytest.raises(ScheduleError, match=r"reduction k_2 \+ 3 does not start at 0: another part initialises it"):
         decompose_reduction(func, "C_2", "k_2")

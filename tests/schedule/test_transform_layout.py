@@ -1,4 +1,4 @@
-"""transform_layout: meaning, printed result, rebuilt nests, and what it refuses."""
+"""transform_layout: semantics, printed result, rebuilt nests, refusals."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,9 @@ from hypothesis import given
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, refuses
 from tests.schedule.strategies import layouts
+from tilewright.schedule.annotate import parallel
+from tilewright.schedule.loop_transforms import split
+from tilewright.schedule.transform_layout import transform_layout
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope, Var
@@ -13,12 +16,9 @@ from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.annotate import parallel
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.loop_transforms import split
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.staging import set_scope
-from tilewright.schedule.transform_layout import transform_layout
 
 M, N = Var("M", 1, 64), Var("N", 1, 64)
 T = Layout.of((M, 9))
@@ -52,7 +52,7 @@ func windows(A: float32[N + 2, 4], W: float32[3, 4], Y: float32[N]; N: 1..64):
 """)
 
 
-def test_another_order(golden) -> None:
+def test_reordered_dimensions(golden) -> None:
     golden(show(applied(CHAIN, "transform_layout", "T", T.reorder((1, 0)))))
 
 
@@ -70,7 +70,7 @@ def test_overlapping_tiles(golden) -> None:
     golden(show(applied(WINDOWS, "transform_layout", "T", tiles)))
 
 
-def test_a_square_buffer_changes_once() -> None:
+def test_square_buffer_is_transformed_once() -> None:
     applied(SQUARE, "transform_layout", "T", Layout.of((5, 5)).reorder((1, 0)))
 
 
@@ -80,7 +80,7 @@ def test_a_square_buffer_changes_once() -> None:
      T.pad(1, 2, 0).unfold(1, 5, 3).reorder((2, 1, 0)), T.pad(0, 1, 1).fuse(0)],
     ids=str,
 )  # fmt: skip
-def test_layouts_keep_meaning(layout: Layout) -> None:
+def test_layouts_preserve_semantics(layout: Layout) -> None:
     applied(CHAIN, "transform_layout", "T", layout)
 
 
@@ -103,7 +103,7 @@ func running(A: float32[6], Y: float32[6]):
 """)
 
 
-def test_nests_that_write_a_buffer_together_keep_their_loops() -> None:
+def test_nests_with_a_common_buffer_keep_their_loops() -> None:
     func = applied(RUNNING, "transform_layout", "S", Layout.of((6,)).split(0, (3, 2)))
     assert "for z in serial(6):\n        block Z(u: 6 = z):\n            S[u // 2, u % 2] = " in show(func)
     assert "for i in serial(6):\n        block S(v: 6 = i):\n            S[v // 2, v % 2] = " in show(func)
@@ -121,7 +121,7 @@ def test_after_compute_at() -> None:
     check_same(CHAIN, transform_layout(func, "T", Layout.of((4, 9)).reorder((1, 0))))
 
 
-def test_hints_follow_the_buffer() -> None:
+def test_prefetches_follow_the_buffer() -> None:
     func = prefetch(CHAIN, "i_1", "T", 2)
     changed = transform_layout(func, "T", T.reorder((1, 0)))
     assert "for i_1 in serial(M) prefetching T[0, i_1 + 2]:" in show(changed)
@@ -138,7 +138,7 @@ def test_in_native_code() -> None:
 
 
 @pytest.mark.parametrize("func", [CHAIN, ROWS, SQUARE, WINDOWS, STENCIL], ids=lambda f: f.name)
-def test_random_layouts_keep_the_meaning(func: Func) -> None:
+def test_random_layouts_preserve_semantics(func: Func) -> None:
     buffer = func.allocs[0]
 
     @given(layouts(Layout.of(buffer.shape)))

@@ -1,16 +1,16 @@
-"""parallel, vectorize, unroll, bind, virtual_thread: meaning, printed result, and what they refuse."""
+"""parallel, vectorize, unroll, bind, virtual_thread: semantics, printed result, refusals."""
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, applied, check_same, refuses
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize, virtual_thread
+from tilewright.schedule.loop_transforms import fuse, split
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.annotate import bind, parallel, unroll, vectorize, virtual_thread
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.loop_transforms import fuse, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tile import tile
@@ -23,7 +23,7 @@ def test_all_kinds(golden) -> None:
 
 
 @pytest.mark.parametrize("loop", ["i", "j"])
-def test_parallel_keeps_meaning(loop: str) -> None:
+def test_parallel_preserves_semantics(loop: str) -> None:
     check_same(MATMUL, parallel(MATMUL, loop))
 
 
@@ -149,7 +149,7 @@ def test_bind(golden) -> None:
 
 @pytest.mark.parametrize("axis", GPU_AXES)
 @pytest.mark.parametrize("loop", ["i", "j"])
-def test_bind_keeps_meaning(loop: str, axis: LoopKind) -> None:
+def test_bind_preserves_semantics(loop: str, axis: LoopKind) -> None:
     check_same(MATMUL, bind(MATMUL, loop, axis))
 
 
@@ -183,7 +183,7 @@ func producer(A: float32[8, 6], Y: float32[8, 6]):
 """Threads of one block hand elements to each other."""
 
 
-def test_several_loops_of_one_block_run_one_after_the_other() -> None:
+def test_loops_of_one_gpu_block_run_in_sequence() -> None:
     check_same(PRODUCER, bound(PRODUCER, i=X, j=TX, k=TX))
 
 
