@@ -13,6 +13,7 @@ from tilewright.cost.roofline import (
     touched_bytes,
 )
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.expr.nodes import const
 from tilewright.machine.shipped import machine_named
 
@@ -23,7 +24,7 @@ def kernel(op: str, shapes: dict[str, list], out: list, constants=None, **attrib
     """The loops of a single operator and the values of its symbols, all 6."""
     node = helper.make_node(op, [*shapes, *(constants or {})], ["y"], name="n", **attributes)
     model = models.model([node], [models.value(n, s) for n, s in shapes.items()], [models.value("y", out)], constants)
-    func = make_compilation(model, optimizer="rule").kernels[-1].origin
+    func = make_compilation(model, CompileOptions(optimizer="rule")).kernels[-1].origin
     return func, {s: const(6) for s in func.symbols}
 
 
@@ -45,7 +46,7 @@ def test_a_table_that_is_hardly_read_counts_what_is_read() -> None:
     node = helper.make_node("Gather", ["table", "i"], ["y"], name="n")
     inputs = [models.value("table", [100000, 16]), models.value("i", ["m"], TensorProto.INT64)]
     model = models.model([node], inputs, [models.value("y", ["m", 16])])
-    func = make_compilation(model, optimizer="rule").kernels[0].origin
+    func = make_compilation(model, CompileOptions(optimizer="rule")).kernels[0].origin
     found = touched_bytes(func, {s: const(6) for s in func.symbols})
     # six rows, as many numbers of rows for every element at most, and the result
     assert sorted(found.values()) == [8 * 6, 4 * 6 * 16, 4 * 6 * 16]

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.optimize.computations import product, row_sums
 from tests.tile.problems import matrix_product, problem
-from tilewright.cost.regime import is_streaming
-from tilewright.tile.operand import Operand
 
 from tilewright.cost.analytical import program_time
+from tilewright.cost.regime import is_streaming
 from tilewright.machine.shipped import machine_named
+from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch, TileProgram
 

@@ -14,13 +14,13 @@ from tests.fuzz.case import Case
 from tests.fuzz.check import WrongError, check, scheduled
 from tests.fuzz.shrink import shrunk
 from tests.fuzz.worker import drawn
-from tilewright.schedule.rewrite_tree import map_blocks
-from tilewright.schedule.step import Step
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import TRUE
 from tilewright.loops.ir import Func
 from tilewright.schedule import loop_transforms, step
+from tilewright.schedule.rewrite_tree import map_blocks
+from tilewright.schedule.step import Step
 
 SPLIT = Step.of("split", "i0", 4)
 CASE = Case(

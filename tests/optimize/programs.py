@@ -8,22 +8,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
-from tilewright.expr.operations import binary, conjunction, maximum, select, unary
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
-from tilewright.loops.interpreter import interpret
-from tilewright.loops.lowering import lower_to_loops
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.step import replay
-from tilewright.verify.verifier import verify
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.operations import binary, conjunction, maximum, select, unary
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
+from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.optimize.interface import Optimizer, Task
 from tilewright.optimize.rule import Rule
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
+from tilewright.verify.verifier import verify
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 

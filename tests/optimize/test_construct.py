@@ -10,9 +10,6 @@ from tests.optimize import programs
 from tests.optimize.computations import KERNELS, M, N, S, column_sums, image, product, products_of_pictures, relu
 from tests.optimize.programs import Program, check, scheduled
 from tests.optimize.tasks import QUICK, optimizers, task_of
-from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
-from tilewright.optimize.construct.local_search import neighbours, search_locally
-from tilewright.tile.operand import Operand
 
 from tilewright.cost.analytical import program_times
 from tilewright.expr.computation import Computation, Reducer
@@ -21,7 +18,9 @@ from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, Reading, cache_weight, record_probability, run_walks
+from tilewright.optimize.construct.local_search import neighbours, search_locally
 from tilewright.optimize.construct.optimizer import (
     K_BLOCK_SHRINK_STEPS,
     MAX_LOWERING_TRIES,
@@ -32,6 +31,7 @@ from tilewright.optimize.construct.optimizer import (
     search_spaces,
 )
 from tilewright.optimize.interface import optimizer_named
+from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Axis, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 

@@ -9,8 +9,7 @@ from tests.optimize.computations import COLUMNS, ROWS, normalised, some_windows,
 from tests.optimize.native import same
 from tests.optimize.programs import Program, check, scheduled
 
-from tilewright.expr.buffer import MemoryScope
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing

@@ -11,7 +11,16 @@ from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tests.optimize.tasks import MACHINES, optimizers, task_of
 from tests.tile.results import check_same_results
+
+from tilewright.cost.analytical import CALL_NS
 from tilewright.cost.rowwise import rowwise_time
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Var
+from tilewright.loops.ir import LoopKind
+from tilewright.loops.printer import show
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.construct.rowwise_programs import (
     RowwiseProblem,
     best_rowwise_programs,
@@ -20,19 +29,10 @@ from tilewright.optimize.construct.rowwise_programs import (
     rowwise_problem,
     scored_stages,
 )
+from tilewright.optimize.interface import Task
 from tilewright.schedule.step import replay
 from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify
-
-from tilewright.cost.analytical import CALL_NS
-from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Var
-from tilewright.loops.ir import LoopKind
-from tilewright.loops.printer import show
-from tilewright.machine import Target
-from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.optimizer import Gensor
-from tilewright.optimize.interface import Task
 
 ZEN5 = machine_named("zen5")
 V4 = Target.parse("x86-64-v4")

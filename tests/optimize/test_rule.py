@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 from tests.optimize import programs
 from tests.optimize.computations import KERNELS, M, N, S, product, relu
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
-from tilewright.expr.operations import cast, maximum, unary
-from tilewright.schedule.schedule import Schedule
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, float64, int8, int32
 from tilewright.expr.nodes import Const, MemoryScope, Var, const
+from tilewright.expr.operations import unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.optimize.interface import DEFAULT, FALLBACK, Task, optimizer_named
 from tilewright.optimize.rule import Rule
+from tilewright.schedule.schedule import Schedule
+from tilewright.verify.verifier import verify
 
 EXAMPLES = {"elementwise": 40, "reduction": 40, "gemm": 40, "conv": 30, "pool": 25}
 

@@ -2,7 +2,12 @@
 
 import pytest
 from tests.optimize.programs import axes, buffer
+
+from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.dtype import float16, float32, int64
+from tilewright.expr.nodes import Binary, Load, Var, const
 from tilewright.expr.operations import cast
+from tilewright.loops.ir import Block, blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.strides import (
     combined_value,
@@ -12,11 +17,6 @@ from tilewright.optimize.strides import (
     load_stride,
     store_stride,
 )
-
-from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.dtype import float16, float32, int64
-from tilewright.expr.nodes import Binary, Load, Var, const
-from tilewright.loops.ir import Block, blocks
 
 N = Var("N", 1, 64)
 a, b, i = Var("a"), Var("b"), Var("i")

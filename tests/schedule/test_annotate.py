@@ -2,15 +2,15 @@
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, applied, check_same, refuses
-from tilewright.schedule.annotate import bind, parallel, unroll, vectorize, virtual_thread
-from tilewright.schedule.loop_transforms import fuse, split
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize, virtual_thread
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import fuse, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tile import tile

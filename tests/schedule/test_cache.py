@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
-from tilewright.schedule.annotate import parallel, vectorize
-from tilewright.schedule.loop_transforms import peel, reorder, split
 
 from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.cache import cache_read, cache_write, pack
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 

@@ -19,15 +19,15 @@ from tests.schedule.functions import (
     refuses,
     tiled_consumer,
 )
-from tilewright.schedule.annotate import parallel, unroll, vectorize
-from tilewright.schedule.loop_transforms import peel, reorder, split
 
 from tilewright.expr.nodes import MemoryScope, Var
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_write
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import clone_producer, set_scope
 

@@ -2,18 +2,18 @@
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, WIDE, check_same
-from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
-from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.tails import Tail
+from tilewright.verify.verifier import verify
 
 M, N = Var("M", 1, 64), Var("N", 1, 64)
 

@@ -6,9 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codegen.native import TARGETS, check
 from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, check_same, refuses
-from tilewright.schedule.annotate import parallel, unroll, vectorize
-from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
-from tilewright.verify.verifier import verify
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ParseError, VerifyError
@@ -17,13 +14,16 @@ from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.machine import Target
+from tilewright.schedule.annotate import parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_read
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.inline import inline
+from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.reverse_inline import reverse_inline
 from tilewright.schedule.staging import pad_storage, set_scope
+from tilewright.verify.verifier import verify
 
 ROWS = parse("""
 func rows(A: float32[N, 40], Y: float32[N]; N: 1..64):

@@ -18,13 +18,13 @@ from tests.schedule.functions import (
     run,
     tiled_producer,
 )
-from tilewright.schedule.annotate import parallel
-from tilewright.schedule.loop_transforms import fuse, peel, reorder
 
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel
 from tilewright.schedule.cache import cache_write
+from tilewright.schedule.loop_transforms import fuse, peel, reorder
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope

@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.attention import ATTENTION, SOFTMAX, check_close, feeds, results
 from tests.schedule.functions import refuses
-from tilewright.schedule.annotate import parallel, vectorize
-from tilewright.schedule.loop_transforms import reorder, split
-from tilewright.schedule.rolling_update import rolling_update
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.step import replay
-from tilewright.verify.verifier import verify
 
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
+from tilewright.schedule.rolling_update import rolling_update
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.staging import set_scope
+from tilewright.schedule.step import replay
 from tilewright.schedule.store_at import store_at
+from tilewright.verify.verifier import verify
 
 
 def local(func: Func, names: tuple[str, ...], loop: str) -> Func:

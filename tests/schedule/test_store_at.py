@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedule.functions import BLUR, CHAIN, ROWS, STENCIL, applied, check_same, refuses, tiled_producer
-from tilewright.schedule.annotate import parallel, vectorize
-from tilewright.schedule.loop_transforms import fuse, split
 
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel, vectorize
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import fuse, split
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.store_at import store_at

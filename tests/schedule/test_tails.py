@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, SUMS, WIDE, applied, check_same, refuses
-from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
-from tilewright.schedule.loop_transforms import fuse, reorder, split, split_parts
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import bind, parallel, unroll, vectorize
 from tilewright.schedule.cache import cache_write, pack
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import fuse, reorder, split, split_parts
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.tails import Tail
 from tilewright.schedule.tile import tile
+from tilewright.verify.verifier import verify
 
 INDEX = parse("""
 func index(Y: float32[N]; N: 1..64):

@@ -8,9 +8,6 @@ from typing import get_type_hints
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
 from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.step import PRIMITIVES, Step, replay
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.define import Size, symbol
@@ -21,7 +18,10 @@ from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.argument_kinds import SizeKind
 from tilewright.schedule.arguments import parameters
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, replay
 from tilewright.schedule.tails import Tail
+from tilewright.verify.verifier import verify
 
 
 def test_replay_gives_an_equal_function() -> None:

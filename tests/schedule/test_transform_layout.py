@@ -6,9 +6,6 @@ from hypothesis import given
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, refuses
 from tests.schedule.strategies import layouts
-from tilewright.schedule.annotate import parallel
-from tilewright.schedule.loop_transforms import split
-from tilewright.schedule.transform_layout import transform_layout
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope, Var
@@ -16,9 +13,12 @@ from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.schedule.annotate import parallel
 from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.loop_transforms import split
 from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.staging import set_scope
+from tilewright.schedule.transform_layout import transform_layout
 
 M, N = Var("M", 1, 64), Var("N", 1, 64)
 T = Layout.of((M, 9))

@@ -11,14 +11,14 @@ import numpy as np
 from benchmarks.populations import reachable_tile_sizes
 from tests.optimize.programs import Program, buffer
 from tests.optimize.tasks import MACHINES, task_of
-from tilewright.expr.operations import maximum
-from tilewright.optimize.construct.search_space import SearchSpace
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, float64, int32
 from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.expr.operations import maximum
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import problem_for, search_spaces
+from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.interface import Task
 from tilewright.tile.program import L1, REGISTER, Sketch, TileProgram, is_legal, remainders
 

@@ -11,10 +11,6 @@ from tests.optimize.computations import relu
 from tests.optimize.programs import Program, axes, buffer
 from tests.optimize.tasks import MACHINES, task_of
 from tests.tile.results import check_same_results
-from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.step import replay
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
@@ -24,9 +20,13 @@ from tilewright.loops.printer import show
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import Gensor, search_spaces
+from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import TileProgram
+from tilewright.verify.verifier import verify
 
 K = Var("K", 1, 500)
 ROWS, COLUMNS = Var("R", 1, 50), Var("C", 1, 50)

@@ -6,28 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.test_module import hot_loop
+from tests.codegen.assembly_text import hot_loop
 from tests.optimize import programs
 from tests.optimize.computations import product, products_of_pictures
 from tests.optimize.programs import Program
 from tests.optimize.tasks import MACHINES, task_of
 from tests.tile.results import check_same_results
-from tilewright.measure.native_functions import with_workspace_params
-from tilewright.schedule.step import replay
-from tilewright.tile.schedule_helpers import loop_extent
-from tilewright.verify.verifier import verify
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
 from tilewright.loops.printer import show
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
+from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import Sketch, TileProgram, check_program, is_legal
+from tilewright.tile.schedule_helpers import loop_extent
+from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])
@@ -182,7 +182,7 @@ def test_what_a_register_tile_reads_does_not_push_out_its_sums(
         TileProgram(problem, Sketch(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False
     ).func
     verify(made)
-    loop = hot_loop(assembly(emit_llvm([with_workspace_params(made)], [], task.target), task.target), "vfmadd")
+    loop = hot_loop(assembly(emit_llvm([expose_workspace(made)], [], task.target), task.target), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
     check_same_results(task.func, made, program, np.random.default_rng(3))

@@ -4,13 +4,13 @@ import pytest
 from tests.optimize.computations import M, image, product, relu, row_sums
 from tests.optimize.programs import axes, buffer
 from tests.tile.problems import problem, problem_or_none
-from tilewright.expr.operations import cast, select
-from tilewright.tile.shape_samples import representative_size
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import DType, float16, float32, int64, uint8
 from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.operations import cast, select
+from tilewright.tile.shape_samples import representative_size
 
 a, b, i = Var("a"), Var("b"), Var("i")
 

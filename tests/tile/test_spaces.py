@@ -11,14 +11,14 @@ from tests.optimize.programs import TARGETS, Program, check
 from tests.optimize.tasks import task_of
 from tests.tile.results import check_same_results
 from tests.tile.spaces import Drawn, drawn
-from tilewright.verify import coverage_fallbacks
-from tilewright.verify.verifier import verify
 
 from tilewright.expr.nodes import Var
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.rule import Rule
 from tilewright.tile.lower import lower_program
 from tilewright.tile.program import Sketch, TileProgram
+from tilewright.verify import coverage_fallbacks
+from tilewright.verify.verifier import verify
 
 SEEDS = 18
 """Kernels."""

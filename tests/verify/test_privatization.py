@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tests.codegen.native import Native
 from tests.verify.privatized import differs, iterations_of
-from tilewright.loops.interpreter import interpret
-from tilewright.schedule.loop_transforms import split, split_parts
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import ScheduleError, VerifyError
+from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
+from tilewright.schedule.loop_transforms import split, split_parts
+from tilewright.verify.verifier import verify
 
 HEAD = "func f(A: float32[n, 8], I: int64[n], U: float32[n, 8]; n: 5..40, m: 0..4):\n"
 

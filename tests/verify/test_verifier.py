@@ -5,13 +5,13 @@ import time
 import pytest
 from tests.loops.programs import conv, matmul_relu
 from tests.loops.valid_programs import VALID_PROGRAMS
-from tilewright.verify.verifier import verify
 
 from tilewright.errors import VerifyError
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Binary, Buffer, Load, Var, const
 from tilewright.loops.ir import Block, Func, Seq, Store
 from tilewright.loops.parser import parse
+from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("text", VALID_PROGRAMS.values(), ids=VALID_PROGRAMS)

@@ -1,8 +1,6 @@
-"""One loop-IR function to one LLVM function: loops, blocks, predicates, buffers.
+"""Emission of one loop-IR function as an LLVM function.
 
-The function takes a pointer per parameter buffer, an i64 per symbol and a pointer to a team of threads. Serial loops
-become loops; unrolled ones are expanded; in a vectorized one every expression that depends on its variable is a
-vector; the body of a parallel one becomes a function of its own (`parallel`).
+Its parameters are a pointer per parameter buffer, an i64 per symbol and a pointer to a thread team.
 """
 
 from llvmlite import ir
@@ -23,23 +21,23 @@ from tilewright.machine import Target
 
 
 def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, timestamped: bool = False) -> ir.Function:
-    """Add a loop-IR function to an LLVM module.
+    """Adds a loop-IR function to an LLVM module.
 
     Args:
         teams: of the module, which receives `void name(ptr params..., i64 symbols..., ptr team)` and its helpers; the
-            function runs alone where `team` is null.
+            function runs serially where `team` is null.
         func: its buffers of scope memory must be parameters.
         target: what the code runs on.
         name: of the function.
-        stamped: the function takes one more pointer, to its record of clock readings (`stamps`).
+        timestamped: whether the function takes one more pointer, to its record of timestamps (`timestamps`).
 
     Raises:
-        InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is not well-formed.
+        InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is malformed.
     """
     for buffer in func.allocs:
         if buffer.scope is MemoryScope.MEMORY:
-            what = f"buffer {buffer.name!r} of scope memory must be a parameter"
-            raise InternalError(what, where=f"func {func.name!r}")
+            message = f"buffer {buffer.name!r} of scope memory must be a parameter"
+            raise InternalError(message, where=f"func {func.name!r}")
     module = teams.module
     kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * len(func.symbols), PTR, *[PTR] * timestamped]
     function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
@@ -51,17 +49,17 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
         argument.name = buffer.name
         mark_buffer_argument(argument, buffer)
         pointers[buffer.name] = argument
-    facts = DependencyAnalysis()
-    scope = EmitScope(facts)
+    dependencies = DependencyAnalysis()
+    scope = EmitScope(dependencies)
     for argument, symbol in zip(function.args[len(func.params) :], func.symbols, strict=False):
         argument.name = symbol.name
         scope.bind(symbol, argument)
     team, *record = function.args[len(func.params) + len(func.symbols) :]
     team.name = "team"
-    # a mask is the same all over a vectorized loop, of its vectors it is not
-    spare = dead_lane_buffers(func)
+    # before legalisation: a vectorized loop has one mask, the vectors that it is split into differ in theirs
+    dead_lanes = dead_lane_buffers(func)
     func = legalize_vectors(func, target)
-    kernel = KernelContext(module, func, target, teams, facts, spare, memory_resident_tiles(func, target))
-    writer = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
-    writer.emit(func.body)
+    kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, memory_resident_tiles(func, target))
+    emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
+    emitter.emit(func.body)
     return function

@@ -1,12 +1,11 @@
-"""Loads and stores: which instructions read or write the elements at an address, for one lane or for many.
+"""Loads and stores: the instructions that access the elements at an address, for one lane or many.
 
-An address is a pointer plus one offset per lane. Offsets known at compile time become plain vector loads, loads and
-shuffles, or scalar loads; others become gathers and scatters. Elements that must not be touched are masked off, or, for
-a whole vector at once, read from a block of zeros instead.
+Offsets known at compile time become plain vector loads, loads with shuffles, or scalar loads; run-time offsets become
+gathers and scatters. Inactive elements are masked off or, for a whole vector at once, read from a block of zeros.
 
-No vector register is loaded or stored under a mask without an active lane: where the page behind an array is not
-present, x86 processors take hundreds of cycles for such an access, each time, as no fault ever makes the page present.
-So a mask is a constant with an active lane, or known to have one (metadata `some_lane`), or asked first.
+No vector register is loaded or stored under a mask without an active lane: where the page after an array is not
+present, x86 processors take hundreds of cycles for such an access, every time, as no fault makes the page present. So a
+mask is a constant with an active lane, or known to have one (metadata `some_lane`), or tested first.
 """
 
 from collections.abc import Sequence
@@ -41,22 +40,22 @@ from tilewright.codegen.subvectors import concat_vectors, extract_subvector, sub
 from tilewright.expr.dtype import DType
 
 NONEMPTY_MASK = "some_lane"
-"""Metadata of masked accesses whose masks are known to have an active lane."""
+"""Metadata of masked accesses whose mask is known to have an active lane."""
 
 ZERO_BLOCK_BYTES = 1024
-"""Size of the block of zeros that loads read when their condition does not hold."""
+"""Size of the block of zeros that guarded loads read where their guard fails."""
 
 
 def zero_block(module: ir.Module) -> ir.GlobalVariable:
     """The module's block of zeros."""
-    found = module.globals.get("tilewright_zeros")
-    if found is None:
+    block = module.globals.get("tilewright_zeros")
+    if block is None:
         kind = ir.ArrayType(I8, ZERO_BLOCK_BYTES)
-        found = ir.GlobalVariable(module, kind, "tilewright_zeros")
-        found.linkage, found.global_constant, found.align = "internal", True, 64
-        found.initializer = ir.Constant(kind, None)
-        as_opaque_pointer(found)
-    return found
+        block = ir.GlobalVariable(module, kind, "tilewright_zeros")
+        block.linkage, block.global_constant, block.align = "internal", True, 64
+        block.initializer = ir.Constant(kind, None)
+        as_opaque_pointer(block)
+    return block
 
 
 class MemoryEmitter:
@@ -74,14 +73,14 @@ class MemoryEmitter:
         return self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
     def uniform_guard(self, active: ActiveLanes) -> ir.Value | None:
-        """The condition under which an access that all lanes share may happen."""
+        """The condition for an access that all lanes share."""
         if active.mask is None or active.nonempty:
             return active.guard
         present = self.any_lane(active.mask)
         return present if active.guard is None else self.builder.and_(active.guard, present)
 
     def _pointer_or_zeros(self, base: ir.Value, guard: ir.Value | None) -> ir.Value:
-        """`base`, or the block of zeros where the guard does not hold."""
+        """`base`, or the block of zeros where the guard fails."""
         if guard is None:
             return base
         return self.builder.select(guard, base, zero_block(self.builder.module))
@@ -89,20 +88,20 @@ class MemoryEmitter:
     def _full_mask(self, active: ActiveLanes, lanes: int) -> ir.Value:
         mask, guard = active.mask, active.guard
         if guard is not None:
-            spread = splat(self.builder, guard, lanes)
-            mask = spread if mask is None else self.builder.and_(mask, spread)
+            lanes_guard = splat(self.builder, guard, lanes)
+            mask = lanes_guard if mask is None else self.builder.and_(mask, lanes_guard)
         return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
 
     # loads
 
     def load(self, dtype: DType, address: Address, active: ActiveLanes = ALL_ACTIVE) -> ir.Value:
-        """The register value of the elements; lanes that are not active are 0 or anything."""
-        runs = self._subvectors(address, window=2)
-        each = [
-            self._load_subvector(dtype, run, self._active_in_subvector(active, i, len(runs)))
-            for i, run in enumerate(runs)
+        """The register value of the elements; inactive lanes are 0 or undefined."""
+        parts = self._subvectors(address, window=2)
+        loaded = [
+            self._load_subvector(dtype, part, self._active_in_subvector(active, i, len(parts)))
+            for i, part in enumerate(parts)
         ]
-        return self.arith.from_memory(dtype, concat_vectors(self.builder, each))
+        return self.arith.from_memory(dtype, concat_vectors(self.builder, loaded))
 
     def _load_subvector(self, dtype: DType, address: Address, active: ActiveLanes) -> ir.Value:
         if address.vector is not None:
@@ -112,8 +111,8 @@ class MemoryEmitter:
         return self._load_constant_offsets(dtype, address.base, address.offsets, active, address.margin)
 
     def _subvectors(self, address: Address, window: int) -> tuple[Address, ...]:
-        """The accesses of an address: one per run where they are farther apart than `window` times the lanes. What lies
-        nearer two loads bring, of which lanes are picked; nothing is stored like that."""
+        """The accesses of an address: one per subvector where these are farther apart than `window` times the lanes.
+        Nearer ones are covered by two loads and shuffles; stores have no such window."""
         offsets = address.offsets
         if offsets is None or max(offsets) - min(offsets) < window * len(offsets):
             return address.subvectors or (address,)
@@ -123,7 +122,7 @@ class MemoryEmitter:
         return tuple(Address(address.base, offsets[i : i + length]) for i in range(0, len(offsets), length))
 
     def _active_in_subvector(self, active: ActiveLanes, i: int, subvectors: int) -> ActiveLanes:
-        """What of the lanes of one run may be touched."""
+        """The active lanes of one subvector."""
         if subvectors == 1 or active.mask is None:
             return active
         length = lane_count(active.mask) // subvectors
@@ -141,24 +140,24 @@ class MemoryEmitter:
         offsets = [o - low for o in offsets]
         span = max(offsets) + 1
         if span == 1:
-            one = self._plain_load(dtype, self._pointer_or_zeros(base, self.uniform_guard(active)))
-            return splat(self.builder, one, lanes)
+            element = self._plain_load(dtype, self._pointer_or_zeros(base, self.uniform_guard(active)))
+            return splat(self.builder, element, lanes)
         if span * dtype.bytes > ZERO_BLOCK_BYTES and active.guard is not None:
             active = replace(active, guard=None, mask=self._full_mask(active, lanes))
         contiguous = offsets == list(range(lanes))
         if active.mask is not None:
             if contiguous and isinstance(active.mask, ir.Constant) and not isinstance(active.guard, ir.Constant):
-                # a pointer is chosen faster than a mask is made of both
+                # selecting a pointer is cheaper than combining guard and mask
                 return self._masked_load(
                     dtype, self._pointer_or_zeros(base, active.guard), active.mask, active.nonempty
                 )
             if contiguous:
-                some = active.nonempty and active.guard is None
-                return self._masked_load(dtype, base, self._full_mask(active, lanes), some)
+                nonempty = active.nonempty and active.guard is None
+                return self._masked_load(dtype, base, self._full_mask(active, lanes), nonempty)
             if lanes < span <= 2 * lanes and len(set(offsets)) == lanes:
                 return self._masked_window_load(dtype, base, offsets, self._full_mask(active, lanes))
-            spread = constant(ir.VectorType(I64, lanes), offsets)
-            return self._gather(dtype, Address(base, vector=spread), self._full_mask(active, lanes))
+            vector = constant(ir.VectorType(I64, lanes), offsets)
+            return self._gather(dtype, Address(base, vector=vector), self._full_mask(active, lanes))
         stride = constant_stride(offsets)
         if stride and not lanes & (lanes - 1):
             return self._strided_load(
@@ -174,28 +173,31 @@ class MemoryEmitter:
     def _strided_load(
         self, dtype: DType, base: ir.Value, stride: int, lanes: int, margin: ReadMargin, guard: ir.Value | None
     ) -> ir.Value:
-        """Every `stride`-th element, picked out of vectors that other accesses to the same row load, too."""
-        before, each = load_start(stride, lanes, margin), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
+        """Every `stride`-th element, shuffled out of vectors that other accesses to the same row load as well."""
+        before, register_lanes = load_start(stride, lanes, margin), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
         base, last = (
             self._pointer_or_zeros(self._offset(dtype, base, -before), guard),
             before + stride * (lanes - 1),
         )
-        # where nothing behind the last lane may be read, the last vector ends with it
-        starts = [min(start, last + 1 + margin.after - each) for start in range(0, last + 1, each)]
+        # where nothing after the last lane may be read, the last vector ends with it
+        starts = [min(start, last + 1 + margin.after - register_lanes) for start in range(0, last + 1, register_lanes)]
         loaded = RegisterStream(
-            tuple((s, self._plain_load(dtype, self._offset(dtype, base, s), each)) for s in starts), each
+            tuple((s, self._plain_load(dtype, self._offset(dtype, base, s), register_lanes)) for s in starts),
+            register_lanes,
         )
-        later = before // stride
-        phase = loaded.phase(self.builder, stride, before % stride, later + lanes)
-        found = [v for _, v in phase.every_nth(self.builder, 1, later, lanes).registers]
-        if later and stride == 2:
-            # LLVM makes two shuffles of three loaded vectors where one of two vectors does
-            start = before + stride * (lanes - each)
-            found[-1] = self._window_load(dtype, self._offset(dtype, base, start), range(0, 2 * each, 2), 2 * each - 1)
-        return concat_vectors(self.builder, found)
+        skipped = before // stride
+        phase = loaded.phase(self.builder, stride, before % stride, skipped + lanes)
+        registers = [v for _, v in phase.every_nth(self.builder, 1, skipped, lanes).registers]
+        if skipped and stride == 2:
+            # LLVM would emit two shuffles of three loaded vectors where one shuffle of two suffices
+            start = before + stride * (lanes - register_lanes)
+            registers[-1] = self._window_load(
+                dtype, self._offset(dtype, base, start), range(0, 2 * register_lanes, 2), 2 * register_lanes - 1
+            )
+        return concat_vectors(self.builder, registers)
 
     def _window_load(self, dtype: DType, base: ir.Value, offsets: Sequence[int], span: int) -> ir.Value:
-        """Everything between the first and the last element, then the lanes picked out; nothing lies outside."""
+        """All elements from the first to the last, with at most two loads, then shuffled; nothing outside is read."""
         lanes = len(offsets)
         if span <= lanes:
             low = self._plain_load(dtype, base, span)
@@ -206,16 +208,16 @@ class MemoryEmitter:
         return shuffle(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _masked_window_load(self, dtype: DType, base: ir.Value, offsets: Sequence[int], mask: ir.Value) -> ir.Value:
-        """Two vectors under the mask, spread to where the lanes' elements lie, then the lanes picked out. Gathers take
-        several times as long."""
+        """Two masked loads, with the mask spread to the lanes' elements, then shuffled. A gather takes several times as
+        long."""
         lanes, start = len(offsets), max(offsets) + 1 - len(offsets)
-        none = constant(mask.type, 0)
-        owners = {o: lane for lane, o in enumerate(offsets)}
+        no_lane = constant(mask.type, 0)
+        lane_at = {o: lane for lane, o in enumerate(offsets)}
         parts: list[ir.Value] = []
         for first in (0, start):
-            own = [owners.get(first + k, lanes) for k in range(lanes)]
-            spread = shuffle(self.builder, mask, none, own)
-            parts.append(self._masked_load(dtype, self._offset(dtype, base, first), spread))
+            lane_indices = [lane_at.get(first + k, lanes) for k in range(lanes)]
+            window_mask = shuffle(self.builder, mask, no_lane, lane_indices)
+            parts.append(self._masked_load(dtype, self._offset(dtype, base, first), window_mask))
         low, high = parts
         return shuffle(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
@@ -227,60 +229,63 @@ class MemoryEmitter:
         return result
 
     def _register_parts(self, lanes: int, bits: int) -> list[tuple[int, int]]:
-        """Start and length of the vector registers that an access under a mask takes; one for a target without masked
-        accesses, for which LLVM writes a branch per lane."""
-        each = min(lanes, self.arith.target.lanes(bits)) if self._has_masked_accesses else lanes
-        return [(start, each) for start in range(0, lanes, each)]
+        """Start and length of the vector registers of a masked access; one part for a target without masked accesses,
+        for which LLVM emits a branch per lane."""
+        register_lanes = min(lanes, self.arith.target.lanes(bits)) if self._has_masked_accesses else lanes
+        return [(start, register_lanes) for start in range(0, lanes, register_lanes)]
 
     @property
     def _has_masked_accesses(self) -> bool:
         return self.arith.target.has("avx")
 
     def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value, nonempty: bool = False) -> ir.Value:
-        """Elements side by side under a mask; `some` where the mask is known to have an active lane."""
+        """Contiguous elements under a mask; `nonempty` where the mask is known to have an active lane."""
         registers = self._register_parts(lane_count(mask), 8 * dtype.bytes)
         nonempty = (nonempty and len(registers) == 1) or not self._has_masked_accesses
         parts: list[ir.Value] = []
         for start, lanes in registers:
-            own, kind = extract_subvector(self.builder, mask, start, lanes), ir.VectorType(memory_type(dtype), lanes)
-            pointer, nothing = self._offset(dtype, base, start), constant(kind, 0)
-            if is_constant_splat(own, 0):
-                parts.append(nothing)
+            part_mask, kind = (
+                extract_subvector(self.builder, mask, start, lanes),
+                ir.VectorType(memory_type(dtype), lanes),
+            )
+            pointer, zeros = self._offset(dtype, base, start), constant(kind, 0)
+            if is_constant_splat(part_mask, 0):
+                parts.append(zeros)
                 continue
-            if is_constant_splat(own, 1):
+            if is_constant_splat(part_mask, 1):
                 parts.append(self._plain_load(dtype, pointer, lanes))
                 continue
-            if not nonempty and not isinstance(own, ir.Constant):
-                pointer = self._pointer_or_zeros(pointer, self.any_lane(own))
-            arguments = [pointer, I32(dtype.bytes), own, nothing]
+            if not nonempty and not isinstance(part_mask, ir.Constant):
+                pointer = self._pointer_or_zeros(pointer, self.any_lane(part_mask))
+            arguments = [pointer, I32(dtype.bytes), part_mask, zeros]
             loaded = call_intrinsic(self.builder, f"masked.load.{type_suffix(kind)}.p0", kind, arguments)
-            parts.append(self._mark_nonempty(loaded, nonempty, own))
+            parts.append(self._mark_nonempty(loaded, nonempty, part_mask))
         return concat_vectors(self.builder, parts)
 
     def _masked_store(self, dtype: DType, base: ir.Value, stored: ir.Value, mask: ir.Value, nonempty: bool) -> None:
-        """Stores elements side by side under a mask; `some` where the mask is known to have an active lane."""
+        """Stores contiguous elements under a mask; `nonempty` where the mask is known to have an active lane."""
         registers = self._register_parts(lane_count(mask), 8 * dtype.bytes)
         nonempty = (nonempty and len(registers) == 1) or not self._has_masked_accesses
         for start, lanes in registers:
-            own = extract_subvector(self.builder, mask, start, lanes)
-            if is_constant_splat(own, 0):
+            part_mask = extract_subvector(self.builder, mask, start, lanes)
+            if is_constant_splat(part_mask, 0):
                 continue
             value, pointer = (
                 extract_subvector(self.builder, stored, start, lanes),
                 self._offset(dtype, base, start),
             )
-            if is_constant_splat(own, 1):
+            if is_constant_splat(part_mask, 1):
                 self.builder.store(value, pointer, align=dtype.bytes)
                 continue
             value = opaque_truncation(self.builder, self.arith.target, value)
-            asked = None if nonempty or isinstance(own, ir.Constant) else self.any_lane(own)
-            with nullcontext() if asked is None else self.builder.if_then(asked):
-                arguments = [value, pointer, I32(dtype.bytes), own]
+            present = None if nonempty or isinstance(part_mask, ir.Constant) else self.any_lane(part_mask)
+            with nullcontext() if present is None else self.builder.if_then(present):
+                arguments = [value, pointer, I32(dtype.bytes), part_mask]
                 call = call_intrinsic(self.builder, f"masked.store.{type_suffix(value.type)}.p0", VOID, arguments)
-                self._mark_nonempty(call, nonempty, own)
+                self._mark_nonempty(call, nonempty, part_mask)
 
     def _mark_nonempty(self, access: ir.Value, nonempty: bool, mask: ir.Value) -> ir.Value:
-        """An access with a note that its mask is known to have an active lane, where nothing else says so."""
+        """Marks an access whose non-constant mask is known to have an active lane."""
         if nonempty and self._has_masked_accesses and not isinstance(mask, ir.Constant):
             access.set_metadata(NONEMPTY_MASK, self.builder.module.add_metadata([]))
         return access
@@ -300,20 +305,22 @@ class MemoryEmitter:
         return call_intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 
     def prefetch(self, pointer: ir.Value) -> None:
-        """Asks for a cache line, to be read and kept in all levels of the cache; any address may be asked for."""
-        read, keep, data = I32(0), I32(3), I32(1)
-        call_intrinsic(self.builder, "prefetch.p0", VOID, [pointer, read, keep, data])
+        """Prefetches a cache line for reading into all cache levels; any address is valid."""
+        read, locality, data_cache = I32(0), I32(3), I32(1)
+        call_intrinsic(self.builder, "prefetch.p0", VOID, [pointer, read, locality, data_cache])
 
     # stores
 
     def store(self, dtype: DType, address: Address, value: ir.Value, active: ActiveLanes = ALL_ACTIVE) -> None:
-        """Writes the value to every active lane; the offsets of lanes differ. A guard must have been branched on."""
+        """Stores the value to every active lane, at distinct offsets. A guard must have been branched on."""
         stored = self.arith.to_memory(dtype, value)
-        runs = self._subvectors(address, window=1)
-        for i, run in enumerate(runs):
-            length = lane_count(stored) // len(runs)
-            own = extract_subvector(self.builder, stored, i * length, length) if length and len(runs) > 1 else stored
-            self._store_subvector(dtype, run, own, self._active_in_subvector(active, i, len(runs)))
+        parts = self._subvectors(address, window=1)
+        for i, part in enumerate(parts):
+            length = lane_count(stored) // len(parts)
+            part_value = (
+                extract_subvector(self.builder, stored, i * length, length) if length and len(parts) > 1 else stored
+            )
+            self._store_subvector(dtype, part, part_value, self._active_in_subvector(active, i, len(parts)))
 
     def _store_subvector(self, dtype: DType, address: Address, stored: ir.Value, active: ActiveLanes) -> None:
         if address.vector is not None:
@@ -327,11 +334,11 @@ class MemoryEmitter:
     def _store_constant_offsets(self, dtype: DType, address: Address, stored: ir.Value, active: ActiveLanes) -> None:
         offsets = list(address.offsets or (0,))
         start, lanes = offsets[0], len(offsets)
-        falling = list(range(start, start - lanes, -1))
+        descending = list(range(start, start - lanes, -1))
         mask = active.mask
-        if offsets in (falling, list(range(start, start + lanes))):
+        if offsets in (descending, list(range(start, start + lanes))):
             base = self._offset(dtype, address.base, min(offsets))
-            if lanes > 1 and offsets == falling:
+            if lanes > 1 and offsets == descending:
                 backwards = range(lanes - 1, -1, -1)
                 stored = shuffle(self.builder, stored, stored, backwards)
                 mask = None if mask is None else shuffle(self.builder, mask, mask, backwards)
@@ -340,8 +347,8 @@ class MemoryEmitter:
             else:
                 self._masked_store(dtype, base, stored, mask, active.nonempty and active.guard is None)
             return
-        spread = constant(ir.VectorType(I64, lanes), offsets)
-        self._scatter(dtype, Address(address.base, vector=spread), stored, self._full_mask(active, lanes))
+        vector = constant(ir.VectorType(I64, lanes), offsets)
+        self._scatter(dtype, Address(address.base, vector=vector), stored, self._full_mask(active, lanes))
 
     def _scatter(self, dtype: DType, address: Address, stored: ir.Value, mask: ir.Value) -> None:
         pointers = self._lane_pointers(dtype, address, lane_count(mask))

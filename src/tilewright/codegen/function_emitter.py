@@ -1,4 +1,8 @@
-"""Loops, blocks and stack buffers of one LLVM function."""
+"""Statements of one LLVM function: loops, blocks and stack buffers.
+
+Serial loops become loops and unrolled ones are expanded. In a vectorized loop every lane-varying expression is a
+vector. The body of a parallel loop becomes a function of its own (`outline_parallel`).
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -33,15 +37,15 @@ from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 
 class FunctionEmitter:
-    """Writes the statements of one LLVM function.
+    """Emits the statements of one LLVM function.
 
     Args:
-        kernel: what is shared with the other functions of the kernel.
+        kernel: shared by the functions of the kernel.
         function: the function, without blocks yet.
-        scope: variables known at its start.
-        pointers: addresses of the buffers that come from outside.
-        team: pointer to the team that parallel loops use, null where they run serially; None where that is certain.
-        record: where parallel loops note clock readings (`stamps`); None where they do not.
+        scope: variables bound at its start.
+        pointers: addresses of the buffers from outside.
+        team: pointer to the team of parallel loops, null where they run serially; None where they always do.
+        record: pointer to the record of timestamps (`timestamps`); None where nothing is recorded.
     """
 
     def __init__(
@@ -70,77 +74,83 @@ class FunctionEmitter:
         ir.IRBuilder(self.entry).branch(self._body)
 
     def emit_range(self, nest: list[For], begin: ir.Value, end: ir.Value) -> None:
-        """The whole function, for some iterations of a nest of parallel loops."""
-        known = self.scope.bounds
+        """The whole function, for iterations `begin` to `end` of a nest of parallel loops."""
+        bounds = self.scope.bounds
         for loop in nest:
-            known = known.with_loop(loop.var, loop.extent)
-        inside, once = nest[-1], [x.var for x in nest if constant_value(polynomial(x.extent)) == 1]
-        moving = [loop for loop in nest if loop.var not in once]
-        with self.scope.with_bounds(known), ExitStack() as fixed:
-            for var in once:
-                fixed.enter_context(self.scope.with_constant(var, 0))
-            if len(moving) == 1:
+            bounds = bounds.with_loop(loop.var, loop.extent)
+        innermost, single_iteration = nest[-1], [x.var for x in nest if constant_value(polynomial(x.extent)) == 1]
+        counted = [loop for loop in nest if loop.var not in single_iteration]
+        with self.scope.with_bounds(bounds), ExitStack() as constants:
+            for var in single_iteration:
+                constants.enter_context(self.scope.with_constant(var, 0))
+            if len(counted) == 1:
                 self.control.counted_loop(
-                    moving[0].var, begin, end, lambda: self._emit_peeled(moving, inside), nonempty=False
+                    counted[0].var, begin, end, lambda: self._emit_peeled(counted, innermost), nonempty=False
                 )
             else:
-                loops = [(loop.var, self.exprs.value(loop.extent)) for loop in moving]
-                self.control.coalesced_loops(loops, begin, end, lambda: self._emit_peeled(moving, inside))
+                loops = [(loop.var, self.exprs.value(loop.extent)) for loop in counted]
+                self.control.coalesced_loops(loops, begin, end, lambda: self._emit_peeled(counted, innermost))
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
 
     def _emit_outlined(
         self, function: ir.Function, scope: EmitScope, pointers: dict[str, ir.Value], nest: list[For]
     ) -> None:
-        """The body of a parallel nest as a function of its own, whose last two arguments are the range."""
+        """The body of a parallel nest in a function of its own, whose last two arguments are the range."""
         outlined = FunctionEmitter(self.kernel, function, scope, pointers, team=None)
         outlined.emit_range(nest, function.args[-2], function.args[-1])
 
     def _emit_peeled(self, unpeeled: list[For], innermost: For) -> None:
-        """One iteration of a nest of parallel loops. The last iteration of a loop is peeled where only there lanes have
-        no work: a branch chooses a copy of the body in which the loop's variable is a constant.
+        """One iteration of a nest of parallel loops.
+
+        The last iteration of a loop is peeled where only there lanes are inactive: a branch selects a copy of the body
+        in which the loop's variable is a constant.
 
         Args:
-            moving: the loops of the nest that are not peeled yet.
-            inside: the innermost loop of the nest.
+            unpeeled: loops of the nest that are not peeled yet.
+            innermost: the innermost loop of the nest.
         """
         if not unpeeled:
             self._iteration(innermost)
             return
-        loop, *others = unpeeled
+        loop, *inner_loops = unpeeled
         size = constant_value(polynomial(loop.extent))
-        full = () if size is None else self._conditions_before_last_iteration(loop, innermost.body)
-        if size is None or not full:
-            self._emit_peeled(others, innermost)
+        conditions = () if size is None else self._conditions_before_last_iteration(loop, innermost.body)
+        if size is None or not conditions:
+            self._emit_peeled(inner_loops, innermost)
             return
-        index, after = self.scope.variables[loop.var], self.builder.append_basic_block("either")
-        at_end, before = self.control.branch_on(self.builder.icmp_signed("==", index, I64(size - 1)))
-        self.builder.position_at_end(before)
-        with self.scope.frame(True), self.scope.with_outcome(full, True):
-            self._emit_peeled(others, innermost)
+        index, merge = self.scope.variables[loop.var], self.builder.append_basic_block("either")
+        last_block, other_block = self.control.branch_on(self.builder.icmp_signed("==", index, I64(size - 1)))
+        self.builder.position_at_end(other_block)
+        with self.scope.frame(True), self.scope.with_outcome(conditions, True):
+            self._emit_peeled(inner_loops, innermost)
         self.control.prevent_tail_merging()
-        self.builder.branch(after)
-        self.builder.position_at_end(at_end)
+        self.builder.branch(merge)
+        self.builder.position_at_end(last_block)
         del self.scope.variables[loop.var]
-        with self.scope.frame(True), self.scope.with_constant(loop.var, size - 1), self.scope.with_outcome(full, None):
-            self._emit_peeled(others, innermost)
+        with (
+            self.scope.frame(True),
+            self.scope.with_constant(loop.var, size - 1),
+            self.scope.with_outcome(conditions, None),
+        ):
+            self._emit_peeled(inner_loops, innermost)
         self.scope.variables[loop.var] = index
-        self.builder.branch(after)
-        self.builder.position_at_end(after)
+        self.builder.branch(merge)
+        self.builder.position_at_end(merge)
 
     def pointer(self, buffer: Buffer) -> ir.Value:
-        """The address of a buffer; one that does not come from outside gets room at its first use."""
-        found = self.pointers.get(buffer.name)
-        if found is None:
+        """The address of a buffer; a private one is allocated at its first use."""
+        pointer = self.pointers.get(buffer.name)
+        if pointer is None:
             if buffer.scope is MemoryScope.MEMORY:
                 raise InternalError(f"buffer {buffer.name!r} has no memory", where=f"func {self.kernel.func.name!r}")
-            found = self.pointers[buffer.name] = self.stack_alloc(_array_type(buffer))
+            pointer = self.pointers[buffer.name] = self.stack_alloc(_array_type(buffer))
             if buffer.name in self.kernel.memory_resident:
-                self.control.prevent_promotion(found, ir.IRBuilder(self.entry))
-        return found
+                self.control.prevent_promotion(pointer, ir.IRBuilder(self.entry))
+        return pointer
 
     def stack_alloc(self, kind: ir.Type) -> ir.Value:
-        """Memory of the function's frame."""
+        """Memory on the function's stack."""
         slot = ir.IRBuilder(self.entry).alloca(kind)
         slot.align = BUFFER_ALIGNMENT
         return as_opaque_pointer(slot)
@@ -159,32 +169,32 @@ class FunctionEmitter:
                 self.unswitched_loop(s)
 
     def unswitched_loop(self, loop: For) -> None:
-        """One loop; where something inside can be decided before it, one copy for either outcome."""
-        choice = self._choose_unswitch(loop)
-        if choice is None:
+        """One loop, in two copies behind a branch where it is unswitched."""
+        unswitch = self._choose_unswitch(loop)
+        if unswitch is None:
             self._loop_of_kind(loop)
             return
-        after = self.builder.append_basic_block("either")
-        outcomes = (True, False if choice.exact else None)
-        for outcome, block in zip(outcomes, self.control.branch_on(self.exprs.value(choice.test)), strict=True):
+        merge = self.builder.append_basic_block("either")
+        outcomes = (True, False if unswitch.exact else None)
+        for outcome, block in zip(outcomes, self.control.branch_on(self.exprs.value(unswitch.test)), strict=True):
             self.builder.position_at_end(block)
-            with self.scope.frame(True), self.scope.with_outcome(choice.conditions, outcome):
+            with self.scope.frame(True), self.scope.with_outcome(unswitch.conditions, outcome):
                 self.unswitched_loop(loop)
             if outcome:
                 self.control.prevent_tail_merging()
-            self.builder.branch(after)
-        self.builder.position_at_end(after)
+            self.builder.branch(merge)
+        self.builder.position_at_end(merge)
 
     def _choose_unswitch(self, loop: For) -> Unswitch | None:
-        """What to decide before the loop, where that pays."""
+        """The condition to unswitch the loop on, where that pays."""
         if loop.kind is LoopKind.PARALLEL or self.scope.lane is not None:
             return None
-        inside = self._nested_blocks(loop, self.scope.bounds, {})
+        nested_blocks = self._nested_blocks(loop, self.scope.bounds, {})
         if is_worth_unswitching(loop):
-            return choose_unswitch(inside, self.scope, self.block_emitter.has_cheap_masks)
+            return choose_unswitch(nested_blocks, self.scope, self.block_emitter.has_cheap_masks)
         if loop.kind is LoopKind.VECTORIZED:
             return choose_edge_unswitch(
-                inside, self.scope, lambda inner: not self.block_emitter.has_slow_masked_store(inner)
+                nested_blocks, self.scope, lambda nested: not self.block_emitter.has_slow_masked_store(nested)
             )
         return None
 
@@ -195,8 +205,8 @@ class FunctionEmitter:
                     yield from self._nested_blocks(inner, bounds, expanded)
             case Block():
                 with self.scope.with_bounds(bounds):
-                    found = self.block_emitter.resolve(s)
-                yield NestedBlock(found, expanded, bounds)
+                    resolved = self.block_emitter.resolve(s)
+                yield NestedBlock(resolved, expanded, bounds)
             case For():
                 size = constant_value(polynomial(s.extent))
                 if s.kind is LoopKind.VECTORIZED:
@@ -224,23 +234,23 @@ class FunctionEmitter:
                 self._serial_loop(loop)
 
     def _unrolled_loop(self, loop: For, size: int) -> None:
-        """An unrolled loop."""
-        inside = self._nested_blocks(loop.body, self.scope.bounds, {}) if self.scope.lane is None else ()
-        apart = has_register_pressure(loop, inside, self.scope, self.kernel.target)
+        """An unrolled loop, with compiler barriers between iterations where registers are short."""
+        nested_blocks = self._nested_blocks(loop.body, self.scope.bounds, {}) if self.scope.lane is None else ()
+        needs_barriers = has_register_pressure(loop, nested_blocks, self.scope, self.kernel.target)
         for i in range(size):
-            if apart and i:
+            if needs_barriers and i:
                 self.control.compiler_barrier()
             with self.scope.with_constant(loop.var, i):
                 self._iteration(loop)
 
     def _vectorized_loop(self, loop: For, size: int) -> None:
-        """A vectorized loop; vectors at its end that are known to have no work are left out."""
+        """A vectorized loop, without vectors at its end whose lanes are all inactive."""
         with self.scope.in_vector_loop(loop.var, size):
-            used = self.block_emitter.max_active_lanes(loop.body)
-        if used == 0:
+            active = self.block_emitter.max_active_lanes(loop.body)
+        if active == 0:
             return
-        if isinstance(loop.body, Block) and used < size:
-            shorter = shrink_to_active_lanes(loop, loop.body, used, self.kernel.target)
+        if isinstance(loop.body, Block) and active < size:
+            shorter = shrink_to_active_lanes(loop, loop.body, active, self.kernel.target)
             if shorter is not loop:
                 self.statement(shorter)
                 return
@@ -248,57 +258,58 @@ class FunctionEmitter:
             self.statement(loop.body)
 
     def _is_vectorizable(self, loop: For) -> bool:
-        """Whether no loop inside runs differently often in different lanes."""
+        """Whether the extents of all inner loops are the same in all lanes."""
         if self.scope.lane is not None:
             return False
-        inner = (s for s, _ in walk(loop.body) if isinstance(s, For))
-        return all(loop.var not in self.scope.dependencies(s.extent).variables for s in inner)
+        inner_loops = (s for s, _ in walk(loop.body) if isinstance(s, For))
+        return all(loop.var not in self.scope.dependencies(s.extent).variables for s in inner_loops)
 
     def _serial_loop(self, loop: For) -> None:
-        row = match_horizontal_reduction(loop, self.scope) if self.scope.lane is None else None
-        if row is None or self.block_emitter.is_accumulating(row.block):
+        reduction = match_horizontal_reduction(loop, self.scope) if self.scope.lane is None else None
+        if reduction is None or self.block_emitter.is_accumulating(reduction.block):
             self._counted_loop(loop)
         else:
-            self.block_emitter.emit_horizontal_reduction(row, self.stack_alloc, lambda: self._counted_loop(loop))
+            self.block_emitter.emit_horizontal_reduction(reduction, self.stack_alloc, lambda: self._counted_loop(loop))
 
     def _counted_loop(self, loop: For) -> None:
-        """`for var in range(extent): body`."""
+        """A loop of the generated code, its last iteration peeled where only there lanes are inactive."""
         if is_register_accumulation(loop, self.kernel.memory_resident, self.kernel.target):
             self.control.compiler_barrier()
-        low = interval(loop.extent, self.scope.bounds)[0] or 0
+        min_extent = interval(loop.extent, self.scope.bounds)[0] or 0
         stop = self.exprs.value(loop.extent)
-        full = self._conditions_before_last_iteration(loop, loop.body)
-        if not full:
-            self.control.counted_loop(loop.var, I64(0), stop, lambda: self._iteration(loop), nonempty=low > 0)
+        conditions = self._conditions_before_last_iteration(loop, loop.body)
+        if not conditions:
+            self.control.counted_loop(loop.var, I64(0), stop, lambda: self._iteration(loop), nonempty=min_extent > 0)
             return
         last = self.builder.sub(stop, I64(1), flags=("nsw",))
-        with self.scope.with_outcome(full, True):
-            self.control.counted_loop(loop.var, I64(0), last, lambda: self._iteration(loop), nonempty=low > 1)
+        with self.scope.with_outcome(conditions, True):
+            self.control.counted_loop(loop.var, I64(0), last, lambda: self._iteration(loop), nonempty=min_extent > 1)
         size = constant_value(polynomial(loop.extent))
         if size is not None:
-            with self.scope.with_constant(loop.var, size - 1), self.scope.with_outcome(full, None):
+            with self.scope.with_constant(loop.var, size - 1), self.scope.with_outcome(conditions, None):
                 self._iteration(loop)
             return
-        with self.control.if_then(None if low > 0 else self.builder.icmp_signed(">", stop, I64(0))):
+        with self.control.if_then(None if min_extent > 0 else self.builder.icmp_signed(">", stop, I64(0))):
             self.scope.bind(loop.var, last)
-            with self.scope.frame(True), self.scope.with_outcome(full, None):
+            with self.scope.frame(True), self.scope.with_outcome(conditions, None):
                 self._iteration(loop)
             self.scope.variables.pop(loop.var, None)
 
     def _conditions_before_last_iteration(self, loop: For, body: Stmt) -> tuple[Expr, ...]:
-        """Conditions of lanes that hold before the last iteration of a loop, which gets a copy of the body: in a loop
-        around lanes alone always, else where the last iteration is known, so that its masks are constants."""
+        """Conditions on lanes that hold before the last iteration of a loop, which is therefore peeled: always for a
+        loop around a vectorized one, otherwise where its extent is a constant, so that the masks of the peeled
+        iteration are, too."""
         if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
             return ()
         if not is_around_vector_loop(loop) and constant_value(polynomial(loop.extent)) is None:
             return ()
-        inside = self._nested_blocks(body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
-        return conditions_before_last_iteration(loop, inside, self.scope)
+        nested_blocks = self._nested_blocks(body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
+        return conditions_before_last_iteration(loop, nested_blocks, self.scope)
 
     def _iteration(self, loop: For) -> None:
-        """What one iteration of a loop does: its hints, then its body."""
+        """One iteration: prefetches, then the body."""
         for hint in loop.prefetches:
-            if not any(self.scope.is_lane_varying(i) for i in hint.indices):  # lanes would ask one by one
+            if not any(self.scope.is_lane_varying(i) for i in hint.indices):  # one prefetch per lane is too many
                 self.exprs.prefetch(hint)
         self.statement(loop.body)
 

@@ -1,4 +1,4 @@
-"""What all LLVM functions of one kernel share."""
+"""Shared state of all LLVM functions of one kernel."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,17 @@ from tilewright.machine import Target
 
 @dataclass(frozen=True, slots=True)
 class KernelContext:
-    """What all functions of one kernel share."""
+    """Shared state of all functions of one kernel.
+
+    Attributes:
+        module: that the functions belong to.
+        func: the kernel in loop IR.
+        target: what the code runs on.
+        teams: emits the module's thread-team functions.
+        dependencies: of the kernel's expressions.
+        dead_lane_buffers: names of the buffers whose masked-off lanes are never read.
+        memory_resident: names of the stack buffers that must stay in memory.
+    """
 
     module: ir.Module
     func: Func

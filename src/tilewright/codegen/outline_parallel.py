@@ -1,10 +1,11 @@
-"""Parallel loops: the body becomes a function over a range of iterations, which the threads of a team divide.
+"""Outlining of parallel loops: the body becomes a function over a range of iterations, which the threads of a team
+share.
 
     body(buffers..., values..., begin, end)      the iterations
-    run(context, begin, end)                     the same for a thread that takes some: reads buffers and values
+    run(context, begin, end)                     the same for a thread: loads buffers and values from the context
 
-Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
-Without a team or with one iteration the body is called directly. Parallel loops inside run serially.
+Perfectly nested parallel loops are coalesced into one range, the innermost varying fastest. Without a team, or with
+one iteration, the body is called directly. Parallel loops inside the body run serially.
 """
 
 from collections import Counter
@@ -68,31 +69,31 @@ nest of parallel loops whose range of iterations the function's last two argumen
 
 
 def mark_buffer_argument(argument: ir.Argument, buffer: Buffer) -> None:
-    """Attributes of a pointer to a buffer: nothing else points there, elements are aligned."""
+    """Attributes of a pointer to a buffer: no other pointer aliases it, and elements are aligned."""
     argument.add_attribute("noalias")
     argument.attributes.align = buffer.dtype.bytes
 
 
 def used_buffers(s: Stmt) -> dict[str, Buffer]:
-    """The buffers that a statement reads or writes, in the order of their first use."""
-    found: dict[str, Buffer] = {}
+    """The buffers that a statement reads, writes or prefetches, in the order of their first use."""
+    buffers: dict[str, Buffer] = {}
     for block in blocks(s):
         for store in (block.init, block.body):
             if store is not None:
                 for e in (*store.indices, store.value):
-                    found.update((load.buffer.name, load.buffer) for load in loads(e))
-                found[store.buffer.name] = store.buffer
-        found.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
-    found.update((hint.buffer.name, hint.buffer) for x, _ in walk(s) if isinstance(x, For) for hint in x.prefetches)
-    return found
+                    buffers.update((load.buffer.name, load.buffer) for load in loads(e))
+                buffers[store.buffer.name] = store.buffer
+        buffers.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
+    buffers.update((hint.buffer.name, hint.buffer) for x, _ in walk(s) if isinstance(x, For) for hint in x.prefetches)
+    return buffers
 
 
 def shared_buffers(func: Func, loop: For) -> list[Buffer]:
-    """The buffers that a parallel loop uses and that live outside it; the others belong to every thread alone."""
+    """The buffers of a parallel loop that live outside of it; the others are private to every thread."""
     params = {b.name for b in func.params}
-    within = _count_users(loop)
-    everywhere = _count_users(func.body)
-    return [b for n, b in used_buffers(loop).items() if n in params or within[n] != everywhere[n]]
+    uses_in_loop = _count_users(loop)
+    uses_in_func = _count_users(func.body)
+    return [b for n, b in used_buffers(loop).items() if n in params or uses_in_loop[n] != uses_in_func[n]]
 
 
 def _count_users(s: Stmt) -> Counter[str]:
@@ -100,7 +101,14 @@ def _count_users(s: Stmt) -> Counter[str]:
 
 
 def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, emit_body: BodyEmitter) -> None:
-    """Writes a parallel loop at the function's position, for a team of threads or, where it is null, for one."""
+    """Emits a parallel loop at the position of the enclosing function's builder.
+
+    Args:
+        function: the enclosing function.
+        loop: the outermost loop of the nest.
+        team: the team that shares the iterations; one thread runs them where it is null.
+        emit_body: emits the outlined body.
+    """
     shared = shared_buffers(function.kernel.func, loop)
     variables = list(function.scope.variables)
     nest = parallel_nest(loop)
@@ -108,53 +116,55 @@ def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, e
     b = function.builder
     captured = [*(function.pointer(buffer) for buffer in shared), *(function.scope.variables[v] for v in variables)]
     extent = function.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
-    shared_out = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
-    many, one, after = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
-    b.cbranch(shared_out, many, one)
-    b.position_at_end(one)
+    is_shared = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
+    team_block, serial_block, merge = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
+    b.cbranch(is_shared, team_block, serial_block)
+    b.position_at_end(serial_block)
     b.call(body, [*captured, I64(0), extent])
-    b.branch(after)
-    b.position_at_end(many)
-    noted = [] if function.record is None else [function.record]
-    captured += noted
+    b.branch(merge)
+    b.position_at_end(team_block)
+    records = [] if function.record is None else [function.record]
+    captured += records
     kind = ir.LiteralStructType([v.type for v in captured])
     context = function.stack_alloc(kind)
     for i, value in enumerate(captured):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
-    for record in noted:
+    for record in records:
         timestamps.record_fork(b, record)
     b.call(
         function.kernel.teams.stage,
-        [team, as_opaque_pointer(_thread_function(body, kind, bool(noted))), context, extent],
+        [team, as_opaque_pointer(_thread_function(body, kind, bool(records))), context, extent],
     )
-    for record in noted:
+    for record in records:
         timestamps.record_join(b, record)
-    b.branch(after)
-    b.position_at_end(after)
+    b.branch(merge)
+    b.position_at_end(merge)
 
 
 def _thread_function(body: ir.Function, kind: ir.LiteralStructType, timestamped: bool) -> ir.Function:
-    """The function that threads call: the iterations of `body` with the values of a context, behind which stands the
-    record for clock readings where these are noted."""
+    """The function that threads call: iterations of `body` with the values of a context.
+
+    The last value is the record of timestamps, where these are recorded.
+    """
     function = ir.Function(body.module, RUN_TYPE, body.module.get_unique_name(f"{body.name}.run"))
     function.linkage = "internal"
     function.attributes.add("nounwind")
     context, begin, end = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
     values = load_fields(b, context, kind)
-    noted = None
+    work = None
     if timestamped:
         thread = b.zext(b.call(declare(b.module, "omp_get_thread_num", I32, []), []), I64)
-        noted = timestamps.record_work_begin(b, values.pop(), thread)
+        work = timestamps.record_work_begin(b, values.pop(), thread)
     b.call(body, [*values, begin, end])
-    if noted is not None:
-        timestamps.record_work_end(b, noted)
+    if work is not None:
+        timestamps.record_work_end(b, work)
     b.ret_void()
     return function
 
 
 def parallel_nest(loop: For) -> list[For]:
-    """The loop and the parallel loops directly inside it whose extents are known before it."""
+    """The loop and the parallel loops perfectly nested in it whose extents do not depend on the nest."""
     nest = [loop]
     while isinstance(nest[-1].body, For) and nest[-1].body.kind is LoopKind.PARALLEL:
         inner = nest[-1].body

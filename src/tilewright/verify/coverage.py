@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.prover import can_prove_le
+from tilewright.expr.nodes import Const, const
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import Func, IterKind
 from tilewright.verify.coverage_fallbacks import BlockDiagnostics, remaining_diagnostics
 from tilewright.verify.diagnostics import Diagnostic
 from tilewright.verify.initializers import (
@@ -36,9 +38,6 @@ from tilewright.verify.races import identifies_iteration, store_keys
 from tilewright.verify.reduction_parts import find_interference, is_full_range
 from tilewright.verify.region_cover import is_covered_by
 from tilewright.verify.store_aliasing import has_same_domain, stores_are_disjoint
-
-from tilewright.expr.nodes import Const, const
-from tilewright.loops.ir import Func, IterKind
 
 
 def find_coverage_errors(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:

@@ -10,14 +10,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tilewright.expr.operations import conjunction
-from tilewright.expr.traversal import conjuncts, free_vars, loads
-from tilewright.loops.block_context import BlockContext
 
 from tilewright.errors import InternalError
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import TRUE, Expr, Var
+from tilewright.expr.operations import conjunction
+from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.access import accesses
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tilewright.errors import InternalError
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import BlockIter, IterKind
 from tilewright.verify.enumerated_coverage import (
     MAX_VALUES,
     Points,
@@ -29,11 +34,6 @@ from tilewright.verify.enumerated_coverage import (
 )
 from tilewright.verify.initializers import is_update
 from tilewright.verify.reduction_parts import is_inside_reduction
-
-from tilewright.errors import InternalError
-from tilewright.expr.nodes import Buffer, Expr, Var
-from tilewright.loops.access import accesses
-from tilewright.loops.ir import BlockIter, IterKind
 
 Array = np.ndarray[Any, Any]
 

@@ -8,13 +8,12 @@ registers or on its stack is lost where its loop ends.
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.loops.block_context import BlockContext
-from tilewright.verify.diagnostics import Diagnostic
-
 from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.loops.access import accesses
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BLOCK_AXES, GPU_AXES, THREAD_AXES, For, Func, LoopKind, walk
 from tilewright.loops.printer import show_buffer, show_loop
+from tilewright.verify.diagnostics import Diagnostic
 
 
 def find_launch_errors(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:

@@ -12,10 +12,9 @@ from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le
 from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Binary, Expr, Var, const
 from tilewright.expr.traversal import free_vars
 from tilewright.verify.iter_split import IterSplit, match_iter_split, splits_are_bijective
-
-from tilewright.expr.nodes import Binary, Expr, Var, const
 
 
 def invert_indices(

@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilewright.expr.nodes import TRUE, Buffer, Const, Load
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.access import accesses
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import For, Store
 from tilewright.verify.peeled_blocks import count_shared_loops
 from tilewright.verify.races import identifies_iteration, store_keys
 from tilewright.verify.region_cover import has_reduction_points, has_reduction_start, is_covered_by
 from tilewright.verify.store_aliasing import stores_are_disjoint
-
-from tilewright.expr.nodes import TRUE, Buffer, Const, Load
-from tilewright.loops.access import accesses
-from tilewright.loops.ir import For, Store
 
 
 def is_update(store: Store) -> bool:

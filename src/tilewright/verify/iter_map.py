@@ -13,13 +13,12 @@ from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds, facts_of
 from tilewright.expr.algebra.intervals import has_no_wrap
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt
+from tilewright.expr.nodes import Binary, Const, Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.block_context import BlockContext
-from tilewright.verify.iter_split import IterSplit, exact_quotient, match_iter_split
-
-from tilewright.expr.nodes import Binary, Const, Expr, Var, const
 from tilewright.loops.ir import BlockIter, IterKind
+from tilewright.verify.iter_split import IterSplit, exact_quotient, match_iter_split
 
 _ONE = const(1)
 

@@ -18,13 +18,12 @@ from functools import lru_cache
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, facts_of
 from tilewright.expr.algebra.intervals import MAX_INDEX, value_interval
 from tilewright.expr.algebra.prover import can_prove_non_negative
-from tilewright.expr.traversal import conjuncts, free_vars, has_loads, post_order
-from tilewright.loops.block_context import BlockContext
-from tilewright.verify.diagnostics import Diagnostic
-
 from tilewright.expr.nodes import Binary, Const, Expr, Var, const
+from tilewright.expr.traversal import conjuncts, free_vars, has_loads, post_order
 from tilewright.loops.access import Access, accesses
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For
+from tilewright.verify.diagnostics import Diagnostic
 
 
 def find_zero_divisors(context: BlockContext) -> Iterator[Diagnostic]:

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_le
 from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
-from tilewright.verify.iter_map import IterMap, IterMapError, IterRange, RangedIter, iter_ranges
-
-from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.loops.ir import Block, BlockIter, For, IterKind, LoopKind
+from tilewright.verify.iter_map import IterMap, IterMapError, IterRange, RangedIter, iter_ranges
 
 IterBox = tuple[BlockContext, tuple[RangedIter, ...]]
 """A block, or one that stands for merged copies, with the ranges of its iteration variables."""

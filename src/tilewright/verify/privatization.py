@@ -15,15 +15,14 @@ from functools import lru_cache
 from tilewright.expr.algebra.bounds import Bounds, negated_comparison
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Expr, Load, Var, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, free_vars, loads
+from tilewright.loops.access import Access, accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.empty_reductions import init_where_empty
-from tilewright.verify.index_inverse import invert_indices
-
-from tilewright.expr.nodes import TRUE, Binary, Buffer, Expr, Load, Var, const
-from tilewright.loops.access import Access, accesses
 from tilewright.loops.ir import CONCURRENT, Block, For, IterKind, walk
+from tilewright.verify.index_inverse import invert_indices
 
 
 @dataclass(frozen=True, slots=True)

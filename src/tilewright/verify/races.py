@@ -13,17 +13,16 @@ from functools import lru_cache
 from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove_non_negative
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var, const
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.access import Access, accesses
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import CONCURRENT, THREADED, For, Func, IterKind, LoopKind, walk
+from tilewright.loops.printer import show_loop
 from tilewright.verify.diagnostics import Diagnostic
 from tilewright.verify.iter_split import IterSplit, match_iter_split, splits_are_bijective
 from tilewright.verify.privatization import LoopCarriedRead, loop_carried_reads
-
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var, const
-from tilewright.loops.access import Access, accesses
-from tilewright.loops.ir import CONCURRENT, THREADED, For, Func, IterKind, LoopKind, walk
-from tilewright.loops.printer import show_loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from tilewright.expr.algebra.prover import can_prove_le
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import free_vars
+from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import IterKind
 from tilewright.verify.initializers import count_loops_shared_with_init, initializes
 from tilewright.verify.iter_map import IterMapError, IterRange, iter_ranges
 from tilewright.verify.peeled_blocks import merge_boxes
 from tilewright.verify.store_aliasing import stores_are_disjoint, stores_same_elements
-
-from tilewright.expr.nodes import Expr, const
-from tilewright.loops.access import accesses
-from tilewright.loops.ir import IterKind
 
 
 def find_interference(parts: Sequence[BlockContext], contexts: Sequence[BlockContext]) -> str | None:

@@ -4,16 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.operations import minimum
 from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import IterKind
 from tilewright.verify.iter_map import IterMap, IterMapError, iter_ranges
 from tilewright.verify.peeled_blocks import count_shared_loops
 from tilewright.verify.store_aliasing import has_equal_strided_sets, is_covered_by_inversion
-
-from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.ir import IterKind
 
 _IndexBox = list[tuple[Expr, Expr]]
 """(first, end) along every axis."""

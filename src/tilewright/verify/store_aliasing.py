@@ -5,16 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import IterKind
 from tilewright.verify.index_inverse import invert_indices
 from tilewright.verify.iter_map import IterMap, IterMapError
 from tilewright.verify.iter_split import match_iter_split, splits_are_bijective
 from tilewright.verify.peeled_blocks import count_shared_loops, undo_peel
 from tilewright.verify.races import identifies_iteration, store_keys
-
-from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.ir import IterKind
 
 
 def has_same_domain(initializer: BlockContext, context: BlockContext) -> bool:

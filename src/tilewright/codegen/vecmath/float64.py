@@ -1,7 +1,7 @@
-"""float64 functions: scalar calls of the C math library, lane by lane, and what follows from them.
+"""float64 functions: scalar calls of the C math library per lane, and functions derived from them.
 
-Double precision is the accuracy reference of compiled models, not a fast way: the library's ULP bounds are better than
-anything worth writing here. The symbols (`exp`, `erf`, ...) resolve against libm when the object file is linked.
+Double precision is the accuracy reference of compiled models, not a fast path: the library's ULP bounds are hard to
+beat. The symbols (`exp`, `erf`, ...) resolve against libm when the object file is linked.
 """
 
 from llvmlite import ir
@@ -37,7 +37,7 @@ LIBM = frozenset(
 
 
 def call_libm(name: str, v: LaneBuilder, *args: ir.Value) -> ir.Value:
-    """Call the C function `name` (float64) on every lane."""
+    """Calls the C function `name` (float64) per lane."""
     double = ir.DoubleType()
     function = declare(v.builder.module, name, double, [double] * len(args))
     return v.per_lane(lambda *xs: v.builder.call(function, list(xs)), *args)

@@ -1,8 +1,8 @@
-"""Lane-wise arithmetic on one LLVM floating point type: the vocabulary in which the vector math is written.
+"""Lane-wise floating-point arithmetic: the operations that the vector math is written in.
 
-`LaneBuilder` wraps an `llvmlite.ir.IRBuilder` and a scalar or vector type, so that the same lines emit code for
-`float`, `double`, `<16 x float>` or `<3 x double>`. Nothing here carries fast-math flags: the error-free steps
-of the algorithms (adding and subtracting a large constant to round, exact splittings) rely on that.
+`LaneBuilder` wraps an `llvmlite.ir.IRBuilder` and a scalar or vector type, so that the same code emits `float`,
+`double`, `<16 x float>` or `<3 x double>`. It uses no fast-math flags: the error-free steps of the algorithms (rounding
+by adding and subtracting a large constant, exact splittings) rely on that.
 """
 
 import math
@@ -67,10 +67,10 @@ class LaneBuilder:
         )
 
     def estrin(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
-        """The polynomial with `coefficients` from the constant term upwards, by pairs (Estrin's scheme).
+        """The polynomial with `coefficients` from the constant term upwards, in pairs (Estrin's scheme).
 
-        For long polynomials in the middle of long functions: a logarithm of the steps that wait for each other, for a
-        logarithm more multiplications. The constant term comes last, so that it rounds as in Horner's scheme.
+        For long polynomials in long functions: a dependency chain of logarithmic length, for logarithmically more
+        multiplications. The constant term is added last, so that it rounds as in Horner's scheme.
         """
         terms, power = [self.const(c) for c in coefficients[1:]], x
         while len(terms) > 1:
@@ -133,17 +133,17 @@ class LaneBuilder:
         return self.from_bits(self.builder.xor(self.to_bits(x), mask))
 
     def round_magic(self, x: ir.Value, offset: int = 0) -> tuple[ir.Value, ir.Value]:
-        """Round x to the nearest integer (ties to even) without a rounding instruction; |x| < 2**21.
+        """Rounds x to the nearest integer (ties to even) without a rounding instruction; |x| < 2**21.
 
         Returns:
-            the rounded value, and the integer whose low bits are that value plus `offset`.
+            The rounded value, and the integer whose low bits are that value plus `offset`.
         """
         magic = self.const(1.5 * 2.0 ** (23 if self.bits == 32 else 52) + offset)
         shifted = self.add(x, magic)
         return self.sub(shifted, magic), self.to_bits(shifted)
 
     def per_lane(self, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
-        """Apply a scalar `function` to every lane of `args`."""
+        """Applies a scalar `function` to every lane of `args`."""
         count = vector_lanes(self.kind)
         if not count:
             return function(*args)
@@ -155,7 +155,7 @@ class LaneBuilder:
         return result
 
     def per_subvector(self, size: int, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
-        """Apply `function` to `size` lanes of `args` at a time; the lane count is `size` times a power of two."""
+        """Applies `function` to `size` lanes of `args` at a time; the lane count is `size` times a power of two."""
         count = vector_lanes(self.kind)
         if count in (0, size):
             return function(*args)

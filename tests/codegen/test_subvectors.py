@@ -1,4 +1,4 @@
-"""Lanes that lie in several runs, as those of a register tile as wide as two panels: one access per run, no gather."""
+"""Contiguous subvectors, as of a register tile as wide as two panels: one access per subvector, no gather."""
 
 from itertools import pairwise
 
@@ -37,7 +37,7 @@ def panels(rows: int | None, columns: int) -> str:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("columns", [64, 50, 48, 35])
-def test_two_panels_in_one_vector(target: str, symbolic: bool, columns: int) -> None:
+def test_vector_across_two_panels_is_correct(target: str, symbolic: bool, columns: int) -> None:
     rng = np.random.default_rng(columns)
     shapes = {"P": (4, 7, 16), "Y": (7, 64), "Z": (4, 7, 16)}
     arrays = {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
@@ -55,7 +55,7 @@ def test_panels_are_neither_gathered_nor_scattered(rows: int | None, columns: in
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=6), st.integers(1, 9))
-def test_runs_are_equally_long_and_side_by_side(starts: list[tuple[int, int]], length: int) -> None:
+def test_subvector_length(starts: list[tuple[int, int]], length: int) -> None:
     places = [(base, at * 100 + i) for base, at in starts for i in range(length)]
     found = subvector_length(places)
     assert len(places) % found == 0

@@ -1,9 +1,5 @@
-"""The protocol of `codegen/thread_team.py` and `codegen/work_stealing.py`, step by step in every order: a model of
-it is run through
-all interleavings of a few threads and stages. Broken variants show that the search finds what it looks for.
-
-Steps are the accesses to shared memory, in the order of the generated code; what orders memory between processors is
-argued in decision 0016. A thread that waits may give up spinning after any look.
+"""Model checking of the protocol of `codegen/thread_team.py` and `codegen/work_stealing.py`: all interleavings of a few
+threads and stages. Broken variants show that the search finds errors.
 """
 
 from collections.abc import Iterator
@@ -248,7 +244,7 @@ def explore(model: Model) -> int:
     ("pieces", "threads"),
     [((3, 2), 2), ((1, 4, 1), 2), ((2, 1, 1, 2), 2), ((0, 2), 2), ((2,), 3), ((1, 1), 3), ((3, 2), 3)],
 )
-def test_every_order_of_steps(pieces: tuple[int, ...], threads: int) -> None:
+def test_protocol_is_correct_in_every_interleaving(pieces: tuple[int, ...], threads: int) -> None:
     assert explore(Model(pieces, threads)) > 100
 
 
@@ -261,6 +257,6 @@ def test_every_order_of_steps(pieces: tuple[int, ...], threads: int) -> None:
         ("counts without numbers", "a descriptor of another stage|the context is gone|ran twice"),
     ],
 )
-def test_what_the_search_would_find(fault: str, what: str) -> None:
+def test_broken_protocols_are_found(fault: str, what: str) -> None:
     with pytest.raises(AssertionError, match=what):
         explore(Model((2, 2), 2, fault))

@@ -1,4 +1,4 @@
-"""Kinds of loops that the CPU lacks, tails of split loops, and empty reductions, as native code."""
+"""Lowering of vthread loops, refusal of GPU axes, tails of split loops, and empty reductions."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def arrays_of(func: Func, size: int) -> dict[str, np.ndarray]:
     return run(func, {s.name: size for s in func.symbols})
 
 
-def same(before: Func, after: Func, sizes: tuple[int, ...], target: str = "host") -> None:
+def assert_same_results(before: Func, after: Func, sizes: tuple[int, ...], target: str = "host") -> None:
     """Native code of `after` agrees with the interpreter's answer for it, and that with the answer for `before`."""
     for size in sizes:
         symbols = {s.name: size for s in before.symbols}
@@ -40,7 +40,7 @@ def same(before: Func, after: Func, sizes: tuple[int, ...], target: str = "host"
 
 
 @pytest.mark.parametrize("axis", GPU_AXES)
-def test_axes_of_a_gpu_are_refused(axis: LoopKind) -> None:
+def test_gpu_axes_are_refused(axis: LoopKind) -> None:
     with pytest.raises(TargetError) as error:
         emit_llvm([bind(SCALE, "i", axis)], [], Target.parse("x86-64-v3"))
     assert str(error.value) == (
@@ -49,8 +49,8 @@ def test_axes_of_a_gpu_are_refused(axis: LoopKind) -> None:
     )
 
 
-def test_a_bound_loop_may_become_parallel() -> None:
-    same(SCALE, parallel(bind(SCALE, "i", LoopKind.BLOCK_X), "i"), (1, 7))
+def test_bound_loop_can_become_parallel() -> None:
+    assert_same_results(SCALE, parallel(bind(SCALE, "i", LoopKind.BLOCK_X), "i"), (1, 7))
 
 
 REGISTERS = """
@@ -72,7 +72,7 @@ def test_interleaved(golden) -> None:
     golden(show(lower_vthreads(parse(REGISTERS), HOST)))
 
 
-def test_accumulators_of_virtual_threads_are_registers() -> None:
+def test_vthread_accumulators_are_registers() -> None:
     text = emit_llvm([parse(REGISTERS)], [], HOST)
     assert text.count("fadd") == 4
     func = parse(REGISTERS)
@@ -81,26 +81,26 @@ def test_accumulators_of_virtual_threads_are_registers() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_virtual_threads(target: str) -> None:
+def test_vthreads_are_correct(target: str) -> None:
     func = tile(CHAIN, ("i_1", "j_1"), (4, 3))
     func = set_scope(compute_at(func, "T", "j_1_o"), "T", MemoryScope.REGISTER)
     func = virtual_thread(virtual_thread(func, "v_j_t"), "j_1_i")
     func = parallel(virtual_thread(virtual_thread(func, "v_i_t"), "i_1_i"), "i_1_o")
-    same(CHAIN, func, (1, 6, 9), target)
+    assert_same_results(CHAIN, func, (1, 6, 9), target)
     lanes = virtual_thread(vectorize(reorder(tile(WIDE, ("i", "j"), (2, 4)), ("k", "j_i")), "j_i"), "i_i")
-    same(WIDE, lanes, (6, 9), target)
+    assert_same_results(WIDE, lanes, (6, 9), target)
 
 
 @pytest.mark.parametrize("tail", [Tail.GUARD, Tail.MASK, Tail.REMAINDER, Tail.SHIFT_INWARDS])
 @pytest.mark.parametrize("target", TARGETS)
-def test_tails(target: str, tail: Tail) -> None:
-    same(WIDE, tile(WIDE, ("i", "j"), (3, 4), None, tail), (6, 7, 17), target)
+def test_tails_of_vthreads_are_correct(target: str, tail: Tail) -> None:
+    assert_same_results(WIDE, tile(WIDE, ("i", "j"), (3, 4), None, tail), (6, 7, 17), target)
     func = split(WIDE, "j", 4, None, tail)
-    same(WIDE, func if tail is Tail.MASK else vectorize(func, "j_i"), (6, 7), target)
+    assert_same_results(WIDE, func if tail is Tail.MASK else vectorize(func, "j_i"), (6, 7), target)
 
 
 @pytest.mark.parametrize("form", SCHEDULED_MATMULS)
-def test_empty_reductions(form: str) -> None:
+def test_empty_reductions_are_initialised(form: str) -> None:
     func = SCHEDULED_MATMULS[form]()
     rng = np.random.default_rng(2)
     for m, k in ((0, 3), (3, 0), (5, 7)):

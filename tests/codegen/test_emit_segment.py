@@ -76,7 +76,7 @@ def test_sizes_shapes_and_constraints() -> None:
     assert linked.workspace(sizes(10, 0)) == 512
 
 
-def test_sizes_that_went_through_floating_point() -> None:
+def test_sizes_computed_in_floating_point() -> None:
     scaled = cast(int64, unary("floor", cast(float32, N) * 1.7))
     rounded = cast(int64, unary("round", cast(float64, N) / 3.0))
     chosen = select(N > 10, scaled, rounded)
@@ -89,7 +89,7 @@ def test_sizes_that_went_through_floating_point() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_main_runs_the_calls_on_planned_memory(threads: int) -> None:
+def test_main_runs_calls_on_planned_memory(threads: int) -> None:
     linked = Linked(segment())
     rng = np.random.default_rng(1)
     x = rng.standard_normal((10, 4)).astype(np.float32)
@@ -114,13 +114,13 @@ def test_main_runs_the_calls_on_planned_memory(threads: int) -> None:
         (KernelCall("scale", (InputLocation(0),), (N,)), "kernel 'scale' takes 5 arguments, got 3"),
     ],
 )
-def test_calls_that_do_not_fit(call: KernelCall, message: str) -> None:
+def test_invalid_calls_are_rejected(call: KernelCall, message: str) -> None:
     with pytest.raises(InternalError) as caught:
         emit_llvm([parse(SCALE)], [segment(calls=(call,))], Target.host())
     assert caught.value.what == message
 
 
-def test_what_is_wrong_with_kernels_is_named() -> None:
+def test_invalid_kernels_are_rejected() -> None:
     target = Target.host()
     with pytest.raises(InternalError, match="two kernels have the name 'scale'"):
         emit_llvm([parse(SCALE), parse(SCALE)], [], target)
@@ -132,8 +132,8 @@ def test_what_is_wrong_with_kernels_is_named() -> None:
         emit_llvm([parse(inside.replace("alloc Y: float32[K]", "alloc Y: float32[K] in stack"))], [], target)
     with pytest.raises(InternalError, match="constraint N of 'tw' is no condition"):
         emit_llvm([parse(SCALE)], [segment(constraints=(N,))], target)
-    with pytest.raises(InternalError, match="a size reads buffer 'B'"):
-        emit_llvm([parse(SCALE)], [segment(workspace_bytes=loaded())], target)
+    with pytest.raises(InternalError, match="a size expression reads buffer 'B'"):
+        emit_llvm([parse(SCALE)], [segment(workspace_bytes=load_of_constant_buffer())], target)
     with pytest.raises(InternalError, match="variable 'Q' has no value here"):
         emit_llvm([parse(SCALE)], [segment(workspace_bytes=Var("Q") * 2)], target)
     with pytest.raises(InternalError, match="LLVM rejects the generated code: LLVM IR parsing error"):
@@ -159,12 +159,12 @@ def test_what_is_wrong_with_kernels_is_named() -> None:
         ({"constraints": ((BIG * WIDE).equals(12),), "buffer_bytes": (BIG * WIDE,)}, (3, 5), 1),
     ],
 )
-def test_sizes_that_are_too_large(changes: dict[str, object], values: tuple[int, int], status: int) -> None:
+def test_overflow_guards(changes: dict[str, object], values: tuple[int, int], status: int) -> None:
     plain = {"symbols": (BIG, WIDE), "calls": (), "constraints": (), "output_shapes": (), "workspace_bytes": const(0)}
     assert Linked(segment(**(plain | changes))).check(sizes(*values)) == status
 
 
-def loaded() -> Expr:
+def load_of_constant_buffer() -> Expr:
     from tilewright.expr.nodes import Buffer
 
     return Buffer("B", (const(1),), int64)[0]

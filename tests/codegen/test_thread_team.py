@@ -1,5 +1,7 @@
-"""When a team is started, how large, and that it divides the work however late each thread is: OpenMP's functions are
-stood in for by functions of this test, which start threads of their own."""
+"""Thread teams: when they are started, their size, and work division with late threads.
+
+OpenMP's functions are replaced by functions of this test, which start threads of their own.
+"""
 
 import ctypes
 import threading
@@ -125,29 +127,29 @@ class Team:
 
 
 @pytest.mark.parametrize(("threads", "asked"), [(2, 2), (3, 3), (4, 3), (5, 4), (8, 4), (9, 5), (64, 7)])
-def test_more_threads_ask_for_more_work(threads: int, asked: int) -> None:
+def test_more_threads_need_more_work(threads: int, asked: int) -> None:
     team = Team([K])
     assert team(asked - 1, threads) == []
     assert team(asked, threads) == [threads]
 
 
-def test_work_that_is_known_at_compile_time() -> None:
+def test_constant_amount_of_work() -> None:
     assert Team([const(2)])(100, 2) == [2]
     assert Team([const(1)])(100, 2) == []
 
 
 @pytest.mark.parametrize("grains", [None, K, const(0)])
-def test_one_thread_starts_nothing(grains: Expr | None) -> None:
+def test_no_team_for_one_thread(grains: Expr | None) -> None:
     assert Team([grains])(100, 1) == []
 
 
-def test_all_kernels_of_a_call_share_one_team() -> None:
+def test_one_team_per_call() -> None:
     """Small ones between large ones too; and none is started where all are small."""
     assert Team([const(0), None, const(0), K, const(0)])(100, 3) == [3]
     assert Team([const(0), const(0)])(100, 3) == []
 
 
-def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
+def test_backoff_while_threads_cost_more_than_work() -> None:
     """One after the first region that was too dear, then three, and so on; members that come late make it dear."""
     team = Team([None])
     team.delays = [0.0, 2e-3]
@@ -158,7 +160,7 @@ def test_calls_run_alone_while_threads_cost_more_than_the_work() -> None:
 
 
 @pytest.fixture
-def pace() -> Iterator[Callable[..., tuple[int, int]]]:
+def backoff() -> Iterator[Callable[..., tuple[int, int]]]:
     """`next_backoff` as a function of numbers: alone, pause, lost, work, slice -> alone, pause."""
     i64 = ir.IntType(64)
     module = ir.Module()
@@ -174,41 +176,41 @@ def pace() -> Iterator[Callable[..., tuple[int, int]]]:
     tracker = llvm.JITLibraryBuilder().add_ir(str(module)).export_symbol("pace").link(jit, "pace")
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5, ctypes.c_void_p)(tracker["pace"])
 
-    def pace(*values: int) -> tuple[int, int]:
+    def backoff(*values: int) -> tuple[int, int]:
         result = (ctypes.c_int64 * 2)()
         run(*values, ctypes.addressof(result))
         return result[0], result[1]
 
-    yield pace
+    yield backoff
     del tracker, jit
 
 
-def test_a_region_that_wakes_threads_is_not_judged(pace: Callable[..., tuple[int, int]]) -> None:
+def test_region_that_wakes_threads_keeps_the_backoff(backoff: Callable[..., tuple[int, int]]) -> None:
     """After calls that ran alone the others sleep; what waking them takes must not make the next calls run alone."""
-    assert pace(0, 0, 5, 10, 1000) == (0, 0)
-    assert pace(0, 0, 50, 10, 1000) == (1, 1)
+    assert backoff(0, 0, 5, 10, 1000) == (0, 0)
+    assert backoff(0, 0, 50, 10, 1000) == (1, 1)
     # the region behind the call alone is as dear, since it wakes the others: the next one is tried, and is cheap
-    assert pace(-1, 1, 50, 10, 1000) == (0, 1)
-    assert pace(0, 1, 5, 10, 1000) == (0, 0)
+    assert backoff(-1, 1, 50, 10, 1000) == (0, 1)
+    assert backoff(0, 1, 5, 10, 1000) == (0, 0)
     # or it is dear without having to wake anybody
-    assert pace(0, 1, 50, 10, 1000) == (3, 3)
+    assert backoff(0, 1, 50, 10, 1000) == (3, 3)
     # who waited for a core longer than any wakeup takes does not try again at once
-    assert pace(-1, 3, 5000, 10, 1000) == (7, 7)
-    assert pace(0, 63, 50, 10, 1000) == (MAX_SERIAL_CALLS, MAX_SERIAL_CALLS)
+    assert backoff(-1, 3, 5000, 10, 1000) == (7, 7)
+    assert backoff(0, 63, 50, 10, 1000) == (MAX_SERIAL_CALLS, MAX_SERIAL_CALLS)
 
 
-def test_nothing_is_started_for_kernels_without_parallel_loops() -> None:
+def test_no_team_for_serial_kernels() -> None:
     assert Team([None], DOUBLE.replace("parallel", "serial"))(100, 3) == []
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 100])
-def test_teams_are_of_one_size(size: int) -> None:
+def test_team_size_is_constant(size: int) -> None:
     """Even with fewer iterations than threads."""
     assert Team([None])(size, 8) == [8]
 
 
 @pytest.mark.parametrize("given", [1, 2, 5, 8])
-def test_openmp_may_give_fewer_threads(given: int) -> None:
+def test_openmp_can_provide_fewer_threads(given: int) -> None:
     team = Team([None, None])
     team.given = given
     assert team(17, 8) == [8]
@@ -216,7 +218,7 @@ def test_openmp_may_give_fewer_threads(given: int) -> None:
 
 @pytest.mark.parametrize("threads", [2, 8, 33, 40])
 @pytest.mark.parametrize("size", [2, 17, 1000])
-def test_nobody_waits_for_threads_that_come_late(size: int, threads: int) -> None:
+def test_no_stage_waits_for_late_threads(size: int, threads: int) -> None:
     """The thread that conducts does all the work and ends while the others sleep."""
     team = Team([None, None])
     team.last = range(1, threads)
@@ -225,7 +227,7 @@ def test_nobody_waits_for_threads_that_come_late(size: int, threads: int) -> Non
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8, 33])
-def test_each_iteration_runs_once_whoever_comes_when(threads: int) -> None:
+def test_each_iteration_runs_once(threads: int) -> None:
     """Threads that come before the one that conducts, in the middle of the work, or after it, on few cores."""
     team, rng = Team([None] * 4, SLOW), np.random.default_rng(threads)
     for size in (2, threads, 97, 1000):
@@ -248,7 +250,7 @@ func stages(X: float32[K], Y: float32[K]; K: 1..1000):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8, 64])
-def test_each_loop_sees_what_the_loops_before_it_wrote(threads: int) -> None:
+def test_stages_see_earlier_writes(threads: int) -> None:
     """The same bits for every size of the team, on few cores: threads sleep, wake up late and find other loops."""
     rng = np.random.default_rng(7)
     for size in (1, 2, 61, 997, 1000):
@@ -265,7 +267,7 @@ def test_each_loop_sees_what_the_loops_before_it_wrote(threads: int) -> None:
                 np.testing.assert_array_equal(other[name], found[0][name])
 
 
-def test_more_iterations_than_pieces() -> None:
+def test_pieces_of_several_iterations() -> None:
     """Very long loops are counted in pieces of several iterations."""
     func = """
 func ones(Y: int8[K]; K: 1..100000000):

@@ -1,12 +1,12 @@
-"""Calls whose shapes were seen before go through native code, which takes what Python would and refuses the rest."""
+"""Fast calls: shapes seen before go through native code, which accepts what Python would and refuses the rest."""
 
 import ctypes
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.runtime.invalid_feeds import CASES, A, B, C, expect_error, pair
 from tests.runtime.models import WEIGHT, scale_artifact
-from tests.runtime.test_feed_errors import CASES, A, B, C, expect_error, pair
 
 from tilewright.runtime import Executable
 from tilewright.runtime import fast_call as module
@@ -58,11 +58,11 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, (n, 3)).astype(np.float32)
 
 
-def test_a_context_has_its_words(kernel: Kernel) -> None:
+def test_context_words(kernel: Kernel) -> None:
     assert len(kernel.context) == len(CONTEXT_WORDS)
 
 
-def test_arrays_as_expected(kernel: Kernel) -> None:
+def test_matching_arrays_are_accepted(kernel: Kernel) -> None:
     assert kernel.enter(X, Y) == ANSWER
     assert kernel.calls == [(ctypes.addressof(kernel.places), 11, 12, 13, 14, 3)]
     assert list(kernel.places) == [address_of(X), address_of(Y)]
@@ -95,7 +95,7 @@ def test_other_arguments_are_refused(kernel: Kernel, case: str) -> None:
     assert kernel.calls == []
 
 
-def test_a_type_that_is_equal_but_another_object_is_left_to_python(exe: Executable) -> None:
+def test_equal_dtype_of_another_identity_is_refused(exe: Executable) -> None:
     dtype = np.dtype("float32", metadata={"unit": "m"})
     assert dtype == np.dtype("float32")
     x = rows(5).astype(dtype)
@@ -103,7 +103,7 @@ def test_a_type_that_is_equal_but_another_object_is_left_to_python(exe: Executab
         np.testing.assert_array_equal(exe(x), rows(5) * WEIGHT)
 
 
-def test_a_call_with_shapes_seen_before_is_native(exe: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_shapes_use_a_fast_call(exe: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> list[np.ndarray]:
         raise AssertionError("not through native code")
 
@@ -115,7 +115,7 @@ def test_a_call_with_shapes_seen_before_is_native(exe: Executable, monkeypatch: 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_errors_after_calls_that_were_right(case: str) -> None:
+def test_errors_after_valid_calls(case: str) -> None:
     exe = pair()
     for _ in range(3):
         exe(A, B, C)
@@ -133,7 +133,7 @@ SCENARIOS: dict[str, Callable[[Executable], list[np.ndarray]]] = {
 
 
 @pytest.mark.parametrize("case", SCENARIOS)
-def test_results_are_those_without_entries(exe: Executable, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_equal_those_without_fast_calls(exe: Executable, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = np.concatenate(SCENARIOS[case](exe))
     monkeypatch.setattr(module, "_link_once", lambda: None)
     plain = Executable(scale_artifact(), threads=1)
@@ -141,10 +141,10 @@ def test_results_are_those_without_entries(exe: Executable, case: str, monkeypat
     np.testing.assert_array_equal(found, np.concatenate(SCENARIOS[case](plain)))
 
 
-def test_a_wrong_field_means_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands: Callable[[], bool] = module._has_expected_layout  # pyright: ignore[reportPrivateUsage]
-    assert stands()
+def test_wrong_field_offset_disables_fast_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_expected_layout: Callable[[], bool] = module._has_expected_layout  # pyright: ignore[reportPrivateUsage]
+    assert has_expected_layout()
     for name in ("_RANK", "_DTYPE", "_FLAGS"):
         with monkeypatch.context() as m:
             m.setattr(module, name, getattr(module, name) + 8)
-            assert not stands()
+            assert not has_expected_layout()

@@ -1,15 +1,14 @@
-"""What costs once is done when a model is loaded: the first call finds code, threads and memory ready."""
+"""One-time work at load: the first call finds code, threads and memory ready."""
 
 import ctypes
 import mmap
-import resource
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.runtime.process import python
+from tests.runtime.process import page_faults, python
 
 import tilewright
 from tilewright.machine.alignment import GUARD_BYTES
@@ -17,11 +16,6 @@ from tilewright.runtime import call_frame, executable
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate, populate_read
 from tilewright.runtime.workspace import WorkspaceBlock
-
-
-def faults() -> int:
-    """How often this process has touched a page that was not mapped."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def chain(size: object) -> onnx.ModelProto:
@@ -35,18 +29,18 @@ def chain(size: object) -> onnx.ModelProto:
     )  # fmt: skip
 
 
-def test_the_first_call_of_a_loaded_model_maps_next_to_nothing(tmp_path: Path) -> None:
+def test_first_call_of_a_loaded_model_faults_few_pages(tmp_path: Path) -> None:
     """8 MiB of workspace and as much of outputs are 4096 pages."""
     tilewright.compile(chain(1024)).save(tmp_path / "m.tw")
     done = python(f"""
         import numpy as np, tilewright
-        from tests.runtime.test_ready import faults
+        from tests.runtime.process import page_faults
         from tilewright.runtime import fast_call
         model = tilewright.load({str(tmp_path / "m.tw")!r})
         x = np.random.default_rng(0).standard_normal((1024, 2048)).astype(np.float32)
-        linked, before = fast_call._link_once.cache_info().currsize, faults()
+        linked, before = fast_call._link_once.cache_info().currsize, page_faults()
         y = model(x)
-        print(linked, faults() - before)
+        print(linked, page_faults() - before)
     """)
     assert done.returncode == 0, done.stderr
     linked, mapped = map(int, done.stdout.split())
@@ -54,7 +48,7 @@ def test_the_first_call_of_a_loaded_model_maps_next_to_nothing(tmp_path: Path) -
     assert mapped < 400
 
 
-def test_a_compiled_model_is_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_model_is_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     links: list[str] = []
     link = executable.link
     monkeypatch.setattr(executable, "link", lambda *given: links.append("linked") or link(*given))
@@ -66,11 +60,11 @@ def test_a_compiled_model_is_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert links == ["linked"]
 
 
-def test_a_model_for_another_machine_is_not_linked() -> None:
+def test_model_for_another_machine_is_not_linked() -> None:
     assert tilewright.compile(chain("n"), target="aarch64").manifest.target.arch == "aarch64"
 
 
-def test_very_large_memory_is_not_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_large_memory_is_not_prefaulted(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     monkeypatch.setattr("tilewright.runtime.native_call.MAX_REUSED_BYTES", 1 << 20)
     monkeypatch.setattr(call_frame, "populate", lambda address, size: taken.append(size))  # pyright: ignore[reportUnknownLambdaType]
@@ -79,31 +73,31 @@ def test_very_large_memory_is_not_taken_ahead(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("size", [1, 5000, 3 * HUGE_PAGE_BYTES + 17])
-def test_populated_memory_keeps_what_stands_there_and_faults_no_more(size: int) -> None:
+def test_populated_memory_keeps_its_content_and_faults_no_more(size: int) -> None:
     room = mmap.mmap(-1, size + mmap.PAGESIZE)
     array = np.frombuffer(room, np.uint8)
     array[0] = 7
     populate(address_of(array), size)
-    before = faults()
+    before = page_faults()
     array[1:size] = 3
-    assert faults() - before < 8
+    assert page_faults() - before < 8
     assert array[0] == 7
     populate_read(address_of(array), size)
     assert array[:size].sum() == 7 + 3 * (size - 1)
 
 
-def test_a_workspace_is_mapped() -> None:
+def test_workspace_is_prefaulted() -> None:
     for size in (0, 100, 1 << 20, 2 * HUGE_PAGE_BYTES + 5):
         room = WorkspaceBlock(size)
         assert room.address % (HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else 64) == 0
-        before = faults()
+        before = page_faults()
         ctypes.memset(room.address, 1, size)
-        assert faults() - before < 8
+        assert page_faults() - before < 8
 
 
-def test_a_vector_may_reach_over_the_end_of_a_workspace() -> None:
+def test_guard_bytes_after_a_workspace() -> None:
     """The bytes of a vector register behind it are mapped, so that masked loads there find a page."""
     room = WorkspaceBlock(2 * HUGE_PAGE_BYTES)
-    before = faults()
+    before = page_faults()
     ctypes.string_at(room.address + room.size, GUARD_BYTES)
-    assert faults() == before
+    assert page_faults() == before

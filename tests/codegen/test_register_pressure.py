@@ -1,4 +1,4 @@
-"""Register pressure of reductions, read from the assembly: no accumulator is spilled in the innermost loop."""
+"""Register pressure of reductions, from the assembly: no accumulator is spilled in the innermost loop."""
 
 import re
 
@@ -101,7 +101,7 @@ def test_accumulators_stay_in_registers(text: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", ["48", "43"])
-def test_sums_in_blocks(target: str, columns: str) -> None:
+def test_k_blocked_accumulators_stay_in_registers(target: str, columns: str) -> None:
     rng = np.random.default_rng(int(columns))
     arrays = {"A": rng.standard_normal((9, 261)).astype(np.float32),
               "B": rng.standard_normal((261, 48)).astype(np.float32),

@@ -1,4 +1,4 @@
-"""Memory of outputs: reused once nobody refers to it, never before; aligned; let go with other sizes."""
+"""Memory of outputs: reused when nothing references it, never before; aligned; released for other sizes."""
 
 import copy
 import gc
@@ -48,12 +48,12 @@ def test_address_of(array: np.ndarray) -> None:
     assert address_of(array) == from_interface(array)
 
 
-def test_outputs_begin_at_cache_lines(exe: Executable) -> None:
+def test_outputs_are_aligned(exe: Executable) -> None:
     kept = [exe(rows(n)) for n in (1, 2, 3, 50)]
     assert [from_interface(y) % 64 for y in kept] == [0] * 4
 
 
-def test_dropped_memory_serves_a_later_call(exe: Executable) -> None:
+def test_dropped_outputs_are_reused(exe: Executable) -> None:
     seen: set[int] = set()
     for k in range(20):
         y = exe(rows(7, k))
@@ -62,7 +62,7 @@ def test_dropped_memory_serves_a_later_call(exe: Executable) -> None:
     assert len(seen) == 2
 
 
-def test_results_that_are_kept_stay(exe: Executable) -> None:
+def test_referenced_outputs_are_not_reused(exe: Executable) -> None:
     results = [exe(rows(7, k)) for k in range(30)]
     assert len({from_interface(y) for y in results}) == 30
     for k, y in enumerate(results):
@@ -100,7 +100,7 @@ class _Interface:
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_memory_that_something_refers_to_is_left_alone(exe: Executable, holder: str) -> None:
+def test_memory_behind_any_reference_is_not_reused(exe: Executable, holder: str) -> None:
     y = exe(rows(7, 1))
     place, held = from_interface(y), HOLDERS[holder](y)
     del y
@@ -111,7 +111,7 @@ def test_memory_that_something_refers_to_is_left_alone(exe: Executable, holder: 
     del held
 
 
-def test_what_a_caller_does_to_an_output_does_not_come_back(exe: Executable) -> None:
+def test_changes_to_an_output_do_not_persist(exe: Executable) -> None:
     for _ in range(4):
         y = exe(rows(7))
         assert (y.shape, y.dtype, y.flags.writeable) == ((7, 3), np.dtype("float32"), True)
@@ -129,7 +129,7 @@ def test_an_output_can_be_the_next_input(exe: Executable) -> None:
         np.testing.assert_array_equal(y, expected)
 
 
-def test_copies_are_the_callers_own(exe: Executable) -> None:
+def test_copies_are_independent(exe: Executable) -> None:
     y = exe(rows(7))
     copies = [copy.copy(y), copy.deepcopy(y), pickle.loads(pickle.dumps(y)), y.copy()]
     expected = rows(7) * WEIGHT
@@ -158,7 +158,7 @@ def test_threads_do_not_share_memory(exe: Executable) -> None:
     assert wrong == []
 
 
-def test_memory_of_other_sizes_is_let_go(exe: Executable) -> None:
+def test_memory_of_other_sizes_is_released(exe: Executable) -> None:
     y = exe(rows(1000))
     owner = y.base
     assert owner is not None
@@ -170,7 +170,7 @@ def test_memory_of_other_sizes_is_let_go(exe: Executable) -> None:
     assert ref() is None
 
 
-def test_large_outputs_and_values_in_the_middle_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_outputs_and_intermediates_are_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 1 << 20
     assert most < MAX_REUSED_BYTES
     monkeypatch.setattr("tilewright.runtime.native_call.MAX_REUSED_BYTES", most)
@@ -188,7 +188,7 @@ def test_large_outputs_and_values_in_the_middle_are_not_kept(monkeypatch: pytest
     assert ref() is None
 
 
-def test_memory_counts_its_views() -> None:
+def test_idle_reference_count() -> None:
     m = OutputMemory((2, 3), np.dtype(np.float32))
     counts = [getrefcount(m.owner)]
     view = m.array.view()

@@ -1,4 +1,4 @@
-"""Reductions along a row in vectors: NaN among extrema, masks in the last iteration alone, rows of any length."""
+"""Horizontal reductions: NaN in maxima, masks in the last iteration only, rows of any length."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def values(length: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("lanes", [2, 13, 16, 48, 128])
 @pytest.mark.parametrize("op", ["max", "min"])
-def test_extrema_are_nan_where_any_element_is(target: str, dtype: str, lanes: int, op: str) -> None:
+def test_extremum_is_nan_if_any_element_is(target: str, dtype: str, lanes: int, op: str) -> None:
     func = rows(op, lanes, "K", dtype, "; K: 0..1000")
     for length in (0, 1, lanes, 3 * lanes + 1):
         arrays = {"X": values(length, dtype), "Y": np.zeros(4, dtype)}
@@ -54,7 +54,7 @@ def test_extrema_are_nan_where_any_element_is(target: str, dtype: str, lanes: in
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_nan_counts_in_every_lane(target: str) -> None:
+def test_nan_propagates_from_every_lane(target: str) -> None:
     native = Native(rows("max", 32, "131"), target=target)
     x = RNG.standard_normal((4, 131)).astype(np.float32)
     for place in range(131):
@@ -67,13 +67,13 @@ def test_a_nan_counts_in_every_lane(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("op", ["add", "max"])
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 100])
-def test_rows_of_literal_lengths(target: str, op: str, length: int) -> None:
+def test_rows_of_constant_length(target: str, op: str, length: int) -> None:
     x = RNG.standard_normal((4, length)).astype(np.float32)
     check(rows(op, 32, str(length)), {"X": x, "Y": np.zeros(4, np.float32)}, target=target)
 
 
 @pytest.mark.parametrize(("length", "sizes"), [("1000", ""), ("K", "; K: 1..4000")])
-def test_only_the_last_iteration_has_masks(length: str, sizes: str) -> None:
+def test_only_the_last_iteration_is_masked(length: str, sizes: str) -> None:
     text = emit_llvm([rows("add", 32, length, sizes=sizes)], [], Target.parse("x86-64-v4"))
     loads = [line for line in text.splitlines() if "load <32 x float>" in line or "masked.load" in line]
     plain = [line for line in loads if "masked" not in line and "align 4" in line]
@@ -81,7 +81,7 @@ def test_only_the_last_iteration_has_masks(length: str, sizes: str) -> None:
     assert sum("call" in line for line in loads) == 2, "of 32 lanes one per register"
 
 
-def test_a_condition_that_fails_earlier_stays_a_mask() -> None:
+def test_condition_that_fails_before_the_last_iteration_stays_a_mask() -> None:
     text = emit_llvm([parse("""
 func part(X: float32[4, 100], Y: float32[4]):
     for i in serial(4):

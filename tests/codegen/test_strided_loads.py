@@ -1,4 +1,4 @@
-"""Lanes at a small stride: taps of one row share their loads, and nothing outside of the row's buffer is read."""
+"""Strided loads: taps of one row share their loads, and nothing outside of the row's buffer is read."""
 
 import re
 
@@ -59,7 +59,7 @@ def windows(stride: int, dilation: int, taps: int, out: int, lanes: int, kind: s
     ("stride", "dilation", "taps", "out", "lanes"),
     [(2, 1, 3, 32, 16), (2, 1, 3, 28, 32), (2, 2, 5, 33, 16), (3, 1, 5, 32, 16), (4, 1, 7, 48, 16), (4, 3, 3, 20, 8)],
 )
-def test_windows_read_what_they_name_and_nothing_outside(
+def test_strided_windows_are_correct_and_in_bounds(
     target: str, kind: str, stride: int, dilation: int, taps: int, out: int, lanes: int
 ) -> None:
     rng = np.random.default_rng(stride)
@@ -75,7 +75,7 @@ def reads(text: str, target: str) -> int:
     return sum(bool(re.search(r"\(%rdi[,)]", x)) and "lea" not in x for x in lines)
 
 
-def test_taps_of_a_row_share_their_loads() -> None:
+def test_taps_share_loads() -> None:
     one_tap, three_taps = (
         reads(windows(2, 1, taps, 32, 32, "float32", False).replace("[3, ", "[1, ").replace("3 =", "1 =")
               .replace("serial(3)", "serial(1)"), "x86-64-v4") for taps in (1, 3)
@@ -94,7 +94,7 @@ def test_taps_of_a_row_share_their_loads() -> None:
     behind=st.integers(0, 40),
 )
 @settings(deadline=None)
-def test_picked_elements_are_the_strided_ones(
+def test_deinterleaved_elements(
     stride: int, log_each: int, registers: int, index: int, before: int, behind: int
 ) -> None:
     each = 1 << log_each
@@ -131,7 +131,7 @@ class Shuffles:
 @pytest.mark.parametrize(
     ("offsets", "stride"), [((0, 2, 4), 2), ((3, 6, 9), 3), ((0, 1, 2), 0), ((4, 2, 0), 0), ((0, 5), 0), ((1,), 0)]
 )
-def test_the_stride_of_lanes(offsets: tuple[int, ...], stride: int) -> None:
+def test_constant_stride(offsets: tuple[int, ...], stride: int) -> None:
     assert constant_stride(offsets) == stride
 
 
@@ -147,12 +147,12 @@ func padded(X: float32[4, 14, 14], Y: float32[4, 16, 16]):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_rows_that_are_not_there_are_read_from_zeros(target: str) -> None:
+def test_padding_rows_are_read_from_zeros(target: str) -> None:
     x = np.random.default_rng(3).standard_normal((4, 14, 14)).astype(np.float32)
     check(parse(PADDED), {"X": x, "Y": np.zeros((4, 16, 16), np.float32)}, target=target, threads=(1,))
 
 
-def test_masks_that_are_known_stay_constants_beside_other_conditions() -> None:
+def test_constant_masks_stay_constants_under_guards() -> None:
     text = assembly(emit_llvm([parse(PADDED)], [], Target.parse("x86-64-v4")), Target.parse("x86-64-v4"))
     assert "kortest" not in text
     assert "kand" not in text

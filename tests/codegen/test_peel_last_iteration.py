@@ -1,5 +1,6 @@
-"""Tails of tiles: the last tile of a row apart where their number is known, or a branch where masks cost; no masks in
-tiles that are whole, and no vectors without work in those that are not."""
+"""Edge tiles: peeled last iterations and unswitched masks; full tiles have no masks, and vectors without active lanes
+are not computed.
+"""
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def source(text: str, columns: int, symbolic: bool) -> str:
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("columns", [1, 15, 16, 17, 40, 56, 64])
 @pytest.mark.parametrize("text", [WINDOW, MOVED], ids=["window", "moved"])
-def test_tails_are_right_on_every_target(text: str, columns: int, symbolic: bool, target: str) -> None:
+def test_tails_are_correct(text: str, columns: int, symbolic: bool, target: str) -> None:
     func = parse(source(text, columns, symbolic))
     rng, sizes = np.random.default_rng(columns), {"N": columns} if symbolic else {}
     window, moved = ((5, columns + 2), (3, columns)), ((4, 3, columns), (3, 4, columns))
@@ -67,7 +68,7 @@ def stores(text: str, columns: int, symbolic: bool, target: str) -> tuple[int, i
     return sum(plain in x for x in lines), sum("call" in x and "masked.store" in x for x in lines)
 
 
-def test_the_last_tile_of_a_known_number_has_code_of_its_own() -> None:
+def test_last_of_constant_many_tiles_is_peeled() -> None:
     # 27 additions for a whole tile and 27 for the last one, of 8 lanes: one whole vector of AVX2, half of AVX-512's
     assert stores(WINDOW, 56, False, "x86-64-v3") == (54, 0)
     assert stores(WINDOW, 56, False, "x86-64-v4") == (54, 3)
@@ -75,13 +76,13 @@ def test_the_last_tile_of_a_known_number_has_code_of_its_own() -> None:
         assert stores(WINDOW, 64, False, target) == (27, 0)
 
 
-def test_tiles_of_an_unknown_number_have_code_without_masks_where_masks_cost() -> None:
+def test_symbolic_tile_loops_are_unswitched_where_masks_are_slow() -> None:
     # two vectors of AVX2 in each of three rows
     assert stores(WINDOW, 56, True, "x86-64-v3") == (54, 6)
     assert stores(WINDOW, 56, True, "x86-64-v4") == (27, 3)
 
 
-def test_a_lone_store_asks_whether_it_needs_its_mask() -> None:
+def test_single_masked_store_is_unswitched() -> None:
     for target in ("x86-64-v3", "x86-64-v4"):
         assert stores(MOVED, 20, False, target) == (1, 1)
     assert stores(MOVED, 20, True, "x86-64-v3") == (1, 1)
@@ -89,7 +90,7 @@ def test_a_lone_store_asks_whether_it_needs_its_mask() -> None:
     assert stores(MOVED, 24, False, "x86-64-v3") == (1, 0)
 
 
-def test_masks_of_the_last_iteration_are_constants() -> None:
+def test_masks_of_the_peeled_iteration_are_constants() -> None:
     chosen = Target.parse("x86-64-v3")
     made = {n: assembly(emit_llvm([parse(source(WINDOW, n, False))], [], chosen), chosen) for n in (52, 56)}
     # 56 is 7 vectors of 8: of the two in the last tile one is stored as a whole and one not at all
@@ -120,7 +121,7 @@ func accumulated(X: float32[4, 44], Y: float32[4, W]):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", [44, 30, 27])
-def test_sums_of_a_tail_stay_in_registers(target: str, columns: int) -> None:
+def test_tail_accumulators_stay_in_registers(target: str, columns: int) -> None:
     """Lanes of three vectors, of which the last ones are masked beside a parallel loop of one iteration."""
     func = parse(ACCUMULATED.replace("W", str(columns)))
     rng = np.random.default_rng(columns)
@@ -130,7 +131,7 @@ def test_sums_of_a_tail_stay_in_registers(target: str, columns: int) -> None:
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("columns", ["44", "27", "N"])
-def test_only_results_are_stored_under_masks(target: str, columns: str) -> None:
+def test_only_results_have_masked_stores(target: str, columns: str) -> None:
     symbols = "; N: 25..44" if columns == "N" else ""
     text = ACCUMULATED.replace("W]):", "W]SYMBOLS):").replace("SYMBOLS", symbols)
     written = emit_llvm([parse(text.replace("W", columns))], [], Target.parse(target))
@@ -140,7 +141,7 @@ def test_only_results_are_stored_under_masks(target: str, columns: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
-def test_a_parallel_loop_of_one_iteration_is_known_to_be_at_its_start(target: str) -> None:
+def test_single_parallel_iteration_is_a_constant(target: str) -> None:
     """Its variable is a constant in conditions, and no part of the nest whose positions threads share out."""
     once = ACCUMULATED.replace("W", "44")
     texts = [
@@ -170,14 +171,14 @@ func far(X: float32[2000], Y: float32[64]):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_tiles_that_lie_far_outside_are_not_stored(target: str) -> None:
+def test_tiles_out_of_bounds_are_not_stored(target: str) -> None:
     rng = np.random.default_rng(1)
     arrays = {"X": rng.standard_normal(2000).astype(np.float32), "Y": np.full(64, 9, np.float32)}
     check(parse(FAR), arrays, target=target)
 
 
 @pytest.mark.parametrize(("target", "vectors"), [("x86-64-v3", 3), ("x86-64-v4", 2)])
-def test_far_tiles_keep_their_masks(target: str, vectors: int) -> None:
+def test_tiles_with_large_offsets_keep_masks(target: str, vectors: int) -> None:
     """Those of the tile's vectors, and that of the result."""
     lines = emit_llvm([parse(FAR)], [], Target.parse(target)).splitlines()
     assert sum("call" in x and "masked.store" in x for x in lines) == vectors + 1
@@ -195,7 +196,7 @@ func border(X: float32[H, W], Y: float32[H + 2, W + 2]; H: 1..99, W: 1..99):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", [1, 5, 6, 7, 8, 13, 14, 40])
-def test_borders_are_right_on_every_target(columns: int, target: str) -> None:
+def test_borders_are_correct(columns: int, target: str) -> None:
     rng = np.random.default_rng(columns)
     x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, columns), (5, columns + 2)))
     check(parse(BORDER), {"X": x, "Y": y}, {"H": 3, "W": columns}, target)
@@ -209,7 +210,7 @@ def vectors(text: str) -> dict[str, int]:
     return {k: sum(part in x and not x.startswith("declare") for x in lines) for k, part in kinds.items()}
 
 
-def test_inside_of_a_border_loads_need_no_masks() -> None:
+def test_interior_loads_have_no_masks() -> None:
     """Where masks cost, one branch before a tile tells whether all its lanes are inside; rows outside load nothing."""
     found = vectors(emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3")))
     # per row inside: one tile without any mask, one with masked loads only, the last one under all masks
@@ -230,20 +231,20 @@ func joined(X: float32[4, N], Z: float32[4, N], Y: float32[4, 2 * N]; N: 1..99):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", [1, 4, 7, 8, 12, 33])
-def test_joined_rows_are_right_on_every_target(columns: int, target: str) -> None:
+def test_concatenated_rows_are_correct(columns: int, target: str) -> None:
     rng = np.random.default_rng(columns)
     x, y, z = (rng.standard_normal((4, n)).astype(np.float32) for n in (columns, 2 * columns, columns))
     check(parse(JOINED), {"X": x, "Y": y, "Z": z}, {"N": columns}, target)
 
 
-def test_what_is_loaded_decides_nothing_about_stores() -> None:
+def test_load_masks_do_not_unswitch_masked_stores() -> None:
     """Tiles that lie wholly in the second of two rows that are joined are stored without masks, too."""
     found = vectors(emit_llvm([parse(JOINED)], [], Target.parse("x86-64-v3")))
     assert found["masked store"] == 1
     assert found["store"] == 2
 
 
-def test_expressions_that_share_much_are_looked_through_once() -> None:
+def test_shared_subexpressions_are_visited_once() -> None:
     body = "X[b] * 2.0"
     for _ in range(40):
         body = f"pow({body}, 2.0)"
@@ -260,7 +261,7 @@ func squares(X: float32[N], Y: float32[N]; N: 1..99):
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("levels", [2, 3, 5])
-def test_loops_that_share_a_condition_are_peeled_one_inside_the_other(levels: int, target: str, kind: str) -> None:
+def test_nested_loops_of_one_condition_are_all_peeled(levels: int, target: str, kind: str) -> None:
     """A copy per level, of the end of the level outside, and one for all that is before an end."""
     size = 16 * 2**levels - 5
     at = " + ".join([*(f"o{k} * {16 * 2 ** (levels - 1 - k)}" for k in range(levels)), "l"])

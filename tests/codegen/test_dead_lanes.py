@@ -1,4 +1,4 @@
-"""Register tiles under masks: where lanes without work may hold anything, and that no selection is written there."""
+"""Dead lanes of masked register tiles: when they are recognised, and that their stores have no blend."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def tile(*changes: tuple[str, str]) -> Func:
     return parse(text)
 
 
-def test_a_masked_tile_is_spare() -> None:
+def test_masked_tile_has_dead_lanes() -> None:
     assert dead_lane_buffers(tile()) == {"T"}
 
 
@@ -56,11 +56,11 @@ def test_a_masked_tile_is_spare() -> None:
     ],
     ids=["other mask", "no mask", "rows left over", "lanes left over", "lanes outside", "stack", "read backwards"],
 )
-def test_lanes_that_may_be_read_are_kept(changes: list[tuple[str, str]]) -> None:
+def test_lanes_that_may_be_read_are_live(changes: list[tuple[str, str]]) -> None:
     assert dead_lane_buffers(tile(*changes)) == frozenset()
 
 
-def test_a_mask_over_the_reduction_keeps_the_lanes() -> None:
+def test_mask_that_varies_in_the_reduction_keeps_lanes_live() -> None:
     func = parse("""
 func sums(X: float32[N], Y: float32[32]; N: 1..1000):
     alloc T: float32[32] in register
@@ -84,7 +84,7 @@ func sums(X: float32[N], Y: float32[32]; N: 1..1000):
             )
 
 
-def test_nothing_is_selected_in_a_spare_tile() -> None:
+def test_no_blend_in_a_tile_with_dead_lanes() -> None:
     """A selection would keep the tile before alive, and twice the registers."""
     spare, kept = (
         emit_llvm([f], [], Target.parse("x86-64-v4")).count("= select  <")
@@ -95,7 +95,7 @@ def test_nothing_is_selected_in_a_spare_tile() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 100])
-def test_a_spare_tile_computes_what_it_says(target: str, n: int) -> None:
+def test_tile_with_dead_lanes_is_correct(target: str, n: int) -> None:
     rng = np.random.default_rng(n)
     x, w = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((8, n), (4, 8)))
     check(tile(), {"X": x, "W": w, "Y": np.full((4, n), 99, np.float32)}, {"N": n}, target)
@@ -122,7 +122,7 @@ func ranges(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
 """
 
 
-def test_each_live_range_has_its_mask() -> None:
+def test_each_live_range_has_its_own_mask() -> None:
     assert dead_lane_buffers(parse(RANGES)) == {"T"}
 
 
@@ -143,7 +143,7 @@ func mixed(X: float32[8, N], Y: float32[2, N]; N: 1..1000):
 """
 
 
-def test_a_loop_that_mixes_live_ranges_keeps_lanes() -> None:
+def test_loop_across_live_ranges_keeps_lanes_live() -> None:
     """The second iteration reads, under the first mask, what was written under the second."""
     assert dead_lane_buffers(parse(MIXED)) == frozenset()
 
@@ -201,7 +201,7 @@ THIRD = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("third", THIRD)
-def test_lanes_of_an_earlier_range_are_kept(third: str, target: str) -> None:
+def test_lanes_read_from_an_earlier_live_range_are_live(third: str, target: str) -> None:
     """What the first range left is read under a mask wider than the second's."""
     func = parse(TWO + THIRD[third].lstrip("\n"))
     assert dead_lane_buffers(func) == frozenset()
@@ -210,5 +210,5 @@ def test_lanes_of_an_earlier_range_are_kept(third: str, target: str) -> None:
     check(func, arrays, {"K": 0, "P": 16, "Q": 5}, target)
 
 
-def test_two_ranges_are_spare() -> None:
+def test_two_live_ranges_have_dead_lanes() -> None:
     assert dead_lane_buffers(parse(TWO)) == {"T"}

@@ -1,4 +1,4 @@
-"""Threads around native calls: how many, how long they wait for more, and what they leave of the process alone."""
+"""OpenMP threads of native calls: their number, their spinning time, and what they leave to the rest of the process."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ print(spent)
 """
 
 
-def test_idle_threads_leave_their_cores_to_others() -> None:
+def test_idle_threads_release_their_cores() -> None:
     """Twenty pauses of 20 ms; libgomp's own choice is to spin for several ms of each."""
     quiet = python(IDLE, without=CHOICES, TILEWRIGHT_OMP_LIBRARY="libgomp.so.1")
     assert quiet.returncode == 0, quiet.stderr
@@ -38,7 +38,7 @@ def test_idle_threads_leave_their_cores_to_others() -> None:
 
 
 @pytest.mark.parametrize("chosen", [*CHOICES, ""])
-def test_what_users_chose_stays(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_spin_settings_take_precedence(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the variables that say how long to spin, and of everything after loading."""
     seen: list[str | None] = []
     opened = ctypes.CDLL
@@ -57,7 +57,7 @@ def test_what_users_chose_stays(chosen: str, monkeypatch: pytest.MonkeyPatch) ->
     assert [os.environ.get(name) for name in CHOICES] == ["7" if name == chosen else None for name in CHOICES]
 
 
-def test_a_team_is_no_larger_than_the_machine() -> None:
+def test_team_is_limited_to_the_cpus() -> None:
     for threads in (1, 2, 3, 4):
         exe, team = Executable(count_artifact(), threads=threads), min(threads, CPUS)
         assert exe().tolist() == [team] * team + [0] * (4 - team)
