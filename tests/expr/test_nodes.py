@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_a_type_error_too() -> None:
 
 
 def test_truth_of_an_expression_is_refused() -> None:
-    with pytest.raises(DefinitionError, match=r"the truth of expression `x < y` is not known here; use select"):
+    with pytest.raises(DefinitionError, match=r"the truth value of expression `x < y` is not known here; use select"):
         bool(X < Y)
 
 

@@ -61,7 +61,7 @@ def test_logic_and_power_at_an_axis():
 
 def test_operand_that_does_not_fit_behind_its_axis():
     node = helper.make_node("Add", ["x", "y"], ["z"], axis=2, broadcast=1)
-    with pytest.raises(tilewright.ModelError, match="axis 2: 2 dimensions do not fit behind it into 3"):
+    with pytest.raises(tilewright.ModelError, match="axis 2: 2 dimensions from there on exceed the rank 3"):
         run(node, 6, normal(2, 3, 4), normal(3, 4))
 
 

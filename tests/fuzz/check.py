@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Buffer, Const, MemoryScope, const
 from tilewright.layout.layout import Layout
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
-from tilewright.measure.native_functions import with_workspace_params
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.schedule.step import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
 from tilewright.verify.verifier import verify
@@ -253,7 +253,7 @@ def check_native(func: Func, case: Case, wanted: list[tuple[Mapping[str, int], E
     """Runs the function on every instruction set, its arrays before and behind pages that trap."""
     final = runnable(func)
     guarded("verify, registers", lambda: verify(final))
-    open_func = with_workspace_params(
+    open_func = expose_workspace(
         final
     )  # internal buffers in memory are the caller's then, so that they are guarded too
     for target in TARGETS:

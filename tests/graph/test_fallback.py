@@ -165,7 +165,7 @@ def test_an_attribute_that_a_definition_does_not_ask_for():
         lower_graph(load_onnx(proto))
     assert [str(w.message) for w in caught] == [
         "1 node on ONNX's reference evaluator, which is slow: n0 (GroupNormalization): "
-        "attribute stash_type=11 is not expressed"
+        "attribute stash_type=11 is not supported"
     ]
     feeds = {"x": normal(2, 4, 3), "s": normal(4), "b": normal(4)}
     assert_same(proto, feeds)

@@ -142,7 +142,7 @@ def test_attention_refuses(shapes, attributes, message):
 
 
 def test_what_the_reference_runs_instead():
-    with pytest.raises(UnsupportedError, match="output qk_matmul_output is not expressed"):
+    with pytest.raises(UnsupportedError, match="output qk_matmul_output is not supported"):
         define("Attention", qkv(), outputs=4)
-    with pytest.raises(UnsupportedError, match="input nonpad_kv_seqlen is not expressed"):
+    with pytest.raises(UnsupportedError, match="input nonpad_kv_seqlen is not supported"):
         define("Attention", [*qkv(), None, None, None, np.array([3, 4])], known=())

@@ -250,7 +250,7 @@ def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
             {"output_padding": [-1, 0]},
             "output_padding: expected values of at least 0, got -1",
         ),
-        ((1, 3, 2, 8), (3, 5, 1, 1), {"pads": [2, 0, 2, 0]}, "dimension 0: pads leave nothing of an output of 2"),
+        ((1, 3, 2, 8), (3, 5, 1, 1), {"pads": [2, 0, 2, 0]}, "dimension 0: the pads crop the whole output of 2"),
     ],
 )
 def test_conv_transpose_refuses(x, w, attributes, message):

@@ -98,7 +98,7 @@ def test_extreme_of_nothing(op):
     np.testing.assert_array_equal(run(x), x.argmax(0) if op == "ArgMax" else x.argmin(0))
     with pytest.raises(ShapeError, match=r"within 1\.\.9, got 0"):
         run(x[:0])
-    with pytest.raises(ModelError, match=r"node \(.*\): dimension 0 has no elements, and so no extreme"):
+    with pytest.raises(ModelError, match=r"node \(.*\): dimension 0 is empty and has no extremum"):
         tilewright.compile(model(op, [("x", FLOAT, [0, 3])], axis=0), shapes={"x": [0, 3]})
 
 
@@ -136,7 +136,7 @@ def test_border_of_nothing():
     proto = model("Pad", [("x", FLOAT, [2, 3])], {"pads": np.array([-1, 0, -1, 0])}, mode="wrap")
     assert tilewright.compile(proto)(values(2, 3)).shape == (0, 3)
     proto = model("Pad", [("x", FLOAT, [2, 3])], {"pads": np.array([-2, 0, 1, 0])}, mode="wrap")
-    with pytest.raises(ModelError, match="dimension 0: no elements that a border could repeat"):
+    with pytest.raises(ModelError, match="dimension 0: no elements for the border to repeat"):
         tilewright.compile(proto)
 
 

@@ -163,7 +163,7 @@ def test_gemm_of_half_precision_and_integers():
         {"alpha": 2.0},
         reference=lambda a, b: a @ b * 2,
     )
-    with pytest.raises(UnsupportedError, match=r"alpha 0.5 or beta 1.0 of a product of integers is not whole"):
+    with pytest.raises(UnsupportedError, match=r"alpha 0.5 or beta 1.0 of an integer Gemm is not an integer"):
         define("Gemm", [whole(np.int32, 3, 4), whole(np.int32, 4, 2)], {"alpha": 0.5})
 
 

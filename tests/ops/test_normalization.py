@@ -66,7 +66,7 @@ def test_batch_normalization_refuses(lengths, message):
 
 
 def test_batch_normalization_in_training_goes_to_the_reference():
-    with pytest.raises(UnsupportedError, match="training mode is not expressed"):
+    with pytest.raises(UnsupportedError, match="training mode is not supported"):
         define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3)
 
 

@@ -297,7 +297,7 @@ REFUSED = [
     ("Reshape", [floats(2, 3), index(-1, -1)], {}, "shape [-1, -1]: expected at most one -1, got 2"),
     ("Reshape", [floats(2, 3), index(-2, 3)], {}, "shape: expected -1 or more, got -2"),
     ("Reshape", [floats(2, 3), index(2, 3, 0)], {}, "shape [2, 3, 0] copies dimension 2, the input has 2"),
-    ("Reshape", [floats(0, 3), index(0, -1)], {}, "cannot reshape [0, 3] into [0, -1]: -1 beside a size of 0"),
+    ("Reshape", [floats(0, 3), index(0, -1)], {}, "cannot reshape [0, 3] into [0, -1]: -1 together with a size of 0"),
     ("Flatten", [floats(2, 3)], {"axis": 3}, "axis 3 is out of range for 2 dimensions"),
     ("Squeeze", [floats(2, 3), index(0)], {}, "dimension 0: expected size 1, got 2"),
     ("Squeeze", [floats(2, 3), index(4)], {}, "axis 4 is out of range for 2 dimensions"),

@@ -14,7 +14,8 @@ from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
 from tilewright.expr.operations import binary, conjunction, maximum, select, unary
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops

@@ -31,7 +31,8 @@ from tilewright.optimize.construct.optimizer import (
     search_spaces,
 )
 from tilewright.optimize.interface import optimizer_named
-from tilewright.tile.problem import Axis, Operand, Problem, extract_problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 
 

@@ -10,7 +10,7 @@ from tests.optimize.computations import COLUMNS, KERNELS, ROWS, normalised, some
 from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tests.optimize.tasks import MACHINES, optimizers, task_of
-from tests.tile.test_lower import check_same_results
+from tests.tile.results import check_same_results
 
 from tilewright.cost.analytical import CALL_NS
 from tilewright.cost.rowwise import rowwise_time

@@ -163,7 +163,7 @@ def test_reorder(golden) -> None:
         ),
         (
             lambda: reorder(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), ("k", "j_o")),
-            "reorder of k, j_o: block 'C': iterations of loop 'j_i' count the same points into one element of 'C'",
+            "reorder of k, j_o: block 'C': iterations of loop 'j_i' accumulate the same points into one element of 'C'",
         ),
         (
             lambda: reorder(vectorize(split(WIDE, "j", 4, None, Tail.SHIFT_INWARDS), "j_i"), ("j_i", "j_o")),

@@ -9,8 +9,8 @@ import pytest
 from tests.optimize.computations import product, relu
 from tests.optimize.programs import TARGETS, Program, check
 from tests.optimize.tasks import task_of
+from tests.tile.results import check_same_results
 from tests.tile.spaces import Drawn, drawn
-from tests.tile.test_lower import check_same_results
 
 from tilewright.expr.nodes import Var
 from tilewright.optimize.construct.optimizer import problem_for

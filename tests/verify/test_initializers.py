@@ -42,7 +42,7 @@ OVERWRITTEN = {
 @pytest.mark.parametrize("text", OVERWRITTEN.values(), ids=OVERWRITTEN)
 def test_sums_that_are_overwritten(text: str) -> None:
     assert wrong_by(text)
-    with pytest.raises(VerifyError, match="block 'C1': block 'late' overwrites what was added up in 'U'"):
+    with pytest.raises(VerifyError, match="block 'C1': block 'late' overwrites the sums in 'U'"):
         verify(parse(text))
 
 
@@ -66,7 +66,7 @@ def held(use: str, store: str = "") -> str:
 
 
 def test_sums_that_are_overwritten_before_they_are_read() -> None:
-    message = "block 'late' overwrites what was added up in 'T', which is not proved to be all read before"
+    message = "block 'late' overwrites the sums in 'T', which are not proved to be all read before"
     nobody = rows(ZERO, part("one", 8, 0), each("late", "T[v] = 0.0"))
     for text in (nobody, held("3")):
         found, right = results(text)
@@ -107,7 +107,7 @@ def test_sums_of_which_only_some_are_begun_again(again: str) -> None:
     last = "" if "C3" in again else columns(2, "4")
     text = eight(zeros("first", "8"), columns(1, "4"), again, last)
     assert wrong_by(text)
-    with pytest.raises(VerifyError, match=r"'C[23]': adds the same points to elements of 'U' as block 'C1'"):
+    with pytest.raises(VerifyError, match=r"'C[23]': accumulates the same points into 'U' as block 'C1'"):
         verify(parse(text))
 
 
@@ -129,7 +129,9 @@ def test_first_values_come_from_a_part_that_has_points() -> None:
     u, a = np.ones(8, np.float32), np.ones((8, 3), np.float32)
     interpret(parse(EMPTY_PART.format(1)), {"A": a, "U": u}, {"n": 3})
     assert not np.array_equal(u, a.sum(1))
-    with pytest.raises(VerifyError, match="'two': adds to elements of 'U' to which no block is proved to give a first"):
+    with pytest.raises(
+        VerifyError, match="'two': accumulates into elements of 'U' that no block is proved to initialise"
+    ):
         verify(parse(EMPTY_PART.format(1)))
 
 
@@ -138,7 +140,9 @@ def test_first_values_of_padded_elements() -> None:
     text = rows("", part("one", 8, 0)).replace("T: float32[4]", "T: float32[7]")
     padded = "    for z in serial({0}):\n        block zero(u: 7 = z):\n            T[u] = 0.0\n"
     verify(parse(text.replace("    for i", padded.format(7) + "    for i", 1)))
-    with pytest.raises(VerifyError, match="'one': adds to elements of 'T' to which no block is proved to give a first"):
+    with pytest.raises(
+        VerifyError, match="'one': accumulates into elements of 'T' that no block is proved to initialise"
+    ):
         verify(parse(text.replace("    for i", padded.format(3) + "    for i", 1)))
 
 

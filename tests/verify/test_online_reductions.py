@@ -38,7 +38,9 @@ def test_a_sum_may_not_start_again_between_its_chunks(start: str) -> None:
 
 
 def test_what_is_added_between_chunks_is_a_reduction_too() -> None:
-    with pytest.raises(VerifyError, match=r"iterations of loop 'ko' count the same points into one element of 'Y'"):
+    with pytest.raises(
+        VerifyError, match=r"iterations of loop 'ko' accumulate the same points into one element of 'Y'"
+    ):
         verify(running("Y[w] + A[w, 0]"))
 
 
@@ -93,7 +95,7 @@ func one(A: float32[], Y: float32[4]):
     [
         ("i", "9", "", "binding i of 'v' covers 0..7, expected 0..8 once"),
         ("i + 1", "9", "", "binding i + 1 of 'v' covers 1..8, expected 0..8 once"),
-        ("i // 2", "4", "", "binding i // 2 of 'v' covers 0..3, some several times, expected 0..3 once"),
+        ("i // 2", "4", "", "binding i // 2 of 'v' covers 0..3, some of them repeatedly, expected 0..3 once"),
         ("i", "8", " where i < 5", "binding i of 'v' covers 0..4, expected 0..7 once"),
     ],
 )

@@ -57,11 +57,11 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "the whole sum twice": (
         rows(ZERO, part("one", 8, 0), part("two", 8, 0)),
-        "block 'two': adds the same points to elements of 'T' as block 'one'",
+        "block 'two': accumulates the same points into 'T' as block 'one'",
     ),
     "all parts twice": (
         rows(ZERO, part("one", 4, 0), part("two", 4, 4), part("three", 4, 0), part("four", 4, 4)),
-        "block 'three': adds the same points to elements of 'T' as block 'one'",
+        "block 'three': accumulates the same points into 'T' as block 'one'",
     ),
     "parts that overlap": (
         rows(ZERO, part("one", 4, 0), part("two", 5, 3)),
@@ -69,13 +69,13 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "parts of different elements": (
         rows(ZERO, part("one", 4, 0), part("two", 4, 4).replace("4 = i", "4 = 3 - i")),
-        "parts of a reduction, 'one' and 'two', are not proved to collect in the same elements of 'T'",
+        "parts of a reduction, 'one' and 'two', are not proved to accumulate into the same elements of 'T'",
     ),
     "only some elements have a first value": (
         HEAD + "    for z in serial(2):\n        block zero(v: 2 = z):\n            B[v] = 0.0\n"
         "    for i in serial(4):\n        for k in serial(8):\n            block B(w: 4 = i, reduce r: 8 = k):\n"
         "                B[w] = B[w] + A[w, r]\n",
-        "adds to elements of 'B' to which no block is proved to give a first value",
+        "accumulates into elements of 'B' that no block is proved to initialise",
     ),
 }  # fmt: skip
 
@@ -171,7 +171,7 @@ def test_sums_of_equal_elements(parts: str) -> None:
     text = ROWS + parts + STORE.format(rows="N")
     found, right = sums(text)
     assert not np.array_equal(found, right)
-    with pytest.raises(VerifyError, match="'two': adds the same points to elements of 'T' as block 'one'"):
+    with pytest.raises(VerifyError, match="'two': accumulates the same points into 'T' as block 'one'"):
         verify(parse(text))
 
 
@@ -242,8 +242,8 @@ def test_elements_by_the_number_of_the_iteration() -> None:
 @pytest.mark.parametrize(
     ("elements", "message"),
     [
-        ({"first": "io", "second": "io + 1"}, "are not proved to collect in the same elements of 'T'"),
-        ({"first": "io + 1", "second": "io"}, "adds to elements of 'T' to which no block is proved to give a first"),
+        ({"first": "io", "second": "io + 1"}, "are not proved to accumulate into the same elements of 'T'"),
+        ({"first": "io + 1", "second": "io"}, "accumulates into elements of 'T' that no block is proved to initialise"),
     ],
 )
 def test_elements_of_different_iterations(elements: dict[str, str], message: str, rows: str) -> None:
@@ -388,7 +388,7 @@ AGAIN = {
 WIPED = {
     "rows that overlap": (
         eight(ZEROS.format("    ", 8, ""), some_rows(1, 5, "i1"), some_rows(2, 4, "i2 + 4")),
-        "block 'C2': adds the same points to elements of 'U' as block 'C1'",
+        "block 'C2': accumulates the same points into 'U' as block 'C1'",
     ),
     "rows that overlap in every iteration": (
         eight(ZEROS.format("    ", 8, ""), "    for s in serial(2):\n", some_rows(1, 3, "s * 4 + i1", INNER),
@@ -398,16 +398,16 @@ WIPED = {
     "only one row begins again": (
         eight(ZEROS.format("    ", 8, ""), "    for t in serial(2):\n        block Y(w: 1 = 0):\n",
               "            U[w] = 0.0\n", some_rows(1, 8, "i1", INNER)),
-        "iterations of loop 't' count the same points into one element of 'U'",
+        "iterations of loop 't' accumulate the same points into one element of 'U'",
     ),
     "all rows begin again, some are summed": (
         eight("    for s in serial(2):\n", ZEROS.format(INNER, 8, ""), some_rows(1, 4, "s * 4 + i1", INNER)),
-        "block 'Z' may initialise again what other iterations of the loops around both collected in 'U'",
+        "block 'Z' may reinitialise what other iterations of the loops around both accumulated in 'U'",
     ),
     "begins again after the sum": (
         eight(ZEROS.format("    ", 8, "").replace("z", "y").replace("Z", "Y"), "    for s in serial(2):\n",
               some_rows(1, 4, "s * 4 + i1", INNER), ZEROS.format(INNER, 4, "")),
-        "block 'Z' may initialise again what other iterations of the loops around both collected in 'U'",
+        "block 'Z' may reinitialise what other iterations of the loops around both accumulated in 'U'",
     ),
 }  # fmt: skip
 

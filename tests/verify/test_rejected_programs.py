@@ -114,7 +114,7 @@ func f(A: float32[n], U: float32[64, 4]; n: 1..16, m: 0..4):
 REFUSED = {
     "a triangle of a sum": (TRIANGLE, "predicate"),
     "a corner is left out": (CORNER, "predicate"),
-    "a row ends early": (SHORT, "covers 0..1, expected 0..3|takes values twice|predicate|reach"),
+    "a row ends early": (SHORT, "covers 0..1, expected 0..3|repeats values|predicate|reach"),
     "the frame of a thread ends with its loop": (FRAME, "reads T\\[c, 1\\] of private buffer 'T'"),
     "a loop was shorter in an earlier iteration": (EARLIER_EXTENT, "reads T\\[ra - 1\\] of private buffer 'T'"),
     "lanes are combined in two ways": (TWO_OPERATORS, "lanes of 'l' are combined in different ways into 'U'"),

@@ -203,7 +203,7 @@ BAD: dict[str, tuple[str, str]] = {
     "reduction over one digit of a loop": (
         one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",
             "for i in serial(8):\n      for k in serial(16):", "v: 8 = i, reduce w: 8 = k // 2"),
-        "func 'f', block 'B': binding k // 2 of 'w' takes values twice: they count twice",
+        "func 'f', block 'B': binding k // 2 of 'w' repeats values, whose points are counted twice",
     ),
     "predicate that drops points": (
         one("B[v] = A[v]").replace("v: 8 = i)", "v: 8 = i) where i < 7"),
@@ -220,13 +220,13 @@ BAD: dict[str, tuple[str, str]] = {
     "reduction counted twice": (
         one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",
             "for i in serial(8):\n      for k in serial(8):\n       for l in serial(2):", "v: 8 = i, reduce w: 8 = k"),
-        "func 'f', block 'B': iterations of loop 'l' count the same points into one element of 'B'",
+        "func 'f', block 'B': iterations of loop 'l' accumulate the same points into one element of 'B'",
     ),
     "reduction with overlapping tiles": (
         one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",
             "for i in serial(8):\n      for k in serial(3):\n       for l in serial(4):",
             "v: 8 = i, reduce w: 8 = k * 2 + l"),
-        "func 'f', block 'B': binding k * 2 + l of 'w' takes values twice: they count twice",
+        "func 'f', block 'B': binding k * 2 + l of 'w' repeats values, whose points are counted twice",
     ),
     "reduction not covered": (
         one("init B[v] = 0.0\n            B[v] = B[v] + A[w]",

@@ -10,7 +10,7 @@ from tilewright.errors import InternalError, ScheduleError, UnsupportedError, Ve
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk

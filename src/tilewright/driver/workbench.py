@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.driver.kernel_entry import kernel_text
 from tilewright.driver.kernel_signature import KernelSignature
-from tilewright.driver.native_kernel import NativeKernel, kernel_text
+from tilewright.driver.native_kernel import NativeKernel
 from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError
 from tilewright.expr.computation import Computation

@@ -1,7 +1,7 @@
-"""Tensor expressions: what is computed, with no word about how.
+"""Computations: stages of a program as scalar expressions over axes, without a schedule.
 
-A `Computation` gives every element of its output as a scalar expression over the output's axes and, for a
-reduction, over reduction axes. FLOPs, bytes, access patterns, loops and reference results all come from it.
+A `Computation` defines every element of its output by an expression over the output's axes and, for a reduction, the
+reduction axes. FLOPs, bytes, access patterns, loops and reference results are derived from it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tilewright.expr.traversal import loads
 
 
 class Reducer(StrEnum):
-    """How the values along reduction axes are combined."""
+    """The operation that combines the values along reduction axes."""
 
     SUM = "sum"
     PROD = "prod"
@@ -30,19 +30,18 @@ class Reducer(StrEnum):
         return operations[self]
 
     def identity(self, dtype: DType) -> Const:
-        """The value that changes nothing: 0, 1, or the end of the type's range."""
+        """The neutral element: 0, 1, or the end of the type's range."""
         if self is Reducer.SUM:
             return const(0, dtype)
         if self is Reducer.PROD:
             return const(1, dtype)
-        low = self is Reducer.MAX
+        is_max = self is Reducer.MAX
         if dtype.is_float:
-            return const(float("-inf") if low else float("inf"), dtype)
+            return const(float("-inf") if is_max else float("inf"), dtype)
         if dtype.kind == "b":
-            return const(not low, dtype)
-        smallest = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
-        largest = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
-        return const(smallest if low else largest, dtype)
+            return const(not is_max, dtype)
+        low, high = dtype.integer_range
+        return const(low if is_max else high, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,8 @@ class Computation:
         axes: one per dimension of the output.
         reduce_axes: reduction axes; empty exactly when `reducer` is None.
         body: an expression of the output's dtype over the variables of both.
-        reducer: how values are combined.
-        label: the user's node that this came from ("conv1 (Conv)"); shown in errors and profiles, no part of the
-            meaning.
+        reducer: how values are combined; None for an element-wise stage.
+        label: the user's node that this came from ("conv1 (Conv)"), for errors and profiles; no part of the meaning.
     """
 
     output: Buffer
@@ -79,7 +77,7 @@ class Computation:
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """The buffers that are read, in the order of their first use."""
+        """The buffers read, in order of first use."""
         return tuple(dict.fromkeys(load.buffer for load in loads(self.body)))
 
     @property
@@ -98,7 +96,7 @@ class Computation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`output` is `source` under another shape: the same elements in the same row-major order, nothing moves."""
+    """`output` is `source` with another shape: the same elements in the same row-major order, without a copy."""
 
     output: Buffer
     source: Buffer
@@ -106,7 +104,7 @@ class View:
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """The buffer that is looked at."""
+        """The buffer viewed."""
         return (self.source,)
 
     def __str__(self) -> str:

@@ -1,12 +1,12 @@
-"""Tensor expressions as a kernel engineer writes them.
+"""Tensor expressions for kernel engineers: symbols, placeholders, reduction axes, `compute` and reductions.
 
     n = symbol("n", 1, 512)
     A, B = placeholder((n, 64), "float32", "A"), placeholder((64, 32), "float32", "B")
     k = reduce_axis(64, "k")
     C = compute((n, 32), lambda i, j: sum(A[i, k] * B[k, j], k), "C")
 
-A `Tensor` (`tensor.py`) is a buffer that knows the computation that makes it and the tensors that are read there, so a
-kernel can be found from its outputs alone. The computation itself is the plain one of `computation.py`.
+A `Tensor` (`tensor.py`) is a buffer with its defining computation and the tensors read there, so a kernel is given by
+its outputs alone. The computation is the `Computation` of `computation.py`.
 """
 
 import inspect
@@ -23,24 +23,24 @@ from tilewright.expr.tensor import ReduceAxis, Reduction, Tensor
 from tilewright.expr.traversal import free_vars, loads, replace_loads
 
 MAX_SIZE = (1 << 24) - 1
-"""The largest size of a symbol whose range is not declared."""
+"""Largest size of a symbol without a declared range."""
 
 Size = int | Expr
 """The extent of a dimension: an integer, or an expression over symbols."""
 
 
 def symbol(name: str, lo: int = 1, hi: int = MAX_SIZE) -> Var:
-    """A size that is known only when the kernel is called.
+    """A size that is known only at a call of the kernel.
 
     Args:
-        name: what it is called in loops and errors.
+        name: in loops and errors.
         lo: the smallest size, at least 0.
-        hi: the largest size. A smaller range lets more be proved.
+        hi: the largest size. A smaller range makes more facts provable.
     """
     where = f"symbol {name!r}"
     _check_name(name, where)
-    whole = isinstance(lo, int) and isinstance(hi, int)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not whole or not 0 <= lo <= hi:
+    are_ints = isinstance(lo, int) and isinstance(hi, int)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not are_ints or not 0 <= lo <= hi:
         raise DefinitionError(f"expected a range of integers 0 <= lo <= hi, got {lo!r}..{hi!r}", where=where)
     return Var(name, lo, hi)
 
@@ -58,7 +58,7 @@ def placeholder(shape: Size | Sequence[Size], dtype: str | DType = "float32", na
 
 
 def reduce_axis(extent: Size, name: str) -> ReduceAxis:
-    """A variable 0 <= name < extent that a reduction runs over."""
+    """The variable 0 <= name < extent of a reduction."""
     where = f"reduction axis {name!r}"
     _check_name(name, where)
     return ReduceAxis(name, None, None, _size(extent, where))
@@ -74,13 +74,13 @@ def compute(
 
     Args:
         shape: extents of its axes; () for a single number.
-        body: takes one int64 variable per dimension, whose names become those of the loops, and answers with an
+        body: takes one int64 variable per dimension, whose parameter names become those of the loops, and returns an
             expression or a reduction (`sum`, `max`, `min`, `prod`).
         name: unique among the tensors of a kernel; the block that computes it gets this name.
         dtype: needed only where the body is a plain number.
 
     Raises:
-        DefinitionError: says what does not fit.
+        DefinitionError: shape, body or dtype is not valid.
     """
     where = f"compute {name!r}"
     _check_name(name, where)
@@ -94,18 +94,18 @@ def compute(
         raise DefinitionError(e.what, where=where, hint=e.hint) from e
     reduction = value if isinstance(value, Reduction) else None
     result = _value(reduction.body if reduction else value, dtype, where)
-    inner = reduction.axes if reduction else ()
-    _check_variables(result, axes, inner, where)
+    reduction_axes = reduction.axes if reduction else ()
+    _check_variables(result, axes, reduction_axes, where)
     sources = tuple(dict.fromkeys(x.buffer for x in loads(result) if isinstance(x.buffer, Tensor)))
-    clean = substitute(replace_loads(result, _load_plain_buffer), {a: Var(a.name) for a in inner})
-    over = tuple(Axis(Var(a.name), a.extent) for a in inner)
-    output = Buffer(name, extents, clean.dtype)
-    stage = Computation(output, axes, over, clean, reduction.reducer if reduction else None)
-    return Tensor(name, extents, clean.dtype, stage=stage, sources=sources)
+    body_expr = substitute(replace_loads(result, _load_plain_buffer), {a: Var(a.name) for a in reduction_axes})
+    reduce_axes = tuple(Axis(Var(a.name), a.extent) for a in reduction_axes)
+    output = Buffer(name, extents, body_expr.dtype)
+    stage = Computation(output, axes, reduce_axes, body_expr, reduction.reducer if reduction else None)
+    return Tensor(name, extents, body_expr.dtype, stage=stage, sources=sources)
 
 
 def sum(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
-    """The sum of values along reduction axes, accumulated in the type of `value`: cast that first for a wider one."""
+    """The sum of values along reduction axes, accumulated in the type of `value`; cast that to accumulate wider."""
     return _reduction(Reducer.SUM, value, axes)
 
 
@@ -125,10 +125,10 @@ def min(value: Expr, *axes: ReduceAxis | Sequence[ReduceAxis]) -> Reduction:
 
 
 def collect_stages(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Computation, ...]]:
-    """The inputs and the computations behind some tensors.
+    """The inputs and computations that tensors depend on.
 
     Returns:
-        Inputs in the order of their first use, and computations in an order of execution.
+        Inputs in order of first use, and computations in an order of execution.
 
     Raises:
         DefinitionError: two different tensors have one name.
@@ -138,9 +138,9 @@ def collect_stages(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple
     names: dict[str, Tensor] = {}
 
     def visit(t: Tensor) -> None:
-        known = names.setdefault(t.name, t)
-        if known is not t:
-            raise DefinitionError(f"two tensors of the kernel are called {t.name!r}", hint="give one another name")
+        first = names.setdefault(t.name, t)
+        if first is not t:
+            raise DefinitionError(f"two tensors of the kernel have the name {t.name!r}", hint="give one another name")
         if t in done:
             return
         done.add(t)
@@ -163,7 +163,7 @@ def _load_plain_buffer(x: Load) -> Expr:
 
 def _reduction(reducer: Reducer, value: object, axes: Sequence[object]) -> Reduction:
     where = str(reducer)
-    listed = [a for given in axes for a in (given if isinstance(given, (tuple, list)) else (given,))]
+    axis_list = [a for argument in axes for a in (argument if isinstance(argument, (tuple, list)) else (argument,))]
     if isinstance(value, Reduction):
         raise value.misplaced_error()
     if not isinstance(value, Expr):
@@ -171,19 +171,19 @@ def _reduction(reducer: Reducer, value: object, axes: Sequence[object]) -> Reduc
     if value.dtype == boolean and reducer in (Reducer.SUM, Reducer.PROD):
         hint = 'write cast(condition, "int64") to count, max for any, min for all'
         raise DefinitionError("conditions can't be added or multiplied", where=where, hint=hint)
-    if not listed:
+    if not axis_list:
         hint = f"write {reducer}(value, k) with k = reduce_axis(..)"
-        raise DefinitionError("no axis is named", where=where, hint=hint)
-    found: list[ReduceAxis] = []
-    for axis in listed:
+        raise DefinitionError("no reduction axis is given", where=where, hint=hint)
+    reduction_axes: list[ReduceAxis] = []
+    for axis in axis_list:
         if not isinstance(axis, ReduceAxis):
-            other = {Reducer.MAX: "maximum(a, b)", Reducer.MIN: "minimum(a, b)"}.get(reducer)
-            hint = f"for two values write {other}" if other and isinstance(axis, Expr | int | float) else ""
+            binary_form = {Reducer.MAX: "maximum(a, b)", Reducer.MIN: "minimum(a, b)"}.get(reducer)
+            hint = f"for two values write {binary_form}" if binary_form and isinstance(axis, Expr | int | float) else ""
             raise DefinitionError(f"expected a reduce_axis, got `{axis}`", where=where, hint=hint)
-        if axis in found:
+        if axis in reduction_axes:
             raise DefinitionError(f"axis {axis.name!r} is named twice", where=where)
-        found.append(axis)
-    return Reduction(reducer, value, tuple(found))
+        reduction_axes.append(axis)
+    return Reduction(reducer, value, tuple(reduction_axes))
 
 
 def _value(value: object, dtype: str | DType | None, where: str) -> Expr:
@@ -206,33 +206,33 @@ def _value(value: object, dtype: str | DType | None, where: str) -> Expr:
 
 def _check_variables(body: Expr, axes: Sequence[Axis], inner: Sequence[ReduceAxis], where: str) -> None:
     """Every variable of a body is an axis of the output, an axis of its reduction, or a symbol; names differ."""
-    own = {a.var for a in axes}
+    axis_vars = {a.var for a in axes}
     names = [a.var.name for a in axes] + [a.name for a in inner]
-    twice = next((n for n in names if names.count(n) > 1), None)
-    if twice is not None:
-        raise DefinitionError(f"two axes are called {twice!r}", where=where, hint="give one another name")
-    for v in sorted(free_vars(body) - own - set(inner), key=lambda v: v.name):
+    duplicate = next((n for n in names if names.count(n) > 1), None)
+    if duplicate is not None:
+        raise DefinitionError(f"two axes have the name {duplicate!r}", where=where, hint="give one another name")
+    for v in sorted(free_vars(body) - axis_vars - set(inner), key=lambda v: v.name):
         if isinstance(v, ReduceAxis):
             hint = f"write sum(..., {v.name}) around it" if not inner else f"name it in the reduction as well: {v.name}"
-            raise DefinitionError(f"{v.name!r} is a reduction axis that nothing reduces over", where=where, hint=hint)
+            raise DefinitionError(f"{v.name!r} is a reduction axis without a reduction", where=where, hint=hint)
         if v.lo is None:
             what = f"the body uses {v.name!r}, which is neither one of its axes ({', '.join(names)}) nor a symbol"
             raise DefinitionError(what, where=where)
 
 
 def _axis_names(body: Callable[..., object], rank: int, where: str) -> list[str]:
-    """Names of the axes: those of the function's arguments."""
+    """Names of the axes: those of the function's parameters, then i0, i1, ..."""
     if not callable(body):
         raise DefinitionError(f"expected a function of the indices, got {type(body).__name__}", where=where)
     parameters = list(inspect.signature(body).parameters.values())
-    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    needed = [p for p in parameters if p.default is p.empty and p.name in plain]
-    if len(needed) > rank or (len(plain) < rank and not rest):
-        takes = f"{len(plain)}{' or more' if rest else ''}"
-        raise DefinitionError(f"the shape has {rank} dimensions, the function takes {takes} indices", where=where)
-    numbered = (f"i{k}" for k in count() if f"i{k}" not in plain)
-    return plain[:rank] + [next(numbered) for _ in range(larger(0, rank - len(plain)))]
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    needed = [p for p in parameters if p.default is p.empty and p.name in positional]
+    if len(needed) > rank or (len(positional) < rank and not is_variadic):
+        accepted = f"{len(positional)}{' or more' if is_variadic else ''}"
+        raise DefinitionError(f"the shape has {rank} dimensions, the function takes {accepted} indices", where=where)
+    numbered = (f"i{k}" for k in count() if f"i{k}" not in positional)
+    return positional[:rank] + [next(numbered) for _ in range(larger(0, rank - len(positional)))]
 
 
 def _check_name(name: object, where: str) -> None:
@@ -241,8 +241,8 @@ def _check_name(name: object, where: str) -> None:
 
 
 def _shape(shape: object, where: str) -> tuple[Expr, ...]:
-    listed = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(_size(n, f"{where}, dimension {k}") for k, n in enumerate(listed))
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(_size(n, f"{where}, dimension {k}") for k, n in enumerate(sizes))
 
 
 def _size(size: object, where: str) -> Expr:
@@ -252,11 +252,11 @@ def _size(size: object, where: str) -> Expr:
             raise DefinitionError(f"expected a size, got `{size}`", where=where)
         for v in free_vars(size):
             if v.lo is None:
-                raise DefinitionError(f"size `{size}` uses {v.name!r}, which is no symbol", where=where)
+                raise DefinitionError(f"size `{size}` uses {v.name!r}, which is not a symbol", where=where)
         return size
     if isinstance(size, bool) or not hasattr(size, "__index__"):
         raise DefinitionError(f"expected an integer or an expression over symbols, got {size!r}", where=where)
-    whole = int(size)  # pyright: ignore[reportArgumentType]
-    if whole < 0:
-        raise DefinitionError(f"expected a size of at least 0, got {whole}", where=where)
-    return as_expr(whole)
+    value = int(size)  # pyright: ignore[reportArgumentType]
+    if value < 0:
+        raise DefinitionError(f"expected a size of at least 0, got {value}", where=where)
+    return as_expr(value)

@@ -14,7 +14,7 @@ class DType:
 
     Attributes:
         name: the NumPy name ("float32", "int64", "bool", ...).
-        kind: "f" floating, "i" signed, "u" unsigned, "b" bool, "o" for values that native code never touches.
+        kind: "f" floating point, "i" signed, "u" unsigned, "b" bool, "o" opaque: not computed by native code.
         bits: bits in memory; bool takes 8.
     """
 
@@ -38,13 +38,20 @@ class DType:
         return self.kind in "iu"
 
     @property
+    def integer_range(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        if self.kind == "u":
+            return 0, (1 << self.bits) - 1
+        return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+
+    @property
     def is_native(self) -> bool:
-        """Whether native code computes with the type; values of others flow between fallbacks only."""
+        """Whether native code computes with the type; values of other types only pass between fallback nodes."""
         return self.kind != "o"
 
     @property
     def numpy(self) -> np.dtype:
-        """The NumPy dtype of the same memory representation; of strings and values that are no tensors, objects."""
+        """The NumPy dtype of the same memory representation; object for strings and for values that are not tensors."""
         if self.name in ("string", "any"):
             return np.dtype(object)
         return np.dtype(getattr(ml_dtypes, self.name, self.name))
@@ -78,7 +85,7 @@ DTYPES: dict[str, DType] = {
 }  # fmt: skip
 
 opaque = DType("any", "o", 64)
-"""The type of what is no tensor of known rank: sequences, optional values, maps."""
+"""The type of values other than tensors of known rank: sequences, optionals, maps."""
 
 NON_NATIVE_DTYPES: dict[str, DType] = {
     name: DType(name, "o", bits)
@@ -88,14 +95,14 @@ NON_NATIVE_DTYPES: dict[str, DType] = {
         ("uint4", 8), ("int2", 8), ("uint2", 8),
     )
 }  # fmt: skip
-"""Element types of tensors that native code does not touch; types of less than a byte take one in memory."""
+"""Element types that native code does not compute with; sub-byte types occupy one byte per element."""
 
 
 def dtype_of(source: "str | np.dtype | DType") -> DType:
     """The `DType` of a name or NumPy dtype.
 
     Raises:
-        OptionError: the type is not one that tensors here may have.
+        OptionError: native code does not support the type.
     """
     if isinstance(source, DType):
         return source

@@ -1,7 +1,7 @@
-"""Reference results of tensor expressions in NumPy: vectorised, one array operation per node of the body.
+"""Reference evaluation of computations in NumPy: one array operation per node of the body.
 
-Used to fold constants, to transform weights offline and as an oracle in tests. Reductions of float16/32 values are
-combined in double precision and rounded once, so the result is as good as the type allows.
+Used for constant folding, for constant prepacking and as the oracle of tests. Sums and products of floats are
+accumulated in float64 and rounded once.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unar
 Array = np.ndarray[Any, Any]
 
 _MAX_POINTS = 1 << 22
-"""Points of the iteration space that are evaluated at once; bounds the memory of temporaries."""
+"""Points of the iteration space evaluated at once; limits the memory of temporaries."""
 
 
 class Environment:
@@ -34,7 +34,7 @@ def evaluate_expr(e: Expr, env: Environment, *, masked: bool = False) -> Any:
     Args:
         e: the expression.
         env: values of its variables and buffers.
-        guarded: whether some points lie in an arm that a Select does not take, so indices may be out of range.
+        masked: whether some points belong to an arm that a Select does not take, so indices may be out of range.
 
     Raises:
         InternalError: an index out of range outside a Select, or a variable or buffer without a value.
@@ -99,19 +99,19 @@ def evaluate(c: Stage, buffers: Mapping[str, Array], symbols: Mapping[Var, int])
     shape = tuple(_extent_value(s, env) for s in c.output.shape)
     if isinstance(c, View):
         return np.ascontiguousarray(buffers[c.source.name]).reshape(shape)
-    out = np.empty(shape, c.output.dtype.numpy)
+    result = np.empty(shape, c.output.dtype.numpy)
     reduce_shape = tuple(_extent_value(a.extent, env) for a in c.reduce_axes)
     rows = shape[0] if shape else 1
     per_row = max(1, int(np.prod(shape[1:], dtype=np.int64)) * int(np.prod(reduce_shape, dtype=np.int64)))
-    step = max(1, _MAX_POINTS // per_row)
-    for start in range(0, rows, step):
-        stop = min(rows, start + step)
-        part = _evaluate_rows(c, env, shape, reduce_shape, (start, stop))
+    rows_per_slab = max(1, _MAX_POINTS // per_row)
+    for first in range(0, rows, rows_per_slab):
+        end = min(rows, first + rows_per_slab)
+        slab = _evaluate_rows(c, env, shape, reduce_shape, (first, end))
         if shape:
-            out[start:stop] = part
+            result[first:end] = slab
         else:
-            out[()] = part
-    return out
+            result[()] = slab
+    return result
 
 
 def _evaluate_rows(
@@ -126,21 +126,21 @@ def _evaluate_rows(
         dims = [1] * len(axes)
         dims[position] = high - low
         variables[axis.var] = np.arange(low, high, dtype=np.int64).reshape(dims)
-    full = tuple(high - low for low, high in ranges)
-    value = np.broadcast_to(np.asarray(evaluate_expr(c.body, Environment(variables, env.buffers))), full)
+    full_shape = tuple(high - low for low, high in ranges)
+    value = np.broadcast_to(np.asarray(evaluate_expr(c.body, Environment(variables, env.buffers))), full_shape)
     if c.reducer is None:
         return value
     return _reduce(value, c.reducer, tuple(range(len(shape), len(axes))), c)
 
 
-def _reduce(value: Array, reducer: Reducer, over: tuple[int, ...], c: Computation) -> Array:
+def _reduce(value: Array, reducer: Reducer, dims: tuple[int, ...], c: Computation) -> Array:
     dtype = c.output.dtype
-    start = reducer.identity(dtype).value
+    identity = reducer.identity(dtype).value
     if reducer is Reducer.SUM:
-        wide = np.float64 if dtype.is_float else dtype.numpy
-        return np.sum(value, axis=over, dtype=wide).astype(dtype.numpy)
+        sum_dtype = np.float64 if dtype.is_float else dtype.numpy
+        return np.sum(value, axis=dims, dtype=sum_dtype).astype(dtype.numpy)
     if reducer is Reducer.PROD:
-        return np.prod(value, axis=over, dtype=np.float64 if dtype.is_float else dtype.numpy).astype(dtype.numpy)
+        return np.prod(value, axis=dims, dtype=np.float64 if dtype.is_float else dtype.numpy).astype(dtype.numpy)
     if dtype == boolean:
-        return np.any(value, axis=over) if reducer is Reducer.MAX else np.all(value, axis=over)
-    return (np.max if reducer is Reducer.MAX else np.min)(value, axis=over, initial=dtype.numpy.type(start))
+        return np.any(value, axis=dims) if reducer is Reducer.MAX else np.all(value, axis=dims)
+    return (np.max if reducer is Reducer.MAX else np.min)(value, axis=dims, initial=dtype.numpy.type(identity))

@@ -1,4 +1,4 @@
-"""Tokens of the text form of expressions and loops, with their places; indentation opens and closes blocks."""
+"""Lexer of the text form of expressions and loops: tokens with line and column; indentation delimits blocks."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: its kind (name, string, int, float, op, newline, indent, dedent, end), text and place from 1."""
+    """A token: kind (name, string, int, float, op, newline, indent, dedent, end), text, line and column from 1."""
 
     kind: str
     text: str
@@ -32,11 +32,11 @@ class Token:
 
 
 _SPELLINGS = {"&": "a and b", "|": "a or b", "~": "not(a)", "!": "not(a)"}
-"""What to write in place of signs that other languages have for logic."""
+"""What to write instead of the logical operators of other languages."""
 
 
 def parse_error(what: str, token: Token, hint: str = "") -> ParseError:
-    """A ParseError at the place of `token`."""
+    """A ParseError at the position of `token`."""
     return ParseError(what, where=f"line {token.line}, column {token.column}", hint=hint)
 
 
@@ -46,47 +46,47 @@ def tokenize(text: str) -> list[Token]:
     Raises:
         ParseError: a character that starts no token, or indentation that matches no line above.
     """
-    found: list[Token] = []
+    tokens: list[Token] = []
     indents = [0]
     depth = 0
-    line, start, position = 1, 0, 0
-    fresh = True  # at the start of a logical line
+    line, line_start, position = 1, 0, 0
+    at_line_start = True  # of a logical line
     while position < len(text):
         match = _TOKEN.match(text, position)
-        column = position - start + 1
+        column = position - line_start + 1
         if match is None:
-            sign = text[position]
-            hint = f"write `{_SPELLINGS[sign]}`" if sign in _SPELLINGS else ""
-            raise parse_error(f"unexpected character {sign!r}", Token("op", sign, line, column), hint)
+            character = text[position]
+            hint = f"write `{_SPELLINGS[character]}`" if character in _SPELLINGS else ""
+            raise parse_error(f"unexpected character {character!r}", Token("op", character, line, column), hint)
         kind = str(match.lastgroup)
         if kind == "newline":
-            if not fresh and depth == 0:
-                found.append(Token("newline", "", line, column))
-                fresh = True
-            line, start = line + 1, match.end()
+            if not at_line_start and depth == 0:
+                tokens.append(Token("newline", "", line, column))
+                at_line_start = True
+            line, line_start = line + 1, match.end()
         elif kind != "space":
-            if fresh:
-                _emit_indentation(found, indents, Token("indent", "", line, column))
-                fresh = False
-            found.append(Token(kind, match.group(), line, column))
+            if at_line_start:
+                _emit_indentation(tokens, indents, Token("indent", "", line, column))
+                at_line_start = False
+            tokens.append(Token(kind, match.group(), line, column))
             depth += (match.group() in "([") - (match.group() in ")]") if kind == "op" else 0
         position = match.end()
-    last = Token("newline", "", line, position - start + 1)
-    if not fresh:
-        found.append(last)
-    found.extend(Token("dedent", "", last.line, last.column) for _ in indents[1:])
-    found.append(Token("end", "", last.line, last.column))
-    return found
+    end = Token("newline", "", line, position - line_start + 1)
+    if not at_line_start:
+        tokens.append(end)
+    tokens.extend(Token("dedent", "", end.line, end.column) for _ in indents[1:])
+    tokens.append(Token("end", "", end.line, end.column))
+    return tokens
 
 
-def _emit_indentation(found: list[Token], indents: list[int], here: Token) -> None:
-    """Opens or closes indentation levels for the line that starts at `here`."""
-    width = here.column - 1
+def _emit_indentation(tokens: list[Token], indents: list[int], first: Token) -> None:
+    """Opens or closes indentation levels for the line that starts with `first`."""
+    width = first.column - 1
     if width > indents[-1]:
         indents.append(width)
-        found.append(here)
+        tokens.append(first)
     while width < indents[-1]:
         indents.pop()
-        found.append(Token("dedent", "", here.line, here.column))
+        tokens.append(Token("dedent", "", first.line, first.column))
     if width != indents[-1]:
-        raise parse_error(f"indentation of {width} columns matches no line above", here)
+        raise parse_error(f"indentation of {width} columns matches no line above", first)

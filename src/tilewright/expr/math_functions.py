@@ -12,13 +12,16 @@ from tilewright.expr.tensor import Reduction, Tensor
 
 
 def cast(value: Expr, dtype: str | DType) -> Expr:
-    """The value in another type; a float becomes an integer by dropping the fraction."""
+    """The value converted to another type; floats are truncated to integers."""
     return cast_node(dtype_of(dtype), _expect_expr(value, "cast"))
 
 
 def select(condition: Expr, then: Expr | int | float, otherwise: Expr | int | float) -> Expr:
-    """`then` where the condition holds, else `otherwise`. The arm that is not taken is not evaluated, so that its
-    indices may lie outside of a tensor: `select((0 <= x) & (x < w), A[x], 0.0)` pads."""
+    """`then` where the condition is true, else `otherwise`.
+
+    The arm not taken is not evaluated, so its indices may be out of bounds: `select((0 <= x) & (x < w), A[x], 0.0)`
+    pads.
+    """
     if isinstance(condition, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - what == answers
         hint = "== compares the expressions themselves: write a.equals(b)"
         raise DefinitionError(f"the condition is the Python value {condition}", where="select", hint=hint)

@@ -1,18 +1,18 @@
-"""The expression language: sizes, indices and values are all `Expr`.
+"""Expression nodes and buffers: sizes, indices and values are all `Expr`.
 
-Nodes are immutable and hash-consed: building an expression that exists already returns the existing object, so
-equality is identity and hashing costs nothing. Operators on int64 expressions build simplified index
-expressions (`simplify.py`); on other types they build plain nodes.
+Nodes are immutable and hash-consed: constructing an existing expression returns the existing object, so equality is
+identity and hashing is free. The operators of `Expr` simplify; `operations.py` has the functions behind them, which
+`expr/__init__.py` installs here (`install_builders`), because they are built on the nodes.
 
 Semantics, shared by the interpreter, the NumPy evaluation and the generated code:
-  * `floordiv` and `mod` round towards minus infinity; `div` is the quotient of floats, and of integers the one
-    that is rounded towards zero (as ONNX has it). The operator `/` takes floats only.
-  * `Cast` of a float to an integer drops the fraction, saturates at the ends of the type, and maps NaN to 0.
-  * `Select` is lazy: the arm not taken is not evaluated, so its loads may lie outside their buffer.
-  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type. What the index algebra
-    may conclude nevertheless is said in `intervals.py`.
+  * `floordiv` and `mod` round towards minus infinity; `div` divides floats, and integers with rounding towards zero (as
+    in ONNX). The operator `/` accepts floats only.
+  * `Cast` of a float to an integer truncates, saturates at the ends of the type, and maps NaN to 0.
+  * `Select` is lazy: the arm not taken is not evaluated, so its loads may be out of bounds.
+  * Integer arithmetic wraps at the width of its type; float arithmetic rounds to its type. `algebra/intervals.py` says
+    what the index algebra may conclude in spite of wrapping.
   * `min`/`max` give NaN when either operand is NaN.
-  * Comparisons and `and`/`or`/`not` have dtype bool.
+  * Comparisons and `and`/`or`/`not` of conditions have dtype bool.
 """
 
 import weakref
@@ -45,25 +45,25 @@ _intern_table: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.Wea
 
 
 def _literal_identity(value: int | float | bool, dtype: DType) -> tuple[Any, ...]:
-    """What tells literals apart: 1, 1.0 and True are three, 0.0 and -0.0 two, all NaN one."""
+    """Identity of a literal: 1, 1.0 and True differ, 0.0 and -0.0 differ, all NaN are one."""
     return type(value), value.hex() if isinstance(value, float) else value, dtype
 
 
 class _Interned(type):
-    """Metaclass that returns the existing node when one with the same fields lives."""
+    """Metaclass for hash-consing: returns the existing node with the same fields if there is one."""
 
     def __call__(cls: type[T], *args: Any) -> T:
-        # Fields left out are None, so that Var("i") and Var("i", None, None) are one.
-        left_out = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
-        if left_out:
-            args += (None,) * left_out
+        # Omitted fields are None, so that Var("i") and Var("i", None, None) are one node.
+        num_missing = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
+        if num_missing:
+            args += (None,) * num_missing
         key = (cls, *args) if cls is not Const else (cls, *_literal_identity(*args))
-        found = _intern_table.get(key)
-        if found is None:
-            found = type.__call__(cls, *args)
-            # setdefault keeps one winner when two threads build the same node.
-            found = _intern_table.setdefault(key, found)
-        return found
+        node = _intern_table.get(key)
+        if node is None:
+            node = type.__call__(cls, *args)
+            # setdefault picks one winner where two threads build the same node.
+            node = _intern_table.setdefault(key, node)
+        return node
 
 
 class _Builders:
@@ -96,7 +96,9 @@ class Expr(metaclass=_Interned):
 
     Attributes:
         dtype: type of the value.
-        tree_size: number of nodes when shared ones are counted at every place where they stand, as text shows them.
+        tree_size: number of nodes of the expression as a tree: a shared node counts once per use.
+        normal_form: cached polynomial, see `algebra/polynomial.py`.
+        data_dependent: cached result of `traversal.has_loads`.
     """
 
     __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "tree_size")
@@ -189,7 +191,7 @@ class Expr(metaclass=_Interned):
 
     def __bool__(self) -> bool:
         hint = "use select() to choose, `&`, `|` and `~` to combine conditions, can_prove() to decide"
-        raise DefinitionError(f"the truth of expression `{self}` is not known here", hint=hint)
+        raise DefinitionError(f"the truth value of expression `{self}` is not known here", hint=hint)
 
     def __repr__(self) -> str:
         return _Builders.show(self)
@@ -209,8 +211,7 @@ class Const(Expr):
 class Var(Expr):
     """An int64 variable: a loop variable, an iteration variable, or the symbol of a dimension.
 
-    `lo`/`hi` are the inclusive declared range of a symbol; None where nothing is declared (loop variables get
-    their range from the loop).
+    `lo`/`hi` are the inclusive declared range of a symbol; None for loop variables, whose range is that of the loop.
     """
 
     __slots__ = ("hi", "lo", "name")
@@ -298,7 +299,7 @@ class Cast(Expr):
 
 
 class MemoryScope(StrEnum):
-    """Where a buffer lives. `register` buffers have constant shapes and indices and become SSA values."""
+    """Where a buffer is stored. `register` buffers have constant shapes and indices and become SSA values."""
 
     MEMORY = "memory"
     STACK = "stack"
@@ -307,13 +308,13 @@ class MemoryScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Row-major storage.
+    """Named, typed storage in row-major order; also a tensor of a computation.
 
     Attributes:
-        name: unique within one function or program.
+        name: unique within a function or program.
         shape: int64 expressions over the symbols of dimensions; () for a scalar.
         dtype: element type.
-        scope: where it lives.
+        scope: memory, stack or registers.
     """
 
     name: str
@@ -369,29 +370,29 @@ class Load(Expr):
 
 _MAX_CACHED_INT = 4096
 _cached_ints: "dict[int, Const]" = {}
-"""The integers of this size that were used: indices are made of them."""
+"""Cached nodes of small integers, the most frequent literals of indices."""
 
 
 def const(value: int | float | bool, dtype: DType = int64) -> Const:
-    """A literal of the given type; the value is converted to it (wrapping or rounding as NumPy does)."""
+    """A literal of the given type; the value is converted by wrapping or rounding, as in NumPy."""
     if dtype is int64 and type(value) is int and -_MAX_CACHED_INT <= value <= _MAX_CACHED_INT:
-        known = _cached_ints.get(value)
-        if known is None:
-            known = _cached_ints[value] = Const(value, int64)
-        return known
+        cached = _cached_ints.get(value)
+        if cached is None:
+            cached = _cached_ints[value] = Const(value, int64)
+        return cached
     if dtype.kind == "b":
         return Const(bool(value), dtype)
     if dtype.is_int:
-        whole = int(value) & ((1 << dtype.bits) - 1)
-        if dtype.kind == "i" and whole >> (dtype.bits - 1):
-            whole -= 1 << dtype.bits
-        return Const(whole, dtype)
+        bits = int(value) & ((1 << dtype.bits) - 1)
+        if dtype.kind == "i" and bits >> (dtype.bits - 1):
+            bits -= 1 << dtype.bits
+        return Const(bits, dtype)
     with np.errstate(over="ignore"):
         return Const(float(dtype.numpy.type(value)), dtype)
 
 
 def as_expr(value: "Expr | int | float | bool", like: DType = int64) -> Expr:
-    """`value` itself, or the literal of type `like`."""
+    """`value` itself if it is an expression, else its literal of type `like`."""
     return value if isinstance(value, Expr) else const(value, like)
 
 

@@ -1,4 +1,4 @@
-"""Scalar and array semantics of every operation, in NumPy: used to fold literals and to evaluate expressions."""
+"""Semantics of every operation on NumPy scalars and arrays; used by constant folding and by evaluation."""
 
 from collections.abc import Callable
 from math import erf
@@ -30,12 +30,12 @@ def _softplus(x: Array) -> Array:
 def _divide(a: Array, b: Array) -> Array:
     if np.asarray(a).dtype.kind not in "iu":
         return np.divide(a, b)
-    down = np.floor_divide(a, b)
-    return down + ((down < 0) & (down * b != a))  # towards zero
+    quotient = np.floor_divide(a, b)
+    return quotient + ((quotient < 0) & (quotient * b != a))  # towards zero
 
 
 def _in_float64(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Evaluates in double precision and rounds once, so that the reference is as good as its type allows."""
+    """`function` evaluated in float64 and rounded once: the reference is correctly rounded as far as float64 allows."""
 
     def call(x: Array) -> Array:
         x = np.asarray(x)
@@ -95,11 +95,11 @@ def apply_cast(dtype: DType, a: Array) -> Array:
         value = np.asarray(a)
         if not (dtype.is_int and dtype_of(value.dtype).is_float):
             return value.astype(dtype.numpy)
-        limits, wide = np.iinfo(dtype.numpy), value.astype(np.float64)
-        # The largest integer of 64 bits is no double: what reaches the power of two above it is set apart.
-        above, below = wide >= float(limits.max), wide <= float(limits.min)
-        inside = np.where(above | below | np.isnan(wide), 0.0, wide).astype(dtype.numpy)
-        return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(dtype.numpy)
+        limits, as_float64 = np.iinfo(dtype.numpy), value.astype(np.float64)
+        # INT64_MAX is not a float64, so values that reach the power of two above it are handled separately.
+        is_above, is_below = as_float64 >= float(limits.max), as_float64 <= float(limits.min)
+        in_range = np.where(is_above | is_below | np.isnan(as_float64), 0.0, as_float64).astype(dtype.numpy)
+        return np.where(is_above, limits.max, np.where(is_below, limits.min, in_range)).astype(dtype.numpy)
 
 
 def _make_literal(dtype: DType, value: Array) -> Const:
@@ -107,7 +107,7 @@ def _make_literal(dtype: DType, value: Array) -> Const:
 
 
 def fold_unary(op: UnaryOp, a: Const) -> Const | None:
-    """The literal that the operation gives, or None where it is not worth folding."""
+    """The resulting literal, or None where an integer result would be rounded."""
     if a.dtype.is_int and op in ("reciprocal", "sqrt", "exp", "log"):
         return None
     value = np.asarray(a.value).astype(a.dtype.numpy)
@@ -115,23 +115,25 @@ def fold_unary(op: UnaryOp, a: Const) -> Const | None:
 
 
 def fold_binary(op: BinaryOp, a: Const, b: Const) -> Const | None:
-    """The literal that the operation gives, or None for an integer division by zero."""
+    """The resulting literal, or None for an integer division by zero or a negative integer power."""
     if a.dtype.is_int and op in ("div", "floordiv", "mod", "fmod") and b.value == 0:
         return None
     if a.dtype.is_int and op == "pow" and b.value < 0:
         return None
     if a.dtype.name == "int64" and op in ("add", "sub", "mul", "floordiv", "mod"):
         x, y = int(a.value), int(b.value)
-        exact = {"add": x + y, "sub": x - y, "mul": x * y}.get(op)
-        return const(exact if exact is not None else x // y if op == "floordiv" else x % y)
+        sum_or_product = {"add": x + y, "sub": x - y, "mul": x * y}.get(op)
+        return const(sum_or_product if sum_or_product is not None else x // y if op == "floordiv" else x % y)
     x, y = (np.asarray(v.value).astype(v.dtype.numpy) for v in (a, b))
     result = apply_binary(op, x, y)
     return _make_literal(boolean if np.asarray(result).dtype == np.bool_ else a.dtype, result)
 
 
 def apply_integer(op: str, x: int, y: int) -> int | None:
-    """An operation on integers without limits, by the rules of int64: what is divided by 0 gives 0. None for those that
-    have no meaning without limits, and for other names."""
+    """An int64 operation on unbounded integers; division by 0 gives 0.
+
+    None for operations that depend on the width, and for unknown names.
+    """
     match op:
         case "add":
             return x + y

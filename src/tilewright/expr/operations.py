@@ -17,14 +17,14 @@ def _coerce_operands(a: Expr | int | float, b: Expr | int | float) -> tuple[Expr
 
 
 def _coerce(value: Expr | int | float, like: DType) -> Expr:
-    """`value` itself, or the literal that stands beside an expression of type `like`; no fraction is dropped."""
+    """`value` itself if it is an expression, else its literal of type `like`, without rounding."""
     if isinstance(value, Expr):
         return value
     if not isinstance(value, int):
         if not isinstance(value, (float, np.generic)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DefinitionError(f"expected an expression or a number, got {type(value).__name__} `{value}`")
         if not like.is_float and not float(value).is_integer():
-            raise DefinitionError(f"{value} can't stand beside a value of type {like}", hint="cast the value first")
+            raise DefinitionError(f"{value} can't be combined with a value of type {like}", hint="cast the value first")
     return const(value, like)
 
 
@@ -53,7 +53,7 @@ def divide(a: Expr | int | float, b: Expr | int | float) -> Expr:
     left, right = _coerce_operands(a, b)
     if not left.dtype.is_float:
         hint = "write // to round down, or cast to a float first"
-        raise DefinitionError(f"`/` of {left.dtype} values: their quotient is no {left.dtype}", hint=hint)
+        raise DefinitionError(f"`/` of {left.dtype} values: the quotient is not of type {left.dtype}", hint=hint)
     return binary("div", left, right)
 
 
@@ -63,17 +63,17 @@ def unary(op: UnaryOp, a: Expr) -> Expr:
 
 
 def select(cond: Expr, a: Expr, b: Expr | int | float) -> Expr:
-    """`a` where `cond` holds, else `b` (lazy); folded where the condition is known.
+    """`a` where `cond` is true, else `b` (lazy); folded where the condition is a literal.
 
     Raises:
         DefinitionError: `cond` is not bool, or the arms' types differ.
     """
-    other = _coerce(b, a.dtype)
-    if cond.dtype != boolean or other.dtype != a.dtype:
-        raise DefinitionError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {other.dtype}")
+    else_arm = _coerce(b, a.dtype)
+    if cond.dtype != boolean or else_arm.dtype != a.dtype:
+        raise DefinitionError(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {else_arm.dtype}")
     if isinstance(cond, Const):
-        return a if cond.value else other
-    return a if a is other else Select(cond, a, other)
+        return a if cond.value else else_arm
+    return a if a is else_arm else Select(cond, a, else_arm)
 
 
 def cast(dtype: DType, a: Expr) -> Expr:
@@ -92,13 +92,13 @@ def maximum(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def ceildiv(a: Expr | int, b: Expr | int) -> Expr:
-    """The quotient of int64 expressions rounded up (b > 0)."""
-    top, bottom = _coerce_operands(a, b)
-    return (top + bottom - 1) // bottom
+    """The quotient of int64 expressions rounded up, for b > 0."""
+    dividend, divisor = _coerce_operands(a, b)
+    return (dividend + divisor - 1) // divisor
 
 
 def conjunction(*conditions: Expr) -> Expr:
-    """The conjunction of bool expressions (True when there are none)."""
+    """The conjunction of bool expressions; True for none."""
     result: Expr = TRUE
     for c in conditions:
         result = binary("and", result, c)

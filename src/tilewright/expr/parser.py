@@ -1,7 +1,7 @@
-"""Expressions from text: the inverse of `expr/printer.py`.
+"""Parser of expressions: the inverse of `expr/printer.py`.
 
-Nodes are built as written, without simplification, so that a printed expression comes back as the identical
-object. `Reader` walks over tokens and is shared with the parser of the loop IR.
+Nodes are built as written, without simplification, so a printed expression parses to the identical object.
+`ExprParser` is shared with the parser of the loop IR.
 """
 
 from ast import literal_eval
@@ -23,7 +23,7 @@ _UNARY_OPERATORS: frozenset[str] = frozenset(get_args(UnaryOp))
 
 
 class ExprParser:
-    """A position in a list of tokens, with the variables and buffers that names mean."""
+    """Recursive-descent parser of expressions over a token list, with the variables and buffers in scope."""
 
     def __init__(self, text: str, variables: Mapping[str, Var], buffers: Mapping[str, Buffer]) -> None:
         self.tokens = tokenize(text)
@@ -42,20 +42,20 @@ class ExprParser:
         return token
 
     def is_at(self, text: str) -> bool:
-        """Whether the next token is this word or sign."""
+        """Whether the next token is this word or operator."""
         return self.current.text == text and self.current.kind in ("op", "name")
 
     def accept(self, text: str) -> bool:
-        """Consumes the next token if it is this word or sign."""
-        found = self.is_at(text)
-        self.position += found
-        return found
+        """Consumes the next token if it is this word or operator; returns whether it was."""
+        matches = self.is_at(text)
+        self.position += matches
+        return matches
 
     def expect(self, text: str, after: str = "") -> Token:
-        """Consumes this word or sign.
+        """Consumes this word or operator.
 
         Raises:
-            ParseError: something else stands here.
+            ParseError: the next token is another one.
         """
         if not self.is_at(text):
             raise self.unexpected_token(f"'{text}'{f' {after}' if after else ''}")
@@ -68,7 +68,7 @@ class ExprParser:
         return self.advance()
 
     def unexpected_token(self, expected: str) -> ParseError:
-        """The error that says what was expected here and what stands here instead."""
+        """The error for a next token other than the expected one."""
         return parse_error(f"expected {expected}, got {self.current}", self.current)
 
     def name(self, what: str) -> str:
@@ -90,18 +90,18 @@ class ExprParser:
         return DTYPES[token.text]
 
     def expression(self, level: int = 0) -> Expr:
-        """An expression whose operators bind at least as tightly as `level`."""
+        """An expression whose operators have at least precedence `level`."""
         left = self._primary()
         while True:
-            sign = self.current
-            op = _INFIX_OPERATORS.get(sign.text) if sign.kind in ("op", "name") else None
-            if op is None or op[1] < level:
+            token = self.current
+            operator = _INFIX_OPERATORS.get(token.text) if token.kind in ("op", "name") else None
+            if operator is None or operator[1] < level:
                 return left
             self.advance()
-            right = self.expression(op[1] + 1)
-            left = _build_binary(op[0], left, right, sign)
+            right = self.expression(operator[1] + 1)
+            left = _build_binary(operator[0], left, right, token)
             following = _INFIX_OPERATORS.get(self.current.text) if self.current.kind == "op" else None
-            if op[1] == COMPARISON_PRECEDENCE and following is not None and following[1] == COMPARISON_PRECEDENCE:
+            if operator[1] == COMPARISON_PRECEDENCE and following is not None and following[1] == COMPARISON_PRECEDENCE:
                 raise parse_error("comparisons do not chain; write `(a < b) == c`", self.current)
 
     def expression_list(self, close: str) -> tuple[Expr, ...]:
@@ -166,17 +166,17 @@ class ExprParser:
             self.expect(",")
             return Cast(dtype, self.expression_list(")")[0])
         arguments = self.expression_list(")")
-        wanted = 3 if op == "select" else 2 if op in _CALL_OPERATORS else 1 if op in _UNARY_OPERATORS else 0
-        if not wanted:
+        arity = 3 if op == "select" else 2 if op in _CALL_OPERATORS else 1 if op in _UNARY_OPERATORS else 0
+        if not arity:
             raise parse_error(f"unknown operation {op!r}", token)
-        if len(arguments) != wanted:
-            raise parse_error(f"{op} takes {wanted} operands, got {len(arguments)}", token)
+        if len(arguments) != arity:
+            raise parse_error(f"{op} takes {arity} operands, got {len(arguments)}", token)
         if op == "select":
             cond, a, b = arguments
             if cond.dtype != boolean or a.dtype != b.dtype:
                 raise parse_error(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {b.dtype}", token)
             return Select(cond, a, b)
-        if wanted == 2:
+        if arity == 2:
             return _build_binary(typed(BinaryOp, op), arguments[0], arguments[1], token)
         return Unary(typed(UnaryOp, op), arguments[0])
 
@@ -205,15 +205,15 @@ def _build_binary(op: BinaryOp, a: Expr, b: Expr, token: Token) -> Expr:
 
 
 def parse_expr(text: str, variables: Mapping[str, Var], buffers: Mapping[str, Buffer]) -> Expr:
-    """The expression that `text` shows.
+    """Parses an expression.
 
     Args:
         text: as `printer.show` writes it.
-        variables: what names mean.
-        buffers: what names before brackets mean.
+        variables: variables in scope by name.
+        buffers: buffers in scope by name.
 
     Raises:
-        ParseError: with line, column, what was expected and what stands there.
+        ParseError: with line, column, the expected and the actual token.
     """
     reader = ExprParser(text, variables, buffers)
     result = reader.expression()

@@ -1,4 +1,4 @@
-"""What tensor expressions are written with: tensors that know how they come about, reduction axes, reductions."""
+"""Tensors with their defining computation, reduction axes and reductions: the terms of `define.py`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 
 
 class ReduceAxis(Var):
-    """A variable that `sum` and its relatives run over, with its extent; made by `reduce_axis`."""
+    """The variable of a reduction (`sum`, `max`, ...) with its extent; made by `reduce_axis`."""
 
     __slots__ = ("extent",)
     __match_args__ = ("name", "lo", "hi", "extent")
@@ -22,13 +22,13 @@ class ReduceAxis(Var):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor(Buffer):
-    """A tensor of a kernel: an input, or the result of a computation. Tensors are equal if they are the same object.
+    """A tensor of a kernel: an input or the result of a computation. Equality is identity.
 
-    `A[i, j]` is its element; indices are int64 expressions, such as the axes that `compute` hands out.
+    `A[i, j]` is an element; indices are int64 expressions, such as the axes that `compute` passes to its body.
 
     Attributes:
-        stage: what computes it; None for an input.
-        sources: the tensors that the stage reads, in the order of their first use.
+        stage: the computation; None for an input.
+        sources: the tensors that the stage reads, in order of first use.
     """
 
     stage: Computation | None = None
@@ -42,21 +42,21 @@ class Tensor(Buffer):
 
     @property
     def plain_buffer(self) -> Buffer:
-        """The buffer as computations and loops know it."""
+        """The buffer of this tensor in computations and loops."""
         return Buffer(self.name, self.shape, self.dtype)
 
     def __getitem__(self, indices: "tuple[Expr | int, ...] | Expr | int") -> Expr:
-        listed = indices if isinstance(indices, tuple) else (indices,)
-        if len(listed) != self.rank:
-            given = "1 index" if len(listed) == 1 else f"{len(listed)} indices"
+        index_list = indices if isinstance(indices, tuple) else (indices,)
+        if len(index_list) != self.rank:
+            given = "1 index" if len(index_list) == 1 else f"{len(index_list)} indices"
             dims = "1 dimension" if self.rank == 1 else f"{self.rank} dimensions"
             raise DefinitionError(f"it has {dims}, got {given}", where=f"tensor {self}")
-        return Load(self, tuple(self._index(axis, i) for axis, i in enumerate(listed)))
+        return Load(self, tuple(self._index(axis, i) for axis, i in enumerate(index_list)))
 
     def _index(self, axis: int, index: object) -> Expr:
         where = f"tensor {self}, index {axis}"
         if isinstance(index, slice):
-            raise DefinitionError("slices have no meaning here", where=where, hint="give one index per dimension")
+            raise DefinitionError("slices are not supported", where=where, hint="give one index per dimension")
         if isinstance(index, Reduction):
             raise index.misplaced_error()
         if isinstance(index, Tensor):
@@ -87,12 +87,12 @@ class Tensor(Buffer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A value combined along reduction axes; only the whole body of a `compute`, never a part of an expression.
+    """A value combined along reduction axes; it must be the whole body of a `compute`, not part of an expression.
 
     Attributes:
         reducer: how values are combined.
         body: the value at one point.
-        axes: what it is combined along.
+        axes: the reduction axes.
     """
 
     reducer: Reducer
@@ -100,11 +100,11 @@ class Reduction:
     axes: tuple[ReduceAxis, ...]
 
     def misplaced_error(self) -> DefinitionError:
-        """The error that says where a reduction may stand."""
+        """The error for a reduction inside an expression."""
         return DefinitionError(
-            "a reduction is a tensor's whole value and can't be a part of an expression",
+            "a reduction must be the whole body of a tensor and can't be part of an expression",
             where=f"{self.reducer} over {', '.join(a.name for a in self.axes)}",
-            hint="compute it as a tensor of its own and index that",
+            hint="compute it as a separate tensor and index that",
         )
 
     def _raise_misplaced(self, other: object = None) -> Expr:

@@ -13,7 +13,7 @@ _MAX_RECURSIVE_SIZE = 256
 
 
 def conjuncts(condition: Expr) -> tuple[Expr, ...]:
-    """The conditions whose conjunction `condition` is; none when it is True."""
+    """The conditions that `condition` is the conjunction of; none for True."""
     if condition is TRUE:
         return ()
     if isinstance(condition, Binary) and condition.op == "and":
@@ -37,52 +37,52 @@ def post_order(e: Expr) -> Iterator[Expr]:
 
 def free_vars(e: Expr) -> frozenset[Var]:
     """The variables that occur in `e` (not those in the shapes of its buffers)."""
-    if isinstance(e, Var):  # a value that holds its own key would live forever
+    if isinstance(e, Var):  # a cached value that contains its key would never be freed
         return frozenset((e,))
-    known = _free_vars.get(e)
-    if known is None:
-        known = _free_vars[e] = frozenset(n for n in post_order(e) if isinstance(n, Var))
-    return known
+    cached = _free_vars.get(e)
+    if cached is None:
+        cached = _free_vars[e] = frozenset(n for n in post_order(e) if isinstance(n, Var))
+    return cached
 
 
 def has_loads(e: Expr) -> bool:
-    """Whether there is a load in `e`, so that its value depends on data."""
-    known: bool | None = getattr(e, "data_dependent", None)
-    if known is None and e.tree_size > _MAX_RECURSIVE_SIZE:
+    """Whether `e` contains a load, so that its value depends on data."""
+    cached: bool | None = getattr(e, "data_dependent", None)
+    if cached is None and e.tree_size > _MAX_RECURSIVE_SIZE:
         # Bottom-up, because recursion does not reach this depth.
         for n in post_order(e):
             n.data_dependent = isinstance(n, Load) or any(c.data_dependent for c in n.children())
         return e.data_dependent
-    if known is None:
-        known = e.data_dependent = isinstance(e, Load) or any(has_loads(c) for c in e.children())
-    return known
+    if cached is None:
+        cached = e.data_dependent = isinstance(e, Load) or any(has_loads(c) for c in e.children())
+    return cached
 
 
 def loads(e: Expr) -> tuple[Load, ...]:
-    """The distinct loads in `e`, inner ones first."""
-    known = _loads.get(e)
-    if known is None:
-        known = tuple(n for n in post_order(e) if isinstance(n, Load))
-        if not isinstance(e, Load):  # a value that holds its own key would live forever
-            _loads[e] = known
-    return known
+    """The distinct loads in `e`, nested ones first."""
+    cached = _loads.get(e)
+    if cached is None:
+        cached = tuple(n for n in post_order(e) if isinstance(n, Load))
+        if not isinstance(e, Load):  # a cached value that contains its key would never be freed
+            _loads[e] = cached
+    return cached
 
 
 def replace_loads(e: Expr, replace: Callable[[Load], Expr]) -> Expr:
-    """`e` with every load replaced by what `change` makes of it (inner loads first)."""
-    done: dict[Expr, Expr] = {}
+    """`e` with every load replaced by `replace(load)`, nested loads first."""
+    memo: dict[Expr, Expr] = {}
 
-    def visit(node: Expr) -> Expr:
+    def rebuild(node: Expr) -> Expr:
         if isinstance(node, Var | Const):
             return node
-        if node in done:
-            return done[node]
-        old = node.children()
-        new = tuple(visit(c) for c in old)
-        result = node if all(a is b for a, b in zip(old, new, strict=True)) else node.rebuild(new)
+        if node in memo:
+            return memo[node]
+        children = node.children()
+        replaced = tuple(rebuild(c) for c in children)
+        result = node if all(a is b for a, b in zip(children, replaced, strict=True)) else node.rebuild(replaced)
         if isinstance(result, Load):
             result = replace(result)
-        done[node] = result
+        memo[node] = result
         return result
 
-    return visit(e) if loads(e) else e
+    return rebuild(e) if loads(e) else e

@@ -5,9 +5,10 @@ from math import pi, sqrt
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, maximum, minimum, select, unary
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import elementwise, expect_type, float_function
+from tilewright.ops.elementwise import elementwise, float_function
 from tilewright.ops.legacy_broadcast import align_slope
 
 
@@ -27,9 +28,9 @@ def leaky_relu(d: Definition) -> Operand:
 
 @operator("PRelu")
 def prelu(d: Definition) -> Operand:
-    """x where x >= 0, else slope * x; the slope broadcasts to x, before version 7 it may be one per channel."""
+    """x where x >= 0, else slope * x; the slope broadcasts to x, before opset 7 also as one value per channel."""
     x, slope = d.input(0), d.input(1)
-    expect_type(d, slope, x.dtype, "input 1 (slope)")
+    expect_dtype(d, slope, x.dtype, "input 1 (slope)")
     return elementwise(d, lambda a, s: select(a < 0, a * s, a), x, align_slope(d, x, slope))
 
 
@@ -137,7 +138,7 @@ def swish(d: Definition) -> Operand:
 
 @operator("Gelu")
 def gelu(d: Definition) -> Operand:
-    """x * Phi(x), with the error function or, with approximate="tanh", by the hyperbolic tangent.
+    """x * Phi(x) by the error function or, for approximate="tanh", by the hyperbolic tangent.
 
     Raises:
         ShapeError: another approximation.

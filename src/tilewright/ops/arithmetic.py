@@ -6,16 +6,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import (
-    elementwise,
-    expect_type,
-    fold_elementwise,
-    inputs_of_one_type,
-    scalar,
-    two_inputs_of_one_type,
-)
+from tilewright.ops.elementwise import elementwise, fold_elementwise, inputs_of_one_type, scalar, two_inputs_of_one_type
 from tilewright.ops.integer_division import floored_remainder, truncated_quotient, truncated_remainder
 from tilewright.ops.legacy_broadcast import align_operand
 
@@ -49,7 +43,7 @@ def div(d: Definition) -> Operand:
 
 
 def _refuse_zero_divisor(d: Definition, divisor: Operand) -> None:
-    """Refuses a literal divisor of zero; one that only the data hold gives an arbitrary value, see `integer`."""
+    """Rejects a literal divisor of zero; a zero in the data gives an arbitrary value, see `integer_division`."""
     if any(isinstance(v, Const) and v.value == 0 for v in divisor.known_elements or ()):
         raise ShapeError("integer division by zero", where=f"node {d.label}")
 
@@ -71,21 +65,23 @@ def mod(d: Definition) -> Operand:
 
 
 def _floored_remainder_of_floats(x: Expr, y: Expr) -> Expr:
-    """The remainder of floats with the divisor's sign; a zero has it, too, and an infinite divisor is the remainder of
-    what has another sign."""
+    """The remainder of floats with the divisor's sign, also for a zero remainder.
+
+    An infinite divisor is the remainder of a dividend of the other sign.
+    """
     wide = accumulator_dtype(x.dtype)
     a, b = cast(wide, x), cast(wide, y)
-    rest = binary("fmod", a, b)
-    opposite = binary("xor", rest < 0, b < 0)
-    size = unary("abs", rest)
-    zero = select(b < 0, unary("neg", size), size)
-    # NaN takes the second arm, and stays NaN there.
-    return cast(x.dtype, select(rest.equals(0), zero, select(opposite, rest + b, rest)))
+    remainder = binary("fmod", a, b)
+    signs_differ = binary("xor", remainder < 0, b < 0)
+    magnitude = unary("abs", remainder)
+    zero = select(b < 0, unary("neg", magnitude), magnitude)
+    # NaN takes the second arm and stays NaN.
+    return cast(x.dtype, select(remainder.equals(0), zero, select(signs_differ, remainder + b, remainder)))
 
 
 @operator("Pow")
 def power(d: Definition) -> Operand:
-    """a ** b in the type of `a`; the exponent may have another type."""
+    """a ** b in the type of `a`; the exponent may have a different type."""
     base, exponent = d.input(0), d.input(1)
     return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, align_operand(d, base, exponent))
 
@@ -136,9 +132,9 @@ def mean(d: Definition) -> Operand:
 def clip(d: Definition) -> Operand:
     """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since.
 
-    A limit that is left out is the type's smallest or largest finite value, as the specification's text and ONNX
-    Runtime have it: infinities become finite. (The function body in the schema of version 13 and the reference
-    evaluator keep them since version 11.) Integers need no such limit.
+    An omitted limit is the type's smallest or largest finite value, as in the specification's text and in ONNX Runtime:
+    infinities become finite. (The function body in the schema of version 13, and the reference evaluator since version
+    11, keep them.) Integers need no default limit.
     """
     x = d.input(0)
     low, high = _clip_limits(d, x.dtype)
@@ -165,5 +161,5 @@ def _clip_limit(d: Definition, position: int, dtype: DType, default: Expr | None
     limit = d.optional(position)
     if limit is None:
         return default
-    expect_type(d, limit, dtype, f"input {position}")
+    expect_dtype(d, limit, dtype, f"input {position}")
     return scalar(d, position)

@@ -1,4 +1,4 @@
-"""Conversions of element types."""
+"""Cast and CastLike: conversions of element types."""
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import (
@@ -24,7 +24,7 @@ ONNX_DTYPES: dict[int, DType] = {
     1: float32, 2: uint8, 3: int8, 4: uint16, 5: int16, 6: int32, 7: int64, 9: boolean, 10: float16, 11: float64,
     12: uint32, 13: uint64, 16: bfloat16,
 }  # fmt: skip
-"""Element types by their number in TensorProto.DataType."""
+"""Element types by number in TensorProto.DataType."""
 
 
 def attribute_dtype(d: Definition, name: str, default: DType | None = None) -> DType:
@@ -32,7 +32,7 @@ def attribute_dtype(d: Definition, name: str, default: DType | None = None) -> D
 
     Raises:
         ShapeError: the attribute is missing and has no default.
-        UnsupportedError: it is a type that tensors here can't have (strings, complex numbers, sub-byte types).
+        UnsupportedError: native code does not support the type (strings, complex numbers, sub-byte types).
     """
     if name not in d.attributes:
         if default is None:
@@ -45,7 +45,7 @@ def attribute_dtype(d: Definition, name: str, default: DType | None = None) -> D
 
 
 def convert(d: Definition, x: Operand, dtype: DType) -> Operand:
-    """`x` in another element type; `x` itself where it has it already."""
+    """`x` converted to `dtype`; `x` itself where it has that type."""
     if x.dtype == dtype:
         return d.view(x, x.shape)
     return d.compute(x.shape, lambda *i: cast(dtype, x[i]))
@@ -55,7 +55,7 @@ def convert(d: Definition, x: Operand, dtype: DType) -> Operand:
 def cast_to(d: Definition) -> Operand:
     """Conversion to the type `to`; floats are truncated to integers, bool means != 0.
 
-    `saturate` and `round_mode` are about 8-bit floats, which tensors here can't have.
+    `saturate` and `round_mode` only concern 8-bit floats, which are not supported.
     """
     return convert(d, d.input(0), attribute_dtype(d, "to"))
 

@@ -1,7 +1,7 @@
-"""What contractions share: accumulator types, size checks, the sum itself and the epilogue stage.
+"""Contractions: accumulator types, reductions, batched matrix products and the epilogue stage.
 
-A contraction is emitted as `sum of a[...] * b[...]` with affine indices and nothing else in its body, so that one
-schedule fits all of them; bias, scaling and the conversion to the result's type follow as an element-wise stage.
+A contraction is emitted as `sum of a[...] * b[...]` with affine indices and nothing else in its body, so that all of
+them are scheduled alike; bias, scaling and the conversion to the result's type follow as an element-wise stage.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, bfloat16, float16, float32
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
+from tilewright.ops.checks import expect_size
 from tilewright.ops.definition import Definition, Operand, broadcast_shape, is_one
 
 Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
@@ -18,7 +19,7 @@ Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """The type in which values of `dtype` are summed: float32 for the 16-bit floating types, else `dtype` itself."""
+    """The type in which values of `dtype` are accumulated: float32 for 16-bit floats, else `dtype` itself."""
     return float32 if dtype in (float16, bfloat16) else dtype
 
 
@@ -27,64 +28,19 @@ def widening_product(a: Expr, b: Expr, dtype: DType) -> Expr:
     return cast(dtype, a) * cast(dtype, b)
 
 
-def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
-    """States that a size has the expected value and returns the simpler of the two.
-
-    Raises:
-        ShapeError: the two can never be equal.
-    """
-    d.require(actual.equals(expected), f"{what}: expected {expected}, got {actual}")
-    return min((expected, actual), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
-
-
-def expect_rank(d: Definition, x: Operand, rank: int, what: str) -> None:
-    """States the number of dimensions of an operand.
-
-    Raises:
-        ShapeError: it has another number.
-    """
-    if x.rank != rank:
-        raise ShapeError(f"{what}: expected {rank} dimensions, got {x.rank}", where=f"node {d.label}")
-
-
-def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
-    """States the element type of an operand.
-
-    Raises:
-        ShapeError: it has another type.
-    """
-    if x.dtype != dtype:
-        raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
-
-
-def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
-    """States that `x` broadcasts to `shape` without changing it.
-
-    Raises:
-        ShapeError: it never does.
-        UnsupportedError: a size of `x` is told by data and may be 1.
-    """
-    if x.rank > len(shape):
-        raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
-    for have, want in zip(reversed(x.shape), reversed(shape), strict=False):
-        if not is_one(have):
-            d.refuse_unit_size(have, want, what)
-            expect_size(d, have, want, what)
-
-
 def reduce_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body, reducer: Reducer) -> Operand:
-    """`d.reduce` where reduction axes of size 1 are dropped: `body` sees 0 for their variable."""
-    kept = [n for n in extents if not is_one(n)]
+    """`d.reduce` without reduction axes of size 1, for whose index `body` gets 0."""
+    reduced_extents = [n for n in extents if not is_one(n)]
 
-    def spread(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+    def expanded_body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         remaining = iter(r)
         return body(i, tuple(const(0) if is_one(n) else next(remaining) for n in extents))
 
-    return d.reduce(shape, kept, spread, reducer)
+    return d.reduce(shape, reduced_extents, expanded_body, reducer)
 
 
 def sum_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body) -> Operand:
-    """The sum of `body(i, r)` over r; reduction axes of size 1 are dropped."""
+    """The sum of `body(i, r)` over r, without reduction axes of size 1."""
     return reduce_over(d, shape, extents, body, Reducer.SUM)
 
 
@@ -95,13 +51,13 @@ def epilogue(
     add: Callable[[tuple[Expr, ...]], Expr] | None = None,
     scale: float = 1.0,
 ) -> Operand:
-    """total * scale + add(index), converted to `dtype`; no stage where nothing is left to do.
+    """total * scale + add(index), converted to `dtype`; no stage where that is `total` itself.
 
     Args:
         d: the operator.
         total: result of a contraction, in its accumulator type.
         dtype: type of the result.
-        add: gives what is added at an index, in the accumulator type.
+        add: the value to add at an index, in the accumulator type.
         scale: factor of `total`.
     """
     if add is None and scale == 1.0 and total.dtype == dtype:
@@ -115,7 +71,7 @@ def epilogue(
 
 
 def batched_matmul(d: Definition, a: Operand, b: Operand, dtype: DType) -> Operand:
-    """The product of NumPy's matmul, summed in `dtype`: batch dimensions broadcast, 1-D operands are vectors.
+    """NumPy's matmul, accumulated in `dtype`: batch dimensions broadcast, 1-D operands are vectors.
 
     Raises:
         ShapeError: a scalar operand, inner sizes that differ, or batch sizes that do not broadcast.
@@ -128,9 +84,9 @@ def batched_matmul(d: Definition, a: Operand, b: Operand, dtype: DType) -> Opera
     rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        outer, rest = i[: len(batch)], i[len(batch) :]
-        left = (*batch_index(a, outer), *rest[: len(rows)], r[0])
-        right = (*batch_index(b, outer), r[0], *rest[len(rows) :])
+        outer, matrix = i[: len(batch)], i[len(batch) :]
+        left = (*batch_index(a, outer), *matrix[: len(rows)], r[0])
+        right = (*batch_index(b, outer), r[0], *matrix[len(rows) :])
         return widening_product(a[left], b[right], dtype)
 
     return sum_over(d, (*batch, *rows, *columns), (inner,), body)

@@ -1,4 +1,4 @@
-"""Operators of the domain com.microsoft that are short forms of standard ones."""
+"""Operators of the domain com.microsoft that are compositions of standard ones."""
 
 from tilewright.expr.operations import cast, unary
 from tilewright.ops.activation import gelu_erf, gelu_tanh
@@ -40,16 +40,16 @@ def skip_layer_normalization(d: Definition) -> Operand:
     """LayerNormalization of x + skip (+ bias) over the last dimension: inputs x, skip, gamma, beta, bias.
 
     Raises:
-        UnsupportedError: the node wants the mean or the sum as further results.
+        UnsupportedError: the node uses the mean or the sum as further results.
     """
     if d.num_outputs > 1:
-        raise d.unsupported("more than one result")
+        raise d.unsupported("more than one output is not supported")
     x, skip = two_inputs_of_one_type(d)
-    extra = d.optional(4)
-    if extra is None:
+    bias = d.optional(4)
+    if bias is None:
         total = elementwise(d, lambda a, b: a + b, x, skip)
     else:
-        total = elementwise(d, lambda a, b, c: a + b + c, x, skip, extra)
+        total = elementwise(d, lambda a, b, c: a + b + c, x, skip, bias)
     axes = (total.rank - 1,)
     mean = mean_over(d, total, axes, accumulator_dtype(x.dtype))
     inverse = inverse_stddev(d, total, mean, axes, d.attr_float("epsilon", 1e-12))

@@ -6,15 +6,8 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    epilogue,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.definition import Definition, Operand, is_one, operator
 from tilewright.ops.matmul import subtract_zero_point
 from tilewright.ops.window import pad_input, window_of
@@ -57,7 +50,7 @@ def integer_operands(d: Definition, x: tuple[int, int], w: tuple[int, int]) -> t
 
 
 def check_bias(d: Definition, bias: Operand, channels: Expr, dtype: DType) -> None:
-    """States that a bias has one value per output channel.
+    """Requires one bias value per output channel.
 
     Raises:
         ShapeError: it has another shape or type.
@@ -68,7 +61,7 @@ def check_bias(d: Definition, bias: Operand, channels: Expr, dtype: DType) -> No
 
 
 def groups_of(d: Definition, channels: Expr, what: str) -> int:
-    """The attribute group, which divides `channels`.
+    """The attribute group, required to divide `channels`.
 
     Raises:
         ShapeError: it is not positive or does not divide them.
@@ -81,31 +74,31 @@ def groups_of(d: Definition, channels: Expr, what: str) -> int:
 
 
 def check_kernel(d: Definition, kernel: Sequence[Expr]) -> None:
-    """States that the attribute kernel_shape, where given, is the one of the weights.
+    """Requires that the attribute kernel_shape, where given, is the shape of the weights.
 
     Raises:
-        ShapeError: it is not.
+        ShapeError: it differs.
     """
     stated = d.attr_ints("kernel_shape")
     if not stated:
         return
     if len(stated) != len(kernel):
         raise ShapeError(f"kernel_shape: expected {len(kernel)} values, got {len(stated)}", where=f"node {d.label}")
-    for k, (size, said) in enumerate(zip(kernel, stated, strict=True)):
-        expect_size(d, size, const(said), f"dimension {k + 2} of W")
+    for k, (size, expected) in enumerate(zip(kernel, stated, strict=True)):
+        expect_size(d, size, const(expected), f"dimension {k + 2} of W")
 
 
 def convolve(d: Definition, x: Operand, w: Operand, dtype: DType) -> Operand:
-    """The sum of a convolution in `dtype`, without bias.
+    """A convolution accumulated in `dtype`, without bias.
 
     Args:
         d: the operator, for group, kernel_shape and the attributes of the window.
         x: [N, I, *sizes].
         w: [O, I / group, *kernel].
-        dtype: in which products are added.
+        dtype: of the accumulator.
 
     Raises:
-        ShapeError: ranks, channels, groups or the window do not fit.
+        ShapeError: ranks, channels, groups or the window do not match.
     """
     if x.rank < 3:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")

@@ -1,8 +1,7 @@
 """Transposed convolution in gather form.
 
-A kernel as large as its stride hits every output once: [n, o, h, kh, w, kw] with plain indices, seen as
-[n, o, h*kh, w*kw]. Otherwise the input is spread out with zeros between its elements and convolved with the mirrored
-kernel.
+A kernel as large as its stride contributes to every output once: [n, o, h, kh, w, kw] with affine indices, viewed as
+[n, o, h*kh, w*kw]. Otherwise the input is dilated (zeros between its elements) and convolved with the mirrored kernel.
 """
 
 from dataclasses import dataclass
@@ -11,17 +10,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    epilogue,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, Operand, is_one, is_zero, operator
 from tilewright.ops.window import auto_pad_of, spatial_ints, split_padding
 
 
@@ -32,7 +24,7 @@ class _Geometry:
     before: tuple[Expr, ...]
     output: tuple[Expr, ...]
     is_direct: bool
-    """Every output has exactly one tap per dimension."""
+    """Whether every output has exactly one tap per dimension."""
 
 
 @operator("ConvTranspose")
@@ -61,39 +53,34 @@ def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:
     dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)
     extra = spatial_ints(d, "output_padding", rank, 0, min_value=0)
     pads = spatial_ints(d, "pads", 2 * rank, 0)
-    wanted = d.attr_ints("output_shape")
-    if wanted and len(wanted) not in (rank, rank + 2):
-        raise ShapeError(f"output_shape: expected {rank} values, got {len(wanted)}", where=f"node {d.label}")
+    output_shape = d.attr_ints("output_shape")
+    if output_shape and len(output_shape) not in (rank, rank + 2):
+        raise ShapeError(f"output_shape: expected {rank} values, got {len(output_shape)}", where=f"node {d.label}")
     auto = auto_pad_of(d)
     before: list[Expr] = []
     output: list[Expr] = []
-    direct = True
+    is_direct = True
     for k in range(rank):
         stride, span = strides[k], (w.shape[2 + k] - 1) * dilations[k] + 1
-        full = (x.shape[2 + k] - 1) * stride + span + extra[k]
-        size, front = full, const(0)
-        if wanted or auto.startswith("SAME"):
-            size = const(wanted[len(wanted) - rank + k]) if wanted else x.shape[2 + k] * stride
-            front = split_padding(maximum(full - size, 0), auto != "SAME_UPPER")[0]
+        full_size = (x.shape[2 + k] - 1) * stride + span + extra[k]
+        size, pad_before = full_size, const(0)
+        if output_shape or auto.startswith("SAME"):
+            size = const(output_shape[len(output_shape) - rank + k]) if output_shape else x.shape[2 + k] * stride
+            pad_before = split_padding(maximum(full_size - size, 0), auto != "SAME_UPPER")[0]
         elif auto == "NOTSET":
-            size, front = full - pads[k] - pads[rank + k], const(pads[k])
-            d.require(size >= 1, f"dimension {k}: pads leave nothing of an output of {full}")
-        before.append(front)
+            size, pad_before = full_size - pads[k] - pads[rank + k], const(pads[k])
+            d.require(size >= 1, f"dimension {k}: the pads crop the whole output of {full_size}")
+        before.append(pad_before)
         output.append(size)
-        # Writing x.size * stride is what proves that the view of the direct form is exact.
+        # The size written as x.size * stride proves that the view of the direct form is exact.
         kernel = w.shape[2 + k]
-        plain = isinstance(kernel, Const) and kernel.value == stride and dilations[k] == 1
-        direct = direct and plain and is_zero(front) and size is x.shape[2 + k] * stride
-    return _Geometry(strides, dilations, tuple(before), tuple(output), direct)
-
-
-def is_zero(e: Expr) -> bool:
-    """Whether an expression is the literal 0."""
-    return isinstance(e, Const) and e.value == 0
+        is_exact_tiling = isinstance(kernel, Const) and kernel.value == stride and dilations[k] == 1
+        is_direct = is_direct and is_exact_tiling and is_zero(pad_before) and size is x.shape[2 + k] * stride
+    return _Geometry(strides, dilations, tuple(before), tuple(output), is_direct)
 
 
 def _channel(o: Expr, c: Expr, w: Operand, groups: int) -> tuple[Expr, Expr]:
-    """Input channel and second index of the weights for output channel `o` and step `c` of its group."""
+    """Input channel and second index of the weights for output channel `o` and input channel `c` of its group."""
     if groups == 1:
         return c, o
     depth = w.shape[0] // groups
@@ -101,7 +88,7 @@ def _channel(o: Expr, c: Expr, w: Operand, groups: int) -> tuple[Expr, Expr]:
 
 
 def _direct(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
-    """[N, O, h, kh, w, kw]: dimensions with a kernel of 1 have no k."""
+    """[N, O, h, kh, w, kw], without the kernel dimensions of size 1."""
     kernel = w.shape[2:]
     shape: list[Expr] = [x.shape[0], w.shape[1] * groups]
     for size, taps in zip(x.shape[2:], kernel, strict=True):
@@ -109,19 +96,19 @@ def _direct(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dt
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         channel, o = _channel(i[1], r[0], w, groups)
-        rest = iter(i[2:])
+        indices = iter(i[2:])
         position: list[Expr] = []
         tap: list[Expr] = []
         for taps in kernel:
-            position.append(next(rest))
-            tap.append(const(0) if is_one(taps) else next(rest))
+            position.append(next(indices))
+            tap.append(const(0) if is_one(taps) else next(indices))
         return widening_product(x[(i[0], channel, *position)], w[(channel, o, *tap)], dtype)
 
     return sum_over(d, shape, (w.shape[0] // groups,), body)
 
 
 def _convolve_dilated(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
-    """A convolution of stride 1 of the spread-out input with the mirrored kernel."""
+    """A convolution of stride 1 of the dilated input with the mirrored kernel."""
     kernel = w.shape[2:]
     reach = [(n - 1) * step for n, step in zip(kernel, g.dilations, strict=True)]
     source = _dilate_input(d, x, g, reach)
@@ -137,21 +124,21 @@ def _convolve_dilated(d: Definition, x: Operand, w: Operand, groups: int, g: _Ge
 
 
 def _dilate_input(d: Definition, x: Operand, g: _Geometry, halo: list[Expr]) -> Operand:
-    """`x` with stride - 1 zeros between elements and `reach - before` zeros in front, of size output + reach."""
+    """`x` with stride - 1 zeros between elements and `halo - before` zeros in front, of size output + halo."""
     shape = [n + r for n, r in zip(g.output, halo, strict=True)]
-    front = [r - b for r, b in zip(halo, g.before, strict=True)]
-    if all(is_zero(f) and s == 1 for f, s in zip(front, g.strides, strict=True)) and tuple(shape) == x.shape[2:]:
+    pads_before = [r - b for r, b in zip(halo, g.before, strict=True)]
+    if all(is_zero(f) and s == 1 for f, s in zip(pads_before, g.strides, strict=True)) and tuple(shape) == x.shape[2:]:
         return x
 
     def body(n: Expr, c: Expr, *z: Expr) -> Expr:
-        inside: list[Expr] = []
+        conditions: list[Expr] = []
         source: list[Expr] = []
-        for position, skip, stride, size in zip(z, front, g.strides, x.shape[2:], strict=True):
-            t = position - skip
+        for position, pad_before, stride, size in zip(z, pads_before, g.strides, x.shape[2:], strict=True):
+            t = position - pad_before
             source.append(t // stride)
-            inside.extend((t >= 0, t < (size - 1) * stride + 1))
+            conditions.extend((t >= 0, t < (size - 1) * stride + 1))
             if stride > 1:
-                inside.append((t % stride).equals(0))
-        return select(conjunction(*inside), x[(n, c, *source)], const(0, x.dtype))
+                conditions.append((t % stride).equals(0))
+        return select(conjunction(*conditions), x[(n, c, *source)], const(0, x.dtype))
 
     return d.compute((*x.shape[:2], *shape), body)

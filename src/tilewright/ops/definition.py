@@ -1,8 +1,8 @@
-"""What an operator definition works with: operands, attributes, and the stages it emits.
+"""The interface of operator definitions: operands, attributes, emitted stages, and the registry.
 
 A definition is one function. It receives a `Definition`, emits computations and views through it and returns the
-result(s). Output shapes are the shapes of what it computes; the values of shape arithmetic (Shape, Gather, Concat, ...
-on small integer tensors) are derived from the same expressions, so no operator has a second rule for them.
+result(s). Output shapes are those of the emitted stages, and elements of small tensors (shape arithmetic: Shape,
+Gather, Concat, ...) are derived from the same expressions, so no operator needs a separate shape rule.
 
     @operator("Relu")
     def relu(d: Definition) -> Operand:
@@ -35,8 +35,8 @@ class Operand:
 
     Attributes:
         buffer: its storage.
-        known: its elements in row-major order, as expressions over the symbols, where they are known at compile
-            time (constants and shape arithmetic); None otherwise.
+        known_elements: its elements in row-major order, as expressions over the symbols, where known at compile time
+            (constants and shape arithmetic); None otherwise.
     """
 
     buffer: Buffer
@@ -68,16 +68,15 @@ class Definition:
     Attributes:
         op_type: operator name.
         label: the user's node ("conv1 (Conv)"), for errors.
-        opset: version of the operator set; definitions branch on it where a version changed the meaning.
-        operands: inputs; None where an optional one is left out.
-        attributes: by name. One that a definition never asks for, with another value than its default, sends the node
-            to the reference evaluator (see `operator`).
-        prefix: names of emitted buffers start with it.
-        wanted: number of outputs that the node names; optional ones that nobody uses do not count
-            (`graph/passes/unused_outputs.py`).
-        told: names of symbols for sizes that only the data tell, where the reference evaluator knows how this node
-            broadcasts one that turns out to be 1.
-        asked: the attributes again, with what the definition has asked for so far.
+        opset: version of the operator set; definitions branch on it where versions differ.
+        operands: inputs; None for an omitted optional input.
+        attributes: by name. An attribute that the definition never reads and whose value is not the default sends the
+            node to the reference evaluator (see `operator`).
+        prefix: prefix of the names of emitted buffers.
+        num_outputs: number of outputs of the node, without unused optional ones (`graph/passes/unused_outputs.py`).
+        data_dependent_symbols: names of symbols for data-dependent sizes, where the reference evaluator knows how this
+            node broadcasts one that turns out to be 1.
+        tracked_attributes: `attributes`, with a record of those read so far.
     """
 
     op_type: str
@@ -100,7 +99,7 @@ class Definition:
     # Inputs and attributes
 
     def optional(self, position: int) -> Operand | None:
-        """Input number `position`, or None where it is left out."""
+        """Input number `position`, or None where it is omitted."""
         return self.operands[position] if position < len(self.operands) else None
 
     def input(self, position: int) -> Operand:
@@ -118,7 +117,7 @@ class Definition:
         """The elements of input `position`, which must be known at compile time.
 
         Raises:
-            UnsupportedError: they depend on data; the node runs on the reference evaluator.
+            UnsupportedError: they depend on data, so the node runs on the reference evaluator.
         """
         operand = self.input(position)
         if operand.known_elements is None:
@@ -172,12 +171,12 @@ class Definition:
         body: Callable[..., Expr],
         dtype: DType | None = None,
     ) -> Operand:
-        """Emits `out[i...] = body(i...)`; a view where the body is another tensor's element at the same place.
+        """Emits `out[i...] = body(i...)`, or a view where the body loads the same element of another tensor.
 
         Args:
             shape: of the output.
-            body: takes one int64 index per dimension, gives a value.
-            dtype: of the output; by default the body's, which must equal it.
+            body: takes one int64 index per dimension and returns the value.
+            dtype: of the output, which must be the body's; default: the body's.
         """
         axes = self._axes(shape, "i")
         value = body(*(a.var for a in axes))
@@ -194,28 +193,28 @@ class Definition:
     ) -> Operand:
         """Emits `out[i...] = reducer over r... of body(i, r)`; `extents` are the sizes of the reduction axes.
 
-        With no reduction axes it is `compute`.
+        Without reduction axes it is `compute`.
         """
         axes, inner = self._axes(shape, "i"), self._axes(extents, "r")
         value = body(tuple(a.var for a in axes), tuple(a.var for a in inner))
         return self._emit(axes, inner, value, reducer if inner else None, None)
 
     def view(self, source: Operand, shape: Sequence[Expr | int]) -> Operand:
-        """The same elements under another shape; the caller makes sure that the sizes' products are equal."""
+        """The same elements with another shape; the caller guarantees equal numbers of elements."""
         sizes = tuple(as_expr(s) for s in shape)
         if sizes == source.shape:
             return source
-        out = Buffer(self._name(), sizes, source.dtype)
-        self.stages.append(View(out, source.buffer, self.label))
+        output = Buffer(self._name(), sizes, source.dtype)
+        self.stages.append(View(output, source.buffer, self.label))
         if source.known_elements is not None:
-            self.derived_elements[out] = source.known_elements
-        return Operand(out, source.known_elements)
+            self.derived_elements[output] = source.known_elements
+        return Operand(output, source.known_elements)
 
     def require(self, condition: Expr, message: str) -> None:
-        """States a condition that must hold for this node: decided now, or checked on every call.
+        """Requires a condition for this node: decided at compile time, or checked on every call.
 
         Raises:
-            ShapeError: it can never hold.
+            ShapeError: it is false.
         """
         if isinstance(condition, Const):
             if not condition.value:
@@ -225,23 +224,23 @@ class Definition:
             self.constraints.append((condition, f"node {self.label}: {message}"))
 
     def require_equal(self, a: Expr, b: Expr, what: str) -> Expr:
-        """States that two sizes are equal and returns the simpler of them."""
+        """Requires that two sizes are equal and returns the simpler of them."""
         self.require(a.equals(b), f"{what}: sizes {a} and {b} differ")
         return simplest_size(a, b)
 
     def refuse_unit_size(self, size: Expr, other: Expr, what: str) -> None:
-        """Sends the node to the reference evaluator where a size that is taken for equal to `other` may be 1.
+        """Sends the node to the reference evaluator where a data-dependent size may be 1 and then broadcast to `other`.
 
-        Only of sizes that the data tell: a declared dimension is not expected to be 1 where it meets another.
+        Declared dimensions are assumed equal to `other` instead.
 
         Raises:
-            UnsupportedError: it may be.
+            UnsupportedError: the size may be 1.
         """
         if all(v.name not in self.data_dependent_symbols for v in free_vars(size)) or can_prove(size.equals(other)):
             return
         low, high = interval(size)
         if (low is None or low <= 1) and (high is None or high >= 1):
-            raise self.unsupported(f"{what}: the data tell size {size}, which may be 1 where the other is {other}")
+            raise self.unsupported(f"{what}: data-dependent size {size} may be 1 where the other is {other}")
 
     def unsupported(self, reason: str) -> UnsupportedError:
         """The error that sends this node to the reference evaluator."""
@@ -263,24 +262,24 @@ class Definition:
     ) -> Operand:
         if dtype is not None and body.dtype != dtype:
             raise TypeError(f"{self.op_type}: body has type {body.dtype}, expected {dtype}")
-        out = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
-        stage = Computation(out, axes, inner, body, reducer, self.label)
+        output = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
+        stage = Computation(output, axes, inner, body, reducer, self.label)
         self.stages.append(stage)
-        values = symbolic_elements(stage, self._all_known_elements())
-        if values is not None:
-            self.derived_elements[out] = values
-        return Operand(out, values)
+        elements = symbolic_elements(stage, self._all_known_elements())
+        if elements is not None:
+            self.derived_elements[output] = elements
+        return Operand(output, elements)
 
 
 def _is_identity_copy(axes: Sequence[Axis], element: Load) -> bool:
-    """Whether elements are read in the order in which they lie: unit dimensions aside, indices are the axes."""
-    here = [(a.var, a.extent) for a in axes if not is_one(a.extent)]
-    there = [(i, n) for i, n in zip(element.indices, element.buffer.shape, strict=True) if not is_one(n)]
-    return len(here) == len(there) and all(a is b and m is n for (a, m), (b, n) in zip(here, there, strict=True))
+    """Whether the load copies its buffer in row-major order: apart from unit dimensions, the indices are the axes."""
+    outer = [(a.var, a.extent) for a in axes if not is_one(a.extent)]
+    inner = [(i, n) for i, n in zip(element.indices, element.buffer.shape, strict=True) if not is_one(n)]
+    return len(outer) == len(inner) and all(a is b and m is n for (a, m), (b, n) in zip(outer, inner, strict=True))
 
 
 def simplest_size(a: Expr, b: Expr) -> Expr:
-    """The one of two equal sizes that results are given: a literal, else the one that is shorter in print."""
+    """The canonical one of two equal sizes: a literal, else the one with the shorter text."""
     return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
 
 
@@ -290,49 +289,48 @@ OPERATORS: dict[tuple[str, str], OperatorFunction] = {}
 """Definitions by (domain, operator name)."""
 
 IGNORED_ATTRIBUTES: dict[tuple[str, str], frozenset[str]] = {}
-"""Attributes without influence on what a definition computes, by (domain, operator name)."""
+"""Attributes that do not affect what a definition computes, by (domain, operator name)."""
 
 
 def operator(
     *names: str, domain: str = "", ignores: Sequence[str] = ()
 ) -> Callable[[OperatorFunction], OperatorFunction]:
-    """Registers a definition under operator names; it handles every version that it does not refuse.
+    """Registers a definition under operator names; it handles every version that it does not reject.
 
-    A node with an attribute that the definition did not ask for goes to the reference evaluator, unless the value is
-    the default: so no attribute of a future version is passed over in silence.
+    A node with an attribute that the definition did not read goes to the reference evaluator, unless the value is the
+    default, so that attributes of future versions are never ignored silently.
 
     Args:
         names: operators.
         domain: of the operators.
-        ignores: attributes that have no influence on what the definition computes, or only in cases in which it asks
-            for them.
+        ignores: attributes that do not affect the result, or only in cases in which the definition reads them.
     """
-    harmless = frozenset(ignores)
+    ignored = frozenset(ignores)
 
-    def register(define: OperatorFunction) -> OperatorFunction:
-        def guarded(d: Definition) -> "Operand | tuple[Operand, ...]":
-            result = define(d)
-            _refuse_unread(d, domain, harmless)
+    def register(definition: OperatorFunction) -> OperatorFunction:
+        def checked(d: Definition) -> "Operand | tuple[Operand, ...]":
+            result = definition(d)
+            _refuse_unread(d, domain, ignored)
             return result
 
         for name in names:
-            OPERATORS[domain, name] = guarded
-            IGNORED_ATTRIBUTES[domain, name] = harmless
-        return define
+            OPERATORS[domain, name] = checked
+            IGNORED_ATTRIBUTES[domain, name] = ignored
+        return definition
 
     return register
 
 
-def _refuse_unread(d: Definition, domain: str, harmless: frozenset[str]) -> None:
+def _refuse_unread(d: Definition, domain: str, ignored: frozenset[str]) -> None:
     for name, value in d.tracked_attributes.unread().items():
-        # Names that begin with two underscores are private notes of exporters.
-        if name in harmless or name.startswith("__") or is_default(domain, d.op_type, d.opset, name, value):
+        # Names with two leading underscores are private to exporters.
+        if name in ignored or name.startswith("__") or is_default(domain, d.op_type, d.opset, name, value):
             continue
-        raise d.unsupported(f"attribute {name}={value} is not expressed")
+        raise d.unsupported(f"attribute {name}={value} is not supported")
 
 
 def literal_elements(values: np.ndarray[Any, Any], limit: int = 64) -> KnownElements | None:
-    """The elements of a small constant as literals, or None for a large one."""
+    """The elements of a constant as literals; None for more than `limit` elements or a non-native type."""
     from tilewright.expr.dtype import DTYPES
     from tilewright.expr.nodes import const
 
@@ -343,11 +341,11 @@ def literal_elements(values: np.ndarray[Any, Any], limit: int = 64) -> KnownElem
 
 
 def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The common shape of NumPy broadcasting; two different symbolic sizes must be equal at run time.
+    """The shape of NumPy broadcasting; different symbolic sizes are required to be equal at run time.
 
     Raises:
         ShapeError: two sizes can't be broadcast.
-        UnsupportedError: one is told by data and may be 1.
+        UnsupportedError: a data-dependent size may be 1.
     """
     rank = max(len(s) for s in shapes)
     result: list[Expr] = []
@@ -373,10 +371,20 @@ def is_one(size: Expr) -> bool:
     return isinstance(size, Const) and size.value == 1
 
 
-def broadcast_element(x: Operand, index: Sequence[Expr]) -> Expr:
-    """The element of `x` that broadcasting puts at `index` of a shape of the same or a higher rank.
+def is_zero(e: Expr) -> bool:
+    """Whether an expression is the literal 0."""
+    return isinstance(e, Const) and e.value == 0
 
-    A single element that is known at compile time comes as its value, with no load.
+
+def is_known_zero(x: Operand) -> bool:
+    """Whether all elements are known at compile time to be 0."""
+    return x.known_elements is not None and all(is_zero(v) for v in x.known_elements)
+
+
+def broadcast_element(x: Operand, index: Sequence[Expr]) -> Expr:
+    """The element of `x` that is broadcast to `index` of a shape of the same or a higher rank.
+
+    A single element known at compile time is returned as a value, without a load.
     """
     if x.known_elements is not None and len(x.known_elements) == 1 and all(is_one(n) for n in x.shape):
         return x.known_elements[0]

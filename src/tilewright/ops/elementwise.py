@@ -1,20 +1,20 @@
-"""What element-wise operators share: broadcasting, agreement of types, and the precision of the arithmetic inside."""
+"""Helpers of element-wise operators: broadcasting, type agreement, and the precision of intermediate values."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import overload
 
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, as_expr
 from tilewright.expr.operations import cast
 from tilewright.ops.axes import show_shape
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, broadcast_element, broadcast_shape, is_one
 from tilewright.ops.legacy_broadcast import align_operand
 
 _MAX_FOLD_OPERANDS = 32
-"""Operands that one expression combines."""
+"""Operands combined in one expression at most."""
 
 
 @overload
@@ -28,7 +28,7 @@ def elementwise(
 @overload
 def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand) -> Operand: ...
 def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand) -> Operand:
-    """`body` of the elements of all operands, broadcast together.
+    """`body` applied to the elements of all operands, broadcast together.
 
     Raises:
         ShapeError: the shapes can't be broadcast.
@@ -46,28 +46,28 @@ def fold_elementwise(
 ) -> Operand:
     """`last(step(step(first(a), first(b)), first(c)) ...)` of the elements of any number of operands, broadcast.
 
-    Expressions are walked by functions that call themselves, so many operands are folded part by part, in their order.
+    Walks over expressions recurse, so many operands are folded in chunks, in order, to limit the depth.
 
     Raises:
         ShapeError: the shapes can't be broadcast.
     """
     total: Operand | None = None
     for start in range(0, len(operands), _MAX_FOLD_OPERANDS):
-        part = operands[start : start + _MAX_FOLD_OPERANDS]
-        begun, ends = total is not None, start + _MAX_FOLD_OPERANDS >= len(operands)
+        chunk = operands[start : start + _MAX_FOLD_OPERANDS]
+        has_total, is_last = total is not None, start + _MAX_FOLD_OPERANDS >= len(operands)
 
-        def body(*values: Expr, begun: bool = begun, ends: bool = ends) -> Expr:
-            head = values[0] if begun else first(values[0])
-            result = reduce(step, map(first, values[1:]), head)
-            return last(result) if ends else result
+        def body(*values: Expr, has_total: bool = has_total, is_last: bool = is_last) -> Expr:
+            initial = values[0] if has_total else first(values[0])
+            result = reduce(step, map(first, values[1:]), initial)
+            return last(result) if is_last else result
 
-        total = elementwise(d, body, *part) if total is None else elementwise(d, body, total, *part)
+        total = elementwise(d, body, *chunk) if total is None else elementwise(d, body, total, *chunk)
     assert total is not None
     return total
 
 
 def float_function(d: Definition, function: Callable[[Expr], Expr]) -> Operand:
-    """`function` of every element of input 0, a floating-point tensor; 16-bit types are computed in float32.
+    """`function` applied to every element of input 0, a float tensor; 16-bit types are computed in float32.
 
     Raises:
         ShapeError: the input is not floating point.
@@ -80,7 +80,7 @@ def float_function(d: Definition, function: Callable[[Expr], Expr]) -> Operand:
 
 
 def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -> tuple[Operand, ...]:
-    """Inputs `first` to `last` (exclusive; None for all), which must exist and have one element type.
+    """Inputs `first` to `last` (exclusive; None for all), all present and of one element type.
 
     Raises:
         ShapeError: one is missing, or two types differ.
@@ -90,12 +90,12 @@ def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -
     if not operands:
         raise ShapeError("expected at least 1 input, got 0", where=f"node {d.label}")
     for k, x in enumerate(operands):
-        expect_type(d, x, operands[0].dtype, f"input {first + k}")
+        expect_dtype(d, x, operands[0].dtype, f"input {first + k}")
     return operands
 
 
 def two_inputs_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Operand]:
-    """Inputs `first` and `first + 1`, which must exist and have one element type; aligned as the operator set says.
+    """Inputs `first` and `first + 1`, both present and of one element type; aligned as the opset specifies.
 
     Raises:
         ShapeError: one is missing, or the types differ.
@@ -104,31 +104,8 @@ def two_inputs_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Oper
     return a, align_operand(d, a, b)
 
 
-def expect_type(d: Definition, x: Operand, dtype: DType, what: str) -> None:
-    """States the element type of an operand.
-
-    Raises:
-        ShapeError: it has another type.
-    """
-    if x.dtype != dtype:
-        raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
-
-
-def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
-    """States the shape of an operand; symbolic sizes are compared on every call.
-
-    Raises:
-        ShapeError: it has another shape.
-    """
-    message = f"{what}: expected shape {show_shape(shape)}, got {show_shape(x.shape)}"
-    if x.rank != len(shape):
-        raise ShapeError(message, where=f"node {d.label}")
-    for actual, expected in zip(x.shape, shape, strict=True):
-        d.require(actual.equals(expected), message)
-
-
 def scalar(d: Definition, position: int) -> Expr:
-    """The one element of input `position`: its value where it is known, else a load.
+    """The single element of input `position`: its value where known at compile time, else a load.
 
     Raises:
         ShapeError: the input has more than one element.
@@ -141,5 +118,5 @@ def scalar(d: Definition, position: int) -> Expr:
 
 
 def optional_scalar(d: Definition, position: int) -> Expr | None:
-    """Like `scalar`, or None where the input is left out."""
+    """Like `scalar`; None where the input is omitted."""
     return None if d.optional(position) is None else scalar(d, position)

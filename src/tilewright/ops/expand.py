@@ -1,4 +1,4 @@
-"""Repetition along dimensions."""
+"""Expand and Tile: broadcasting and repetition along dimensions."""
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
@@ -9,7 +9,7 @@ from tilewright.ops.window import MAX_STEP
 
 @operator("Expand")
 def expand(d: Definition) -> Operand:
-    """The input broadcast together with the shape of input 1.
+    """The input broadcast with the shape in input 1.
 
     Raises:
         ShapeError: the shapes can't be broadcast.
@@ -25,10 +25,10 @@ def expand(d: Definition) -> Operand:
 
 @operator("Tile")
 def tile(d: Definition) -> Operand:
-    """The input repeated a number of times along every dimension.
+    """The input repeated along every dimension.
 
     Raises:
-        ShapeError: there is not one number per dimension, or one is negative.
+        ShapeError: there is not one repeat per dimension, or one is negative.
     """
     x = d.input(0)
     repeats = d.known_elements(1) if d.opset >= 6 else _along_one_axis(d, x.rank)
@@ -48,6 +48,6 @@ def tile(d: Definition) -> Operand:
 
 
 def _along_one_axis(d: Definition, rank: int) -> tuple[Expr, ...]:
-    """Repeats as version 1 gives them: a number and the axis."""
+    """Repeats as in opset 1: a number and an axis."""
     (count,), (axis,) = d.known_ints(1), d.known_ints(2)
     return tuple(const(count if k == d.axis(axis, rank) else 1) for k in range(rank))

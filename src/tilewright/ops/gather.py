@@ -1,4 +1,4 @@
-"""Elements picked by an index tensor. Indices that come from data are clamped, so no feed can read outside a tensor."""
+"""Gather and its relatives. Data-dependent indices are clamped, so that no input can cause an out-of-bounds load."""
 
 from collections.abc import Sequence
 
@@ -13,46 +13,46 @@ from tilewright.ops.definition import Definition, Operand, operator
 
 
 def resolve_index(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what: str) -> Expr:
-    """The index at `at` of an index tensor as a position in a dimension: counted from the front and inside it.
+    """The index at `at` of an index tensor as a position in a dimension, counted from the front and in bounds.
 
     Raises:
         ShapeError: a known index is out of range, or the index tensor is not of integers.
     """
     if not indices.dtype.is_int:
         raise ShapeError(f"indices: expected an integer type, got {indices.dtype}", where=f"node {d.label}")
-    backwards = indices.dtype.kind == "i"
+    may_be_negative = indices.dtype.kind == "i"
     if indices.known_elements is not None and all(isinstance(v, Const) for v in indices.known_elements):
         values = [int(v.value) for v in indices.known_elements if isinstance(v, Const)]
         _check_known_indices(d, values, size, what)
         if len(values) == 1:
             return const(values[0]) if values[0] >= 0 else size + values[0]
-        backwards = min(values, default=0) < 0
+        may_be_negative = min(values, default=0) < 0
     value = (
         indices.known_elements[0]
         if indices.known_elements is not None and len(indices.known_elements) == 1
         else indices[tuple(at)]
     )
     index = cast(int64, value)
-    if backwards:
+    if may_be_negative:
         index = select(index < 0, index + size, index)
     return clamp_index(index, size)
 
 
-def _require_elements(d: Definition, size: Expr, picks: Sequence[Expr], what: str) -> None:
-    """Nothing can be picked of an empty dimension: it has elements, or the shape `picks` has none."""
+def _require_elements(d: Definition, size: Expr, index_shape: Sequence[Expr], what: str) -> None:
+    """Requires that the dimension has elements, or that the shape of the indices is empty."""
     if can_prove(size >= 1):
         return
     condition = size >= 1
-    for n in picks:
+    for n in index_shape:
         condition = binary("or", condition, n.equals(0))
     d.require(condition, f"indices into {what}, which has no elements")
 
 
 def _check_known_indices(d: Definition, values: Sequence[int], size: Expr, what: str) -> None:
-    """Refuses known indices that lie outside a dimension; a symbolic size is checked on every call."""
+    """Rejects known indices out of range; for a symbolic size this is checked on every call."""
     for value in sorted({min(values), max(values)}) if values else ():
-        inside = const(value) < size if value >= 0 else const(-value) <= size
-        d.require(inside, f"index {value} is out of range for {what} of size {size}")
+        in_bounds = const(value) < size if value >= 0 else const(-value) <= size
+        d.require(in_bounds, f"index {value} is out of range for {what} of size {size}")
 
 
 @operator("Gather")
@@ -75,7 +75,7 @@ def gather(d: Definition) -> Operand:
 
 @operator("GatherElements")
 def gather_elements(d: Definition) -> Operand:
-    """One element per index: the position along `axis` is the index, the others are its own.
+    """One element per index: the index is the position along `axis`, the other positions are those of the index.
 
     Raises:
         ShapeError: the numbers of dimensions differ.
@@ -90,24 +90,24 @@ def gather_elements(d: Definition) -> Operand:
     _require_elements(d, x.shape[axis], indices.shape, f"dimension {axis}")
 
     def body(*i: Expr) -> Expr:
-        # Two symbols that only the call compares: the limit keeps every read inside, whatever the call finds.
-        inside = tuple(
+        # Symbols are compared only at a call; clamping keeps every load in bounds in any case.
+        clamped = tuple(
             k if can_prove(m <= n) else clamp_index(k, n) for k, m, n in zip(i, indices.shape, x.shape, strict=True)
         )
-        place = replace_axis(inside, axis, resolve_index(d, indices, i, x.shape[axis], f"dimension {axis}"))
-        sizes = zip(place, indices.shape, x.shape, strict=True)
-        doubtful = [(p, n) for k, (p, m, n) in enumerate(sizes) if k == axis or not can_prove(m <= n)]
-        return zero_if_empty(x[place], *doubtful)
+        source = replace_axis(clamped, axis, resolve_index(d, indices, i, x.shape[axis], f"dimension {axis}"))
+        sizes = zip(source, indices.shape, x.shape, strict=True)
+        guarded = [(p, n) for k, (p, m, n) in enumerate(sizes) if k == axis or not can_prove(m <= n)]
+        return zero_if_empty(x[source], *guarded)
 
     return d.compute(indices.shape, body)
 
 
 @operator("GatherND")
 def gather_nd(d: Definition) -> Operand:
-    """Slices of input 0 at index tuples, which lie along the last dimension of the indices.
+    """Slices of input 0 at index tuples, which are along the last dimension of the indices.
 
     Raises:
-        ShapeError: a tuple has no or too many entries, or the batch dimensions do not fit.
+        ShapeError: a tuple has no or too many entries, or the batch dimensions do not match.
         UnsupportedError: the length of the tuples is symbolic.
     """
     x, indices = d.input(0), d.input(1)
@@ -125,13 +125,13 @@ def gather_nd(d: Definition) -> Operand:
     for k in range(batch):
         d.require_equal(x.shape[k], indices.shape[k], f"batch dimension {k}")
     outer = indices.rank - 1
-    flat = _index_tuple_entries(d, indices, depth)
+    entry_operands = _index_tuple_entries(d, indices, depth)
     for k in range(batch, batch + depth):
         _require_elements(d, x.shape[k], indices.shape[:-1], f"dimension {k}")
 
     def body(*i: Expr) -> Expr:
         entries = tuple(
-            resolve_index(d, flat[k], (*i[:outer], const(k)), x.shape[batch + k], f"dimension {batch + k}")
+            resolve_index(d, entry_operands[k], (*i[:outer], const(k)), x.shape[batch + k], f"dimension {batch + k}")
             for k in range(depth)
         )
         value = x[(*i[:batch], *entries, *i[outer:])]
@@ -141,7 +141,7 @@ def gather_nd(d: Definition) -> Operand:
 
 
 def _index_tuple_entries(d: Definition, indices: Operand, depth: int) -> list[Operand]:
-    """For each entry of the tuples, the index tensor with only that entry's elements known."""
+    """For each entry of the tuples, the index tensor with the known elements of that entry."""
     if indices.known_elements is None or not all(isinstance(v, Const) for v in indices.known_elements):
         return [Operand(indices.buffer)] * depth
     return [Operand(indices.buffer, indices.known_elements[k::depth]) for k in range(depth)]

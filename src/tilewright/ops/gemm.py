@@ -1,18 +1,10 @@
-"""General matrix product: Y = alpha * A' B' + beta * C."""
+"""Gemm: Y = alpha * A' B' + beta * C."""
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
-from tilewright.ops.contraction import (
-    accumulator_dtype,
-    epilogue,
-    expect_broadcastable,
-    expect_dtype,
-    expect_rank,
-    expect_size,
-    sum_over,
-    widening_product,
-)
+from tilewright.ops.checks import expect_broadcastable, expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 
 
@@ -23,18 +15,18 @@ def gemm(d: Definition) -> Operand:
     expect_rank(d, a, 2, "A")
     expect_rank(d, b, 2, "B")
     expect_dtype(d, b, a.dtype, "B")
-    flip_a, flip_b = bool(d.attr_int("transA", 0)), bool(d.attr_int("transB", 0))
+    transpose_a, transpose_b = bool(d.attr_int("transA", 0)), bool(d.attr_int("transB", 0))
     alpha, beta = d.attr_float("alpha", 1.0), d.attr_float("beta", 1.0)
     if not a.dtype.is_float and not (alpha.is_integer() and beta.is_integer()):
-        raise d.unsupported(f"alpha {alpha} or beta {beta} of a product of integers is not whole")
-    (rows, inner) = reversed(a.shape) if flip_a else a.shape
-    (depth, columns) = reversed(b.shape) if flip_b else b.shape
+        raise d.unsupported(f"alpha {alpha} or beta {beta} of an integer Gemm is not an integer")
+    (rows, inner) = reversed(a.shape) if transpose_a else a.shape
+    (depth, columns) = reversed(b.shape) if transpose_b else b.shape
     inner = expect_size(d, depth, inner, "rows of B")
     wide = accumulator_dtype(a.dtype)
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         (m, n), (k,) = i, r
-        return widening_product(a[(k, m) if flip_a else (m, k)], b[(n, k) if flip_b else (k, n)], wide)
+        return widening_product(a[(k, m) if transpose_a else (m, k)], b[(n, k) if transpose_b else (k, n)], wide)
 
     total = sum_over(d, (rows, columns), (inner,), body)
     if c is None or beta == 0:

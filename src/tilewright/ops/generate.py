@@ -1,4 +1,4 @@
-"""Tensors made from sizes and indices: filled, ranges, one-hot rows, diagonals and triangles."""
+"""Operators that generate tensors: ConstantOfShape, Range, OneHot, EyeLike, Trilu."""
 
 import numpy as np
 
@@ -9,8 +9,9 @@ from tilewright.expr.operations import cast, ceildiv, maximum, select, unary
 from tilewright.expr.traversal import post_order
 from tilewright.ops.axes import show_shape
 from tilewright.ops.cast import attribute_dtype
+from tilewright.ops.checks import expect_shape
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import expect_shape, inputs_of_one_type, optional_scalar
+from tilewright.ops.elementwise import inputs_of_one_type, optional_scalar
 
 
 @operator("ConstantOfShape")
@@ -18,7 +19,7 @@ def constant_of_shape(d: Definition) -> Operand:
     """A tensor of the shape of input 0, filled with one value (default: float32 zero).
 
     Raises:
-        ShapeError: a size is negative, or `value` has not one element.
+        ShapeError: a size is negative, or `value` does not have exactly one element.
     """
     sizes = d.known_elements(0)
     if any(isinstance(n, Const) and n.value < 0 for n in sizes):
@@ -26,17 +27,17 @@ def constant_of_shape(d: Definition) -> Operand:
     value = np.asarray(d.attributes.get("value", np.zeros(1, np.float32)))
     if value.size != 1:
         raise ShapeError(f"value: expected one element, got {value.size}", where=f"node {d.label}")
-    filling = const(value.reshape(-1)[0].item(), dtype_of(value.dtype))
-    return d.compute(tuple(cast(int64, n) for n in sizes), lambda *_: filling)
+    fill = const(value.reshape(-1)[0].item(), dtype_of(value.dtype))
+    return d.compute(tuple(cast(int64, n) for n in sizes), lambda *_: fill)
 
 
 @operator("Range")
 def range_(d: Definition) -> Operand:
-    """start, start + delta, ... below limit; 16-bit floats are computed in the type that `stash_type` names.
+    """start, start + delta, ... below limit; 16-bit floats are computed in the type of `stash_type`.
 
     Raises:
-        UnsupportedError: the number of elements depends on data, or is symbolic and can't be derived; 16-bit floats
-            are to be computed in another type than float32 or float64.
+        UnsupportedError: the number of elements depends on data, or is symbolic and can't be derived; `stash_type` is
+            neither float32 nor float64.
         ShapeError: the step is 0.
     """
     inputs_of_one_type(d, 0, 3)
@@ -53,20 +54,20 @@ def range_(d: Definition) -> Operand:
 
 
 def _stash_type(d: Definition, dtype: DType) -> DType:
-    """The type in which elements of `dtype` are computed: float32 for 16-bit floats, if the node names no other."""
-    stated = d.attr_int("stash_type", 1)
+    """The type in which elements of `dtype` are computed: for 16-bit floats that of `stash_type`, default float32."""
+    number = d.attr_int("stash_type", 1)
     if dtype not in (float16, bfloat16):
         return dtype
-    if stated not in (1, 11):
-        raise d.unsupported(f"stash_type {stated} is not float32 or float64")
-    return float32 if stated == 1 else float64
+    if number not in (1, 11):
+        raise d.unsupported(f"stash_type {number} is not float32 or float64")
+    return float32 if number == 1 else float64
 
 
 def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
     if isinstance(start, Const) and isinstance(limit, Const) and isinstance(delta, Const):
         return const(max(0, int(np.ceil((limit.value - start.value) / delta.value))))
     if start.dtype.is_float:
-        # Only what comes back as an integer expression can be a size.
+        # A size must be an integer expression again.
         steps = limit - start if not (isinstance(start, Const) and start.value == 0) else limit
         length = cast(int64, unary("ceil", steps / delta))
         if not all(
@@ -130,8 +131,8 @@ def trilu(d: Definition) -> Operand:
     upper = bool(d.attr_int("upper", 1))
 
     def body(*i: Expr) -> Expr:
-        across = i[-1] - i[-2]
+        offset = i[-1] - i[-2]
         k = const(0) if diagonal is None else cast(int64, diagonal)
-        return select(across >= k if upper else across <= k, x[i], 0)
+        return select(offset >= k if upper else offset <= k, x[i], 0)
 
     return d.compute(x.shape, body)

@@ -1,7 +1,7 @@
-"""Elements of images at positions that are data, interpolated.
+"""GridSample: interpolation of images at data-dependent positions.
 
-A position is one coordinate per spatial dimension. A stage per dimension turns coordinates into the first element that
-counts, another one into the weights of the elements from there on; the result sums over the elements.
+A position is one coordinate per spatial dimension. Per dimension, one stage computes the first tap of each coordinate
+and another one the weights of the taps; the result is the weighted sum over all taps.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int64
 from tilewright.expr.nodes import TRUE, Expr, as_expr, const
 from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
+from tilewright.ops.checks import expect_rank, expect_size
 from tilewright.ops.clamp import clamp_index, zero_if_empty
-from tilewright.ops.contraction import accumulator_dtype, epilogue, expect_rank, expect_size, sum_over
+from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
 from tilewright.ops.definition import Definition, Operand, operator
 from tilewright.ops.resize import cubic_weights
 
 _MODES = {"nearest": "nearest", "linear": "linear", "cubic": "cubic", "bilinear": "linear", "bicubic": "cubic"}
-"""Modes by name; versions before 20 have those of the plane."""
+"""Interpolation by mode name; opsets before 20 have the names for two dimensions."""
 
 _PADDINGS = ("zeros", "border", "reflection")
 
@@ -31,7 +32,7 @@ class _Sampling:
 
     Attributes:
         mode: "nearest", "linear" or "cubic".
-        padding: what is read outside of the image.
+        padding: the value outside of the image: zeros, border or reflection.
         corners: whether -1 and 1 are the middles of the outermost elements, not their outer edges.
     """
 
@@ -41,7 +42,7 @@ class _Sampling:
 
     @property
     def taps(self) -> tuple[int, int]:
-        """How many elements count per dimension, and where they begin from the coordinate rounded down."""
+        """(number of taps per dimension, offset of the first tap from the floor of the coordinate)."""
         return {"nearest": (1, 0), "linear": (2, 0), "cubic": (4, -1)}[self.mode]
 
 
@@ -50,8 +51,8 @@ def grid_sample(d: Definition) -> Operand:
     """Y[n, c, y] = X[n, c] at the position grid[n, y], whose coordinates -1 to 1 span the image, innermost first
 
     Raises:
-        ShapeError: an attribute is unknown, or ranks and sizes do not fit.
-        UnsupportedError: integers are to be interpolated.
+        ShapeError: an attribute value is unknown, or ranks and sizes do not match.
+        UnsupportedError: interpolation of integers.
     """
     x, grid, sampling = d.input(0), d.input(1), _sampling(d)
     if x.rank < 3:
@@ -73,14 +74,14 @@ def grid_sample(d: Definition) -> Operand:
     weights = [_weights(d, c, sampling, wide) for c in coordinates]
     taps, start = sampling.taps
 
-    def part(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        here = (i[0], *i[2:])
-        value = cast(wide, _element(x, sampling, i[:2], [f[here] + t + start for f, t in zip(first, r, strict=True)]))
+    def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        point = (i[0], *i[2:])
+        value = cast(wide, _element(x, sampling, i[:2], [f[point] + t + start for f, t in zip(first, r, strict=True)]))
         for w, t in zip(weights, r, strict=True):
-            value = value * w[(*here, t)]
+            value = value * w[(*point, t)]
         return value
 
-    return epilogue(d, sum_over(d, shape, [const(taps)] * rank, part), x.dtype)
+    return epilogue(d, sum_over(d, shape, [const(taps)] * rank, term), x.dtype)
 
 
 def _sampling(d: Definition) -> _Sampling:
@@ -94,11 +95,11 @@ def _sampling(d: Definition) -> _Sampling:
 
 
 def _source_coordinate(d: Definition, grid: Operand, k: int, size: Expr, sampling: _Sampling) -> Operand:
-    """Where positions lie along spatial dimension `k`, in elements; those outside of the image are moved into it."""
+    """Coordinates along spatial dimension `k`, in elements, with padding border or reflection applied."""
     wide = accumulator_dtype(grid.dtype)
     entry = grid.rank - 3 - k
     length = cast(wide, size)
-    # The image's outermost points, between which positions are left as they are.
+    # The extreme points of the image, between which coordinates are unchanged.
     low = const(0.0 if sampling.align_corners else -0.5, wide)
     high = length - 1.0 if sampling.align_corners else length - 0.5
 
@@ -106,14 +107,14 @@ def _source_coordinate(d: Definition, grid: Operand, k: int, size: Expr, samplin
         relative = cast(wide, grid[(*i, as_expr(entry))]) + 1.0
         at = relative / 2.0 * (length - 1.0) if sampling.align_corners else (relative * length - 1.0) / 2.0
         at = unary("round", at) if sampling.mode == "nearest" else at
-        outside = binary("or", at < low, at > high)
+        is_outside = binary("or", at < low, at > high)
         if sampling.padding == "border":
-            # Cubic weights tell positions outside apart as long as they reach an element inside; ONNX's reference
-            # moves these to the edge too, ONNX Runtime and PyTorch do not.
-            reach = 2.0 if sampling.mode == "cubic" else 0.0
-            return select(outside, minimum(maximum(at, const(-reach, wide)), length + (reach - 1.0)), at)
+            # The cubic taps of a coordinate up to 2 outside still differ: ONNX's reference clamps it to the edge,
+            # ONNX Runtime and PyTorch do not.
+            margin = 2.0 if sampling.mode == "cubic" else 0.0
+            return select(is_outside, minimum(maximum(at, const(-margin, wide)), length + (margin - 1.0)), at)
         if sampling.padding == "reflection":
-            return select(outside, _reflect_coordinate(at, low, high, size, sampling.align_corners), at)
+            return select(is_outside, _reflect_coordinate(at, low, high, size, sampling.align_corners), at)
         return at
 
     return d.compute(grid.shape[:-1], body)
@@ -123,24 +124,24 @@ def _floor(d: Definition, coordinate: Operand) -> Operand:
     return d.compute(coordinate.shape, lambda *i: cast(int64, unary("floor", coordinate[i])))
 
 
-def _reflect_coordinate(at: Expr, low: Expr, high: Expr, size: Expr, align_corners: bool) -> Expr:
-    """A coordinate reflected at the image's edges until it lies inside."""
+def _reflect_coordinate(coordinate: Expr, low: Expr, high: Expr, size: Expr, align_corners: bool) -> Expr:
+    """A coordinate reflected at the image's edges until it is inside."""
     span = high - low
-    distance = binary("fmod", unary("abs", at - low), span * 2.0)
-    inside = low + select(distance <= span, distance, span * 2.0 - distance)
-    # Between the corners of a single element there is but one point.
-    return select(size <= 1, low, inside) if align_corners else inside
+    distance = binary("fmod", unary("abs", coordinate - low), span * 2.0)
+    reflected = low + select(distance <= span, distance, span * 2.0 - distance)
+    # With a single element, the corners coincide.
+    return select(size <= 1, low, reflected) if align_corners else reflected
 
 
 def _weights(d: Definition, coordinate: Operand, sampling: _Sampling, wide: DType) -> Operand:
-    """The weights of all elements that count along a dimension, in a last dimension."""
+    """The weights of all taps of a dimension, along an additional last dimension."""
 
     def body(*i: Expr) -> Expr:
-        at = coordinate[i[:-1]]
-        rest = cast(wide, at - unary("floor", at))
-        listed = cubic_weights(rest, _CUBIC) if sampling.mode == "cubic" else [1.0 - rest, rest]
-        value = listed[-1]
-        for k, weight in reversed(list(enumerate(listed[:-1]))):
+        position = coordinate[i[:-1]]
+        fraction = cast(wide, position - unary("floor", position))
+        weights = cubic_weights(fraction, _CUBIC) if sampling.mode == "cubic" else [1.0 - fraction, fraction]
+        value = weights[-1]
+        for k, weight in reversed(list(enumerate(weights[:-1]))):
             value = select(i[-1].equals(k), weight, value)
         return value
 
@@ -148,21 +149,21 @@ def _weights(d: Definition, coordinate: Operand, sampling: _Sampling, wide: DTyp
 
 
 def _element(x: Operand, sampling: _Sampling, plane: tuple[Expr, ...], position: Sequence[Expr]) -> Expr:
-    """The element at a position of a plane, which may lie outside."""
+    """The element at a position of a plane, which may be outside of it."""
     sizes = x.shape[2:]
-    inside: Expr = TRUE
+    in_bounds: Expr = TRUE
     if sampling.padding == "zeros":
-        inside = conjunction(*(conjunction(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)))
+        in_bounds = conjunction(*(conjunction(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)))
     elif sampling.padding == "reflection":
         position = [_reflect_index(p, n, sampling.align_corners) for p, n in zip(position, sizes, strict=True)]
-    # Coordinates are data: only the limits keep every read inside.
-    places = [clamp_index(p, n) for p, n in zip(position, sizes, strict=True)]
-    value = zero_if_empty(x[(*plane, *places)], *zip(places, sizes, strict=True))
-    return select(inside, value, const(0, x.dtype))
+    # Coordinates are data: clamping keeps every load in bounds.
+    clamped = [clamp_index(p, n) for p, n in zip(position, sizes, strict=True)]
+    value = zero_if_empty(x[(*plane, *clamped)], *zip(clamped, sizes, strict=True))
+    return select(in_bounds, value, const(0, x.dtype))
 
 
 def _reflect_index(position: Expr, size: Expr, align_corners: bool) -> Expr:
-    """The element that reflection puts at a position outside: at the middles of the outermost ones, or their edges."""
+    """The index that reflection maps a position to: at the centres of the outermost elements, or at their edges."""
     period = maximum((size - 1) * 2, 1) if align_corners else maximum(size * 2, 1)
-    around = position % period
-    return minimum(around, period - around - (0 if align_corners else 1))
+    phase = position % period
+    return minimum(phase, period - phase - (0 if align_corners else 1))

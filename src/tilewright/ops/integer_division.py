@@ -1,7 +1,6 @@
-"""Integer division as ONNX defines it (that of C), safe for every operand.
+"""Integer division with ONNX's (C's) semantics that never traps.
 
-A zero divisor gives an arbitrary value instead of a trap of the processor, and so does the smallest number divided by
--1, so generated code never dies of its data.
+A zero divisor, and the smallest integer divided by -1, give an arbitrary value instead of a processor trap.
 """
 
 from tilewright.expr.nodes import Const, Expr, const
@@ -15,9 +14,9 @@ def truncated_quotient(a: Expr, b: Expr) -> Expr:
     if isinstance(b, Const) and b.value > 0:
         return select(a >= 0, a // b, (a - binary("fmod", a, b)) // b)
     divisor = _safe_divisor(b)
-    exact = (a - binary("fmod", a, divisor)) // divisor
-    # The first arm is what sizes need; it folds to a plain quotient where both signs are proved.
-    return select(conjunction(a >= 0, b > 0), a // divisor, select(b.equals(-1), -a, exact))
+    truncated = (a - binary("fmod", a, divisor)) // divisor
+    # The first arm is the case of sizes: the select folds to it where both signs are proved.
+    return select(conjunction(a >= 0, b > 0), a // divisor, select(b.equals(-1), -a, truncated))
 
 
 def truncated_remainder(a: Expr, b: Expr) -> Expr:
@@ -33,10 +32,10 @@ def floored_remainder(a: Expr, b: Expr) -> Expr:
         return a % _nonzero_divisor(b)
     if isinstance(b, Const) and b.value > 0:
         return a % b
-    rest = truncated_remainder(a, b)
-    opposite = binary("xor", rest < 0, b < 0)
-    wrapped = select(conjunction(binary("ne", rest, 0), opposite), rest + b, rest)
-    return select(conjunction(a >= 0, b > 0), a % _safe_divisor(b), wrapped)
+    remainder = truncated_remainder(a, b)
+    signs_differ = binary("xor", remainder < 0, b < 0)
+    floored = select(conjunction(binary("ne", remainder, 0), signs_differ), remainder + b, remainder)
+    return select(conjunction(a >= 0, b > 0), a % _safe_divisor(b), floored)
 
 
 def _nonzero_divisor(b: Expr) -> Expr:
@@ -44,5 +43,5 @@ def _nonzero_divisor(b: Expr) -> Expr:
 
 
 def _safe_divisor(b: Expr) -> Expr:
-    """`b`, or 1 in place of 0 and -1; the remainder of a division by -1 is that of a division by 1."""
+    """`b`, or 1 instead of 0 and -1; a remainder by -1 equals that by 1."""
     return select(binary("or", b.equals(0), b.equals(-1)), const(1, b.dtype), b)

@@ -1,4 +1,4 @@
-"""Normalisation of every row by its own mean and variance; variances are sums of squared deviations (two passes)."""
+"""LayerNormalization and its relatives; variances are means of squared deviations (two passes)."""
 
 from collections.abc import Sequence
 
@@ -8,36 +8,36 @@ from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.cast import convert
-from tilewright.ops.contraction import accumulator_dtype, expect_broadcastable
+from tilewright.ops.checks import expect_broadcastable, expect_dtype
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
-from tilewright.ops.elementwise import expect_type
 from tilewright.ops.reduce import broadcast_reduced, keep_dims, mean_over, reduce_dims
 
 
 def _normalized_axes(d: Definition, x: Operand) -> tuple[int, ...]:
-    """The dimensions that are normalised: `axis` (default the last) and all after it."""
+    """The normalized dimensions: `axis` (default the last) and all after it."""
     return tuple(range(d.axis(d.attr_int("axis", -1), x.rank), x.rank))
 
 
 def _stash_type(d: Definition) -> DType:
-    """The type that `stash_type` names for statistics.
+    """The type of statistics, from `stash_type`.
 
     Raises:
-        UnsupportedError: it is less precise than float32, in which they are computed at least.
+        UnsupportedError: it is neither float32 nor float64.
     """
-    stated = d.attr_int("stash_type", 1)
-    if stated not in (1, 11):
-        raise d.unsupported(f"stash_type {stated} is not float32 or float64")
-    return float32 if stated == 1 else float64
+    number = d.attr_int("stash_type", 1)
+    if number not in (1, 11):
+        raise d.unsupported(f"stash_type {number} is not float32 or float64")
+    return float32 if number == 1 else float64
 
 
 def _convert_to_stash(d: Definition, x: Operand, stash: DType) -> Operand:
-    """`x` in the type that `stash_type` names, if that is more precise than statistics of `x` are."""
+    """`x` converted to the type of `stash_type` where that is more precise than the accumulator of `x`."""
     return convert(d, x, stash) if stash.bits > accumulator_dtype(x.dtype).bits else x
 
 
 def inverse_stddev(d: Definition, x: Operand, mean: Operand | None, axes: Sequence[int], epsilon: float) -> Operand:
-    """1 / sqrt(variance + epsilon) over dimensions, which the result does not have; around zero without a mean."""
+    """1 / sqrt(variance + epsilon) over `axes`, which the result lacks; without a mean, of the mean square."""
     wide = accumulator_dtype(x.dtype)
 
     def square(i: tuple[Expr, ...]) -> Expr:
@@ -58,7 +58,7 @@ def normalize(
     wide = inverse.dtype
     for what, operand in (("input 1 (scale)", scale), ("input 2 (bias)", bias)):
         if operand is not None:
-            expect_type(d, operand, x.dtype, what)
+            expect_dtype(d, operand, x.dtype, what)
             expect_broadcastable(d, operand, x.shape, what)
 
     def body(*i: Expr) -> Expr:
@@ -74,12 +74,12 @@ def normalize(
 
 @operator("LayerNormalization")
 def layer_normalization(d: Definition) -> tuple[Operand, ...]:
-    """Each row less its mean, over its standard deviation, scaled and shifted; then the mean and 1 / deviation."""
+    """(row - mean) / standard deviation, scaled and shifted; optional results: mean and 1 / standard deviation."""
     x = d.input(0)
     axes, stash = _normalized_axes(d, x), _stash_type(d)
-    exact = _convert_to_stash(d, x, stash)
-    mean = mean_over(d, exact, axes, accumulator_dtype(exact.dtype))
-    inverse = inverse_stddev(d, exact, mean, axes, d.attr_float("epsilon", 1e-5))
+    converted = _convert_to_stash(d, x, stash)
+    mean = mean_over(d, converted, axes, accumulator_dtype(converted.dtype))
+    inverse = inverse_stddev(d, converted, mean, axes, d.attr_float("epsilon", 1e-5))
     result = normalize(d, x, mean, inverse, axes, d.input(1), d.optional(2))
     if d.num_outputs == 1:
         return (result,)
@@ -89,13 +89,13 @@ def layer_normalization(d: Definition) -> tuple[Operand, ...]:
 
 @operator("RMSNormalization")
 def rms_normalization(d: Definition) -> Operand:
-    """Each row over the root of its mean square, scaled."""
+    """Each row divided by its root mean square, scaled."""
     return _rms_normalize(d)[0]
 
 
 @operator("SimplifiedLayerNormalization")
 def simplified_layer_normalization(d: Definition) -> tuple[Operand, ...]:
-    """onnxruntime's name for RMSNormalization, with 1 / deviation as an optional second result."""
+    """ONNX Runtime's name of RMSNormalization; optional second result: 1 / root mean square."""
     result, inverse = _rms_normalize(d)
     if d.num_outputs == 1:
         return (result,)
@@ -105,8 +105,8 @@ def simplified_layer_normalization(d: Definition) -> tuple[Operand, ...]:
 def _rms_normalize(d: Definition) -> tuple[Operand, Operand]:
     x = d.input(0)
     axes = _normalized_axes(d, x)
-    exact = _convert_to_stash(d, x, _stash_type(d))
-    inverse = inverse_stddev(d, exact, None, axes, d.attr_float("epsilon", 1e-5))
+    converted = _convert_to_stash(d, x, _stash_type(d))
+    inverse = inverse_stddev(d, converted, None, axes, d.attr_float("epsilon", 1e-5))
     return normalize(d, x, None, inverse, axes, d.input(1), None), inverse
 
 

@@ -1,4 +1,4 @@
-"""Broadcasting before version 7 of the operator set: the second operand is aligned at an axis of the first."""
+"""Broadcasting before opset 7: the second operand is aligned to an axis of the first."""
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import const
@@ -6,12 +6,13 @@ from tilewright.ops.definition import Definition, Operand, is_one
 
 
 def align_operand(d: Definition, a: Operand, b: Operand) -> Operand:
-    """`b` with dimensions of size 1 behind it, so that today's broadcasting puts it where version 6 does.
+    """`b` with trailing dimensions of size 1, so that NumPy broadcasting aligns it as opset 6 does.
 
-    The attribute `axis` says where its first dimension lies in `a`; without it the last dimensions match.
+    The attribute `axis` is the dimension of `a` that the first dimension of `b` corresponds to; without it the last
+    dimensions match.
 
     Raises:
-        ShapeError: `b` does not lie within `a` there.
+        ShapeError: the dimensions of `b` exceed those of `a` from that axis on.
     """
     if d.opset >= 7:
         return b
@@ -29,8 +30,8 @@ def align_slope(d: Definition, x: Operand, slope: Operand) -> Operand:
 
 
 def _align_at(d: Definition, a: Operand, b: Operand, axis: int) -> Operand:
-    behind = a.rank - axis - b.rank
-    if behind < 0:
-        what = f"axis {axis}: {b.rank} dimensions do not fit behind it into {a.rank}"
+    trailing = a.rank - axis - b.rank
+    if trailing < 0:
+        what = f"axis {axis}: {b.rank} dimensions from there on exceed the rank {a.rank}"
         raise ShapeError(what, where=f"node {d.label}")
-    return d.view(b, (*b.shape, *(const(1) for _ in range(behind))))
+    return d.view(b, (*b.shape, *(const(1) for _ in range(trailing))))

@@ -1,12 +1,13 @@
-"""Comparisons, logic, bit operations, choice, and tests for NaN and infinity."""
+"""Comparisons, logical and bitwise operators, Where, IsNaN and IsInf."""
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, boolean
 from tilewright.expr.nodes import BinaryOp, Expr, const
 from tilewright.expr.operations import binary, cast, conjunction, select, unary
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import elementwise, expect_type, two_inputs_of_one_type
+from tilewright.ops.elementwise import elementwise, two_inputs_of_one_type
 from tilewright.ops.legacy_broadcast import align_operand
 
 _COMPARISONS: dict[str, BinaryOp] = {
@@ -26,8 +27,8 @@ def comparison(d: Definition) -> Operand:
 def logic(d: Definition) -> Operand:
     """A logical operation on two bool tensors."""
     a, b = d.input(0), d.input(1)
-    expect_type(d, a, boolean, "input 0")
-    expect_type(d, b, boolean, "input 1")
+    expect_dtype(d, a, boolean, "input 0")
+    expect_dtype(d, b, boolean, "input 1")
     return elementwise(d, lambda x, y: binary(_LOGIC[d.op_type], x, y), a, align_operand(d, a, b))
 
 
@@ -35,7 +36,7 @@ def logic(d: Definition) -> Operand:
 def logical_not(d: Definition) -> Operand:
     """The logical negation."""
     x = d.input(0)
-    expect_type(d, x, boolean, "input 0")
+    expect_dtype(d, x, boolean, "input 0")
     return elementwise(d, lambda v: unary("not", v), x)
 
 
@@ -57,10 +58,10 @@ def bitwise_not(d: Definition) -> Operand:
 
 @operator("BitShift")
 def bit_shift(d: Definition) -> Operand:
-    """Integers shifted by other ones; signed ones to the right with copies of the sign.
+    """Bit shift of integers; arithmetic to the right for signed types.
 
-    A shift by the width or more, or by a negative number, leaves what the sign extends to: 0, or -1 to the right of a
-    negative number (ONNX 1.23, BitShift-28; before version 28 all are unsigned).
+    A shift by the width or more, or by a negative number, gives 0, or -1 for a right shift of a negative number (ONNX
+    1.23, BitShift-28; before version 28 all types are unsigned).
 
     Raises:
         ShapeError: the direction is neither LEFT nor RIGHT.
@@ -75,11 +76,11 @@ def bit_shift(d: Definition) -> Operand:
     signed = a.dtype.kind != "u"
 
     def body(x: Expr, y: Expr) -> Expr:
-        # Processors shift by the amount modulo the width, or not at all: the result would depend on the machine.
-        inside = conjunction(y >= 0, y < a.dtype.bits) if signed else y < a.dtype.bits
+        # What processors do for shifts beyond the width differs: modulo the width, or 0.
+        in_range = conjunction(y >= 0, y < a.dtype.bits) if signed else y < a.dtype.bits
         if signed and op == "shr":
-            return binary(op, x, select(inside, y, a.dtype.bits - 1))
-        return select(inside, binary(op, x, select(inside, y, 0)), 0)
+            return binary(op, x, select(in_range, y, a.dtype.bits - 1))
+        return select(in_range, binary(op, x, select(in_range, y, 0)), 0)
 
     return elementwise(d, body, a, b)
 
@@ -93,7 +94,7 @@ def _expect_integer(d: Definition, dtype: DType) -> None:
 def where(d: Definition) -> Operand:
     """The element of input 1 where the condition holds, else that of input 2."""
     condition = d.input(0)
-    expect_type(d, condition, boolean, "input 0 (condition)")
+    expect_dtype(d, condition, boolean, "input 0 (condition)")
     a, b = two_inputs_of_one_type(d, 1)
     return elementwise(d, select, condition, a, b)
 
@@ -107,7 +108,7 @@ def is_nan(d: Definition) -> Operand:
 
 @operator("IsInf")
 def is_inf(d: Definition) -> Operand:
-    """Whether elements are infinite, of the signs asked for."""
+    """Whether elements are infinite with one of the selected signs."""
     x = d.input(0)
     wide = accumulator_dtype(x.dtype)
     negative, positive = bool(d.attr_int("detect_negative", 1)), bool(d.attr_int("detect_positive", 1))

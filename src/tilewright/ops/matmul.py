@@ -3,8 +3,9 @@
 from tilewright.expr.dtype import int32
 from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
-from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue, expect_dtype, expect_size
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.checks import expect_dtype, expect_size
+from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue
+from tilewright.ops.definition import Definition, Operand, is_known_zero, is_one, operator
 
 
 @operator("MatMul")
@@ -24,21 +25,19 @@ def matmul_integer(d: Definition) -> Operand:
 
 
 def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: int, what: str) -> Operand:
-    """x - zero in int32, as a stage of its own; `x` itself where the zero point is left out or known to be 0.
+    """x - zero in int32 as a separate stage; `x` itself where the zero point is omitted or known to be 0.
 
     Args:
         d: the operator.
         x: 8-bit integers.
         zero: a scalar, one value per index of `axis`, or a tensor of the rank of `x` that broadcasts to it.
-        axis: dimension of `x` that a vector of zero points belongs to.
-        what: name of the zero point for errors.
+        axis: dimension of `x` that a vector of zero points applies to.
+        what: name of the zero point, for errors.
 
     Raises:
         ShapeError: the zero point has another type than `x`, or its length is not the size of `axis`.
     """
-    if zero is None or (
-        zero.known_elements is not None and all(v.children() == () and _is_zero(v) for v in zero.known_elements)
-    ):
+    if zero is None or is_known_zero(zero):
         return x
     expect_dtype(d, zero, x.dtype, what)
     if zero.rank == 1 and not is_one(zero.shape[0]):
@@ -52,7 +51,3 @@ def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: i
         return cast(int32, x[i]) - cast(int32, zero[index])
 
     return d.compute(x.shape, body)
-
-
-def _is_zero(e: Expr) -> bool:
-    return getattr(e, "value", None) == 0

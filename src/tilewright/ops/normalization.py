@@ -1,6 +1,6 @@
-"""Normalisations of images: by stored statistics, by those of an image, by neighbouring channels, by a norm.
+"""Normalization of images: BatchNormalization, InstanceNormalization, GroupNormalization, LpNormalization, LRN.
 
-Normalisations over the last dimensions are in `layernorm.py`.
+Normalizations over the last dimensions are in `layernorm.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,9 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, float32, float64
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import binary, cast, select, unary
-from tilewright.ops.contraction import accumulator_dtype, expect_rank, expect_size, sum_over
+from tilewright.ops.axes import num_elements
+from tilewright.ops.checks import expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, sum_over
 from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
 from tilewright.ops.pool import power, root
 
@@ -40,46 +42,40 @@ def _statistics_dtype(*dtypes: DType) -> DType:
 def batch_normalization(d: Definition) -> Operand:
     """Y = X * factor[c] + shift[c], factor = scale / sqrt(var + epsilon), shift = B - mean * factor
 
-    Before version 9, `spatial=0` asks for statistics of every element of an image instead of every channel.
-    Factor and shift are stages of their own: they are computed once where the statistics are constant. The momentum
-    is of the running statistics, which only training changes.
+    Before opset 9, `spatial=0` means statistics per element of an image instead of per channel. Factor and shift are
+    separate stages, so they are folded where the statistics are constant. The momentum only affects training.
     """
     x = d.input(0)
     channels = _num_channels(d, x)
     if d.num_outputs > 1 or d.attr_int("training_mode", 0):
-        raise d.unsupported("training mode is not expressed")
+        raise d.unsupported("training mode is not supported")
     size = (channels,) if d.attr_int("spatial", 1) else x.shape[1:]
     scale, bias, mean, var = (
         _statistics_operand(d, k + 1, size, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
     )
     wide = _statistics_dtype(x.dtype, scale.dtype, mean.dtype)
     epsilon = d.attr_float("epsilon", 1e-5)
-    # Statistics are few, so they are worked out in double precision: nothing is lost before the main loop.
+    # The statistics are few, so float64 costs little and loses nothing.
     exact = d.compute(size, lambda *c: cast(float64, scale[c]) / unary("sqrt", cast(float64, var[c]) + epsilon))
     shift = d.compute(size, lambda *c: cast(wide, cast(float64, bias[c]) - cast(float64, mean[c]) * exact[c]))
     factor = d.compute(size, lambda *c: cast(wide, exact[c]))
-    last = 1 + len(size)
-    return d.compute(
-        x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1:last]] + shift[i[1:last]]), x.dtype
-    )
+    end = 1 + len(size)
+    return d.compute(x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1:end]] + shift[i[1:end]]), x.dtype)
 
 
 def _standardize(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:
-    """(x - mean) / sqrt(var + epsilon) in `dtype`, statistics over all dimensions behind the first `leading`."""
+    """(x - mean) / sqrt(var + epsilon) in `dtype`, with statistics over all dimensions but the first `leading`."""
     outer, inner = x.shape[:leading], x.shape[leading:]
-    count: Expr = const(1)
-    for n in inner:
-        count = count * n
-    amount = cast(dtype, count)
+    count = cast(dtype, num_elements(inner))
     total = sum_over(d, outer, inner, lambda i, r: cast(dtype, x[(*i, *r)]))
-    mean = d.compute(outer, lambda *i: total[i] / amount)
+    mean = d.compute(outer, lambda *i: total[i] / count)
 
     def square(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        distance = cast(dtype, x[(*i, *r)]) - mean[i]
-        return distance * distance
+        deviation = cast(dtype, x[(*i, *r)]) - mean[i]
+        return deviation * deviation
 
-    spread = sum_over(d, outer, inner, square)
-    factor = d.compute(outer, lambda *i: 1.0 / unary("sqrt", spread[i] / amount + epsilon))
+    squares = sum_over(d, outer, inner, square)
+    factor = d.compute(outer, lambda *i: 1.0 / unary("sqrt", squares[i] / count + epsilon))
     return d.compute(x.shape, lambda *i: (cast(dtype, x[i]) - mean[i[:leading]]) * factor[i[:leading]])
 
 
@@ -90,9 +86,9 @@ def instance_normalization(d: Definition) -> Operand:
     channels = _num_channels(d, x)
     scale, bias = _channel_operand(d, 1, channels, "scale"), _channel_operand(d, 2, channels, "B")
     wide = accumulator_dtype(x.dtype)
-    normal = _standardize(d, x, 2, d.attr_float("epsilon", 1e-5), wide)
+    standardized = _standardize(d, x, 2, d.attr_float("epsilon", 1e-5), wide)
     return d.compute(
-        x.shape, lambda *i: cast(x.dtype, normal[i] * cast(wide, scale[i[1]]) + cast(wide, bias[i[1]])), x.dtype
+        x.shape, lambda *i: cast(x.dtype, standardized[i] * cast(wide, scale[i[1]]) + cast(wide, bias[i[1]])), x.dtype
     )
 
 
@@ -108,17 +104,17 @@ def group_normalization(d: Definition) -> Operand:
     if groups < 1:
         raise ShapeError(f"num_groups: expected a positive number, got {groups}", where=f"node {d.label}")
     d.require((channels % groups).equals(0), f"channels of X: expected a multiple of {groups}, got {channels}")
-    width = channels // groups
-    by_group = d.opset < 21
-    expected = const(groups) if by_group else channels
+    group_size = channels // groups
+    is_per_group = d.opset < 21
+    expected = const(groups) if is_per_group else channels
     scale, bias = _channel_operand(d, 1, expected, "scale"), _channel_operand(d, 2, expected, "bias")
     wide = accumulator_dtype(x.dtype)
-    grouped = d.view(x, (x.shape[0], const(groups), width, *x.shape[2:]))
-    normal = _standardize(d, grouped, 2, d.attr_float("epsilon", 1e-5), wide)
+    grouped = d.view(x, (x.shape[0], const(groups), group_size, *x.shape[2:]))
+    standardized = _standardize(d, grouped, 2, d.attr_float("epsilon", 1e-5), wide)
 
     def body(*i: Expr) -> Expr:
-        c = i[1] if by_group else i[1] * width + i[2]
-        return cast(x.dtype, normal[i] * cast(wide, scale[c]) + cast(wide, bias[c]))
+        c = i[1] if is_per_group else i[1] * group_size + i[2]
+        return cast(x.dtype, standardized[i] * cast(wide, scale[c]) + cast(wide, bias[c]))
 
     return d.view(d.compute(grouped.shape, body, x.dtype), x.shape)
 
@@ -130,7 +126,7 @@ def _sum_along(
     reduced_shape: Sequence[Expr],
     value: Callable[[tuple[Expr, ...]], Expr],
 ) -> Operand:
-    """The sum of `value` at the indices of `x` along `axes`, which stay as dimensions of size 1."""
+    """The sum of `value` at the indices of `x` along `axes`, which are kept with size 1."""
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         index = list(i)
@@ -149,13 +145,13 @@ def lp_normalization(d: Definition) -> Operand:
     if p not in (1, 2):
         raise ShapeError(f"p: expected 1 or 2, got {p}", where=f"node {d.label}")
     wide = accumulator_dtype(x.dtype)
-    kept = [const(1) if k == axis else n for k, n in enumerate(x.shape)]
-    total = _sum_along(d, x, [axis], kept, lambda i: power(cast(wide, x[i]), p))
-    norm = d.compute(kept, lambda *i: root(total[i], p))
+    norm_shape = [const(1) if k == axis else n for k, n in enumerate(x.shape)]
+    total = _sum_along(d, x, [axis], norm_shape, lambda i: power(cast(wide, x[i]), p))
+    norm = d.compute(norm_shape, lambda *i: root(total[i], p))
 
     def body(*i: Expr) -> Expr:
-        size = broadcast_element(norm, i)
-        return cast(x.dtype, select(size.equals(0.0), const(0, wide), cast(wide, x[i]) / size))
+        divisor = broadcast_element(norm, i)
+        return cast(x.dtype, select(divisor.equals(0.0), const(0, wide), cast(wide, x[i]) / divisor))
 
     return d.compute(x.shape, body, x.dtype)
 
@@ -170,14 +166,14 @@ def lrn(d: Definition) -> Operand:
         raise ShapeError(f"size: expected a positive number, got {size}", where=f"node {d.label}")
     alpha, beta, bias = d.attr_float("alpha", 1e-4), d.attr_float("beta", 0.75), d.attr_float("bias", 1.0)
     wide = accumulator_dtype(x.dtype)
-    front = (size - 1) // 2
+    before = (size - 1) // 2
 
-    def spread(*i: Expr) -> Expr:
-        c = i[1] - front
+    def padded_square(*i: Expr) -> Expr:
+        c = i[1] - before
         value = cast(wide, x[(i[0], c, *i[2:])])
         return select(binary("and", c >= 0, c < channels), value * value, const(0, wide))
 
-    squares = d.compute((x.shape[0], channels + (size - 1), *x.shape[2:]), spread)
+    squares = d.compute((x.shape[0], channels + (size - 1), *x.shape[2:]), padded_square)
     total = sum_over(d, x.shape, (const(size),), lambda i, r: squares[(i[0], i[1] + r[0], *i[2:])])
     return d.compute(
         x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) / binary("pow", total[i] * (alpha / size) + bias, beta))

@@ -1,4 +1,4 @@
-"""Padding: constant, edge, reflected or wrapped borders; negative widths cut."""
+"""Pad: constant, edge, reflected or wrapped borders; negative widths crop."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,10 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, minimum, select
 from tilewright.ops.axes import axes_of
+from tilewright.ops.checks import expect_dtype
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import expect_type, scalar
+from tilewright.ops.elementwise import scalar
 from tilewright.ops.window import MAX_STEP
 
 _MODES = ("constant", "edge", "reflect", "wrap")
@@ -24,11 +25,11 @@ class Border:
     after: Expr
 
     def cropped_size(self, size: Expr) -> Expr:
-        """How many elements of a dimension negative widths leave."""
+        """Size of a dimension after cropping by negative widths."""
         return size + minimum(self.before, 0) + minimum(self.after, 0)
 
     def adds_elements(self) -> tuple[bool, bool]:
-        """Whether each side may add elements: it is not a literal of 0 or less."""
+        """Whether each side may add elements: its width is not a literal of 0 or less."""
         return (
             not (isinstance(self.before, Const) and self.before.value <= 0),
             not (isinstance(self.after, Const) and self.after.value <= 0),
@@ -40,7 +41,7 @@ def pad(d: Definition) -> Operand:
     """The input with borders.
 
     Raises:
-        ShapeError: the mode is unknown, or the widths do not fit the dimensions.
+        ShapeError: the mode is unknown, or the widths do not match the dimensions.
     """
     x = d.input(0)
     mode = d.attr_str("mode", "constant")
@@ -64,20 +65,20 @@ def pad(d: Definition) -> Operand:
     def body(*i: Expr) -> Expr:
         source = tuple(p - borders[k].before if k in borders else p for k, p in enumerate(i))
         if mode == "constant":
-            inside = conjunction(*(_in_bounds(source[k], border, x.shape[k]) for k, border in borders.items()))
-            return select(inside, x[source], value)
-        place = tuple(
+            in_bounds = conjunction(*(_in_bounds(source[k], border, x.shape[k]) for k, border in borders.items()))
+            return select(in_bounds, x[source], value)
+        clamped = tuple(
             _source_position(mode, p, borders[k], x.shape[k]) if k in borders else p for k, p in enumerate(source)
         )
         return zero_if_empty(
-            x[place], *((place[k], x.shape[k]) for k, border in borders.items() if any(border.adds_elements()))
+            x[clamped], *((clamped[k], x.shape[k]) for k, border in borders.items() if any(border.adds_elements()))
         )
 
     return d.compute(sizes, body)
 
 
 def _borders(d: Definition, x: Operand) -> dict[int, Border]:
-    """Borders by dimension, those of zero width left out."""
+    """Borders by dimension, without those of zero width."""
     axes: tuple[int, ...] | None = None
     if d.opset < 11:
         widths: list[Expr] = [const(n) for n in d.attr_ints("pads") or ()]
@@ -95,20 +96,20 @@ def _borders(d: Definition, x: Operand) -> dict[int, Border]:
 
 
 def _require_elements(d: Definition, x: Operand, borders: dict[int, Border], mode: str) -> None:
-    """A border repeats elements: there must be some, for "wrap" some that its negative widths leave."""
+    """Requires elements for a border to repeat: a nonempty dimension, for "wrap" also after cropping."""
     for k, border in borders.items():
         if any(border.adds_elements()):
-            left = border.cropped_size(x.shape[k]) if mode == "wrap" else x.shape[k]
-            d.require(left >= 1, f"dimension {k}: no elements that a border could repeat")
+            available = border.cropped_size(x.shape[k]) if mode == "wrap" else x.shape[k]
+            d.require(available >= 1, f"dimension {k}: no elements for the border to repeat")
 
 
 def _fill_value(d: Definition, x: Operand) -> Expr:
     if d.opset < 11:
         return const(d.attr_float("value", 0.0), x.dtype)
-    given = d.optional(2)
-    if given is None:
+    operand = d.optional(2)
+    if operand is None:
         return const(0, x.dtype)
-    expect_type(d, given, x.dtype, "input 2 (constant_value)")
+    expect_dtype(d, operand, x.dtype, "input 2 (constant_value)")
     return scalar(d, 2)
 
 
@@ -118,7 +119,7 @@ def _in_bounds(position: Expr, border: Border, size: Expr) -> Expr:
 
 
 def _source_position(mode: str, position: Expr, border: Border, size: Expr) -> Expr:
-    """The position inside the dimension that a position in the border repeats."""
+    """The position in the dimension whose element a position in the border repeats."""
     before, after = border.adds_elements()
     if mode == "wrap":
         return _wrap_position(position, border, size) if before or after else position
@@ -129,17 +130,17 @@ def _source_position(mode: str, position: Expr, border: Border, size: Expr) -> E
         position = select(position < 0, -position, position)
     if after:
         position = select(position < size, position, (size - 1) * 2 - position)
-    # Only the call knows that a border is below a symbolic size: the limits keep every read inside all the same.
+    # That the border is smaller than a symbolic size is checked only at a call; clamping keeps loads in bounds anyway.
     return clamp_index(position, size) if before or after else position
 
 
 def _wrap_position(position: Expr, border: Border, size: Expr) -> Expr:
-    """The position on a ring of the elements that negative widths leave: ONNX removes them first."""
-    kept = border.cropped_size(size)
-    if kept is size:
+    """The position modulo the cropped size: ONNX crops by negative widths before it wraps."""
+    cropped_size = border.cropped_size(size)
+    if cropped_size is size:
         return position % size
     first = maximum(-border.before, 0)
-    if can_prove(kept >= 1):
-        return first + (position - first) % kept
-    # Only the call knows that elements are left.
-    return clamp_index(first + (position - first) % maximum(kept, 1), size)
+    if can_prove(cropped_size >= 1):
+        return first + (position - first) % cropped_size
+    # That elements remain after cropping is checked only at a call.
+    return clamp_index(first + (position - first) % maximum(cropped_size, 1), size)

@@ -1,4 +1,4 @@
-"""Pooling over windows and over whole planes: maximum, average and Lp norm."""
+"""Pooling over windows and whole planes: maximum, average and Lp norm."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,7 +25,7 @@ def _pool_window(d: Definition, x: Operand) -> Window:
 def _reduce_windows(
     d: Definition, x: Operand, window: Window, value: Callable[[Expr], Expr], reducer: Reducer
 ) -> Operand:
-    """`reducer` of `value(element)` over every window of `x`, which is padded already."""
+    """`reducer` of `value(element)` over every window of `x`, which is already padded."""
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         return value(x[(*i[:2], *window.at(i[2:], r))])
@@ -35,7 +35,7 @@ def _reduce_windows(
 
 @operator("MaxPool")
 def max_pool(d: Definition) -> Operand | tuple[Operand, ...]:
-    """The maximum of every window and, on demand, where in the input it lies"""
+    """The maximum of every window and, on demand, its index in the input"""
     x, columns_first = d.input(0), d.attr_int("storage_order", 0)
     if columns_first not in (0, 1):
         raise ShapeError(f"storage_order: expected 0 or 1, got {columns_first}", where=f"node {d.label}")
@@ -48,50 +48,50 @@ def max_pool(d: Definition) -> Operand | tuple[Operand, ...]:
 def _argmax_indices(
     d: Definition, x: Operand, window: Window, best: Operand, columns_first: bool, is_unpadded: bool
 ) -> Operand:
-    """The number, in the whole input, of the element that each window's maximum is; -1 for a window of padding alone.
+    """The linear index, in the whole input, of each window's maximum; -1 for a window of padding alone.
 
-    Of several equal ones it is the first in the order of rows, as in ONNX Runtime, whatever the order of the numbers.
-    A NaN counts as the maximum. The elements of a plane are numbered by rows or (`columns_first`) by columns.
+    Of equal maxima the first in row-major order counts, as in ONNX Runtime, also for column-major indices. NaN counts
+    as the maximum. Indices of a plane are row-major or (`columns_first`) column-major.
     """
     sizes = window.sizes
     plane = num_elements(sizes)
 
-    def place(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+    def candidate(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         position = [p - b for p, b in zip(window.at(i[2:], r), window.before, strict=True)]
         value = x[(*i[:2], *position)]
-        hit = value.equals(best[i])
+        is_maximum = value.equals(best[i])
         if x.dtype.is_float:
-            hit = binary("or", hit, unary("isnan", value))
-        inside = [] if is_unpadded else [conjunction(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)]
-        return select(conjunction(*inside), select(hit, _linearize(position, sizes), plane), plane)
+            is_maximum = binary("or", is_maximum, unary("isnan", value))
+        in_bounds = [] if is_unpadded else [conjunction(p >= 0, p < n) for p, n in zip(position, sizes, strict=True)]
+        return select(conjunction(*in_bounds), select(is_maximum, _linearize(position, sizes), plane), plane)
 
-    first = reduce_over(d, best.shape, window.kernel, place, Reducer.MIN)
+    first = reduce_over(d, best.shape, window.kernel, candidate, Reducer.MIN)
 
-    def number(*i: Expr) -> Expr:
+    def output_index(*i: Expr) -> Expr:
         row_major = first[i]
-        within = _linearize(_delinearize(row_major, sizes)[::-1], sizes[::-1]) if columns_first else row_major
-        found = (i[0] * x.shape[1] + i[1]) * plane + within
-        return found if is_unpadded else select(row_major < plane, found, -1)
+        in_plane = _linearize(_delinearize(row_major, sizes)[::-1], sizes[::-1]) if columns_first else row_major
+        in_tensor = (i[0] * x.shape[1] + i[1]) * plane + in_plane
+        return in_tensor if is_unpadded else select(row_major < plane, in_tensor, -1)
 
-    return d.compute(best.shape, number)
+    return d.compute(best.shape, output_index)
 
 
 def _linearize(position: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
-    """The number of a position in a box of the given sizes, the last dimension counted first."""
-    number: Expr = const(0)
+    """The row-major linear index of a position in a box of the given sizes."""
+    index: Expr = const(0)
     for p, n in zip(position, sizes, strict=True):
-        number = number * n + p
-    return number
+        index = index * n + p
+    return index
 
 
-def _delinearize(number: Expr, sizes: Sequence[Expr]) -> list[Expr]:
-    """The position that has a number; the opposite of `_linearize`."""
+def _delinearize(index: Expr, sizes: Sequence[Expr]) -> list[Expr]:
+    """The position with a linear index; inverse of `_linearize`."""
     position: list[Expr] = []
-    # A size of 0 has windows of padding alone, and must not divide.
+    # A size of 0 has windows of padding alone; it must not be a divisor.
     for n in (n if can_prove(n >= 1) else maximum(n, 1) for n in sizes[:0:-1]):
-        position.append(number % n)
-        number = number // n
-    return [number, *position[::-1]]
+        position.append(index % n)
+        index = index // n
+    return [index, *position[::-1]]
 
 
 @operator("AveragePool")
@@ -101,23 +101,23 @@ def average_pool(d: Definition) -> Operand:
     window = _pool_window(d, x)
     wide = accumulator_dtype(x.dtype)
     total = _reduce_windows(d, pad_input(d, x, window, const(0, x.dtype)), window, lambda v: cast(wide, v), Reducer.SUM)
-    include = bool(d.attr_int("count_include_pad", 0))
+    count_padding = bool(d.attr_int("count_include_pad", 0))
 
     def mean(*i: Expr) -> Expr:
-        # floats before they are multiplied: a product of index expressions is expanded, and computed for every element
+        # Converted to float first: a product of index expressions would be expanded and computed for every element.
         count: Expr = const(1, wide)
         for k, y in enumerate(i[2:]):
-            count = count * cast(wide, _tap_count(window, k, y, include))
+            count = count * cast(wide, _tap_count(window, k, y, count_padding))
         return cast(x.dtype, total[i] / count)
 
     return d.compute(total.shape, mean)
 
 
-def _tap_count(window: Window, k: int, y: Expr, include: bool) -> Expr:
-    """How many taps of window `y` along dimension `k` are counted."""
+def _tap_count(window: Window, k: int, y: Expr, count_padding: bool) -> Expr:
+    """The number of counted taps of window `y` along dimension `k`."""
     taps, dilation = window.kernel[k], window.dilations[k]
-    room = window.sizes[k] + window.before[k] + window.after[k]
-    low, high = (const(0), room) if include else (window.before[k], window.before[k] + window.sizes[k])
+    padded_size = window.sizes[k] + window.before[k] + window.after[k]
+    low, high = (const(0), padded_size) if count_padding else (window.before[k], window.before[k] + window.sizes[k])
     start = y * window.strides[k]
     last = (window.output[k] - 1) * window.strides[k] + (taps - 1) * dilation
     first_tap = const(0) if isinstance(low, Const) and low.value <= 0 else maximum(ceildiv(low - start, dilation), 0)
@@ -141,8 +141,8 @@ def power(v: Expr, p: int) -> Expr:
     """|v| ** p"""
     if p == 2:
         return v * v
-    size = unary("abs", v)
-    return size if p == 1 else binary("pow", size, float(p))
+    magnitude = unary("abs", v)
+    return magnitude if p == 1 else binary("pow", magnitude, float(p))
 
 
 def root(v: Expr, p: int) -> Expr:
@@ -176,10 +176,8 @@ def global_average_pool(d: Definition) -> Operand:
     x = d.input(0)
     wide = accumulator_dtype(x.dtype)
     total = _reduce_planes(d, x, lambda v: cast(wide, v), Reducer.SUM)
-    count: Expr = const(1)
-    for n in x.shape[2:]:
-        count = count * n
-    return d.compute(total.shape, lambda *i: cast(x.dtype, total[i] / cast(wide, count)))
+    count = cast(wide, num_elements(x.shape[2:]))
+    return d.compute(total.shape, lambda *i: cast(x.dtype, total[i] / count))
 
 
 @operator("GlobalLpPool")

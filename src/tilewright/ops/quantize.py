@@ -1,41 +1,35 @@
-"""Quantisation: conversion to and from 8- and 16-bit integers with scale and zero point, and operators on them.
+"""Quantization: conversion to and from 8- and 16-bit integers with scale and zero point, and operators on them.
 
-Integer products are summed in int32 and requantised in one element-wise stage at the end.
+Integer products are accumulated in int32 and requantized in one element-wise stage at the end.
 """
 
 from collections.abc import Callable
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, maximum, minimum, select, unary
-from tilewright.ops.contraction import accumulator_dtype, batched_matmul, expect_dtype, expect_rank, expect_size
+from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
+from tilewright.ops.contraction import accumulator_dtype, batched_matmul
 from tilewright.ops.conv import check_bias, convolve, integer_operands
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, Operand, is_known_zero, is_one, operator
 from tilewright.ops.matmul import subtract_zero_point
 
 _ONNX_INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
 _ONNX_FLOATS = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64"}
 
 
-def integer_range(dtype: DType) -> tuple[int, int]:
-    """The smallest and the largest value of an integer type."""
-    if dtype.kind == "u":
-        return 0, (1 << dtype.bits) - 1
-    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-
-
 def saturate(value: Expr, dtype: DType) -> Expr:
-    """A whole floating-point value as `dtype`, limited to its range."""
-    low, high = integer_range(dtype)
+    """An integral float clamped to the range of an integer type and converted to it."""
+    low, high = dtype.integer_range
     return cast(dtype, minimum(maximum(value, const(low, value.dtype)), const(high, value.dtype)))
 
 
 def _parameter_reader(d: Definition, x: Operand, p: Operand, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
-    """Reads a scale or zero point at an index of `x`: one value, one per index of `axis`, or one per block.
+    """A function that loads a scale or zero point for an index of `x`: per tensor, per index of `axis`, or per block.
 
     Raises:
-        ShapeError: its shape does not fit.
+        ShapeError: its shape does not match.
     """
     if p.rank == 0:
         return lambda i: p[()]
@@ -58,18 +52,18 @@ def _parameter_reader(d: Definition, x: Operand, p: Operand, what: str) -> Calla
 def quantize_linear(d: Definition) -> Operand:
     """Y = saturate(round(X / y_scale) + y_zero_point), halves to even
 
-    The quotient has the type that `precision` names, by default that of the scale. The axis counts where scales have
-    one; `saturate` is about 8-bit floats, which tensors here can't have.
+    The quotient has the type of `precision`, by default that of the scale. `axis` and `block_size` matter only for
+    scales with dimensions, `saturate` only for 8-bit floats, which are not supported.
     """
     x, scale, zero = d.input(0), d.input(1), d.optional(2)
-    stated = d.attr_int("output_dtype", 0)
-    if stated and stated not in _ONNX_INTEGERS:
-        raise d.unsupported(f"output type {stated} is not an 8- or 16-bit integer")
-    dtype = zero.dtype if zero is not None else DTYPES[_ONNX_INTEGERS[stated]] if stated else uint8
+    output_dtype = d.attr_int("output_dtype", 0)
+    if output_dtype and output_dtype not in _ONNX_INTEGERS:
+        raise d.unsupported(f"output type {output_dtype} is not an 8- or 16-bit integer")
+    dtype = zero.dtype if zero is not None else DTYPES[_ONNX_INTEGERS[output_dtype]] if output_dtype else uint8
     if dtype.name not in _ONNX_INTEGERS.values():
         raise d.unsupported(f"output type {dtype} is not an 8- or 16-bit integer")
-    if stated:
-        expect_size(d, const(dtype.bits), const(DTYPES[_ONNX_INTEGERS[stated]].bits), "bits of y_zero_point")
+    if output_dtype:
+        expect_size(d, const(dtype.bits), const(DTYPES[_ONNX_INTEGERS[output_dtype]].bits), "bits of y_zero_point")
     precision = _quotient_dtype(d, scale.dtype)
     wide = accumulator_dtype(precision)
     read_scale = _parameter_reader(d, x, scale, "y_scale")
@@ -84,10 +78,10 @@ def quantize_linear(d: Definition) -> Operand:
 
 
 def _quotient_dtype(d: Definition, default: DType) -> DType:
-    stated = d.attr_int("precision", 0)
-    if stated and stated not in _ONNX_FLOATS:
-        raise d.unsupported(f"precision {stated} is not a floating-point type")
-    return DTYPES[_ONNX_FLOATS[stated]] if stated else default
+    number = d.attr_int("precision", 0)
+    if number and number not in _ONNX_FLOATS:
+        raise d.unsupported(f"precision {number} is not a floating-point type")
+    return DTYPES[_ONNX_FLOATS[number]] if number else default
 
 
 @operator("DequantizeLinear", ignores=("axis", "block_size"))
@@ -96,15 +90,15 @@ def dequantize_linear(d: Definition) -> Operand:
     x, scale, zero = d.input(0), d.input(1), d.optional(2)
     if not x.dtype.is_int:
         raise d.unsupported(f"input type {x.dtype} is not an integer")
-    stated = d.attr_int("output_dtype", 0)
-    if stated and stated not in _ONNX_FLOATS:
-        raise d.unsupported(f"output type {stated} is not a floating-point type")
-    dtype = DTYPES[_ONNX_FLOATS[stated]] if stated else scale.dtype
+    output_dtype = d.attr_int("output_dtype", 0)
+    if output_dtype and output_dtype not in _ONNX_FLOATS:
+        raise d.unsupported(f"output type {output_dtype} is not a floating-point type")
+    dtype = DTYPES[_ONNX_FLOATS[output_dtype]] if output_dtype else scale.dtype
     wide = accumulator_dtype(scale.dtype)
     read_scale = _parameter_reader(d, x, scale, "x_scale")
     if zero is not None:
         expect_dtype(d, zero, x.dtype, "x_zero_point")
-    read_zero = None if zero is None or _is_known_zero(zero) else _parameter_reader(d, x, zero, "x_zero_point")
+    read_zero = None if zero is None or is_known_zero(zero) else _parameter_reader(d, x, zero, "x_zero_point")
 
     def body(*i: Expr) -> Expr:
         value = cast(int32, x[i])
@@ -115,13 +109,9 @@ def dequantize_linear(d: Definition) -> Operand:
     return d.compute(x.shape, body)
 
 
-def _is_known_zero(x: Operand) -> bool:
-    return x.known_elements is not None and all(isinstance(v, Const) and v.value == 0 for v in x.known_elements)
-
-
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
-    """(Y, y_scale, y_zero_point): uint8 with the scale of X's own range, which always includes 0"""
+    """(Y, y_scale, y_zero_point): uint8, with the scale from the range of X extended to 0"""
     x = d.input(0)
     expect_dtype(d, x, float32, "X")
     nothing = const(0.0, float32)
@@ -130,7 +120,7 @@ def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
 
     def step() -> Expr:
         span = maximum(high[()], nothing) - minimum(low[()], nothing)
-        # All zeros have no range; any positive scale represents them.
+        # The range of all zeros is empty; any positive scale represents them.
         return select(span.equals(0.0), const(1.0, float32), span / 255.0)
 
     scale = d.compute((), step)
@@ -165,7 +155,7 @@ def _expect_scalar(d: Definition, p: Operand, what: str) -> None:
 
 @operator("QLinearConv")
 def qlinear_conv(d: Definition) -> Operand:
-    """Conv of quantised tensors: (sum + B) * x_scale*w_scale/y_scale, rounded, plus y_zero_point"""
+    """Conv of quantized tensors: (sum + B) * x_scale*w_scale/y_scale, rounded, plus y_zero_point"""
     scale_x, scale_w, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
     _expect_scalar(d, scale_x, "x_scale")
     _expect_scalar(d, scale_y, "y_scale")
@@ -174,12 +164,12 @@ def qlinear_conv(d: Definition) -> Operand:
     total = convolve(d, *integer_operands(d, (0, 2), (3, 5)), int32)
     if bias is not None:
         check_bias(d, bias, total.shape[1], int32)
-    single = scale_w.rank == 0 or is_one(scale_w.shape[0])
-    if not single:
+    is_per_tensor = scale_w.rank == 0 or is_one(scale_w.shape[0])
+    if not is_per_tensor:
         expect_size(d, scale_w.shape[0], total.shape[1], "w_scale")
 
     def factor(i: tuple[Expr, ...]) -> Expr:
-        weight = _scalar(scale_w) if single else scale_w[(i[1],)]
+        weight = _scalar(scale_w) if is_per_tensor else scale_w[(i[1],)]
         return _scalar(scale_x) * weight / _scalar(scale_y)
 
     return _requantize(d, total, factor, zero_y, bias)
@@ -187,7 +177,7 @@ def qlinear_conv(d: Definition) -> Operand:
 
 @operator("QLinearMatMul")
 def qlinear_matmul(d: Definition) -> Operand:
-    """MatMul of quantised tensors: sum * a_scale*b_scale/y_scale, rounded, plus y_zero_point"""
+    """MatMul of quantized tensors: sum * a_scale*b_scale/y_scale, rounded, plus y_zero_point"""
     a, b = d.input(0), d.input(3)
     scale_a, scale_b, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
     for p, what in ((scale_a, "a_scale"), (scale_y, "y_scale"), (zero_y, "y_zero_point")):
@@ -198,10 +188,10 @@ def qlinear_matmul(d: Definition) -> Operand:
     left = subtract_zero_point(d, a, d.input(2), a.rank - 2, "a_zero_point")
     right = subtract_zero_point(d, b, d.input(5), b.rank - 1, "b_zero_point")
     total = batched_matmul(d, left, right, int32)
-    single = scale_b.rank == 0 or is_one(scale_b.shape[0])
+    is_per_tensor = scale_b.rank == 0 or is_one(scale_b.shape[0])
 
     def factor(i: tuple[Expr, ...]) -> Expr:
-        weight = _scalar(scale_b) if single else scale_b[(i[-1],)]
+        weight = _scalar(scale_b) if is_per_tensor else scale_b[(i[-1],)]
         return cast(float32, _scalar(scale_a)) * cast(float32, weight) / cast(float32, _scalar(scale_y))
 
     return _requantize(d, total, factor, zero_y, None)

@@ -1,4 +1,4 @@
-"""Reductions over dimensions: sums, products, extremes, norms. 16-bit values are combined in float32."""
+"""Reductions over dimensions: sums, products, extrema, norms. 16-bit floats are accumulated in float32."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,40 +20,44 @@ def reduce_dims(
     reducer: Reducer,
     element: Callable[[tuple[Expr, ...]], Expr],
 ) -> Operand:
-    """`element(index)` combined over the given dimensions of the index space of `x`, which the result does not have.
+    """`element(index)` reduced over the given dimensions of the index space of `x`, which the result lacks.
 
     Args:
         d: the node.
-        x: gives the sizes.
+        x: the operand whose shape is the index space.
         axes: the dimensions, counted from the front.
         reducer: how values are combined.
         element: the value at an index of `x`.
     """
-    kept = [k for k in range(x.rank) if k not in axes]
-    inner = sorted(axes)
+    outer = [k for k in range(x.rank) if k not in axes]
+    reduced = sorted(axes)
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        place = dict(zip((*kept, *inner), (*i, *r), strict=True))
-        return element(tuple(place[k] for k in range(x.rank)))
+        index = dict(zip((*outer, *reduced), (*i, *r), strict=True))
+        return element(tuple(index[k] for k in range(x.rank)))
 
-    return d.reduce([x.shape[k] for k in kept], [x.shape[k] for k in inner], body, reducer)
+    return d.reduce([x.shape[k] for k in outer], [x.shape[k] for k in reduced], body, reducer)
 
 
 def broadcast_reduced(x: Operand, index: Sequence[Expr], axes: Sequence[int]) -> Expr:
-    """The element of a reduced tensor that belongs to an index of the whole one."""
+    """The element of a reduced tensor for an index of the original tensor."""
     return x[tuple(i for k, i in enumerate(index) if k not in axes)]
 
 
 def keep_dims(d: Definition, x: Operand, whole: Operand, axes: Sequence[int]) -> Operand:
-    """A reduced tensor with the reduced dimensions as sizes of 1."""
+    """A reduced tensor with the reduced dimensions kept with size 1."""
     return d.view(x, tuple(as_expr(1) if k in axes else n for k, n in enumerate(whole.shape)))
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionKind:
-    """A reduction: what becomes of each element, how they are combined, and what becomes of the result.
+    """A reduction operator.
 
-    `fractional` marks those whose last step leaves the integers.
+    Attributes:
+        reducer: how values are combined.
+        before: function of each element.
+        after: function of the result.
+        fractional: whether `after` gives fractions, so that integers are reduced in float64.
     """
 
     reducer: Reducer
@@ -76,7 +80,7 @@ _REDUCTIONS = {
 
 @operator(*_REDUCTIONS)
 def reduction(d: Definition) -> Operand:
-    """One number per slice: its sum, product, largest, smallest, norm, ..."""
+    """The sum, product, maximum, minimum, norm, ... of each slice."""
     x = d.input(0)
     norm = _REDUCTIONS[d.op_type]
     axes = reduced_axes(d, x)
@@ -101,7 +105,7 @@ def reduce_mean(d: Definition) -> Operand:
 
 
 def mean_over(d: Definition, x: Operand, axes: Sequence[int], dtype: DType) -> Operand:
-    """The mean over dimensions, which the result does not have: the sum divided by the number of elements."""
+    """The mean over dimensions, which the result lacks: the sum divided by the number of elements."""
     wide = accumulator_dtype(x.dtype)
     total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: cast(wide, x[i]))
     count = cast(wide, num_elements([x.shape[k] for k in axes]))
@@ -110,29 +114,33 @@ def mean_over(d: Definition, x: Operand, axes: Sequence[int], dtype: DType) -> O
 
 @operator("ReduceLogSumExp")
 def reduce_log_sum_exp(d: Definition) -> Operand:
-    """log(sum(exp(x))), computed around the largest element so that nothing overflows."""
+    """log(sum(exp(x))), computed as max + log(sum(exp(x - max))), which can't overflow."""
     x = d.input(0)
     axes = reduced_axes(d, x)
     wide = _compute_dtype(x.dtype, fractional=True)
-    top = reduce_dims(d, x, axes, Reducer.MAX, lambda i: cast(wide, x[i]))
+    maxima = reduce_dims(d, x, axes, Reducer.MAX, lambda i: cast(wide, x[i]))
 
-    def around(value: Expr) -> Expr:
-        # An infinite maximum would give inf - inf; around zero the exponentials are 0 or inf, as they should be.
+    def finite(value: Expr) -> Expr:
+        # An infinite maximum would give inf - inf; without a shift the exponentials are 0 or inf, as required.
         return select(unary("isinf", value), const(0, wide), value)
 
     total = reduce_dims(
-        d, x, axes, Reducer.SUM, lambda i: unary("exp", cast(wide, x[i]) - around(broadcast_reduced(top, i, axes)))
+        d,
+        x,
+        axes,
+        Reducer.SUM,
+        lambda i: unary("exp", cast(wide, x[i]) - finite(broadcast_reduced(maxima, i, axes))),
     )
-    result = d.compute(total.shape, lambda *i: cast(x.dtype, unary("log", total[i]) + around(top[i])))
+    result = d.compute(total.shape, lambda *i: cast(x.dtype, unary("log", total[i]) + finite(maxima[i])))
     return _apply_keepdims(d, result, x, axes)
 
 
 def reduced_axes(d: Definition, x: Operand) -> tuple[int, ...]:
-    """The dimensions that a node reduces: those it names, else all, else (`noop_with_empty_axes`) none."""
-    axes, noop = axes_of(d, x.rank), d.attr_int("noop_with_empty_axes", 0)
+    """The dimensions that a node reduces: its axes; without axes all, or none with `noop_with_empty_axes`."""
+    axes, is_noop = axes_of(d, x.rank), d.attr_int("noop_with_empty_axes", 0)
     if axes is not None:
         return axes
-    return () if noop else tuple(range(x.rank))
+    return () if is_noop else tuple(range(x.rank))
 
 
 def _compute_dtype(dtype: DType, fractional: bool) -> DType:
@@ -140,35 +148,35 @@ def _compute_dtype(dtype: DType, fractional: bool) -> DType:
 
 
 def _finalize(d: Definition, total: Operand, dtype: DType, after: Callable[[Expr], Expr] | None) -> Operand:
-    """The last step and the conversion to the type of the result; no stage where there is neither."""
+    """`after` and the conversion to the type of the result; no stage where neither is needed."""
     if after is None and total.dtype == dtype:
         return total
     return d.compute(total.shape, lambda *i: cast(dtype, total[i] if after is None else after(total[i])))
 
 
 def _apply_keepdims(d: Definition, x: Operand, whole: Operand, axes: Sequence[int]) -> Operand:
-    """With the reduced dimensions as sizes of 1 where the node keeps them."""
+    """The result with the reduced dimensions kept with size 1 where `keepdims` is set."""
     return keep_dims(d, x, whole, axes) if d.attr_int("keepdims", 1) else x
 
 
 @operator("ArgMax", "ArgMin")
 def arg_extremum(d: Definition) -> Operand:
-    """The position of the largest (smallest) element along `axis`, the first or the last of equal ones.
+    """The position of the maximum (minimum) along `axis`, the first or last of equal ones.
 
-    Two reductions: the extreme, then the smallest (largest) position that holds it. A NaN counts as the extreme.
+    Two reductions: the extremum, then the smallest (largest) position with that value. NaN counts as the extremum.
     """
     x = d.input(0)
     axis = d.axis(d.attr_int("axis", 0), x.rank)
-    last = bool(d.attr_int("select_last_index", 0))
-    d.require(x.shape[axis] >= 1, f"dimension {axis} has no elements, and so no extreme")
-    best = reduce_dims(d, x, (axis,), Reducer.MAX if d.op_type == "ArgMax" else Reducer.MIN, lambda i: x[i])
+    select_last = bool(d.attr_int("select_last_index", 0))
+    d.require(x.shape[axis] >= 1, f"dimension {axis} is empty and has no extremum")
+    extremum = reduce_dims(d, x, (axis,), Reducer.MAX if d.op_type == "ArgMax" else Reducer.MIN, lambda i: x[i])
 
     def position(i: tuple[Expr, ...]) -> Expr:
         value = x[i]
-        hit = value.equals(broadcast_reduced(best, i, (axis,)))
+        is_extremum = value.equals(broadcast_reduced(extremum, i, (axis,)))
         if x.dtype.is_float:
-            hit = binary("or", hit, unary("isnan", value))
-        return select(hit, i[axis], -1 if last else x.shape[axis])
+            is_extremum = binary("or", is_extremum, unary("isnan", value))
+        return select(is_extremum, i[axis], -1 if select_last else x.shape[axis])
 
-    result = reduce_dims(d, x, (axis,), Reducer.MAX if last else Reducer.MIN, position)
+    result = reduce_dims(d, x, (axis,), Reducer.MAX if select_last else Reducer.MIN, position)
     return _apply_keepdims(d, result, x, (axis,))

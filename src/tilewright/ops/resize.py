@@ -1,4 +1,4 @@
-"""Resizing by interpolation: nearest, linear and cubic, with all of ONNX's coordinate transformations."""
+"""Resize and Upsample: nearest, linear and cubic, with all of ONNX's coordinate transformations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tilewright.ops.resize_scale import Ratio, Scale, clamp_in_loop, coordinate,
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """The attributes that say which elements are read, and with which weights."""
+    """The attributes that determine taps and weights."""
 
     mode: str
     transformation: str
@@ -36,7 +36,7 @@ def resize(d: Definition) -> Operand:
     if d.opset < 11:
         return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _legacy_sampling(d))
     if d.attr_int("antialias", 0):
-        raise d.unsupported("antialias is not expressed")
+        raise d.unsupported("antialias is not supported")
     sampling = _Sampling(
         d.attr_str("mode", "nearest"),
         d.attr_str("coordinate_transformation_mode", "half_pixel"),
@@ -50,7 +50,7 @@ def resize(d: Definition) -> Operand:
 
 @operator("Upsample")
 def upsample(d: Definition) -> Operand:
-    """Resize as it was before opset 11: asymmetric coordinates"""
+    """Resize with the semantics before opset 11: asymmetric coordinates"""
     x = d.input(0)
     if d.opset >= 9:
         return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _legacy_sampling(d))
@@ -65,7 +65,7 @@ def upsample(d: Definition) -> Operand:
 
 
 def _legacy_sampling(d: Definition) -> _Sampling:
-    # Before opset 11 nearest meant the floor where a dimension grows and the ceiling where it shrinks.
+    # Before opset 11, nearest is the floor where a dimension grows and the ceiling where it shrinks.
     return _Sampling(d.attr_str("mode", "nearest"), "asymmetric", "simple", -0.75, False, 0.0)
 
 
@@ -95,24 +95,24 @@ def _shape(x: Operand, scales: Sequence[Scale], axes: Sequence[int]) -> list[Exp
 def _nearest(d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling) -> Operand:
     def body(*i: Expr) -> Expr:
         index = list(i)
-        outside: Expr = FALSE
+        is_outside: Expr = FALSE
         for k in axes:
             s = scales[k]
-            at = coordinate(d, sampling.transformation, s, i[k])
+            source = coordinate(d, sampling.transformation, s, i[k])
             mode = sampling.nearest
             if mode == "simple":
                 mode = "ceil" if _shrinks(s) else "floor"
-            index[k] = clamp_in_loop(at.rounded(mode), s.size, i[k], s.output)
-            outside = binary("or", outside, _out_of_range(at, s.size))
+            index[k] = clamp_in_loop(source.rounded(mode), s.size, i[k], s.output)
+            is_outside = binary("or", is_outside, _out_of_range(source, s.size))
         value = x[tuple(index)]
-        return select(outside, const(sampling.extrapolation, x.dtype), value) if sampling.crops else value
+        return select(is_outside, const(sampling.extrapolation, x.dtype), value) if sampling.crops else value
 
     return d.compute(_shape(x, scales, axes), body)
 
 
 def _shrinks(s: Scale) -> bool:
-    smaller = s.numerator < s.denominator
-    return bool(getattr(smaller, "value", False))
+    condition = s.numerator < s.denominator
+    return bool(getattr(condition, "value", False))
 
 
 def _out_of_range(at: Ratio, size: Expr) -> Expr:
@@ -133,25 +133,25 @@ def _interpolate(
             if not remaining:
                 return cast(wide, x[index])
             k = remaining[0]
-            parts = [value(remaining[1:], (*index[:k], t, *index[k + 1 :])) * weight for t, weight in taps[k]]
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
+            terms = [value(remaining[1:], (*index[:k], t, *index[k + 1 :])) * weight for t, weight in taps[k]]
+            total = terms[0]
+            for term in terms[1:]:
+                total = total + term
             return total
 
         result = cast(dtype, value(axes, i))
         if not sampling.crops:
             return result
-        outside: Expr = FALSE
+        is_outside: Expr = FALSE
         for k in axes:
-            outside = binary("or", outside, _out_of_range(coordinates[k], scales[k].size))
-        return select(outside, const(sampling.extrapolation, dtype), result)
+            is_outside = binary("or", is_outside, _out_of_range(coordinates[k], scales[k].size))
+        return select(is_outside, const(sampling.extrapolation, dtype), result)
 
     return d.compute(_shape(x, scales, axes), body)
 
 
 def _taps(at: Ratio, s: Scale, i: Expr, sampling: _Sampling, dtype: DType) -> list[tuple[Expr, Expr]]:
-    """(index, weight) of every element that contributes along one dimension; indices outside repeat the border."""
+    """(index, weight) of every tap along one dimension; indices are clamped to the border."""
     base = at.floor
     fraction = cast(dtype, at.numerator % at.denominator) / cast(dtype, at.denominator)
     if sampling.mode == "cubic":
@@ -175,10 +175,10 @@ def cubic_weights(t: Expr, a: float) -> list[Expr]:
     Source: R. Keys, "Cubic convolution interpolation for digital image processing", 1981, eq. 4 for free parameter `a`.
     """
 
-    def near(x: Expr) -> Expr:
+    def inner_weight(x: Expr) -> Expr:
         return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
 
-    def far(x: Expr) -> Expr:
+    def outer_weight(x: Expr) -> Expr:
         return ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
 
-    return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+    return [outer_weight(t + 1.0), inner_weight(t), inner_weight(1.0 - t), outer_weight(2.0 - t)]

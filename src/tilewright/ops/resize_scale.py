@@ -1,7 +1,7 @@
 """Sizes, scales and source coordinates of Resize, in exact rational arithmetic over int64 expressions.
 
-ONNX writes coordinates in floating point. All of them are ratios of integers (sizes, and scales that are short
-fractions), so that here an index is a quotient such as `y // 2`, and an interpolation weight is one division.
+ONNX specifies coordinates in floating point. All of them are ratios of integers (sizes, and scales that are simple
+fractions), so an index is a quotient such as `y // 2`, and an interpolation weight needs one division.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _FULL_REGION = (Fraction(0), Fraction(1))
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How one dimension is resized: size -> output, by a factor of top / bottom."""
+    """Resizing of one dimension: size -> output, with the scale numerator / denominator."""
 
     size: Expr
     output: Expr
@@ -35,7 +35,7 @@ class Scale:
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing changes along this dimension."""
+        """Whether the dimension is unchanged."""
         return self.size is self.output and self.numerator is self.denominator and self.region == _FULL_REGION
 
 
@@ -48,11 +48,11 @@ class Ratio:
 
     @property
     def floor(self) -> Expr:
-        """The largest integer that is not larger."""
+        """The coordinate rounded down."""
         return self.numerator // self.denominator
 
     def rounded(self, mode: str) -> Expr:
-        """The integer of a nearest_mode."""
+        """The coordinate rounded by a nearest_mode."""
         n, m = self.numerator, self.denominator
         match mode:
             case "floor":
@@ -66,16 +66,16 @@ class Ratio:
 
 
 def short_fraction(value: float) -> Fraction:
-    """The fraction that a float32 stands for: the shortest that rounds to it, else its exact value."""
-    short = Fraction(value).limit_denominator(_MAX_DENOMINATOR)
-    return short if np.float32(float(short)) == np.float32(value) else Fraction(value)
+    """The simplest fraction that rounds to a float32, else the exact value."""
+    fraction = Fraction(value).limit_denominator(_MAX_DENOMINATOR)
+    return fraction if np.float32(float(fraction)) == np.float32(value) else Fraction(value)
 
 
 def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes: int | None) -> list[Scale]:
     """One `Scale` per dimension of `x`, from the inputs at the given positions.
 
     Raises:
-        ShapeError: neither or both of scales and sizes are given, or a length does not fit.
+        ShapeError: neither or both of scales and sizes are given, or a length does not match.
         UnsupportedError: their values depend on data.
     """
     axes = [d.axis(a, x.rank) for a in d.attr_ints("axes") or range(x.rank)]
@@ -86,22 +86,22 @@ def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes:
     if by_scale == by_size:
         got = "both" if by_scale else "neither"
         raise ShapeError(f"expected either scales or sizes, got {got}", where=f"node {d.label}")
-    given = _expect_elements(d, scales if by_scale else sizes or 0, len(axes), "scales" if by_scale else "sizes")
+    values = _expect_elements(d, scales if by_scale else sizes or 0, len(axes), "scales" if by_scale else "sizes")
     result = [Scale(n, n, const(1), const(1)) for n in x.shape]
     if by_scale:
-        for axis, value in zip(axes, given, strict=True):
+        for axis, value in zip(axes, values, strict=True):
             if not isinstance(value, Const):
                 raise d.unsupported("scales are not constant")
             result[axis] = _from_scale(d, x.shape[axis], float(value.value), regions.get(axis))
         return result
-    common: Fraction | None = None
+    common_scale: Fraction | None = None
     if policy != "stretch":
-        given, common = _keep_aspect(d, [x.shape[a] for a in axes], given, policy)
-    for axis, value in zip(axes, given, strict=True):
+        values, common_scale = _keep_aspect(d, [x.shape[a] for a in axes], values, policy)
+    for axis, value in zip(axes, values, strict=True):
         size = x.shape[axis]
         top, bottom = (const(1), const(1)) if size is value else (value, size)
-        if common is not None:
-            top, bottom = const(common.numerator), const(common.denominator)
+        if common_scale is not None:
+            top, bottom = const(common_scale.numerator), const(common_scale.denominator)
         result[axis] = Scale(size, value, top, bottom, regions.get(axis, _FULL_REGION))
     return result
 
@@ -119,7 +119,7 @@ def _expect_elements(d: Definition, position: int, count: int, what: str) -> Kno
 
 
 def _regions(d: Definition, position: int | None, axes: Sequence[int]) -> Mapping[int, tuple[Fraction, Fraction]]:
-    """(start, end) per axis where the coordinates are those of tf_crop_and_resize."""
+    """(start, end) of the region per axis for tf_crop_and_resize; empty for other modes."""
     if d.attr_str("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return {}
     if position is None or not _is_present(d, position):
@@ -143,19 +143,19 @@ def _from_scale(d: Definition, size: Expr, value: float, region: tuple[Fraction,
 
 
 def _keep_aspect(
-    d: Definition, sizes: Sequence[Expr], wanted: Sequence[Expr], policy: str
+    d: Definition, sizes: Sequence[Expr], output_sizes: Sequence[Expr], policy: str
 ) -> tuple[tuple[Expr, ...], Fraction]:
-    """Output sizes that keep the proportions, and their common scale."""
+    """Output sizes that keep the aspect ratio, and their common scale."""
     if policy not in ("not_larger", "not_smaller"):
         expected = "stretch, not_larger or not_smaller"
         raise ShapeError(f"keep_aspect_ratio_policy: expected {expected}, got {policy!r}", where=f"node {d.label}")
-    have = [int(n.value) for n in sizes if isinstance(n, Const)]
-    want = [int(n.value) for n in wanted if isinstance(n, Const)]
-    if len(have) != len(sizes) or len(want) != len(wanted):
+    input_ints = [int(n.value) for n in sizes if isinstance(n, Const)]
+    output_ints = [int(n.value) for n in output_sizes if isinstance(n, Const)]
+    if len(input_ints) != len(sizes) or len(output_ints) != len(output_sizes):
         raise d.unsupported(f"keep_aspect_ratio_policy {policy} with symbolic sizes")
-    factors = [Fraction(w, h) for w, h in zip(want, have, strict=True)]
-    common = min(factors) if policy == "not_larger" else max(factors)
-    return tuple(const(int(common * h + Fraction(1, 2))) for h in have), common
+    factors = [Fraction(w, h) for w, h in zip(output_ints, input_ints, strict=True)]
+    common_scale = min(factors) if policy == "not_larger" else max(factors)
+    return tuple(const(int(common_scale * h + Fraction(1, 2))) for h in input_ints), common_scale
 
 
 def coordinate(d: Definition, mode: str, s: Scale, i: Expr) -> Ratio:
@@ -172,8 +172,8 @@ def coordinate(d: Definition, mode: str, s: Scale, i: Expr) -> Ratio:
         case "half_pixel":
             return _reduce_ratio((i * 2 + 1) * b - a, a * 2)
         case "pytorch_half_pixel":
-            single = s.output.equals(1)
-            n = select(single, const(0), (i * 2 + 1) * b - a)
+            is_single = s.output.equals(1)
+            n = select(is_single, const(0), (i * 2 + 1) * b - a)
             return _reduce_ratio(n, a * 2)
         case "align_corners":
             return _reduce_ratio(i * (s.size - 1), maximum(s.output - 1, 1))
@@ -199,18 +199,19 @@ def _crop_and_resize_coordinate(d: Definition, s: Scale, i: Expr) -> Ratio:
 
 
 def _reduce_ratio(numerator: Expr, denominator: Expr) -> Ratio:
-    """The ratio with common constant factors cancelled, so that quotients by them disappear."""
+    """The ratio without common constant factors, so that their quotients vanish."""
     top, bottom = polynomial(numerator), polynomial(denominator)
-    common = gcd(*top.values(), *bottom.values()) or 1
-    if common == 1:
+    factor = gcd(*top.values(), *bottom.values()) or 1
+    if factor == 1:
         return Ratio(numerator, denominator)
     return Ratio(
-        expression({m: c // common for m, c in top.items()}), expression({m: c // common for m, c in bottom.items()})
+        expression({m: c // factor for m, c in top.items()}),
+        expression({m: c // factor for m, c in bottom.items()}),
     )
 
 
 def clamp_in_loop(index: Expr, size: Expr, i: Expr, extent: Expr) -> Expr:
-    """`index`, an expression of `i` in [0, extent), limited to [0, size); limits that are proved are left out."""
+    """`index`, an expression of `i` in [0, extent), clamped to [0, size); bounds that are proved are not clamped."""
     bounds = Bounds().with_loop(i, extent) if isinstance(i, Var) else Bounds()
-    above = index if can_prove(index >= 0, bounds) else maximum(index, 0)
-    return above if can_prove(index < size, bounds) else minimum(above, size - 1)
+    non_negative = index if can_prove(index >= 0, bounds) else maximum(index, 0)
+    return non_negative if can_prove(index < size, bounds) else minimum(non_negative, size - 1)

@@ -1,28 +1,28 @@
-"""Rotary position embedding."""
+"""RotaryEmbedding: rotary position embedding of attention heads."""
 
 from collections.abc import Callable
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, select
+from tilewright.ops.checks import expect_shape
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, Operand, operator
-from tilewright.ops.elementwise import expect_shape
 from tilewright.ops.gather import resolve_index
 
 AngleReader = Callable[[tuple[Expr, ...], Expr], Expr]
-"""The sine or cosine at an index of the input, for the given pair."""
+"""The sine or cosine for an index of the input and a pair of entries."""
 
 
 @operator("RotaryEmbedding")
 def rotary_embedding(d: Definition) -> Operand:
-    """Pairs of entries of each head turned by an angle that depends on the position.
+    """Pairs of entries of each head rotated by an angle that depends on the position.
 
     The input is [batch, heads, sequence, size], or [batch, sequence, heads * size] with the attribute `num_heads`.
-    A pair is two neighbours (`interleaved`) or the same place of both halves.
+    A pair is two adjacent entries (`interleaved`) or the same entry of both halves.
 
     Raises:
-        ShapeError: the input has neither 3 nor 4 dimensions, or 3 without `num_heads`; tables do not fit.
+        ShapeError: the input has neither 3 nor 4 dimensions, or 3 without `num_heads`; the tables do not match.
         UnsupportedError: the size of the heads is symbolic.
     """
     x, heads = d.input(0), d.attr_int("num_heads", 0)
@@ -35,16 +35,16 @@ def rotary_embedding(d: Definition) -> Operand:
         )
     batch, length, hidden = x.shape
     d.require((hidden % heads).equals(0), f"input 0: expected a multiple of {heads} heads, got {hidden}")
-    split = d.view(x, (batch, length, heads, hidden // heads))
-    return d.view(_rotate(d, split, heads_axis=2), x.shape)
+    per_head = d.view(x, (batch, length, heads, hidden // heads))
+    return d.view(_rotate(d, per_head, heads_axis=2), x.shape)
 
 
 def _rotate(d: Definition, x: Operand, heads_axis: int) -> Operand:
-    rotated = d.attr_int("rotary_embedding_dim", 0)
-    size: Expr = const(rotated) if rotated else x.shape[3]
+    rotary_dim = d.attr_int("rotary_embedding_dim", 0)
+    size: Expr = const(rotary_dim) if rotary_dim else x.shape[3]
     if not isinstance(size, Const):
         raise d.unsupported("the size of the heads is symbolic")
-    d.require((size % 2).equals(0), f"input 0: expected an even number of entries to turn, got {size}")
+    d.require((size % 2).equals(0), f"input 0: expected an even number of entries to rotate, got {size}")
     d.require(size <= x.shape[3], f"rotary_embedding_dim: expected at most {x.shape[3]}, got {size}")
     half = size // 2
     cosine, sine = (_angle_reader(d, x, position, heads_axis, half) for position in (1, 2))
@@ -55,7 +55,7 @@ def _rotate(d: Definition, x: Operand, heads_axis: int) -> Operand:
 
 
 def _rotate_halves(d: Definition, x: Operand, half: Expr, cosine: AngleReader, sine: AngleReader) -> Operand:
-    """Entry k of the first half turned together with entry k of the second one; entries after both stay."""
+    """Entry k of the first half rotated with entry k of the second half; later entries are unchanged."""
     wide = accumulator_dtype(x.dtype)
 
     def body(*i: Expr) -> Expr:
@@ -64,29 +64,29 @@ def _rotate_halves(d: Definition, x: Operand, half: Expr, cosine: AngleReader, s
 
         k = i[3]
         first = value(k) * cast(wide, cosine(i, k)) - value(k + half) * cast(wide, sine(i, k))
-        p = k - half
-        second = value(p) * cast(wide, sine(i, p)) + value(k) * cast(wide, cosine(i, p))
+        pair = k - half
+        second = value(pair) * cast(wide, sine(i, pair)) + value(k) * cast(wide, cosine(i, pair))
         return cast(x.dtype, select(k < half, first, select(k < half * 2, second, value(k))))
 
     return d.compute(x.shape, body)
 
 
 def _rotate_interleaved(d: Definition, x: Operand, half: Expr, cosine: AngleReader, sine: AngleReader) -> Operand:
-    """The two entries of every pair turned together; pairs from `half` on stay."""
+    """The two entries of every pair rotated; pairs from `half` on are unchanged."""
     wide = accumulator_dtype(x.dtype)
 
     def body(*i: Expr) -> Expr:
-        *place, pair, which = i
-        a, b = (cast(wide, x[(*place, pair, const(k))]) for k in (0, 1))
+        *outer, pair, component = i
+        a, b = (cast(wide, x[(*outer, pair, const(k))]) for k in (0, 1))
         c, s = cast(wide, cosine(i, pair)), cast(wide, sine(i, pair))
-        turned = select(which.equals(0), a * c - b * s, a * s + b * c)
-        return cast(x.dtype, select(pair < half, turned, cast(wide, x[i])))
+        rotated = select(component.equals(0), a * c - b * s, a * s + b * c)
+        return cast(x.dtype, select(pair < half, rotated, cast(wide, x[i])))
 
     return d.compute(x.shape, body)
 
 
 def _angle_reader(d: Definition, x: Operand, position: int, heads_axis: int, half: Expr) -> AngleReader:
-    """How a table of cosines or sines is read: per batch and place, or per position that input 3 gives."""
+    """A function that loads from a table of sines or cosines: per batch and position, or by positions from input 3."""
     table, positions = d.input(position), d.optional(3)
     outer = (x.shape[0], x.shape[3 - heads_axis])
     expected = (*outer, half) if positions is None else (table.shape[0], half)
@@ -95,10 +95,10 @@ def _angle_reader(d: Definition, x: Operand, position: int, heads_axis: int, hal
         expect_shape(d, positions, outer, "input 3 (position_ids)")
 
     def read(i: tuple[Expr, ...], pair: Expr) -> Expr:
-        batch, place = i[0], i[3 - heads_axis]
+        batch, sequence = i[0], i[3 - heads_axis]
         if positions is None:
-            return table[(batch, place, pair)]
-        row = resolve_index(d, positions, (batch, place), table.shape[0], "the table of angles")
+            return table[(batch, sequence, pair)]
+        row = resolve_index(d, positions, (batch, sequence), table.shape[0], "the table of angles")
         return table[(row, pair)]
 
     return read

@@ -1,4 +1,4 @@
-"""Shapes as tensors, and operators that change nothing but the shape."""
+"""Shapes as tensors (Shape, Size), and operators that only change the shape."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def identity(d: Definition) -> Operand:
 
 @operator("Dropout", ignores=("ratio", "seed"))
 def dropout(d: Definition) -> tuple[Operand, ...]:
-    """The input itself and, on demand, a mask of True; training is left to the reference evaluator."""
+    """The input itself and, on demand, a mask of True; training runs on the reference evaluator."""
     x = d.input(0)
     training = d.optional(2)
     if training is not None and not (training.known_elements and isinstance(training.known_elements[0], Const)):
@@ -60,57 +60,57 @@ def dropout(d: Definition) -> tuple[Operand, ...]:
 
 @operator("Reshape")
 def reshape(d: Definition) -> Operand:
-    """The same elements under the shape of input 1: 0 copies a size (unless `allowzero`), -1 takes what is left.
+    """The same elements with the shape of input 1: 0 copies a size (unless `allowzero`), -1 is inferred.
 
     Raises:
-        ShapeError: the numbers of elements can't be equal.
+        ShapeError: the numbers of elements differ.
     """
-    x, wanted = d.input(0), d.known_elements(1)
-    copies = not d.attr_int("allowzero", 0)
+    x, target = d.input(0), d.known_elements(1)
+    zero_copies = not d.attr_int("allowzero", 0)
     sizes: list[Expr] = []
-    free: list[int] = []
-    for k, n in enumerate(wanted):
+    inferred: list[int] = []
+    for k, n in enumerate(target):
         if isinstance(n, Const) and n.value == -1:
-            free.append(k)
+            inferred.append(k)
             sizes.append(const(1))
-        elif isinstance(n, Const) and n.value == 0 and copies:
+        elif isinstance(n, Const) and n.value == 0 and zero_copies:
             if k >= x.rank:
                 raise ShapeError(
-                    f"shape {show_shape(wanted)} copies dimension {k}, the input has {x.rank}", where=f"node {d.label}"
+                    f"shape {show_shape(target)} copies dimension {k}, the input has {x.rank}", where=f"node {d.label}"
                 )
             sizes.append(x.shape[k])
         elif isinstance(n, Const) and n.value < 0:
             raise ShapeError(f"shape: expected -1 or more, got {n.value}", where=f"node {d.label}")
         else:
             sizes.append(n)
-    if len(free) > 1:
+    if len(inferred) > 1:
         raise ShapeError(
-            f"shape {show_shape(wanted)}: expected at most one -1, got {len(free)}", where=f"node {d.label}"
+            f"shape {show_shape(target)}: expected at most one -1, got {len(inferred)}", where=f"node {d.label}"
         )
     total, fixed = num_elements(x.shape), num_elements(sizes)
-    failure = f"cannot reshape {show_shape(x.shape)} into {show_shape(wanted)}"
-    if free:
-        sizes[free[0]] = _exact_quotient(d, total, fixed, failure)
+    message = f"cannot reshape {show_shape(x.shape)} into {show_shape(target)}"
+    if inferred:
+        sizes[inferred[0]] = _exact_quotient(d, total, fixed, message)
     else:
-        d.require(total.equals(fixed), f"{failure}: expected {total} elements, got {fixed}")
+        d.require(total.equals(fixed), f"{message}: expected {total} elements, got {fixed}")
     return d.view(x, sizes)
 
 
-def _exact_quotient(d: Definition, total: Expr, part: Expr, failure: str) -> Expr:
-    """total / part, exact: as polynomials where possible, else by a division that is checked."""
-    if isinstance(part, Const) and part.value == 0:
-        raise ShapeError(f"{failure}: -1 beside a size of 0", where=f"node {d.label}")
-    quotient, rest = poly.divide(poly.polynomial(total), poly.polynomial(part))
-    if not rest:
+def _exact_quotient(d: Definition, total: Expr, divisor: Expr, message: str) -> Expr:
+    """total / divisor, exact: by polynomial division where possible, else by a division that is checked."""
+    if isinstance(divisor, Const) and divisor.value == 0:
+        raise ShapeError(f"{message}: -1 together with a size of 0", where=f"node {d.label}")
+    quotient, remainder = poly.divide(poly.polynomial(total), poly.polynomial(divisor))
+    if not remainder:
         return poly.expression(quotient)
-    result = total // part
-    d.require((result * part).equals(total), f"{failure}: expected a multiple of {part} elements, got {total}")
+    result = total // divisor
+    d.require((result * divisor).equals(total), f"{message}: expected a multiple of {divisor} elements, got {total}")
     return result
 
 
 @operator("Flatten")
 def flatten(d: Definition) -> Operand:
-    """Two dimensions: those before `axis` as one, the others as one."""
+    """A matrix: the dimensions before `axis` merged, the others merged."""
     x = d.input(0)
     axis = d.attr_int("axis", 1)
     axis = x.rank if axis == x.rank else d.axis(axis, x.rank)
@@ -139,8 +139,8 @@ def squeeze(d: Definition) -> Operand:
 def unsqueeze(d: Definition) -> Operand:
     """The input with dimensions of size 1 inserted at the given places of the result."""
     x = d.input(0)
-    listed = d.attr_ints("axes")
-    count = len(d.known_elements(1) if listed is None else listed)
+    attribute = d.attr_ints("axes")
+    count = len(d.known_elements(1) if attribute is None else attribute)
     axes = axes_of(d, x.rank + count) or ()
     sizes = list(x.shape)
     for k in sorted(axes):

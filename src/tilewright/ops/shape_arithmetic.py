@@ -1,4 +1,4 @@
-"""Shape arithmetic: the elements of small tensors as expressions over the symbols, derived from their computations."""
+"""Shape arithmetic: elements of small tensors as expressions over the symbols, derived from their computations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -9,7 +9,7 @@ from tilewright.expr.operations import binary, select
 from tilewright.expr.traversal import free_vars, has_loads, loads
 
 MAX_TRACKED_ELEMENTS = 64
-"""Tensors of more elements are not followed."""
+"""Largest number of elements that are tracked."""
 
 
 class _UnknownError(Exception):
@@ -25,9 +25,9 @@ def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) 
     """
     if any(load.buffer not in known for load in loads(c.body)):
         return None
-    shape, inner = [a.extent for a in c.axes], [a.extent for a in c.reduce_axes]
+    shape, reduce_shape = [a.extent for a in c.axes], [a.extent for a in c.reduce_axes]
     total = 1
-    for extent in (*shape, *inner):
+    for extent in (*shape, *reduce_shape):
         if not isinstance(extent, Const):
             return None
         total *= int(extent.value)
@@ -54,7 +54,7 @@ def _reduced_element(c: Computation, point: Mapping[Var, Expr], known: Mapping[B
 
 
 def _points(extents: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
-    """All points of literal extents. `product` makes lists of all of them, which is no matter but where one is 0."""
+    """All points of literal extents; no lists are made of the extents where one of them is 0."""
     sizes = [int(n.value) for n in extents if isinstance(n, Const)]
     return product(*map(range, sizes)) if all(sizes) else iter(())
 
@@ -62,7 +62,7 @@ def _points(extents: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
 def _element_value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
     if isinstance(e, Var):
         return env.get(e, e)
-    # A formula of sizes, which can be long, stays as it is rather than being built again term by term.
+    # A (possibly large) expression of sizes alone is kept instead of being rebuilt term by term.
     if not has_loads(e) and env.keys().isdisjoint(free_vars(e)):
         return e
     match e:

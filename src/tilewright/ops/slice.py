@@ -1,4 +1,4 @@
-"""Strided ranges of a tensor."""
+"""Slice: strided ranges of a tensor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
 from tilewright.ops.definition import Definition, Operand, operator
 
 _END_SENTINEL = 1 << 31
-"""Bounds of this magnitude mean "to the end" in every exporter."""
+"""Bounds of this magnitude mean "to the end" for all exporters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Range:
 
 
 def resolve_range(start: Expr, end: Expr, step: int, size: Expr) -> Range:
-    """The range of a dimension between two bounds, limited as ONNX says; no clamp stays where it is provably idle.
+    """The range of a dimension between two bounds, clamped as in ONNX; clamps that are proved redundant fold.
 
-    It is Python's slice `start:end:step`, but that going backwards from before the first element starts at the first.
+    Python's slice `start:end:step`, except that a negative step from before the first element starts at the first.
 
     Args:
         start, end: int64; negative ones count from the end.
@@ -35,23 +35,23 @@ def resolve_range(start: Expr, end: Expr, step: int, size: Expr) -> Range:
         size: of the dimension.
     """
     if step > 0:
-        first = _clamp_bound(start, size, const(0), size)
-        last = _clamp_bound(end, size, const(0), size)
+        start_position = _clamp_bound(start, size, const(0), size)
+        end_position = _clamp_bound(end, size, const(0), size)
     else:
-        first = _clamp_bound(start, size, const(0), size - 1)
-        last = _clamp_bound(end, size, const(-1), size - 1)
-    order = _literal_distance(start, end)
-    if order is not None and (order <= 0 if step > 0 else order >= 0 and _is_from_front(start)):
+        start_position = _clamp_bound(start, size, const(0), size - 1)
+        end_position = _clamp_bound(end, size, const(-1), size - 1)
+    distance = _literal_distance(start, end)
+    if distance is not None and (distance <= 0 if step > 0 else distance >= 0 and _is_from_front(start)):
         return Range(const(0), step, const(0))
-    count = ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step)
-    if order is None:
+    count = ceildiv(end_position - start_position, step) if step > 0 else ceildiv(start_position - end_position, -step)
+    if distance is None:
         count = maximum(count, 0)
-    # The limits of a range that goes backwards are those of a dimension with elements.
-    return Range(first, step, count if step > 0 or can_prove(size >= 1) else minimum(count, size))
+    # With a negative step the clamps assume a nonempty dimension.
+    return Range(start_position, step, count if step > 0 or can_prove(size >= 1) else minimum(count, size))
 
 
 def _literal_distance(start: Expr, end: Expr) -> int | None:
-    """end - start of two literals that count from the same end of a dimension; it tells which comes first."""
+    """end - start of two literals that count from the same end of a dimension, else None."""
     if not isinstance(start, Const) or not isinstance(end, Const) or (start.value < 0) != (end.value < 0):
         return None
     return int(end.value) - int(start.value)
@@ -108,15 +108,15 @@ def slice_(d: Definition) -> Operand:
 
 
 def take_ranges(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
-    """The given ranges of `x`; `x` itself where they take everything."""
-    kept = {k: r for k, r in ranges.items() if r.step != 1 or r.size is not x.shape[k]}
-    if not kept:
+    """The given ranges of `x`; `x` itself where they select everything."""
+    proper = {k: r for k, r in ranges.items() if r.step != 1 or r.size is not x.shape[k]}
+    if not proper:
         return d.view(x, x.shape)
-    sizes = tuple(kept[k].size if k in kept else n for k, n in enumerate(x.shape))
+    sizes = tuple(proper[k].size if k in proper else n for k, n in enumerate(x.shape))
 
     def body(*i: Expr) -> Expr:
-        source, doubtful = _source_index(i, x.shape, kept)
-        return zero_if_empty(x[source], *doubtful)
+        source, clamped = _source_index(i, x.shape, proper)
+        return zero_if_empty(x[source], *clamped)
 
     return d.compute(sizes, body)
 
@@ -124,12 +124,12 @@ def take_ranges(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
 def _source_index(
     i: Sequence[Expr], shape: Sequence[Expr], ranges: dict[int, Range]
 ) -> tuple[tuple[Expr, ...], tuple[tuple[Expr, Expr], ...]]:
-    """The indices that are read, limited where they are not proved to lie inside, and (position, size) of those."""
+    """The source indices, clamped where not proved in bounds, and the (position, size) pairs of the clamped ones."""
     source = list(i)
-    doubtful: list[tuple[Expr, Expr]] = []
+    clamped: list[tuple[Expr, Expr]] = []
     for k, r in ranges.items():
         source[k] = r.start + i[k] * r.step
         if not is_in_bounds(source[k], shape[k], i[k], r.size):
             source[k] = clamp_index(source[k], shape[k])
-            doubtful.append((source[k], shape[k]))
-    return tuple(source), tuple(doubtful)
+            clamped.append((source[k], shape[k]))
+    return tuple(source), tuple(clamped)

@@ -1,4 +1,4 @@
-"""Softmax and its relatives."""
+"""Softmax, LogSoftmax and Hardmax."""
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Expr, const
@@ -10,7 +10,7 @@ from tilewright.ops.reduce import broadcast_reduced, reduce_dims
 
 
 def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
-    """One dimension since version 13; before, `axis` and all dimensions after it together."""
+    """The reduced dimensions: `axis` since opset 13; before, `axis` and all dimensions after it."""
     if d.opset >= 13:
         return (d.axis(d.attr_int("axis", -1), x.rank),)
     axis = d.attr_int("axis", 1)
@@ -22,12 +22,14 @@ def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
 def softmax(d: Definition) -> Operand:
     """exp(x - max) / sum(exp(x - max)); the largest exponential is 1, so nothing overflows.
 
-    The sum is divided once and multiplied with often.
+    Each sum is inverted once, and the elements are multiplied by the inverse.
     """
     x = d.input(0)
     axes, wide = _axes(d, x), accumulator_dtype(x.dtype)
-    top = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
-    powers = d.compute(x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, broadcast_reduced(top, i, axes))))
+    maxima = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
+    powers = d.compute(
+        x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, broadcast_reduced(maxima, i, axes)))
+    )
     total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: powers[i])
     inverse = d.compute(total.shape, lambda *i: const(1, wide) / total[i])
     return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] * broadcast_reduced(inverse, i, axes)))
@@ -38,10 +40,10 @@ def log_softmax(d: Definition) -> Operand:
     """x - max - log(sum(exp(x - max)))"""
     x = d.input(0)
     axes, wide = _axes(d, x), accumulator_dtype(x.dtype)
-    top = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
+    maxima = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
 
     def shifted(i: tuple[Expr, ...]) -> Expr:
-        return cast(wide, x[i]) - cast(wide, broadcast_reduced(top, i, axes))
+        return cast(wide, x[i]) - cast(wide, broadcast_reduced(maxima, i, axes))
 
     total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: unary("exp", shifted(i)))
     return d.compute(x.shape, lambda *i: cast(x.dtype, shifted(i) - unary("log", broadcast_reduced(total, i, axes))))
@@ -50,18 +52,18 @@ def log_softmax(d: Definition) -> Operand:
 @operator("Hardmax")
 def hardmax(d: Definition) -> Operand:
     """1 at the first largest element, 0 elsewhere."""
-    whole = d.input(0)
-    axes = _axes(d, whole)
-    # Several dimensions count as one: their elements are ordered as they lie in memory.
-    rows, columns = whole.shape[: len(whole.shape) - len(axes)], num_elements([whole.shape[k] for k in axes])
-    x = whole if len(axes) == 1 else d.view(whole, (*rows, columns))
+    source = d.input(0)
+    axes = _axes(d, source)
+    # Several dimensions are merged into one: elements are ordered row-major.
+    rows, columns = source.shape[: len(source.shape) - len(axes)], num_elements([source.shape[k] for k in axes])
+    x = source if len(axes) == 1 else d.view(source, (*rows, columns))
     axis = axes[0] if len(axes) == 1 else x.rank - 1
-    top = reduce_dims(d, x, (axis,), Reducer.MAX, lambda i: x[i])
+    maxima = reduce_dims(d, x, (axis,), Reducer.MAX, lambda i: x[i])
     first = reduce_dims(
         d, x, (axis,), Reducer.MIN,
-        lambda i: select(x[i].equals(broadcast_reduced(top, i, (axis,))), i[axis], x.shape[axis]),
+        lambda i: select(x[i].equals(broadcast_reduced(maxima, i, (axis,))), i[axis], x.shape[axis]),
     )  # fmt: skip
     result = d.compute(
         x.shape, lambda *i: select(broadcast_reduced(first, i, (axis,)).equals(i[axis]), const(1, x.dtype), 0)
     )
-    return d.view(result, whole.shape)
+    return d.view(result, source.shape)

@@ -1,4 +1,4 @@
-"""Permutations of dimensions, and of blocks between space and depth."""
+"""Transpose, DepthToSpace and SpaceToDepth."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from tilewright.ops.definition import Definition, Operand, is_one, operator
 
 
 def permute(d: Definition, x: Operand, order: Sequence[int]) -> Operand:
-    """`x` with its dimensions in another order; nothing moves where only sizes of 1 change places."""
+    """`x` with permuted dimensions; a view where only dimensions of size 1 move."""
     sizes = tuple(x.shape[k] for k in order)
-    moved = [k for k in order if not is_one(x.shape[k])]
-    if moved == sorted(moved):
+    proper = [k for k in order if not is_one(x.shape[k])]
+    if proper == sorted(proper):
         return d.view(x, sizes)
 
     def body(*i: Expr) -> Expr:

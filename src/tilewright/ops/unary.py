@@ -1,4 +1,4 @@
-"""Mathematical functions of one tensor."""
+"""Unary functions of every element."""
 
 from tilewright.expr.nodes import Expr, UnaryOp, const
 from tilewright.expr.operations import unary
@@ -30,7 +30,7 @@ _EXACT_FUNCTIONS: dict[str, UnaryOp] = {"Abs": "abs", "Neg": "neg", "Sign": "sig
 
 @operator(*_EXACT_FUNCTIONS)
 def exact_function(d: Definition) -> Operand:
-    """Functions that integers have too and that every type computes exactly."""
+    """Functions that are exact for every type, integers included."""
     x = d.input(0)
 
     def body(*i: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""Sliding windows, shared by convolution and pooling: attributes, output sizes, and the padded copy of the input.
+"""Sliding windows of convolution and pooling: attributes, output sizes, and the padded copy of the input.
 
 Padding is a stage of its own (`padded`), so that what follows reads `x[..., y*stride + k*dilation]` with no condition.
 """
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.nodes import TRUE, Const, Expr, const
+from tilewright.expr.nodes import TRUE, Expr, const
 from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum, select
-from tilewright.ops.definition import Definition, Operand
+from tilewright.ops.definition import Definition, Operand, is_zero
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 MAX_STEP = (1 << 31) - 1
-"""The largest step or padding, either way: sums and products with sizes stay far below the end of int64."""
+"""Largest magnitude of strides and paddings: sums and products with sizes stay far from the ends of int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Window:
         kernel: taps.
         strides: steps between windows.
         dilations: steps between taps.
-        before: padding in front; negative values crop.
-        after: padding behind.
+        before: padding before the input; negative values crop.
+        after: padding after the input.
         output: number of windows.
         padded: sizes of the padded input; windows never leave it.
     """
@@ -54,7 +54,7 @@ def spatial_ints(d: Definition, name: str, rank: int, default: int, *, min_value
     """An attribute with one integer per spatial dimension.
 
     Raises:
-        ShapeError: it has another length, or a value is smaller than `least` or far beyond all sizes.
+        ShapeError: it has another length, or a value is less than `min_value` or beyond `MAX_STEP`.
     """
     values = d.attr_ints(name)
     if not values:
@@ -81,10 +81,10 @@ def auto_pad_of(d: Definition) -> str:
     return value
 
 
-def split_padding(total: Expr, lower: bool) -> tuple[Expr, Expr]:
-    """Padding in front and behind whose sum is `total`; an odd one lies in front where `lower`."""
-    small = total // 2
-    return (total - small, small) if lower else (small, total - small)
+def split_padding(total: Expr, extra_before: bool) -> tuple[Expr, Expr]:
+    """Padding (before, after) of sum `total`; an odd element comes before where `extra_before` is set."""
+    half = total // 2
+    return (total - half, half) if extra_before else (half, total - half)
 
 
 def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, ceil: bool = False) -> Window:
@@ -94,7 +94,7 @@ def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, c
         d: the operator.
         sizes: of the input, spatial dimensions only.
         kernel: taps per dimension.
-        ceil: whether a last window that is not full counts; one that starts behind the input does not.
+        ceil: whether an incomplete last window counts, provided that it starts inside the input or its front padding.
 
     Raises:
         ShapeError: malformed attributes, or a window that is larger than the padded input.
@@ -102,7 +102,7 @@ def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, c
     rank = len(sizes)
     strides = spatial_ints(d, "strides", rank, 1, min_value=1)
     dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)
-    auto = auto_pad_of(d)
+    auto_pad = auto_pad_of(d)
     pads = spatial_ints(d, "pads", 2 * rank, 0)
     before: list[Expr] = []
     after: list[Expr] = []
@@ -110,55 +110,49 @@ def window_of(d: Definition, sizes: Sequence[Expr], kernel: Sequence[Expr], *, c
     padded: list[Expr] = []
     for k, (size, stride, dilation) in enumerate(zip(sizes, strides, dilations, strict=True)):
         span = (kernel[k] - 1) * dilation + 1
-        front, behind = const(0), const(0)
-        if auto.startswith("SAME"):
+        pad_before, pad_after = const(0), const(0)
+        if auto_pad.startswith("SAME"):
             total = maximum((ceildiv(size, stride) - 1) * stride + span - size, 0)
-            front, behind = split_padding(total, auto == "SAME_LOWER")
+            pad_before, pad_after = split_padding(total, auto_pad == "SAME_LOWER")
             count = ceildiv(size, stride)
         else:
-            if auto == "NOTSET":
-                front, behind = const(pads[k]), const(pads[rank + k])
-            room = size + front + behind
-            fits = f"dimension {k}: a window of {span} does not fit the padded size {room}"
-            # A window that is not full may be the only one.
-            d.require(span < room + stride if ceil else span <= room, fits)
-            count = (room - span) // stride + 1
+            if auto_pad == "NOTSET":
+                pad_before, pad_after = const(pads[k]), const(pads[rank + k])
+            padded_extent = size + pad_before + pad_after
+            message = f"dimension {k}: a window of {span} does not fit the padded size {padded_extent}"
+            # An incomplete window may be the only one.
+            d.require(span < padded_extent + stride if ceil else span <= padded_extent, message)
+            count = (padded_extent - span) // stride + 1
             if ceil:
-                count = minimum(ceildiv(room - span, stride) + 1, ceildiv(size + front, stride))
-        before.append(front)
-        after.append(behind)
+                count = minimum(ceildiv(padded_extent - span, stride) + 1, ceildiv(size + pad_before, stride))
+        before.append(pad_before)
+        after.append(pad_after)
         output.append(count)
-        padded.append(_padded_size(size + front + behind, (count - 1) * stride + span, ceil))
+        padded.append(_padded_size(size + pad_before + pad_after, (count - 1) * stride + span, ceil))
     return Window(
         tuple(sizes), tuple(kernel), strides, dilations, tuple(before), tuple(after), tuple(output), tuple(padded)
     )
 
 
 def _padded_size(size: Expr, needed: Expr, ceil: bool) -> Expr:
-    """The plain padded size, or with `ceil` one that also holds a last window that is not full."""
+    """The padded size, extended with `ceil` to hold an incomplete last window."""
     return size if not ceil or can_prove(needed <= size) else maximum(size, needed)
 
 
 def pad_input(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
-    """A copy of `x` with `fill` around its last dimensions; `x` itself where the window adds nothing."""
+    """A copy of `x` with `fill` around its last dimensions; `x` itself without padding."""
     leading = x.rank - len(window.sizes)
-    if all(
-        _is_literal(b, 0) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)
-    ):
+    if all(is_zero(b) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)):
         return x
 
     def body(*i: Expr) -> Expr:
-        inside: list[Expr] = []
+        conditions: list[Expr] = []
         source = list(i[:leading])
         for k, position in enumerate(i[leading:]):
             low, high = window.before[k], window.before[k] + window.sizes[k]
             source.append(position - low)
-            inside.append(TRUE if _is_literal(low, 0) else position >= low)
-            inside.append(TRUE if can_prove(window.padded_sizes[k] <= high) else position < high)
-        return select(conjunction(*inside), x[tuple(source)], fill)
+            conditions.append(TRUE if is_zero(low) else position >= low)
+            conditions.append(TRUE if can_prove(window.padded_sizes[k] <= high) else position < high)
+        return select(conjunction(*conditions), x[tuple(source)], fill)
 
     return d.compute((*x.shape[:leading], *window.padded_sizes), body)
-
-
-def _is_literal(e: Expr, value: int) -> bool:
-    return isinstance(e, Const) and e.value == value

@@ -1,7 +1,8 @@
 """Strides of a block's accesses along its iteration variables, as expressions."""
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const
+from tilewright.expr.pattern import product_operands
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block
 
@@ -52,11 +53,4 @@ def contraction_operands(block: Block) -> tuple[Load, Load] | None:
     """The two loads that a contraction multiplies and sums, without casts; None for other blocks."""
     total = block.body.value
     product = combined_value(block)
-    if not (isinstance(total, Binary) and total.op == "add" and isinstance(product, Binary) and product.op == "mul"):
-        return None
-    a, b = _strip_casts(product.a), _strip_casts(product.b)
-    return (a, b) if isinstance(a, Load) and isinstance(b, Load) and a is not b else None
-
-
-def _strip_casts(e: Expr) -> Expr:
-    return _strip_casts(e.a) if isinstance(e, Cast) else e
+    return product_operands(product) if isinstance(total, Binary) and total.op == "add" else None

@@ -13,25 +13,25 @@ from tilewright.loops.printer import show_stmt
 from tilewright.verify.diagnostics import Diagnostic
 
 
-def find_domain_errors(nest: BlockContext) -> Iterator[Diagnostic]:
+def find_domain_errors(context: BlockContext) -> Iterator[Diagnostic]:
     """The bindings of a block that may leave their domains, and its accesses that may leave their buffers."""
-    block = nest.block
+    block = context.block
     where = f"block {block.name!r}"
     for i in block.iters:
-        binding = nest.over_loops(i.var)
-        if not can_prove_non_negative(binding, nest.bounds):
-            yield Diagnostic(where, f"binding {i.binding} of {i.var.name!r} is not proved >= 0", nest.text)
-        if not can_prove_lt(binding, i.extent, nest.bounds):
-            yield Diagnostic(where, f"binding {i.binding} of {i.var.name!r} is not proved < {i.extent}", nest.text)
+        binding = context.over_loops(i.var)
+        if not can_prove_non_negative(binding, context.bounds):
+            yield Diagnostic(where, f"binding {i.binding} of {i.var.name!r} is not proved >= 0", context.text)
+        if not can_prove_lt(binding, i.extent, context.bounds):
+            yield Diagnostic(where, f"binding {i.binding} of {i.var.name!r} is not proved < {i.extent}", context.text)
     domains = tuple((i.var, i.extent) for i in block.iters)
     for a, axis in _unproved_accesses(domains, accesses(block)):
         # Over the block's own domains it is not in bounds; it may be where the loops and the predicate go.
         index, size = a.indices[axis], a.buffer.shape[axis]
-        known = nest.bounds.assuming(nest.over_loops(a.condition))
-        bound = simplify(nest.over_loops(index), known)
+        bounds = context.bounds.assuming(context.over_loops(a.condition))
+        bound = simplify(context.over_loops(index), bounds)
         for holds, limit in (
-            (can_prove_non_negative(bound, known), ">= 0"),
-            (can_prove_lt(bound, size, known), f"< {size}"),
+            (can_prove_non_negative(bound, bounds), ">= 0"),
+            (can_prove_lt(bound, size, bounds), f"< {size}"),
         ):
             if not holds:
                 verb = "written" if a.is_write else "read"
@@ -44,12 +44,12 @@ def _unproved_accesses(
     domains: tuple[tuple[Var, Expr], ...], touched: tuple[Access, ...]
 ) -> tuple[tuple[Access, int], ...]:
     """The accesses, with the dimension, that the domains of the iteration variables alone do not keep in bounds."""
-    known = Bounds()
+    bounds = Bounds()
     for var, extent in domains:
-        known = known.with_loop(var, extent)
+        bounds = bounds.with_loop(var, extent)
     found: list[tuple[Access, int]] = []
     for a in touched:
-        inside = known.assuming(a.condition)
+        inside = bounds.assuming(a.condition)
         for axis, (index, size) in enumerate(zip(a.indices, a.buffer.shape, strict=True)):
             if not (can_prove_non_negative(index, inside) and can_prove_lt(index, size, inside)):
                 found.append((a, axis))

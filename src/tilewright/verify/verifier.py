@@ -54,25 +54,25 @@ def verify(func: Func, *, registers: bool = True) -> None:
     Raises:
         VerifyError: lists what is wrong and where, with the loop or block.
     """
-    nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    contexts = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
 
     @cache
     def executed() -> tuple[BlockContext, ...]:
-        return (*nests, *_empty_reduction_blocks(func))
+        return (*contexts, *_empty_reduction_blocks(func))
 
     groups = (
         lambda: well_formed.find_structure_errors(func),
         lambda: well_formed.find_type_errors(func),
         lambda: index_overflow.find_overflows(func),
         lambda: well_formed.find_reads_before_writes(func),
-        lambda: memory_scopes.find_memory_scope_errors(func, nests, registers),
+        lambda: memory_scopes.find_memory_scope_errors(func, contexts, registers),
         lambda: memory_scopes.find_stack_overflow(func),
-        lambda: (f for nest in executed() for f in nonzero_divisors.find_zero_divisors(nest)),
-        lambda: (f for nest in executed() for f in domains.find_domain_errors(nest)),
+        lambda: (f for context in executed() for f in nonzero_divisors.find_zero_divisors(context)),
+        lambda: (f for context in executed() for f in domains.find_domain_errors(context)),
         lambda: prefetch_safety.find_unsafe_prefetches(func),
-        lambda: gpu_launch.find_launch_errors(func, nests),
-        lambda: races.find_races(func, nests),
-        lambda: coverage.find_coverage_errors(func, nests),
+        lambda: gpu_launch.find_launch_errors(func, contexts),
+        lambda: races.find_races(func, contexts),
+        lambda: coverage.find_coverage_errors(func, contexts),
     )
     for group in groups:
         found = list(dict.fromkeys(group()))

@@ -41,18 +41,18 @@ def find_structure_errors(func: Func) -> Iterator[Diagnostic]:
     yield from _find_scope_errors(func.body, set(func.symbols), {b.name: b for b in (*func.params, *func.allocs)})
 
 
-def _find_scope_errors(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> Iterator[Diagnostic]:
+def _find_scope_errors(s: Stmt, bounds: set[Var], buffers: dict[str, Buffer]) -> Iterator[Diagnostic]:
     """Whether every name in a statement means something there."""
     match s:
         case Seq(stmts):
             if len(stmts) < 2 or any(isinstance(c, Seq) for c in stmts):
                 yield Diagnostic("a sequence", f"has {len(stmts)} statements or a sequence inside", show_stmt(s))
             for child in stmts:
-                yield from _find_scope_errors(child, known, buffers)
+                yield from _find_scope_errors(child, bounds, buffers)
         case For():
-            yield from _find_undefined((s.extent,), known, set(), f"loop {s.var.name!r}", s)
-            yield from _find_undefined(s.prefetches, known | {s.var}, set(buffers.values()), f"loop {s.var.name!r}", s)
-            yield from _find_scope_errors(s.body, known | {s.var}, buffers)
+            yield from _find_undefined((s.extent,), bounds, set(), f"loop {s.var.name!r}", s)
+            yield from _find_undefined(s.prefetches, bounds | {s.var}, set(buffers.values()), f"loop {s.var.name!r}", s)
+            yield from _find_scope_errors(s.body, bounds | {s.var}, buffers)
         case Block():
             where = f"block {s.name!r}"
             for x in loads(s.predicate):
@@ -60,9 +60,9 @@ def _find_scope_errors(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> 
                 yield Diagnostic(where, f"{what}; use select in the value", show_stmt(s))
             outside = [*(i.binding for i in s.iters), *(i.extent for i in s.iters)]
             yield from _find_undefined(
-                outside if loads(s.predicate) else (s.predicate, *outside), known, set(), where, s
+                outside if loads(s.predicate) else (s.predicate, *outside), bounds, set(), where, s
             )
-            inside = known | {i.var for i in s.iters}
+            inside = bounds | {i.var for i in s.iters}
             for store in (s.body, s.init):
                 if store is not None:
                     target = Load(store.buffer, store.indices)
@@ -70,12 +70,12 @@ def _find_scope_errors(s: Stmt, known: set[Var], buffers: dict[str, Buffer]) -> 
 
 
 def _find_undefined(
-    parts: Sequence[Expr], known: set[Var], buffers: set[Buffer], where: str, thing: Buffer | Stmt
+    parts: Sequence[Expr], bounds: set[Var], buffers: set[Buffer], where: str, thing: Buffer | Stmt
 ) -> Iterator[Diagnostic]:
     for e in parts:
         variables, used = _names(e)
         for v in variables:
-            if v not in known:
+            if v not in bounds:
                 yield Diagnostic(where, f"variable {v.name!r} is not defined here", text_of(thing))
         for b in used:
             if b not in buffers:

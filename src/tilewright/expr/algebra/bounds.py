@@ -1,7 +1,4 @@
-"""What is known about variables: inclusive ranges and facts.
-
-What follows from them is proved in `prover.py`.
-"""
+"""Ranges of variables and facts that hold at a place of a program; the context of every proof (`prover.py`)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +15,7 @@ from tilewright.expr.traversal import conjuncts, has_loads
 
 
 class ProofResult(Enum):
-    """What the prover found out about an expression >= 0: it holds; quick means do not show it; it is not proved."""
+    """Outcome for a goal e >= 0: proved; not proved by the fast prover alone; not proved by elimination either."""
 
     PROVED = auto()
     NOT_TRIVIAL = auto()
@@ -27,12 +24,16 @@ class ProofResult(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """Ranges of variables (inclusive, as expressions; later entries are inner) and facts (polynomials >= 0).
+    """Ranges of variables and facts.
 
-    What says the same is one object (see `_bounds`), so that results of pure functions are remembered by it.
+    Equal bounds made by the methods are one object (`_interned_bounds`), so they serve as keys of caches.
 
-    `multiples` and `limits` follow from the facts: what an atom is a multiple of, where `atom % n == 0` was assumed,
-    and between which numbers an atom lies that depends on data. `proved` remembers answers of the prover.
+    Attributes:
+        ranges: inclusive ends by variable, as expressions; outer loops first.
+        facts: expressions that are >= 0.
+        multiples: from facts `atom % n == 0`: the n of an atom (least common multiple of several).
+        data_intervals: from the facts: intervals of data-dependent atoms.
+        proof_cache: outcomes of the prover by goal.
     """
 
     ranges: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict[Var, tuple[Expr, Expr]])
@@ -49,7 +50,7 @@ class Bounds:
 
     @classmethod
     def from_loops(cls, loops: "Iterable[tuple[Var, Expr]]") -> "Bounds":
-        """What is known inside of loops, outermost first, of which each is a variable with its extent."""
+        """Bounds inside a loop nest, given as (variable, extent) pairs, outermost first."""
         return _interned_bounds(tuple((var, _loop_range(extent)) for var, extent in loops), ())
 
     def with_range(self, var: Var, lo: Expr, hi: Expr) -> "Bounds":
@@ -58,75 +59,77 @@ class Bounds:
         return _interned_bounds(tuple(ranges.items()), self.facts)
 
     def assuming(self, condition: Expr) -> "Bounds":
-        """Adds the integer comparisons among the conjuncts of a condition; the others are dropped."""
-        known = self
+        """Adds the integer comparisons among the conjuncts of a condition as facts; other conjuncts are dropped."""
+        result = self
         for c in conjuncts(condition):
-            new = facts_of(c, known)
-            known = _interned_bounds(tuple(known.ranges.items()), known.facts + new) if new else known
-        return known
+            facts = facts_of(c, result)
+            result = _interned_bounds(tuple(result.ranges.items()), result.facts + facts) if facts else result
+        return result
 
     def where(self, condition: Expr, taken: bool) -> "Bounds":
-        """What is known where a condition holds, or where it does not."""
-        known = condition if taken else negated_comparison(condition)
-        return self if known is None else self.assuming(known)
+        """Bounds where a condition is true (`taken`) or false."""
+        assumption = condition if taken else negated_comparison(condition)
+        return self if assumption is None else self.assuming(assumption)
 
     def without_facts(self) -> "Bounds":
-        """The ranges alone."""
+        """The same ranges with no facts."""
         return _interned_bounds(tuple(self.ranges.items()), ()) if self.facts else self
 
 
 @lru_cache(maxsize=1 << 12)
 def _loop_range(extent: Expr) -> tuple[Expr, Expr]:
-    """The range of a variable that counts from 0."""
+    """The range of a loop variable: 0 .. extent - 1."""
     return const(0), extent - 1
 
 
 @lru_cache(maxsize=1 << 13)
 def _interned_bounds(ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...]) -> Bounds:
-    """One object for what is equal, as it remembers what was proved: every block of a nest, every step of a schedule
-    and every verification ask the same questions."""
+    """The one `Bounds` object of these ranges and facts, so that its proof cache is shared.
+
+    Every block of a nest, every step of a schedule and every verification asks the same questions.
+    """
     return Bounds(
         dict(ranges), facts, _multiples_from_facts(facts), _data_intervals_from_facts(facts, Bounds(dict(ranges)))
     )
 
 
 def _multiples_from_facts(facts: tuple[Expr, ...]) -> dict[Expr, int]:
-    """The atoms of which a fact says -(atom % n) >= 0, with the least common multiple of all n."""
-    found: dict[Expr, int] = {}
+    """The atoms with a fact -(atom % n) >= 0, with the least common multiple of their n."""
+    multiples: dict[Expr, int] = {}
     for f in facts:
         p = polynomial(f)
         for m, k in p.items():
             if len(p) == len(m) == 1 and k < 0 and isinstance(m[0], Binary) and m[0].op == "mod":
-                whole, n = m[0].a, m[0].b
-                if isinstance(n, Const) and n.value > 0 and polynomial(whole) == {(whole,): 1}:
-                    found[whole] = lcm(found.get(whole, 1), int(n.value))
-    return found
+                dividend, n = m[0].a, m[0].b
+                if isinstance(n, Const) and n.value > 0 and polynomial(dividend) == {(dividend,): 1}:
+                    multiples[dividend] = lcm(multiples.get(dividend, 1), int(n.value))
+    return multiples
 
 
 def _data_intervals_from_facts(facts: tuple[Expr, ...], ranges: Bounds) -> dict[Expr, Interval]:
-    """The atoms that depend on data of which facts say k*atom + r >= 0, r without data, with what that leaves."""
-    found: dict[Expr, Interval] = {}
+    """Intervals of the data-dependent atoms with a fact k*atom + r >= 0 where r is independent of data."""
+    intervals: dict[Expr, Interval] = {}
     for f in facts:
         p = polynomial(f) if has_loads(f) else {}
         terms = [(m, k) for m, k in p.items() if any(has_loads(a) for a in m)]
         if len(terms) != 1 or len(terms[0][0]) != 1:
             continue
         (monomial, k) = terms[0]
-        most = polynomial_interval({m: c for m, c in p.items() if m is not monomial}, ranges)[1]
-        if most is None:
+        rest_max = polynomial_interval({m: c for m, c in p.items() if m is not monomial}, ranges)[1]
+        if rest_max is None:
             continue
-        limit = (-(most // k), None) if k > 0 else (None, most // -k)
-        found[monomial[0]] = intersection(found.get(monomial[0], (None, None)), limit)
-    return found
+        half_line = (-(rest_max // k), None) if k > 0 else (None, rest_max // -k)
+        intervals[monomial[0]] = intersection(intervals.get(monomial[0], (None, None)), half_line)
+    return intervals
 
 
 NO_BOUNDS = Bounds()
 
 
 def facts_of(c: Expr, bounds: Bounds = NO_BOUNDS) -> tuple[Expr, ...]:
-    """The expressions that are >= 0 exactly when a comparison of integers holds; none where a side of it may wrap.
+    """The expressions that are >= 0 exactly when an integer comparison is true; empty where a side of it may wrap.
 
-    Narrower integers count as what they are in int64.
+    Narrower integers are converted to int64 first.
     """
     if not isinstance(c, Binary) or c.op not in _NEGATED_COMPARISON or not c.a.dtype.is_int:
         return ()
@@ -154,7 +157,7 @@ def facts_of(c: Expr, bounds: Bounds = NO_BOUNDS) -> tuple[Expr, ...]:
 
 
 def difference(a: Expr, b: Expr, offset: int = 0) -> Expr:
-    """a - b + more as an integer; modulo 2**64 it could be another one where it depends on data."""
+    """The expression of the integer a - b + offset; built from normal forms where data could make it wrap."""
     if not (has_loads(a) or has_loads(b)):
         return a - b + offset if offset else a - b
     return expression(add(add(polynomial(a), polynomial(b), -1), {(): offset} if offset else {}))
@@ -164,12 +167,12 @@ _NEGATED_COMPARISON: Mapping[str, CompareOp] = {"lt": "ge", "le": "gt", "gt": "l
 
 
 def negated_comparison(c: Expr) -> Expr | None:
-    """The comparison of integers that holds exactly where `c` does not; None where `c` is none."""
+    """The negation of an integer comparison; None where `c` is something else."""
     if isinstance(c, Binary) and c.op in _NEGATED_COMPARISON and c.a.dtype.is_int:
         return Binary(_NEGATED_COMPARISON[c.op], c.a, c.b)
     return None
 
 
 def interval(e: Expr, bounds: Bounds = NO_BOUNDS) -> Interval:
-    """Integers that bound an int64 expression from below and above, None where unbounded."""
+    """Smallest and largest value of an int64 expression as far as known, None where unbounded."""
     return value_interval(e, bounds)

@@ -1,5 +1,6 @@
-"""Goals that are refuted by an example: where a polynomial is negative at a point that what is known allows, no proof
-of it exists, and none is looked for. Most goals that can't be proved fail at an end of the ranges of their variables.
+"""Counterexamples of goals p >= 0: points within the bounds at which p is negative, so that no proof is tried.
+
+Most goals that can't be proved fail at an end of the ranges of their variables, so only those corners are evaluated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,13 +13,13 @@ from tilewright.expr.numpy_semantics import apply_integer
 from tilewright.expr.traversal import free_vars, has_loads
 
 _LARGE_SYMBOL = 1009
-"""A symbol's value where nothing bounds it from above."""
+"""Value of a symbol without upper bound at points with large symbols."""
 
 Point = dict[Var, int]
 
 
 def has_counterexample(p: Polynomial, bounds: Bounds) -> bool:
-    """Whether `p` is negative at one of some points within `bounds`; False means "not found"."""
+    """Whether `p` is negative at a sampled point within `bounds`; False means "none found"."""
     if any(has_loads(a) for m in p for a in m):
         return False
     return any(
@@ -29,30 +30,29 @@ def has_counterexample(p: Polynomial, bounds: Bounds) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _sample_points(bounds: Bounds) -> tuple[tuple[Point, bool], ...]:
-    """Values of the variables that have ranges, and whether symbols are large: points at which no range is empty and
-    all facts hold."""
+    """(values of variables, whether symbols are large), where no range is empty and all facts hold."""
     return tuple(_corner_points(bounds))
 
 
 def _corner_points(bounds: Bounds) -> Iterator[tuple[Point, bool]]:
-    for last in (False, True):
+    for use_last in (False, True):
         for large in (False, True):
             point: Point = {}
-            if _assign_range_ends(point, bounds, last, large) and all(
+            if _assign_range_ends(point, bounds, use_last, large) and all(
                 _is_fact_satisfied(f, point, large) for f in bounds.facts
             ):
                 yield point, large
 
 
-def _assign_range_ends(point: Point, bounds: Bounds, last: bool, large: bool) -> bool:
-    """Gives every variable the first or the last value of its range; False where a range is empty or not a number."""
+def _assign_range_ends(point: Point, bounds: Bounds, use_last: bool, large: bool) -> bool:
+    """Assigns the first or last value of its range to every variable; False where a range is empty or not evaluable."""
     for v, (low, high) in bounds.ranges.items():
         if (free_vars(low) | free_vars(high)) & (bounds.ranges.keys() - point.keys()):
-            return False  # it depends on what comes later
-        least, most = _value_at(low, point, large), _value_at(high, point, large)
-        if least is None or most is None or least > most:
+            return False  # depends on an inner variable
+        first_value, last_value = _value_at(low, point, large), _value_at(high, point, large)
+        if first_value is None or last_value is None or first_value > last_value:
             return False
-        point[v] = most if last else least
+        point[v] = last_value if use_last else first_value
     return True
 
 
@@ -74,17 +74,17 @@ def _polynomial_value(p: Polynomial, point: Mapping[Var, int], large: bool) -> i
 
 
 def _value_at(e: Expr, point: Mapping[Var, int], large: bool) -> int | None:
-    """The integer that an expression without loads is at a point; None where it is none, or divides by nothing."""
+    """Value of an expression without loads at a point; None where it has none, e.g. for a divisor of 0 or less."""
     match e:
         case Var():
-            found = point.get(e)
-            return _symbol_value(e, large) if found is None else found
+            assigned = point.get(e)
+            return _symbol_value(e, large) if assigned is None else assigned
         case Const(value):
             return int(value)
         case Binary(op, a, b):
             x, y = _value_at(a, point, large), _value_at(b, point, large)
-            divides_by_none = op in ("floordiv", "mod") and (y is None or y <= 0)
-            return None if x is None or y is None or divides_by_none else apply_integer(op, x, y)
+            has_no_quotient = op in ("floordiv", "mod") and (y is None or y <= 0)
+            return None if x is None or y is None or has_no_quotient else apply_integer(op, x, y)
         case _:
             return None
 

@@ -1,4 +1,4 @@
-"""Sums, quotients and remainders of int64 expressions, simplified.
+"""Simplification of sums, quotients and remainders of int64 expressions.
 
 For a divisor d > 0 (sizes are positive wherever an index is evaluated):
     (q*d + r) // d = q + r // d          (q*d + r) % d = r % d
@@ -6,13 +6,14 @@ For a divisor d > 0 (sizes are positive wherever an index is evaluated):
     (g*y + r) // (g*c) = y // c          (g*y + r) % (g*c) = g*(y % c) + r, when 0 <= r < g is proved
     (g*y + k) // (g*c) = (y + k//g) // c (x // a) // c = x // (a*c)
     (x // d)*d + x % d = x               x - x % d = (x // d)*d
-    (y*a + z) // (a*d) = (y + z // a) // d, where that is looked for
+    (y*a + z) // (a*d) = (y + z // a) // d, tried when matching a remainder
     (x // d % c)*d + x % d = x % (d*c)
-    (d*t + r) // d = t                   for the tile t of an element, see `common_factor.tile_and_offset`
+    (d*t + r) // d = t                   for the tile index t, see `factoring.tile_and_offset`
 and where n % d == 0 was assumed (`Bounds.multiples`):
     (n*k + r) // d = n*k // d + r // d   (n*k + r) % d = r % d          (n // d)*d = n
-All of this is for integers, so it holds where the operands are exact (`intervals.py`); others are left alone.
-Digits of one number keep their source: a*119 + b stays as it is in (a*119 + b) % 28, next to (a*119 + b) // 28.
+The rules hold over the integers, so they apply where the operands do not wrap (`intervals.py`).
+Quotient and remainder of one dividend keep it: a*119 + b is not reduced in (a*119 + b) % 28, so that it stays
+recognisable beside (a*119 + b) // 28.
 """
 
 from collections.abc import Iterator
@@ -34,47 +35,50 @@ def recombine(p: poly.Polynomial, bounds: Bounds = NO_BOUNDS) -> Expr:
             if not is_interpretable(atom, bounds):
                 continue
             if isinstance(atom, Binary) and atom.op == "floordiv":
-                whole = _cancel_exact_quotient(p, monomial, k, atom, bounds) if bounds.multiples else None
-                if whole is not None:
-                    return recombine(whole, bounds)
+                expanded = _cancel_exact_quotient(p, monomial, k, atom, bounds) if bounds.multiples else None
+                if expanded is not None:
+                    return recombine(expanded, bounds)
                 remainder = _fold_to_remainder(p, monomial, k, atom)
                 if remainder is not None:
                     return recombine(remainder, bounds)
             if not (isinstance(atom, Binary) and atom.op == "mod"):
                 continue
-            rest = poly.drop_atom(monomial, atom)
-            scale: poly.Polynomial = {rest: k}
+            cofactor = poly.drop_atom(monomial, atom)
+            scale: poly.Polynomial = {cofactor: k}
             for quotient in _equal_quotients(atom, bounds):
-                whole = poly.multiply(poly.multiply(poly.polynomial(quotient), poly.polynomial(atom.b)), scale)
-                if whole and all(p.get(m) == c for m, c in whole.items()):
-                    return recombine(_replace_remainder(p, monomial, k, whole, poly.polynomial(atom.a), scale), bounds)
-            joined = _join_digits(p, monomial, k, atom, bounds)
-            if joined is not None:
-                return recombine(joined, bounds)
-            floor = _fold_to_quotient(p, monomial, k, atom)
-            if floor is not None:
-                return recombine(floor, bounds)
+                expanded = poly.multiply(poly.multiply(poly.polynomial(quotient), poly.polynomial(atom.b)), scale)
+                if expanded and all(p.get(m) == c for m, c in expanded.items()):
+                    return recombine(
+                        _replace_remainder(p, monomial, k, expanded, poly.polynomial(atom.a), scale), bounds
+                    )
+            merged = _join_digits(p, monomial, k, atom, bounds)
+            if merged is not None:
+                return recombine(merged, bounds)
+            with_quotient = _fold_to_quotient(p, monomial, k, atom)
+            if with_quotient is not None:
+                return recombine(with_quotient, bounds)
     return poly.expression(p)
 
 
 def _equal_quotients(atom: Binary, bounds: Bounds) -> Iterator[Expr]:
-    """x // d for x % d: as it is simplified, and as (y*a + z) // (a*d) where x = y + z // a."""
+    """Forms of x // d for x % d: the simplified one, and (y*a + z) // (a*d) where x = y + z // a."""
     yield floordiv(atom.a, atom.b, bounds)
     x = poly.polynomial(atom.a)
     for m, c in x.items() if len(x) > 1 else ():
         inner = m[0] if len(m) == 1 and c == 1 else None
         if not (isinstance(inner, Binary) and inner.op == "floordiv" and is_positive_divisor(inner.b, bounds)):
             continue
-        rest = poly.multiply(poly.add(x, {m: c}, -1), poly.polynomial(inner.b))
-        top, both = poly.expression(poly.add(rest, poly.polynomial(inner.a))), divisor_product(inner.b, atom.b)
-        if both is not None and is_interpretable(inner, bounds) and has_no_wrap(top, bounds):
-            yield floordiv(top, both, bounds)
+        numerator_rest = poly.multiply(poly.add(x, {m: c}, -1), poly.polynomial(inner.b))
+        numerator = poly.expression(poly.add(numerator_rest, poly.polynomial(inner.a)))
+        divisor = divisor_product(inner.b, atom.b)
+        if divisor is not None and is_interpretable(inner, bounds) and has_no_wrap(numerator, bounds):
+            yield floordiv(numerator, divisor, bounds)
 
 
 def _cancel_exact_quotient(
     p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary, bounds: Bounds
 ) -> poly.Polynomial | None:
-    """`p` with s*d*(x // d) replaced by s*x, where x is known to be a multiple of d; else None."""
+    """`p` with s*d*(x // d) replaced by s*x where x is known to be a multiple of d; else None."""
     d = int(atom.b.value) if isinstance(atom.b, Const) else 0
     x = poly.polynomial(atom.a)
     if d <= 1 or k % d or not all(_is_multiple(m, c, d, bounds) for m, c in x.items()):
@@ -84,37 +88,39 @@ def _cancel_exact_quotient(
 
 
 def _fold_to_remainder(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
-    """`p` with s*x - s*d*(x // d) replaced by s*(x % d), where all those terms are in it; else None."""
+    """`p` with s*x - s*d*(x // d) replaced by s*(x % d) where it has all those terms; else None."""
     d = atom.b.value if isinstance(atom.b, Const) else 0
     if d <= 1 or k % int(d):
         return None
-    rest = poly.drop_atom(monomial, atom)
-    scale: poly.Polynomial = {rest: -k // int(d)}
+    cofactor = poly.drop_atom(monomial, atom)
+    scale: poly.Polynomial = {cofactor: -k // int(d)}
     x = poly.multiply(poly.polynomial(atom.a), scale)
     if any(p.get(m) != c for m, c in x.items()):
         return None
-    left = poly.add(poly.add(p, {monomial: k}, -1), x, -1)
-    return poly.add(left, poly.multiply(poly.polynomial(mod(atom.a, atom.b, NO_BOUNDS)), scale))
+    others = poly.add(poly.add(p, {monomial: k}, -1), x, -1)
+    return poly.add(others, poly.multiply(poly.polynomial(mod(atom.a, atom.b, NO_BOUNDS)), scale))
 
 
 def _join_digits(
     p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary, bounds: Bounds
 ) -> poly.Polynomial | None:
-    """`p` with s*(y // d)*d + s*(x % d) replaced by s*y and s*((y // d) % c)*d + s*(x % d) by s*(y % (d*c)), where
-    x % d is y % d, perhaps under another name; else None."""
+    """`p` with two digits of one number merged, where x % d equals y % d; else None.
+
+    s*(y // d)*d + s*(x % d) becomes s*y, and s*((y // d) % c)*d + s*(x % d) becomes s*(y % (d*c)).
+    """
     d = atom.b
     scale: poly.Polynomial = {poly.drop_atom(monomial, atom): k}
     for high in dict.fromkeys(a for m in p for a in m):
         c, q = (high.b, high.a) if isinstance(high, Binary) and high.op == "mod" else (None, high)
         if not (isinstance(q, Binary) and q.op == "floordiv" and q.b is d and is_interpretable(q, bounds)):
             continue
-        both = d if c is None else divisor_product(d, c)
-        if both is None:
+        modulus = d if c is None else divisor_product(d, c)
+        if modulus is None:
             continue
-        whole = poly.multiply(poly.multiply({(high,): 1}, poly.polynomial(d)), scale)
-        if all(p.get(m) == n for m, n in whole.items()) and _is_remainder(q.a, atom):
-            y = q.a if c is None else mod(q.a, both, NO_BOUNDS)
-            return _replace_remainder(p, monomial, k, whole, poly.polynomial(y), scale)
+        product = poly.multiply(poly.multiply({(high,): 1}, poly.polynomial(d)), scale)
+        if all(p.get(m) == n for m, n in product.items()) and _is_remainder(q.a, atom):
+            y = q.a if c is None else mod(q.a, modulus, NO_BOUNDS)
+            return _replace_remainder(p, monomial, k, product, poly.polynomial(y), scale)
     return None
 
 
@@ -126,25 +132,30 @@ def _is_remainder(x: Expr, atom: Binary) -> bool:
 
 
 def _fold_to_quotient(p: poly.Polynomial, monomial: poly.Monomial, k: int, atom: Binary) -> poly.Polynomial | None:
-    """`p` with s*x - s*(x % d) replaced by s*d*(x // d), where it has at least those terms but x's constant; else None.
+    """`p` with s*x - s*(x % d) replaced by s*d*(x // d) where it has those terms (x's constant aside); else None.
 
-    So sizes padded to a multiple of d look alike, whether they came as x + (d - x % d) or as ceil(x / d)*d.
+    Sizes padded to a multiple of d thus get one form, whether written x + (d - x % d) or ceil(x / d)*d.
     """
     scale: poly.Polynomial = {poly.drop_atom(monomial, atom): -k}
     x = poly.multiply(poly.polynomial(atom.a), scale)
     if not any(x) or not all(0 < c <= p.get(m, 0) or p.get(m, 0) <= c < 0 for m, c in x.items() if m):
         return None
-    left = poly.add(poly.add(p, {monomial: k}, -1), x, -1)
+    others = poly.add(poly.add(p, {monomial: k}, -1), x, -1)
     quotient = poly.polynomial(floordiv(atom.a, atom.b, NO_BOUNDS))
-    return poly.add(left, poly.multiply(poly.multiply(quotient, poly.polynomial(atom.b)), scale))
+    return poly.add(others, poly.multiply(poly.multiply(quotient, poly.polynomial(atom.b)), scale))
 
 
 def _replace_remainder(
-    p: poly.Polynomial, monomial: poly.Monomial, k: int, whole: poly.Polynomial, x: poly.Polynomial, s: poly.Polynomial
+    p: poly.Polynomial,
+    monomial: poly.Monomial,
+    k: int,
+    product: poly.Polynomial,
+    x: poly.Polynomial,
+    s: poly.Polynomial,
 ) -> poly.Polynomial:
     """p - s*(x % d) - s*(x // d)*d + s*x."""
     p = poly.add(p, {monomial: k}, -1)
-    p = poly.add(p, whole, -1)
+    p = poly.add(p, product, -1)
     return poly.add(p, poly.multiply(x, s))
 
 
@@ -160,91 +171,94 @@ def floordiv(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         return Binary("floordiv", a, b)
     if a is b:
         return const(1)
-    quotient, rest = poly.divide(pa, pb)
-    if (divisor is None and (len(rest) > len(pa) or not quotient)) or (divisor is not None and divisor < 0):
-        quotient, rest = {}, pa
-    remainder = poly.expression(rest)
-    if not has_no_wrap(remainder, bounds):
-        quotient, rest, remainder = {}, pa, a
-    if not rest or is_in_range(remainder, b, bounds):
+    quotient, remainder = poly.divide(pa, pb)
+    if (divisor is None and (len(remainder) > len(pa) or not quotient)) or (divisor is not None and divisor < 0):
+        quotient, remainder = {}, pa
+    remainder_expr = poly.expression(remainder)
+    if not has_no_wrap(remainder_expr, bounds):
+        quotient, remainder, remainder_expr = {}, pa, a
+    if not remainder or is_in_range(remainder_expr, b, bounds):
         return poly.expression(quotient)
     if divisor is not None and divisor > 0:
-        small = _reduce_coefficients(rest, divisor)
-        lower = poly.expression(small)
-        # as `mod` decides it, so that both are digits of one number
-        if small != rest and (not has_loads(a) or has_no_wrap(lower, bounds)) and is_in_range(lower, b, bounds):
-            whole = {m: c // divisor for m, c in poly.add(rest, small, -1).items()}
-            return poly.expression(poly.add(quotient, whole))
-    if divisor is not None and bounds.facts and is_in_range(remainder - b, b, bounds):
-        return poly.expression(quotient) + 1  # the constant of the remainder, which lies in [0, d), hides it
+        reduced = _reduce_coefficients(remainder, divisor)
+        reduced_expr = poly.expression(reduced)
+        # The same decision as in `mod`, so that both are digits of one number.
+        can_reduce = reduced != remainder and (not has_loads(a) or has_no_wrap(reduced_expr, bounds))
+        if can_reduce and is_in_range(reduced_expr, b, bounds):
+            multiples = {m: c // divisor for m, c in poly.add(remainder, reduced, -1).items()}
+            return poly.expression(poly.add(quotient, multiples))
+    if divisor is not None and bounds.facts and is_in_range(remainder_expr - b, b, bounds):
+        return poly.expression(quotient) + 1  # hidden by the constant term of the remainder, in [0, d)
     positive = divisor > 0 if divisor is not None else is_positive_divisor(b, bounds)
-    coarse = split_common_factor(rest, pb, bounds) if positive else None
-    if coarse is not None:
-        y, _, d, _ = coarse
+    factors = split_common_factor(remainder, pb, bounds) if positive else None
+    if factors is not None:
+        y, _, d, _ = factors
         return recombine(poly.add(quotient, poly.polynomial(floordiv(y, d, bounds))))
-    tile = tile_and_offset(pa, pb, bounds) if positive else None
-    if tile is not None:
-        return tile[0]
+    tiled = tile_and_offset(pa, pb, bounds) if positive else None
+    if tiled is not None:
+        return tiled[0]
     if divisor is not None and positive:
-        whole = {m: c for m, c in rest.items() if m and _is_multiple(m, c, divisor, bounds)}
-        parts = [poly.expression(p) for p in (whole, poly.add(rest, whole, -1))]
-        if whole and len(whole) < len(rest) and all(has_no_wrap(p, bounds) for p in parts):
-            multiple, left = (floordiv(p, b, bounds) for p in parts)
-            return poly.expression(quotient) + (multiple + left)
-        inner = _cancel_quotient_factor(rest, divisor, bounds)
+        multiples = {m: c for m, c in remainder.items() if m and _is_multiple(m, c, divisor, bounds)}
+        summands = [poly.expression(p) for p in (multiples, poly.add(remainder, multiples, -1))]
+        if multiples and len(multiples) < len(remainder) and all(has_no_wrap(p, bounds) for p in summands):
+            exact_quotient, others = (floordiv(p, b, bounds) for p in summands)
+            return poly.expression(quotient) + (exact_quotient + others)
+        inner_quotient = _cancel_quotient_factor(remainder, divisor, bounds)
     else:
-        nested = _flatten_nested_quotient(rest, b, bounds) if positive else None
-        inner = Binary("floordiv", remainder, b) if nested is None else nested
-    return recombine(poly.add(quotient, poly.polynomial(inner))) if quotient else inner
+        flattened = _flatten_nested_quotient(remainder, b, bounds) if positive else None
+        inner_quotient = Binary("floordiv", remainder_expr, b) if flattened is None else flattened
+    return recombine(poly.add(quotient, poly.polynomial(inner_quotient))) if quotient else inner_quotient
 
 
 def _reduce_coefficients(p: poly.Polynomial, divisor: int) -> poly.Polynomial:
-    """What differs from `p` by a multiple of the divisor, with coefficients below it."""
-    small = {m: c if abs(c) < divisor else c % divisor for m, c in p.items()}
-    return {m: c for m, c in small.items() if c}
+    """A polynomial congruent to `p` modulo the divisor, with coefficients below it in magnitude."""
+    reduced = {m: c if abs(c) < divisor else c % divisor for m, c in p.items()}
+    return {m: c for m, c in reduced.items() if c}
 
 
 def _can_divide(a: Expr, b: Expr, bounds: Bounds) -> bool:
-    """Whether the rules hold: both are exact, and a divisor that depends on data is positive."""
+    """Whether the rules apply: dividend and divisor do not wrap, and a data-dependent divisor is positive."""
     return has_no_wrap(a, bounds) and (not has_loads(b) or is_positive_divisor(b, bounds))
 
 
 def _is_multiple(m: poly.Monomial, c: int, divisor: int, bounds: Bounds) -> bool:
-    """Whether c*m is known to be a multiple of a number."""
+    """Whether c*m is known to be a multiple of `divisor`."""
     for atom in m if bounds.multiples else ():
         c *= bounds.multiples.get(atom, 1)
     return c % divisor == 0
 
 
-def _cancel_quotient_factor(rest: poly.Polynomial, divisor: int, bounds: Bounds) -> Expr:
-    """rest // divisor for a positive constant, after cancelling a common factor and nested quotients."""
+def _cancel_quotient_factor(dividend: poly.Polynomial, divisor: int, bounds: Bounds) -> Expr:
+    """dividend // divisor for a positive constant, with common factors cancelled and nested quotients flattened."""
     factor = divisor
-    for m, c in rest.items():
+    for m, c in dividend.items():
         if m:
             factor = gcd(factor, c)
     if factor > 1:
-        rest = {m: c // factor for m, c in rest.items()}
-        rest = {m: c for m, c in rest.items() if c}
-        return floordiv(poly.expression(rest), const(divisor // factor), bounds)
-    nested = _flatten_nested_quotient(rest, const(divisor), bounds)
-    if nested is not None:
-        return nested
-    return Binary("floordiv", poly.expression(rest), const(divisor))
+        dividend = {m: c // factor for m, c in dividend.items()}
+        dividend = {m: c for m, c in dividend.items() if c}
+        return floordiv(poly.expression(dividend), const(divisor // factor), bounds)
+    flattened = _flatten_nested_quotient(dividend, const(divisor), bounds)
+    if flattened is not None:
+        return flattened
+    return Binary("floordiv", poly.expression(dividend), const(divisor))
 
 
 def _flatten_nested_quotient(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | None:
-    """(x // a + k) // d as (x + k*a) // (a*d), where `p` has that form; else None."""
+    """(x // a + k) // d as (x + k*a) // (a*d) where `p` is x // a + k; else None."""
     atom = next((m[0] for m, c in p.items() if len(m) == 1 and c == 1), None)
     if not (isinstance(atom, Binary) and atom.op == "floordiv") or any(m and m != (atom,) for m in p):
         return None
-    both = divisor_product(atom.b, d)
-    if both is None or not is_positive_divisor(atom.b, bounds):
+    divisor = divisor_product(atom.b, d)
+    if divisor is None or not is_positive_divisor(atom.b, bounds):
         return None
     if not p.get((), 0):
-        return floordiv(atom.a, both, bounds)
+        return floordiv(atom.a, divisor, bounds)
     shifted = poly.add(poly.polynomial(atom.a), poly.multiply(poly.polynomial(atom.b), poly.constant(p.get((), 0))))
-    top = poly.expression(shifted)
-    return floordiv(top, both, bounds) if has_no_wrap(atom.a, bounds) and has_no_wrap(top, bounds) else None
+    numerator = poly.expression(shifted)
+    if not (has_no_wrap(atom.a, bounds) and has_no_wrap(numerator, bounds)):
+        return None
+    return floordiv(numerator, divisor, bounds)
 
 
 def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
@@ -259,47 +273,47 @@ def mod(a: Expr, b: Expr, bounds: Bounds) -> Expr:
         return Binary("mod", a, b)
     if a is b:
         return const(0)
-    quotient, rest = poly.divide(pa, pb)
-    if divisor is None and (len(rest) > len(pa) or not quotient):
-        rest = pa
+    quotient, remainder = poly.divide(pa, pb)
+    if divisor is None and (len(remainder) > len(pa) or not quotient):
+        remainder = pa
     if divisor is not None:
-        rest = {m: c for m, c in rest.items() if not _is_multiple(m, c, divisor, bounds)}
-        # Coefficients count modulo the divisor, but once changed they hide that x // d and x % d are digits of one x.
-        small = _reduce_coefficients(rest, divisor)
-        if has_loads(a) and not all(has_no_wrap(poly.expression(p), bounds) for p in (rest, small)):
+        remainder = {m: c for m, c in remainder.items() if not _is_multiple(m, c, divisor, bounds)}
+        # Reduced coefficients would hide that x // d and x % d are digits of one x: several terms keep theirs.
+        reduced = _reduce_coefficients(remainder, divisor)
+        if has_loads(a) and not all(has_no_wrap(poly.expression(p), bounds) for p in (remainder, reduced)):
             return Binary("mod", a, b)
-        decided = _resolve_remainder(small, b, bounds)
-        rest = small if len(rest) == 1 else rest
+        resolved = _resolve_remainder(reduced, b, bounds)
+        remainder = reduced if len(remainder) == 1 else remainder
     else:
-        rest = rest if has_no_wrap(poly.expression(rest), bounds) else pa
-        decided = _resolve_remainder(rest, b, bounds)
-    if decided is not None:
-        return decided
-    tile = tile_and_offset(pa, pb, bounds) if divisor is not None or is_positive_divisor(b, bounds) else None
-    if tile is not None:
-        return tile[1]
+        remainder = remainder if has_no_wrap(poly.expression(remainder), bounds) else pa
+        resolved = _resolve_remainder(remainder, b, bounds)
+    if resolved is not None:
+        return resolved
+    tiled = tile_and_offset(pa, pb, bounds) if divisor is not None or is_positive_divisor(b, bounds) else None
+    if tiled is not None:
+        return tiled[1]
     if divisor is not None:
-        factor = gcd(divisor, *rest.values())
+        factor = gcd(divisor, *remainder.values())
         if factor > 1:
-            smaller = poly.expression({m: c // factor for m, c in rest.items()})
-            return mod(smaller, const(divisor // factor), bounds) * factor
-    remainder = poly.expression(rest)
-    if divisor is not None and isinstance(remainder, Binary) and remainder.op == "mod":
-        outer = int(remainder.b.value) if isinstance(remainder.b, Const) else 0
-        if outer > 0 and outer % divisor == 0:
-            return mod(remainder.a, b, bounds)
-    return Binary("mod", remainder, b)
+            quotient_part = poly.expression({m: c // factor for m, c in remainder.items()})
+            return mod(quotient_part, const(divisor // factor), bounds) * factor
+    remainder_expr = poly.expression(remainder)
+    if divisor is not None and isinstance(remainder_expr, Binary) and remainder_expr.op == "mod":
+        inner_divisor = int(remainder_expr.b.value) if isinstance(remainder_expr.b, Const) else 0
+        if inner_divisor > 0 and inner_divisor % divisor == 0:
+            return mod(remainder_expr.a, b, bounds)
+    return Binary("mod", remainder_expr, b)
 
 
 def _resolve_remainder(p: poly.Polynomial, d: Expr, bounds: Bounds) -> Expr | None:
-    """p % d where p is in 0..d-1, or where its lower digits are split off; else None."""
+    """p % d where p is in 0 .. d - 1 or a common factor can be split off; else None."""
     remainder = poly.expression(p)
     if not p or is_in_range(remainder, d, bounds):
         return remainder
     if not is_positive_divisor(d, bounds):
         return None
-    coarse = split_common_factor(p, poly.polynomial(d), bounds)
-    if coarse is None:
+    factors = split_common_factor(p, poly.polynomial(d), bounds)
+    if factors is None:
         return None
-    y, g, high, r = coarse
-    return mod(y, high, bounds) * g + r
+    y, g, c, r = factors
+    return mod(y, c, bounds) * g + r

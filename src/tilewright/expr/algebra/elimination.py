@@ -1,17 +1,17 @@
-"""A stronger, slower prover: whether linear inequalities over monomials contradict each other.
+"""Fourier-Motzkin elimination: the strong, slow prover, by contradiction of linear inequalities over monomials.
 
-To prove p >= 0, its negation -p - 1 >= 0 is put next to what is known, and variables are eliminated one after the other
-(Fourier-Motzkin), every inequality divided by the common factor of its coefficients and its constant rounded down, as
-values are integers. What is known about the monomials that occur:
+To prove p >= 0, its negation -p - 1 >= 0 joins the facts and the constraints on the monomials that occur. Variables
+are eliminated one after the other; every inequality is divided by the common factor of its coefficients and its
+constant rounded down, as values are integers. Constraints on monomials:
 
     v                    its range
     q = a // d           d*q <= a <= d*q + d - 1, and d >= 1
     a % d                is a - d*q
     min(a, b)            m <= a and m <= b, and two cases: it is a, or it is b
     select(c, a, b)      two cases: c holds and it is a, or c does not hold and it is b
-    m*v                  what is known about v, times m, where m >= 0
+    m*v                  the constraints on v, times m, where m >= 0
 
-It is sound, not complete: limits on the size of the system end a proof that would take long.
+It is sound and incomplete: limits on the size of the system end long proofs.
 """
 
 from collections.abc import Iterator
@@ -44,18 +44,18 @@ def is_implied(goal: Polynomial, bounds: Bounds) -> bool:
 
 
 def _is_contradictory(system: list[Polynomial], bounds: Bounds, case_splits: int) -> bool:
-    """Whether no integers fulfil inequalities p >= 0 together with what is known about their monomials."""
+    """Whether the inequalities p >= 0 have no integer solution under the constraints on their monomials."""
     system = [_expand_remainders(p, bounds) for p in system]
     system += [q for p in system for q in _multiply_by_divisors(p, bounds)]
-    known = _collect_constraints(system, bounds)
-    if _is_infeasible([*system, *known]):
+    constraints = _collect_constraints(system, bounds)
+    if _is_infeasible([*system, *constraints]):
         return True
-    atom = next((a for a in _atoms([*system, *known]) if _case_split(a, bounds)), None) if case_splits else None
+    atom = next((a for a in _atoms([*system, *constraints]) if _case_split(a, bounds)), None) if case_splits else None
     if atom is None:
         return False
     return all(
         _is_contradictory(
-            [*(_substitute(p, atom, value) for p in (*system, *known)), *conditions], bounds, case_splits - 1
+            [*(_substitute(p, atom, value) for p in (*system, *constraints)), *conditions], bounds, case_splits - 1
         )
         for conditions, value in _case_split(atom, bounds)
     )
@@ -66,24 +66,25 @@ def _atoms(system: list[Polynomial]) -> dict[Expr, None]:
 
 
 def _case_split(atom: Expr, bounds: Bounds) -> list[tuple[list[Polynomial], Polynomial]]:
-    """What an atom may be: conditions, each >= 0, and its value under them; nothing for an atom that is one thing."""
+    """(conditions >= 0, value under them) for each case of a minimum, maximum or select; empty for other atoms."""
     match atom:
         case Binary("min" | "max" as op, a, b) if is_interpretable(atom, bounds):
             x, y = polynomial(a), polynomial(b)
-            less, more = add(y, x, -1), add(x, y, -1)
-            return [([less], x), ([more], y)] if op == "min" else [([more], x), ([less], y)]
+            y_minus_x, x_minus_y = add(y, x, -1), add(x, y, -1)
+            return [([y_minus_x], x), ([x_minus_y], y)] if op == "min" else [([x_minus_y], x), ([y_minus_x], y)]
         case Select(c, a, b) if facts_of(c, bounds) and _has_no_wrap_in_arms(atom, bounds):
-            against = negated_comparison(c)
-            holds, fails = ([] if x is None else [polynomial(f) for f in facts_of(x, bounds)] for x in (c, against))
-            return [(holds, polynomial(a)), (fails, polynomial(b))]
+            negation = negated_comparison(c)
+            if_true = [polynomial(f) for f in facts_of(c, bounds)]
+            if_false = [] if negation is None else [polynomial(f) for f in facts_of(negation, bounds)]
+            return [(if_true, polynomial(a)), (if_false, polynomial(b))]
         case _:
             return []
 
 
 def _has_no_wrap_in_arms(e: Select, bounds: Bounds) -> bool:
-    """Whether each arm is exact where it is taken."""
+    """Whether each arm does not wrap where it is taken."""
     return not has_loads(e) or all(
-        has_no_wrap(x, bounds.where(e.cond, holds)) for x, holds in ((e.a, True), (e.b, False))
+        has_no_wrap(x, bounds.where(e.cond, taken)) for x, taken in ((e.a, True), (e.b, False))
     )
 
 
@@ -91,8 +92,8 @@ def _substitute(p: Polynomial, atom: Expr, value: Polynomial) -> Polynomial:
     """`p` with an atom replaced by its value."""
     for m, k in p.items():
         if any(a is atom for a in m):
-            rest = add(add(p, {m: k}, -1), multiply(value, {drop_atom(m, atom): k}))
-            return _substitute(rest, atom, value)
+            result = add(add(p, {m: k}, -1), multiply(value, {drop_atom(m, atom): k}))
+            return _substitute(result, atom, value)
     return p
 
 
@@ -109,7 +110,7 @@ def _expand_remainders(p: Polynomial, bounds: Bounds) -> Polynomial:
 
 
 def _multiply_by_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
-    """`p` times each divisor d of its quotients a // d that is no number: so a // d <= n says something about a."""
+    """`p` times each symbolic divisor d of its quotients a // d, so that a // d <= n restricts a."""
     for atom in _atoms([p]):
         if not isinstance(atom, Binary) or atom.op != "floordiv" or isinstance(atom.b, Const):
             continue
@@ -118,15 +119,15 @@ def _multiply_by_divisors(p: Polynomial, bounds: Bounds) -> Iterator[Polynomial]
 
 
 def quotient_of(remainder: Binary) -> Expr:
-    """x // d of x % d; (y // c) // d in its normal form."""
+    """x // d for x % d, with a nested (y // c) // d flattened to y // (c*d)."""
     x, d = remainder.a, remainder.b
-    if isinstance(x, Binary) and x.op == "floordiv" and (both := divisor_product(x.b, d)) is not None:
-        return Binary("floordiv", x.a, both)
+    if isinstance(x, Binary) and x.op == "floordiv" and (product := divisor_product(x.b, d)) is not None:
+        return Binary("floordiv", x.a, product)
     return Binary("floordiv", x, d)
 
 
 def divisor_product(a: Expr, b: Expr) -> Expr | None:
-    """a * b, where it can be a divisor: None where it depends on data or is too large."""
+    """a * b as a divisor; None where it depends on data or exceeds int64."""
     if has_loads(a) or has_loads(b):
         return None
     if isinstance(a, Const) and isinstance(b, Const) and abs(int(a.value) * int(b.value)) > INT64_MAX:
@@ -135,27 +136,27 @@ def divisor_product(a: Expr, b: Expr) -> Expr | None:
 
 
 def _collect_constraints(system: list[Polynomial], bounds: Bounds) -> list[Polynomial]:
-    """What is known about the monomials of a system and about those that this brings in, the nearest first."""
-    found: list[Polynomial] = []
+    """Constraints on the monomials of a system and, breadth first, on the monomials of those constraints."""
+    constraints: list[Polynomial] = []
     seen: set[Monomial] = set()
-    work = [m for p in system for m in p if m]
-    while work:
-        m = work.pop(0)
+    queue = [m for p in system for m in p if m]
+    while queue:
+        m = queue.pop(0)
         if m in seen:
             continue
         seen.add(m)
-        if len(seen) > _MAX_MONOMIALS or len(found) > _MAX_CONSTRAINTS:
+        if len(seen) > _MAX_MONOMIALS or len(constraints) > _MAX_CONSTRAINTS:
             break
         for p in _monomial_constraints(m, bounds, system):
-            clean = _expand_remainders(p, bounds)
-            if all(len(x) <= _MAX_DEGREE for x in clean):
-                found.append(clean)
-                work.extend(x for x in clean if x and x not in seen)
-    return found
+            expanded = _expand_remainders(p, bounds)
+            if all(len(x) <= _MAX_DEGREE for x in expanded):
+                constraints.append(expanded)
+                queue.extend(x for x in expanded if x and x not in seen)
+    return constraints
 
 
 def _monomial_constraints(m: Monomial, bounds: Bounds, system: list[Polynomial]) -> Iterator[Polynomial]:
-    """Polynomials >= 0 that bound a monomial."""
+    """Constraints (polynomials >= 0) on a monomial."""
     if len(m) == 1:
         yield from _atom_constraints(m[0], bounds)
         return
@@ -173,31 +174,31 @@ def _monomial_constraints(m: Monomial, bounds: Bounds, system: list[Polynomial])
 
 
 def _atom_constraints(atom: Expr, bounds: Bounds) -> Iterator[Polynomial]:
-    this: Polynomial = {(atom,): 1}
+    itself: Polynomial = {(atom,): 1}
     match atom:
         case Var() if atom in bounds.ranges:
             low, high = bounds.ranges[atom]
-            yield add(this, polynomial(low), -1)
-            yield add(polynomial(high), this, -1)
+            yield add(itself, polynomial(low), -1)
+            yield add(polynomial(high), itself, -1)
             return
         case Binary("floordiv", a, b) if is_positive_divisor(b, bounds) and is_interpretable(atom, bounds):
             d = polynomial(b)
-            rest = add(polynomial(a), multiply(d, this), -1)
-            yield rest
-            yield add(add(d, {(): 1}, -1), rest, -1)
+            remainder = add(polynomial(a), multiply(d, itself), -1)
+            yield remainder
+            yield add(add(d, {(): 1}, -1), remainder, -1)
             yield add(d, {(): 1}, -1)
         case Binary("min" | "max" as op, a, b):
             sign = 1 if op == "min" else -1
             for x in (e for e in (a, b) if has_no_wrap(e, bounds)):
-                difference = add(polynomial(x), this, -1)
+                difference = add(polynomial(x), itself, -1)
                 yield multiply(difference, {(): sign})
         case _:
             pass
     low, high = atom_interval(atom, bounds)
     if low is not None:
-        yield add(this, {(): low}, -1)
+        yield add(itself, {(): low}, -1)
     if high is not None:
-        yield add({(): high}, this, -1)
+        yield add({(): high}, itself, -1)
 
 
 Row = tuple[tuple[tuple[int, int], ...], int]
@@ -216,22 +217,22 @@ def _is_infeasible(system: list[Polynomial]) -> bool:
         variable = _cheapest_variable(rows)
         if variable is None:
             return False
-        up: list[tuple[dict[int, int], int]] = []
-        down: list[tuple[dict[int, int], int]] = []
-        rest: dict[tuple[tuple[int, int], ...], int] = {}
+        lower_bounds: list[tuple[dict[int, int], int]] = []
+        upper_bounds: list[tuple[dict[int, int], int]] = []
+        unrelated: dict[tuple[tuple[int, int], ...], int] = {}
         for t, c in rows.items():
             terms = dict(t)
             if variable not in terms:
-                rest[t] = c
+                unrelated[t] = c
             else:
-                (up if terms[variable] > 0 else down).append((terms, c))
-        rows = rest
-        for one, c in up:
-            for other, d in down:
-                k, j = one[variable], -other[variable]
+                (lower_bounds if terms[variable] > 0 else upper_bounds).append((terms, c))
+        rows = unrelated
+        for lower, c in lower_bounds:
+            for upper, d in upper_bounds:
+                k, j = lower[variable], -upper[variable]
                 g = gcd(k, j)
-                terms = {n: x * (j // g) for n, x in one.items()}
-                for n, x in other.items():
+                terms = {n: x * (j // g) for n, x in lower.items()}
+                for n, x in upper.items():
                     terms[n] = terms.get(n, 0) + x * (k // g)
                 if not _add_row(rows, terms, c * (j // g) + d * (k // g)):
                     return True
@@ -241,12 +242,12 @@ def _is_infeasible(system: list[Polynomial]) -> bool:
 
 
 def _add_row(rows: dict[tuple[tuple[int, int], ...], int], terms: dict[int, int], constant: int) -> bool:
-    """Adds an inequality, the strongest one of those with equal terms; False where it can't hold."""
-    left = sorted((n, k) for n, k in terms.items() if k)
-    if not left:
+    """Adds an inequality, keeping the strongest of those with equal terms; False where it can't hold."""
+    nonzero = sorted((n, k) for n, k in terms.items() if k)
+    if not nonzero:
         return constant >= 0
-    factor = gcd(*(k for _, k in left))
-    key = tuple((n, k // factor) for n, k in left)
+    factor = gcd(*(k for _, k in nonzero))
+    key = tuple((n, k // factor) for n, k in nonzero)
     bound = constant // factor
     if key not in rows or bound < rows[key]:
         rows[key] = bound

@@ -1,15 +1,15 @@
-"""Integers between which int64 expressions lie, and where their normal form is their value.
+"""Intervals of int64 expressions, and which of them can't wrap.
 
-int64 values wrap, the algebra of `polynomial.py` and the proofs of `prover.py` are about integers. What holds between:
+int64 arithmetic wraps, while the normal forms of `polynomial.py` and the proofs of `prover.py` are over the integers.
+The two agree under these rules:
 
-  * Sums, differences and products may be regrouped and reordered: modulo 2**64 that changes nothing.
-  * Whatever else is concluded from the normal form of an expression (quotients, remainders, comparisons, minima,
-    intervals, multiples) needs that the expression is *exact*: the integer that its normal form denotes lies within
-    int64 for all values of its atoms, so that it is the value. What is not exact stays as it is written, and lies
-    anywhere in int64.
-  * A loaded element may be any value of its type, and so may what is made of it, unless ranges and facts say more.
-  * Expressions without loads are sizes, positions and loop variables. They are exact by decree: a program for which one
-    of them leaves -2**62..2**62 is refused, when it is built or when it is called with sizes that are too large.
+  * Sums, differences and products may be regrouped and reordered: this is valid modulo 2**64.
+  * Every other conclusion from a normal form (quotients, remainders, comparisons, minima, intervals, multiples) needs
+    an expression that does not wrap (`has_no_wrap`): the integer that its normal form denotes lies in int64 for all
+    values of its atoms. An expression that may wrap is left as written and may have any int64 value.
+  * A loaded element may have any value of its type unless ranges and facts restrict it.
+  * Expressions without loads are sizes, positions and loop variables. They never wrap, because a program in which one
+    of them leaves -2**62..2**62 is rejected, when it is built or when it is called with such sizes.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Protocol
 
 from tilewright.expr.algebra.polynomial import INT64_MAX, INT64_MIN, Polynomial, polynomial
-from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Var
 from tilewright.expr.traversal import has_loads
 
@@ -26,11 +25,11 @@ Interval = tuple[int | None, int | None]
 _INT64 = INT64_MIN, INT64_MAX
 
 MAX_INDEX = 1 << 62
-"""What an expression without loads may be, up or down."""
+"""Largest magnitude of an expression without loads."""
 
 
 class ProofContext(Protocol):
-    """What is known about variables and about atoms that are loaded; `Bounds` is it."""
+    """What intervals are derived from; implemented by `bounds.Bounds`, which is built on this module."""
 
     @property
     def ranges(self) -> Mapping[Var, tuple[Expr, Expr]]:
@@ -39,16 +38,16 @@ class ProofContext(Protocol):
 
     @property
     def data_intervals(self) -> Mapping[Expr, Interval]:
-        """What facts say about single atoms that depend on data."""
+        """Intervals of data-dependent atoms, from facts."""
         ...
 
     def where(self, condition: Expr, taken: bool) -> "ProofContext":
-        """What is known where a condition holds, or where it does not."""
+        """The context where a condition is true (`taken`) or false."""
         ...
 
 
 def has_no_wrap(e: Expr, ctx: ProofContext) -> bool:
-    """Whether the integer that the normal form of an int64 expression denotes is its value."""
+    """Whether an int64 expression equals the integer that its normal form denotes."""
     return (
         not has_loads(e)
         or _is_single_atom(polynomial(e))
@@ -57,7 +56,7 @@ def has_no_wrap(e: Expr, ctx: ProofContext) -> bool:
 
 
 def is_interpretable(atom: Expr, ctx: ProofContext) -> bool:
-    """Whether what an atom means can be said with the normal forms of its operands: they are exact, divisors > 0."""
+    """Whether the definition of an atom holds over the integers: its operands do not wrap, its divisor is positive."""
     if not has_loads(atom):
         return True
     if isinstance(atom, Binary) and atom.op in ("floordiv", "mod") and not is_positive_divisor(atom.b, ctx):
@@ -66,16 +65,16 @@ def is_interpretable(atom: Expr, ctx: ProofContext) -> bool:
 
 
 def is_positive_divisor(d: Expr, ctx: ProofContext) -> bool:
-    """Whether a divisor is known to be positive; it is exact then.
+    """Whether a divisor is known to be positive; it then does not wrap either.
 
-    Sizes need only be known not to be negative, as nothing is divided by a size of zero.
+    A size needs only to be known non-negative: nothing is ever divided by a size of zero.
     """
     low = value_interval(d, ctx)[0]
     return low is not None and low >= (1 if has_loads(d) or isinstance(d, Const) else 0)
 
 
 def value_interval(e: Expr, ctx: ProofContext) -> Interval:
-    """Integers that bound an int64 expression from below and above, None where unbounded."""
+    """Interval of an int64 expression, None where unbounded."""
     p = polynomial(e)
     if not has_loads(e):
         return polynomial_interval(p, ctx)
@@ -92,31 +91,31 @@ def _is_within(type_range: tuple[int, int], i: Interval) -> bool:
 
 
 def _data_dependent_interval(p: Polynomial, ctx: ProofContext) -> Interval:
-    """Integers that bound a polynomial with data in it; the part without data is no larger than sizes may be."""
+    """Interval of a polynomial with loads; its part without loads is at most `MAX_INDEX` in magnitude."""
     sizes = {m: c for m, c in p.items() if not any(has_loads(a) for a in m)}
     low, high = polynomial_interval({m: c for m, c in p.items() if m not in sizes}, ctx)
-    least, most = polynomial_interval(sizes, ctx) if sizes else (0, 0)
-    least = -MAX_INDEX if least is None else max(least, -MAX_INDEX)
-    most = MAX_INDEX if most is None else min(most, MAX_INDEX)
-    return None if low is None else low + least, None if high is None else high + most
+    size_low, size_high = polynomial_interval(sizes, ctx) if sizes else (0, 0)
+    size_low = -MAX_INDEX if size_low is None else max(size_low, -MAX_INDEX)
+    size_high = MAX_INDEX if size_high is None else min(size_high, MAX_INDEX)
+    return None if low is None else low + size_low, None if high is None else high + size_high
 
 
 def _multiply(x: Interval, y: Interval) -> Interval:
-    """The product of two intervals; 0 times anything is 0."""
+    """Product of two intervals; 0 times unbounded is 0."""
     (a, b), (c, d) = x, y
     if a is not None and b is not None and c is not None and d is not None:
         if a >= 0 and c >= 0:
             return a * c, b * d
-        ends = (a * c, a * d, b * c, b * d)
-        return min(ends), max(ends)
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
     return _multiply_unbounded(x, y)
 
 
 def _multiply_unbounded(x: Interval, y: Interval) -> Interval:
     infinity = float("inf")
     (a, b), (c, d) = ((-infinity if i is None else i, infinity if j is None else j) for i, j in (x, y))
-    ends = [0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]
-    low, high = min(ends), max(ends)
+    corners = [0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]
+    low, high = min(corners), max(corners)
     return (None if low == -infinity else int(low), None if high == infinity else int(high))
 
 
@@ -126,31 +125,31 @@ def _scale(x: Interval, c: int) -> Interval:
 
 
 def polynomial_interval(p: Polynomial, ctx: ProofContext) -> Interval:
-    """Integers that bound the integer that a polynomial denotes, None where unbounded."""
+    """Interval of the integer that a polynomial denotes, None where unbounded."""
     low: int | None = 0
     high: int | None = 0
     for monomial, c in p.items():
-        part: Interval = (1, 1)
+        term: Interval = (1, 1)
         for position, atom in enumerate(monomial):
-            ends = atom_interval(atom, ctx)
-            part = _multiply(part, ends) if position else ends
-        part = _scale(part, c)
-        low = None if low is None or part[0] is None else low + part[0]
-        high = None if high is None or part[1] is None else high + part[1]
+            factor = atom_interval(atom, ctx)
+            term = _multiply(term, factor) if position else factor
+        term = _scale(term, c)
+        low = None if low is None or term[0] is None else low + term[0]
+        high = None if high is None or term[1] is None else high + term[1]
     return low, high
 
 
 @lru_cache(maxsize=1 << 15)
 def atom_interval(atom: Expr, ctx: ProofContext) -> Interval:
-    """Integers that bound one atom of a polynomial, None where unbounded; nothing from data is unbounded."""
+    """Interval of one atom, None where unbounded; data-dependent atoms are within int64."""
     if not has_loads(atom):
         return _interval_by_node(atom, ctx)
-    found = intersection(_interval_by_node(atom, ctx), _INT64)
-    return intersection(found, ctx.data_intervals[atom]) if atom in ctx.data_intervals else found
+    interval = intersection(_interval_by_node(atom, ctx), _INT64)
+    return intersection(interval, ctx.data_intervals[atom]) if atom in ctx.data_intervals else interval
 
 
 def intersection(x: Interval, y: Interval) -> Interval:
-    """What lies in both."""
+    """Intersection of two intervals."""
     return _max_interval(x, y)[0], _min_interval(x, y)[1]
 
 
@@ -186,8 +185,8 @@ def _interval_by_node(atom: Expr, ctx: ProofContext) -> Interval:
         case Binary("max", a, b):
             return _max_interval(value_interval(a, ctx), value_interval(b, ctx))
         case Select(c, a, b):
-            taken, other = (ctx.where(c, True), ctx.where(c, False)) if has_loads(atom) else (ctx, ctx)
-            return _hull(value_interval(a, taken), value_interval(b, other))
+            true_ctx, false_ctx = (ctx.where(c, True), ctx.where(c, False)) if has_loads(atom) else (ctx, ctx)
+            return _hull(value_interval(a, true_ctx), value_interval(b, false_ctx))
         case Cast(_, inner) if inner.dtype.kind == "b":
             return 0, 1
         case Cast(_, inner) if inner.dtype.is_int and has_loads(inner):
@@ -197,7 +196,7 @@ def _interval_by_node(atom: Expr, ctx: ProofContext) -> Interval:
 
 
 def _remainder_interval(b: Interval, data_dependent: bool) -> Interval:
-    """x % b; by data that may be 0 the remainder is 0, and no size is 0 where something is divided by it."""
+    """Interval of x % b: x % 0 is 0 for a data-dependent b, and sizes are not 0 where they divide."""
     low, high = b
     if low is None or low < 0:
         return None, None
@@ -214,23 +213,16 @@ def _quotient_interval(a: Interval, b: Interval, data_dependent: bool) -> Interv
     return low, high
 
 
-def _type_range(dtype: DType) -> tuple[int, int]:
-    """The values of an integer type."""
-    if dtype.kind == "u":
-        return 0, (1 << dtype.bits) - 1
-    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-
-
 def _convert_interval(i: Interval, type_range: tuple[int, int]) -> Interval:
-    """An interval of integers converted to a type of these values: all of them, where some may not fit."""
+    """Interval after conversion to a type with this range: the whole range where a value may not fit."""
     return i if _is_within(type_range, i) else type_range
 
 
 def _integer_interval(e: Expr, ctx: ProofContext) -> Interval:
-    """Integers that bound an expression of any integer type."""
+    """Interval of an expression of any integer type."""
     if e.dtype.name == "int64":
         return value_interval(e, ctx)
-    whole = _type_range(e.dtype)
+    type_range = e.dtype.integer_range
     match e:
         case Const(value):
             return int(value), int(value)
@@ -243,6 +235,6 @@ def _integer_interval(e: Expr, ctx: ProofContext) -> Interval:
         case Cast(_, a) if a.dtype.kind == "b":
             return 0, 1
         case Cast(_, a) if a.dtype.is_int:
-            return _convert_interval(_integer_interval(a, ctx), whole)
+            return _convert_interval(_integer_interval(a, ctx), type_range)
         case _:
-            return whole
+            return type_range

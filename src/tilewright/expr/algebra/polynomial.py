@@ -1,8 +1,8 @@
 """Polynomial normal form of int64 expressions.
 
-A polynomial maps monomials to integer coefficients; a monomial is a sorted tuple of atoms, and an atom is any
-int64 expression that is not a sum, difference or product: a variable, a quotient, a remainder, a minimum, a
-load. Two index expressions that differ only in the order or grouping of terms have the same normal form.
+A polynomial maps monomials to integer coefficients. A monomial is a sorted tuple of atoms, and an atom is any int64
+expression other than a sum, difference or product: a variable, a quotient, a remainder, a minimum, a load. Index
+expressions that differ only in the order or grouping of their terms have the same normal form.
 """
 
 from tilewright.expr.dtype import int64
@@ -12,16 +12,16 @@ Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-"""The ends of int64."""
+"""Smallest and largest int64."""
 
 _sort_keys: dict[int, tuple[Expr, str]] = {}
 
 
 def sort_key(atom: Expr) -> str:
-    """A total order on atoms that is the same in every process: the printed text."""
-    known = _sort_keys.get(id(atom))
-    if known is not None and known[0] is atom:
-        return known[1]
+    """Key of a total order on atoms that is the same in every process: the printed text."""
+    entry = _sort_keys.get(id(atom))
+    if entry is not None and entry[0] is atom:
+        return entry[1]
     if len(_sort_keys) > 100_000:
         _sort_keys.clear()
     text = repr(atom)
@@ -61,7 +61,7 @@ def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def wrap_to_int64(p: Polynomial) -> Polynomial:
-    """`p` modulo 2**64: every coefficient as an int64."""
+    """`p` modulo 2**64: every coefficient wrapped to int64."""
     if all(INT64_MIN <= c <= INT64_MAX for c in p.values()):
         return p
     small = {m: (c - INT64_MIN) % (1 << 64) + INT64_MIN for m, c in p.items()}
@@ -69,16 +69,16 @@ def wrap_to_int64(p: Polynomial) -> Polynomial:
 
 
 def drop_atom(monomial: Monomial, atom: Expr) -> Monomial:
-    """The monomial divided by one of its atoms: a square of it leaves one behind."""
+    """The monomial divided by one of its atoms; of a repeated atom one factor is removed."""
     position = next(k for k, x in enumerate(monomial) if x is atom)
     return monomial[:position] + monomial[position + 1 :]
 
 
 def polynomial(e: Expr) -> Polynomial:
     """The normal form of an int64 expression (not to be changed by the caller)."""
-    known: Polynomial | None = getattr(e, "normal_form", None)
-    if known is not None:
-        return known
+    cached: Polynomial | None = getattr(e, "normal_form", None)
+    if cached is not None:
+        return cached
     match e:
         case Const(value):
             result = constant(int(value))
@@ -113,21 +113,21 @@ def expression(p: Polynomial) -> Expr:
         return Const(0, int64)
     result: Expr | None = None
     for monomial, c in sorted(p.items(), key=_term_key) if len(p) > 1 else p.items():
-        size = c if c == INT64_MIN else abs(c)  # which has no opposite in int64
+        magnitude = c if c == INT64_MIN else abs(c)  # INT64_MIN has no negation in int64
         if not monomial:
-            term: Expr = Const(size, int64)
+            term: Expr = Const(magnitude, int64)
         else:
             term = _monomial_expression(monomial)
-            if size != 1:
-                term = Binary("mul", term, Const(size, int64))
+            if magnitude != 1:
+                term = Binary("mul", term, Const(magnitude, int64))
         if result is None:
-            if size != c:
+            if magnitude != c:
                 term = (
                     Const(c, int64) if not monomial else Binary("mul", _monomial_expression(monomial), Const(c, int64))
                 )
             result = term
         else:
-            result = Binary("sub" if size != c else "add", result, term)
+            result = Binary("sub" if magnitude != c else "add", result, term)
     if result is None:  # pragma: no cover - p is not empty
         return Const(0, int64)
     result.normal_form = p
@@ -135,53 +135,53 @@ def expression(p: Polynomial) -> Expr:
 
 
 def constant_value(p: Polynomial) -> int | None:
-    """The integer that `p` is, or None."""
+    """The value of a constant polynomial, else None."""
     if not p:
         return 0
     return p.get((), None) if len(p) == 1 else None
 
 
-def _divide_monomials(part: Monomial, whole: Monomial) -> Monomial | None:
-    """whole / part as a monomial, or None."""
-    rest = list(whole)
-    for atom in part:
-        for k, candidate in enumerate(rest):
+def _divide_monomials(divisor: Monomial, dividend: Monomial) -> Monomial | None:
+    """dividend / divisor, or None where it is not a monomial."""
+    quotient = list(dividend)
+    for atom in divisor:
+        for k, candidate in enumerate(quotient):
             if candidate is atom:
-                del rest[k]
+                del quotient[k]
                 break
         else:
             return None
-    return tuple(rest)
+    return tuple(quotient)
 
 
 def common_atoms(a: Monomial, b: Monomial) -> Monomial:
-    """The atoms that two monomials share."""
-    rest = list(b)
-    shared: list[Expr] = []
+    """Common divisor of two monomials."""
+    unmatched = list(b)
+    common: list[Expr] = []
     for atom in a:
-        position = next((k for k, other in enumerate(rest) if other is atom), None)
+        position = next((k for k, other in enumerate(unmatched) if other is atom), None)
         if position is not None:
-            shared.append(rest.pop(position))
-    return tuple(shared)
+            common.append(unmatched.pop(position))
+    return tuple(common)
 
 
 def divide_by_term(p: Polynomial, monomial: Monomial, c: int) -> tuple[Polynomial, Polynomial]:
-    """Quotient and remainder with p = q*(c * monomial) + r, where q takes the terms that are divisible."""
+    """(q, r) with p = q*(c * monomial) + r, where q has the terms that are divisible."""
     quotient: Polynomial = {}
-    rest: Polynomial = {}
+    remainder: Polynomial = {}
     for m, k in p.items():
-        other = _divide_monomials(monomial, m)
-        if other is not None and k % c == 0:
-            quotient[other] = k // c
+        cofactor = _divide_monomials(monomial, m)
+        if cofactor is not None and k % c == 0:
+            quotient[cofactor] = k // c
         else:
-            rest[m] = k
-    return quotient, rest
+            remainder[m] = k
+    return quotient, remainder
 
 
 def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Quotient and remainder with p = q*d + r, where no term of r is divisible by the leading term of d.
+    """(q, r) with p = q*d + r, where no term of r is divisible by the leading term of d.
 
-    For a constant divisor, constant coefficients of r lie in [0, d).
+    For a constant divisor the constant term of r is in [0, d).
     """
     lead, lead_c = min(d.items(), key=_term_key)
     if len(d) == 1 and not lead:
@@ -189,15 +189,15 @@ def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
         quotient = {m: c for m, c in quotient.items() if c}
         return quotient, add(p, multiply(quotient, d), -1)
     quotient: Polynomial = {}
-    rest = dict(p)
+    remainder = dict(p)
     for _ in range(4 * (len(p) + 1)):
-        for m, c in sorted(rest.items(), key=_term_key):
-            other = _divide_monomials(lead, m)
-            if other is not None and c % lead_c == 0:
-                step: Polynomial = {other: c // lead_c}
+        for m, c in sorted(remainder.items(), key=_term_key):
+            cofactor = _divide_monomials(lead, m)
+            if cofactor is not None and c % lead_c == 0:
+                step: Polynomial = {cofactor: c // lead_c}
                 quotient = add(quotient, step)
-                rest = add(rest, multiply(step, d), -1)
+                remainder = add(remainder, multiply(step, d), -1)
                 break
         else:
             break
-    return quotient, rest
+    return quotient, remainder

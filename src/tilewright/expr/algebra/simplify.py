@@ -1,8 +1,8 @@
-"""Smart constructors of expressions: folding, index algebra, and simplification under known bounds.
+"""Smart constructors of expressions: constant folding, index algebra, and simplification under bounds.
 
-Index (int64) rules: sums, products, quotients and remainders are those of `division.py`; minima, maxima and
-comparisons with a decided difference fold. Under known bounds each side of a conjunction or disjunction, and each arm
-of a select, is simplified with what holds wherever it decides the result.
+Index (int64) rules: sums, products, quotients and remainders follow `division.py`; minima, maxima and comparisons fold
+where the sign of the difference is proved. Under bounds, each side of a conjunction or disjunction is simplified
+assuming that the other side does not decide the result, and each arm of a select assuming its condition.
 
 Float rules keep IEEE semantics: only x*1, x/1, x-0 and literals fold.
 """
@@ -45,7 +45,7 @@ def make_binary(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> E
 
 @lru_cache(maxsize=1 << 15)
 def _cached_binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    """Of which nothing is known: schedules make the same indices again and again."""
+    """`_build_binary` without bounds, cached: schedules build the same indices over and over."""
     return _build_binary(op, a, b, NO_BOUNDS)
 
 
@@ -139,10 +139,12 @@ def _simplify_comparison(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr
                 return TRUE
             return FALSE if is_trivially_ordered(b, a, bounds, 1) else Binary("le", a, b)
         case _:
-            equal = a is b or (poly.constant_value(poly.polynomial(a - b)) == 0)
-            apart = not equal and (is_trivially_ordered(b, a, bounds, 1) or is_trivially_ordered(a, b, bounds, 1))
-            if equal or apart:
-                return TRUE if equal == (op == "eq") else FALSE
+            is_equal = a is b or (poly.constant_value(poly.polynomial(a - b)) == 0)
+            is_unequal = not is_equal and (
+                is_trivially_ordered(b, a, bounds, 1) or is_trivially_ordered(a, b, bounds, 1)
+            )
+            if is_equal or is_unequal:
+                return TRUE if is_equal == (op == "eq") else FALSE
             return Binary(op, *sorted((a, b), key=poly.sort_key))
 
 
@@ -154,9 +156,9 @@ def make_unary(op: UnaryOp, a: Expr) -> Expr:
             return folded
     if op == "not" and isinstance(a, Unary) and a.op == "not":
         return a.a
-    against = negated_comparison(a) if op == "not" else None
-    if isinstance(against, Binary):
-        return make_binary(against.op, against.a, against.b)
+    negation = negated_comparison(a) if op == "not" else None
+    if isinstance(negation, Binary):
+        return make_binary(negation.op, negation.a, negation.b)
     if op == "neg" and a.dtype == int64:
         return make_binary("sub", const(0), a)
     if a.dtype.is_int and op in ("floor", "ceil", "round", "trunc"):
@@ -165,16 +167,16 @@ def make_unary(op: UnaryOp, a: Expr) -> Expr:
 
 
 def make_cast(dtype: DType, a: Expr) -> Expr:
-    """The simplified conversion; sizes that went through floating point come back as integer expressions."""
+    """The simplified conversion; sizes computed in floating point become integer expressions again."""
     if a.dtype == dtype:
         return a
     if isinstance(a, Const):
         return fold_cast(dtype, a)
     if dtype == int64:
-        whole = _integer_from_float(a)
-        if whole is not None:
-            return whole
-        # A narrower integer made from an index and widened again is the index (sizes fit 31 bits).
+        integer = _integer_from_float(a)
+        if integer is not None:
+            return integer
+        # An index narrowed to 32 bits and widened again is unchanged where it fits.
         if isinstance(a, Cast) and a.dtype.is_int and a.a.dtype == int64 and a.dtype.bits == 32 and _is_in_int32(a.a):
             return a.a
     return Cast(dtype, a)
@@ -186,20 +188,20 @@ def _is_in_int32(e: Expr) -> bool:
 
 
 def _integer_from_float(a: Expr) -> Expr | None:
-    """int(round(float(x) * c)) for an integer x, where c or 1/c is whole: exact below 2**24, as sizes are."""
+    """int(round(float(x) * c)) as an integer expression of x, where c or 1/c is an integer; exact below 2**24."""
     rounding = "trunc"
     if isinstance(a, Unary) and a.op in ("floor", "ceil", "trunc", "round"):
         rounding, a = a.op, a.a
-    top, scale = a, 1.0
+    source, scale = a, 1.0
     if isinstance(a, Binary) and a.op in ("mul", "div"):
         if isinstance(a.b, Const):
-            by = float(a.b.value)
-            top, scale = a.a, by if a.op == "mul" else 1.0 / by if by else 0.0
+            factor = float(a.b.value)
+            source, scale = a.a, factor if a.op == "mul" else 1.0 / factor if factor else 0.0
         elif isinstance(a.a, Const) and a.op == "mul":
-            top, scale = a.b, float(a.a.value)
-    if not (isinstance(top, Cast) and top.dtype.is_float and top.a.dtype == int64) or loads(top.a):
+            source, scale = a.b, float(a.a.value)
+    if not (isinstance(source, Cast) and source.dtype.is_float and source.a.dtype == int64) or loads(source.a):
         return None
-    x = top.a
+    x = source.a
     if scale == 0 or not np.isfinite(scale):
         return None
     if scale == int(scale):
@@ -213,12 +215,12 @@ def _integer_from_float(a: Expr) -> Expr | None:
 
 
 def simplify(e: Expr, bounds: Bounds) -> Expr:
-    """`e` simplified with what is known about its variables."""
+    """`e` simplified under bounds of its variables."""
     return _cached_rebuild(e, (), bounds)
 
 
 def substitute(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds = NO_BOUNDS) -> Expr:
-    """`e` with variables replaced, simplified."""
+    """`e` with variables replaced, simplified under `bounds`."""
     if isinstance(e, Var):
         return mapping.get(e, e)
     return _cached_rebuild(e, tuple(mapping.items()), bounds) if mapping else e
@@ -226,14 +228,14 @@ def substitute(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds = NO_BOUNDS)
 
 @lru_cache(maxsize=1 << 14)
 def _cached_rebuild(e: Expr, mapping: tuple[tuple[Var, Expr], ...], bounds: Bounds) -> Expr:
-    """An expression rebuilt: every step of a schedule asks for the same indices over the same loops."""
+    """`_rebuild`, cached: every step of a schedule rebuilds the same indices over the same loops."""
     return _rebuild(e, dict(mapping), bounds, {})
 
 
 def _rebuild(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, memo: dict[Expr, Expr]) -> Expr:
-    known = memo.get(e)
-    if known is not None:
-        return known
+    cached = memo.get(e)
+    if cached is not None:
+        return cached
     match e:
         case Var():
             result = mapping.get(e, e)
@@ -254,14 +256,14 @@ def _rebuild(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds, memo: dict[Ex
 
 
 def _rebuild_condition(op: BinaryOp, a: Expr, b: Expr, mapping: Mapping[Var, Expr], bounds: Bounds) -> Expr:
-    """A conjunction or disjunction; each side matters only where the other one does not decide."""
+    """A conjunction or disjunction; each side is simplified for the case that the other does not decide the result."""
 
-    def inside(other: Expr) -> Bounds:
+    def bounds_given(other: Expr) -> Bounds:
         return bounds.where(other, op == "and")
 
     left = _rebuild(a, mapping, bounds, {})
-    right = _rebuild(b, mapping, inside(left), {})
-    return make_binary(op, _rebuild(left, {}, inside(right), {}), right)
+    right = _rebuild(b, mapping, bounds_given(left), {})
+    return make_binary(op, _rebuild(left, {}, bounds_given(right), {}), right)
 
 
 def _rebuild_select(
@@ -270,8 +272,8 @@ def _rebuild_select(
     test = _rebuild(cond, mapping, bounds, memo)
     if isinstance(test, Const):
         return _rebuild(a if test.value else b, mapping, bounds, memo)
-    # The arms may use the condition; their results must not leak to other places.
-    holds, fails = (bounds.where(test, taken) for taken in (True, False))
-    left = _rebuild(a, mapping, holds, {} if holds is not bounds else memo)
-    right = _rebuild(b, mapping, fails, {} if fails is not bounds else memo)
-    return left if left is right else Select(test, left, right)
+    # Each arm is simplified under the condition, so its results must not enter the memo of other places.
+    true_bounds, false_bounds = (bounds.where(test, taken) for taken in (True, False))
+    if_true = _rebuild(a, mapping, true_bounds, {} if true_bounds is not bounds else memo)
+    if_false = _rebuild(b, mapping, false_bounds, {} if false_bounds is not bounds else memo)
+    return if_true if if_true is if_false else Select(test, if_true, if_false)

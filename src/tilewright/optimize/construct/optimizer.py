@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.cost.analytical import mean_time
+from tilewright.cost.caches import caches
 from tilewright.cost.footprint import Numbers
-from tilewright.cost.time import caches
 from tilewright.loops.ir import blocks
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine

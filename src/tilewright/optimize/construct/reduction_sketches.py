@@ -5,10 +5,11 @@ Lanes lie along results, or along the reduction where operands are contiguous th
 
 from math import prod
 
-from tilewright.cost.traffic import USABLE_CACHE_FRACTION
+from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.tile.problem import Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
 
 MIN_PACK_REUSE = 16

@@ -10,8 +10,8 @@ from math import isqrt
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
-from tilewright.cost.traffic import USABLE_CACHE_FRACTION
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import (
     NO_EDGE,

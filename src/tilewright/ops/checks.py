@@ -1,0 +1,67 @@
+"""Checks of operands: rank, element type, shape, sizes and broadcasting."""
+
+from collections.abc import Sequence
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Expr
+from tilewright.ops.axes import show_shape
+from tilewright.ops.definition import Definition, Operand, is_one, simplest_size
+
+
+def expect_rank(d: Definition, x: Operand, rank: int, what: str) -> None:
+    """Requires an operand of `rank` dimensions.
+
+    Raises:
+        ShapeError: it has another rank.
+    """
+    if x.rank != rank:
+        raise ShapeError(f"{what}: expected {rank} dimensions, got {x.rank}", where=f"node {d.label}")
+
+
+def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
+    """Requires the element type of an operand.
+
+    Raises:
+        ShapeError: it has another type.
+    """
+    if x.dtype != dtype:
+        raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
+
+
+def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
+    """Requires the shape of an operand; symbolic sizes are compared on every call.
+
+    Raises:
+        ShapeError: it has another shape.
+    """
+    message = f"{what}: expected shape {show_shape(shape)}, got {show_shape(x.shape)}"
+    if x.rank != len(shape):
+        raise ShapeError(message, where=f"node {d.label}")
+    for actual, expected in zip(x.shape, shape, strict=True):
+        d.require(actual.equals(expected), message)
+
+
+def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
+    """Requires that a size has the expected value and returns the simpler of the two.
+
+    Raises:
+        ShapeError: the two can never be equal.
+    """
+    d.require(actual.equals(expected), f"{what}: expected {expected}, got {actual}")
+    return simplest_size(expected, actual)
+
+
+def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
+    """Requires that `x` broadcasts to `shape` without changing it.
+
+    Raises:
+        ShapeError: it never does.
+        UnsupportedError: a data-dependent size of `x` may be 1.
+    """
+    if x.rank > len(shape):
+        raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
+    for size, target in zip(reversed(x.shape), reversed(shape), strict=False):
+        if not is_one(size):
+            d.refuse_unit_size(size, target, what)
+            expect_size(d, size, target, what)
