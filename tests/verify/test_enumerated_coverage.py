@@ -134,5 +134,5 @@ func f(OUT: float32[N, N]; N: 5..4000):
             block OUT(v: N = a, w: N = b) where {condition}:
                 OUT[v, w] = 1.0
 """
-    with pytest.raises(VerifyError, match="cuts no binding, so its iterations can't be counted"):
+    with pytest.raises(VerifyError, match="clips no binding, so its iterations can't be counted"):
         verify(parse(text))
