@@ -36,12 +36,10 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.expr.traversal import free_vars
 from tilewright.machine import Target
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.measure.native_functions import NativeFunctions
 
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
-ALIGNMENT = 64
-"""Of all arrays, as of the runtime's own."""
-
 ROUNDS_FIRST, ROUNDS_RETRY = 7, 25
 """Blocks of each way; more before a kernel is listed."""
 
@@ -68,7 +66,7 @@ class GuardedMemory:
 
     def array(self, size: int, at_end: bool) -> np.ndarray:
         """`size` bytes behind the first page, or as close before the last one as their alignment allows."""
-        start = mmap.PAGESIZE + ((self.mapped_bytes - size) // ALIGNMENT * ALIGNMENT if at_end else 0)
+        start = mmap.PAGESIZE + ((self.mapped_bytes - size) // BUFFER_ALIGNMENT * BUFFER_ALIGNMENT if at_end else 0)
         return self.data[start : start + size]
 
 
