@@ -1,6 +1,5 @@
 """The verifier: what it accepts, and what it says about programs that are wrong."""
 
-import time
 
 import pytest
 from tests.loops.programs import conv, matmul_relu
@@ -292,15 +291,7 @@ def test_register_indices_may_wait_for_the_end_of_the_schedule() -> None:
     verify(parse(text), registers=False)
 
 
-def test_untransformed_programs_are_valid_and_verified_fast() -> None:
+def test_untransformed_programs_are_valid() -> None:
+    # benchmarks.primitives times the verifier
     verify(matmul_relu())
-    func = conv()
-    verify(func)
-    best = min(_timed(func) for _ in range(5))
-    assert best < 0.02, "about 2 ms on the machine where this was written"
-
-
-def _timed(func: Func) -> float:
-    start = time.perf_counter()
-    verify(func)
-    return time.perf_counter() - start
+    verify(conv())
