@@ -1,4 +1,4 @@
-"""How many tile programs are scored per second, and how long construction takes per operator.
+"""Speed of construction: tile programs scored per second, and seconds per operator.
 
 python -m benchmarks.construction_speed [--optimizer gensor] [--groups gemm_large,conv_resnet50]
 """

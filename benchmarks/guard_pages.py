@@ -1,4 +1,4 @@
-"""Kernels whose arrays lie between absent pages, beside the same kernels with room around their arrays.
+"""Times of kernels whose arrays lie between guard pages, relative to the same kernels with accessible surroundings.
 
     python -m benchmarks.guard_pages [--groups gemm_large,depthwise] [--cases NAME,...] [--models NAME,...] [--slower
     1.1]

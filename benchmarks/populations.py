@@ -1,6 +1,6 @@
-"""Programs of one kernel by which a cost model is judged: drawn at random from the whole space, or recorded by walks.
+"""Populations of programs that a cost model is judged by: uniform samples of the space, and states recorded by walks.
 
-None is chosen by what it was measured to take.
+No program is selected by its measured time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,20 +31,20 @@ from tilewright.tile.program import Sketch, TileProgram, is_legal
 from tilewright.tile.rowwise import RowwiseProgram
 
 MAX_PREDICTED_RATIO = 4.0
-"""Recorded programs that the model takes to be this many times slower than the best are not drawn."""
+"""Largest predicted time of a recorded program, relative to the best."""
 
 MAX_SCORED_COMBINATIONS = 2000
-"""Programs of a chain that are scored for the recorded ones, as the combinations of its steps are many."""
+"""Limit of the row-wise programs that are scored, as the steps have many combinations."""
 
 DRAWS_PER_BATCH = 64
-"""States that are drawn at once; those that are no programs are drawn again."""
+"""States per batch of draws; illegal ones are drawn again."""
 
 MAX_REPEATED_DRAWS = 200
-"""Programs that are drawn again one after the other until a space counts as exhausted."""
+"""Consecutive draws of known programs after which the space counts as exhausted."""
 
 
 def lowered_func(program: KernelProgram, task: Task) -> Func:
-    """A program's loops on one thread, without what is packed at compile time.
+    """A program's single-threaded loops without the packing of constants.
 
     Raises:
         ScheduleError: it can't be lowered.
@@ -104,7 +104,7 @@ def _tile_source(task: Task, machine: Machine, rng: np.random.Generator) -> Call
 
 
 def _random_programs(space: SearchSpace, form: Sketch, rng: np.random.Generator) -> Iterator[TileProgram]:
-    """Programs of a form without end, each legal state as likely as any other.
+    """An endless stream of programs of a sketch, uniform over the legal states.
 
     Axes have their chains of sizes independently of each other; combinations that are no programs are drawn again.
     """
@@ -120,7 +120,7 @@ def _random_programs(space: SearchSpace, form: Sketch, rng: np.random.Generator)
 
 
 def reachable_tile_sizes(ladder: AxisLattice, start: int) -> list[int]:
-    """Numbers of all chains that edges lead to from one."""
+    """Indices of all tile sizes that edges reach from a start."""
     found, fresh = {start}, [start]
     while fresh:
         here = np.array([fresh.pop()] * NUM_EDGES)
@@ -172,7 +172,7 @@ def _recorded_tiles(task: Task, machine: Machine) -> list[RankedProgram]:
 
 
 def _sample_rowwise(task: Task, machine: Machine) -> list[RankedProgram]:
-    """Random combinations of the tiles of a chain's steps."""
+    """Random combinations of the tile programs of a row-wise kernel's steps."""
     chain = rowwise_problem(task)
     if chain is None:
         return []

@@ -29,7 +29,7 @@ MODULE = "benchmarks.operators"
 TIMEOUT_SECONDS = 600.0
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
 MAX_CACHED_BYTES = 32 << 20
-"""Data of a case below which it may stay in the caches from call to call."""
+"""Largest data of a case that may stay in the caches between calls."""
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
 
 
 def read_log(path: Path) -> dict[str, list[Event]]:
-    """Events by case of a log; a line that was not finished is none."""
+    """The events of a log by case; an incomplete line is ignored."""
     found: dict[str, list[Event]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -133,7 +133,7 @@ def fastest_blocks(events: Sequence[Event]) -> dict[str, float]:
 
 
 def speed_over_best_peer(seconds_by_engine: Mapping[str, float]) -> float | None:
-    """The best peer's time over Tilewright's, of times by engine: more than 1 where Tilewright is faster."""
+    """The best peer's time over Tilewright's: more than 1 where Tilewright is faster."""
     peers = [seconds_by_engine[p] for p in PEERS if p in seconds_by_engine]
     return min(peers) / seconds_by_engine[OURS] if OURS in seconds_by_engine and peers else None
 
@@ -147,13 +147,13 @@ def kernel_times(events: Sequence[Event]) -> tuple[float | None, float | None]:
 
 
 def block_spread(events: Sequence[Event]) -> float | None:
-    """How far the slowest block of Tilewright's calls lies above the fastest, as a part of the median."""
+    """Difference of Tilewright's slowest and fastest block, relative to the median."""
     own = next((e for e in events if e.get("engine") == OURS and e.get("blocks_s")), None)
     return None if own is None else (max(own["blocks_s"]) - min(own["blocks_s"])) / own["median_s"]
 
 
 def fraction_of_limit(case: Case, events: Sequence[Event]) -> float | None:
-    """The least time that the machine allows over Tilewright's."""
+    """The machine's lower bound of the time over Tilewright's time."""
     limit = next((MachineLimit(e["gflops"], e["gbs"]) for e in events if "gflops" in e), None)
     ours = median_times(events).get(OURS)
     return None if limit is None or ours is None else limit.seconds(case, case.bytes < MAX_CACHED_BYTES) / ours

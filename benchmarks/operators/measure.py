@@ -1,4 +1,4 @@
-"""Times of all engines on one case, in alternating blocks with pauses, and what the machine could do at most."""
+"""Times of all engines on one case, in alternating blocks with pauses, and the machine's limits."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ BLOCKS = 8
 BLOCK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
 MIN_LONG_CALL_SECONDS = 8.0
-"""Calls that take longer count from the first one on: what they warm up is nothing beside them."""
+"""Calls that take longer count from the first one on, as warming up is negligible."""
 
 TOLERANCE = 1e-4
 MAX_COMPARED_ELEMENTS = 1 << 20
-"""Elements of a result that are compared with those of other engines."""
+"""Sampled elements of a result that are compared between engines."""
 
 MEMORY_BYTES = 256 << 20
 OURS = "tilewright"
@@ -32,13 +32,13 @@ OURS = "tilewright"
 
 @dataclass(frozen=True, slots=True)
 class MachineLimit:
-    """What the machine does at most, measured in the same process: GFLOP/s and bytes per nanosecond from memory."""
+    """Measured limits of the machine in the same process: peak GFLOP/s and memory bandwidth in bytes per nanosecond."""
 
     gflops: float
     gbs: float
 
     def seconds(self, case: Case, cached: bool) -> float:
-        """The least time of a case; one whose data stays in the caches is not bound by memory."""
+        """Lower bound of a case's time; data in the caches does not count as traffic."""
         return max(case.flops / self.gflops, 0.0 if cached else case.bytes / self.gbs) / 1e9
 
 
@@ -111,7 +111,7 @@ def rotate_copies(runs: Sequence[RunOnce]) -> RunOnce:
 
 
 def _sample(output: np.ndarray, seed: int) -> np.ndarray:
-    """Elements of a result, at random places where it is large; for one seed at the same ones. Its size comes first."""
+    """The size of a result and its elements, of a large one a random sample that depends on the seed."""
     flat = np.asarray(output).reshape(-1)
     places = (
         np.random.default_rng(seed).integers(flat.size, size=MAX_COMPARED_ELEMENTS)
@@ -122,7 +122,7 @@ def _sample(output: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _wrong_results(results: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Engines whose result, as sampled, differs from the median of all."""
+    """Engines whose sampled result differs from the median over all engines."""
     if len(results) < 2:
         return {}
     sizes = {r[0] for r in results.values()}
@@ -157,7 +157,7 @@ def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) ->
 
 
 def _time_block(run: RunOnce) -> list[float]:
-    """Seconds of the calls of a block; the first one counts where it is as long as a block."""
+    """Seconds of the calls of a block without the first, unless it is the only one."""
     found: list[float] = []
     while not found or sum(found) < BLOCK_SECONDS:
         start = time.perf_counter()
@@ -167,7 +167,7 @@ def _time_block(run: RunOnce) -> list[float]:
 
 
 def measure_limit(threads: int) -> MachineLimit:
-    """Peak and memory bandwidth of `threads` cores, now."""
+    """Measures peak and memory bandwidth of `threads` cores."""
     target = Target.host()
     native = NativeFunctions(
         [calibration_kernels.multiply_add(target), calibration_kernels.stream_read(target)], target

@@ -1,6 +1,6 @@
-"""The engines under test, each at its best setting: a function from feeds to the output, constant weights prepacked.
+"""Engines under test at their best settings, each a function from feeds to the output with constants prepacked.
 
-An engine that does not know an operator, or is not installed, answers None.
+An engine returns None for an operator that it does not support, or if it is not installed.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ def iteration_count(func: Func) -> int:
 
 
 def torch_kernel(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
-    """oneDNN's convolution on a picture that lies in channels-last order already, and a result in that order."""
+    """oneDNN's convolution on a channels-last input, with a channels-last result."""
     package: Any = import_module("torch")
     node = model.graph.node[0]
     if node.op_type != "Conv":
@@ -135,12 +135,12 @@ def torch(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
 
 
 def _operands(model: ModelProto, feeds: Feeds) -> list[Array]:
-    """The node's operands: what is fed, then the constants."""
+    """The node's operands: the feeds, then the constants."""
     return [*feeds.values(), *(numpy_helper.to_array(t) for t in model.graph.initializer)]
 
 
 def _tensor(package: Any, array: Array) -> Any:
-    """A tensor on an array's memory where that may be written, as torch asks."""
+    """A tensor that shares an array's memory if it is writeable, which torch requires."""
     return package.from_numpy(array if array.flags.writeable else np.array(array))
 
 
@@ -202,7 +202,7 @@ def _prepacked_product(
 
 
 KERNEL_PEERS: Mapping[str, Engine] = {"torch": torch_kernel}
-"""Kernels without the conversions that row-major inputs and outputs ask for, of the engines that let one call them."""
+"""Kernels without the layout conversions of row-major inputs and outputs, for engines that expose them."""
 
 PEERS: Mapping[str, Engine] = {
     "numpy": numpy, "torch": torch, "onnxruntime": onnxruntime, "openvino": openvino,

@@ -1,4 +1,4 @@
-"""Programs that share a formula are asked about together."""
+"""Batched evaluation of programs that share a formula."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
@@ -12,7 +12,7 @@ Item = TypeVar("Thing")
 def evaluate_by_group(
     items: Sequence[Item], key: Callable[[Item], Key], evaluate: Callable[[Key, list[Item]], np.ndarray]
 ) -> list[float]:
-    """A number for each of some things.
+    """Evaluates a number per item, group by group.
 
     Args:
         every: the things.

@@ -1,4 +1,4 @@
-"""Constructed programs, the plain rule's, and the best ones that a search found, run against each other on one thread.
+"""Constructed programs, the rule's, and the best of a search, timed against each other on one thread.
 
 One thread, because two share caches and clocks with whatever else the machine does; what threads gain is measured with
 whole operators (`benchmarks.operators`).
@@ -31,17 +31,17 @@ from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify
 
 FINALISTS = 6
-"""Of the search's programs: a single glance may have flattered the first."""
+"""Fastest programs of the search that take part, as quick timing is noisy."""
 
 TOLERANCE = 1e-4
-"""By how much results may differ, as a part of the largest: sums in another order."""
+"""Largest difference of results, relative to the largest value; sums are in different orders."""
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """What takes part.
+    """A participant.
 
     Attributes:
         text: of its program.
@@ -98,7 +98,7 @@ def _is_legal(name: str, entrant: Entrant) -> bool:
 
 
 def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
-    """What each way of construction answers: the best of its programs that can be lowered."""
+    """The best program of each optimizer that can be lowered."""
     machine = programs.machine
     ways = {
         "gensor": Gensor(machine), "printed": Gensor(machine, Annealing(reading=Reading.PRINTED)),

@@ -1,4 +1,4 @@
-"""All programs of a kernel that construction chooses from, of both kinds: tile programs and programs of chains."""
+"""The program space of a kernel: tile programs and row-wise programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
 
 FINGERPRINT_PROGRAMS = 3
-"""Random programs whose code tells whether a kernel's code is still what it was."""
+"""Random programs whose code identifies the compiler's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def predicted_time(program: KernelProgram, machine: Machine) -> float:
 
 
 def fingerprint(programs: ProgramSpace) -> str:
-    """Changes where the space of a kernel, or the code that is generated for its programs, does."""
+    """Hash of a kernel's space and of the code of sample programs."""
     found = sha256()
     for c in programs.random(FINGERPRINT_PROGRAMS, np.random.default_rng(0)):
         found.update(programs.key(c).encode())

@@ -1,4 +1,4 @@
-"""The best program that measuring finds: random programs first, then descendants of the fastest.
+"""Measured search for the best program: random programs first, then mutations of the fastest.
 
 Nothing of what the constructors answer goes in. Half of what is measured is drawn at random, the other half are those
 of many drawn that the cost model likes best, so that few measurements are wasted; the model alone decides nothing.
@@ -20,13 +20,13 @@ from benchmarks.paper_gensor.timer import FunctionTimer, SharedOperands
 from benchmarks.paper_gensor.workers import CompileResult
 
 RANDOM_FRACTION = 0.35
-"""The part of the budget that is spent on random programs."""
+"""Fraction of the budget that is spent on random programs."""
 
 BATCH, DRAWS_PER_BATCH, PARENTS = 48, 384, 12
-"""Programs that are compiled together; drawn for a batch; that have descendants."""
+"""Programs per compilation; draws per batch; programs that are mutated."""
 
 MAX_EMPTY_DRAWS = 20
-"""Draws without a new program after which there are taken to be no more."""
+"""Draws without a new program after which the space counts as exhausted."""
 
 
 class Compiler(Protocol):
@@ -39,7 +39,7 @@ class Compiler(Protocol):
 
 @dataclass(slots=True)
 class SearchStatus:
-    """What a search has done.
+    """The status of a search.
 
     Attributes:
         finished: whether the budget is used up, or the space.
@@ -115,7 +115,7 @@ def _measure_batch(
 
 
 def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.Generator) -> list[Candidate]:
-    """The next programs: none that was tried before; empty where no other ones are found."""
+    """The next programs, none of which was tried before; empty if none is left."""
     tried = {e["key"] for e in log.entries}
     parents = [] if len(timed_entries(log)) < RANDOM_FRACTION * budget else fastest_candidates(log, PARENTS)
     for attempt in range(MAX_EMPTY_DRAWS):
@@ -135,7 +135,7 @@ def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.
 
 
 def timed_entries(log: SearchLog) -> list[dict[str, Any]]:
-    """The programs of a log that ran."""
+    """The entries of a log that were timed."""
     return [e for e in log.entries if e["ns"]]
 
 

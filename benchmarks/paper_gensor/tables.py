@@ -1,4 +1,4 @@
-"""The experiments as tables and pictures, and what of them falls short of its bar."""
+"""Tables and plots of the experiments, with the results that miss their targets."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -20,7 +20,7 @@ MIN_SPEED_OVER_BEST, MAX_MEDIAN_SECONDS, MAX_SECONDS, MIN_SCORED_PER_SECOND, MIN
     1e5,
     0.8,
 )
-"""What is asked of construction: speed over the best found, seconds, programs scored per second, rank correlation."""
+"""Targets: speed relative to the best program, seconds of construction, programs scored per second, rank correlation."""
 
 FULL_BUDGET = 2000
 """Programs of a search; results of smaller ones are marked."""

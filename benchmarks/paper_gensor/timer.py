@@ -1,4 +1,4 @@
-"""Times of functions on one thread: a glance for programs that are clearly slow, turns for those that are compared."""
+"""Single-threaded times of functions: quick timing that gives up on slow programs, and timing in turns for comparisons."""
 
 import ctypes
 import time
@@ -18,15 +18,14 @@ from tilewright.runtime.linker import link_functions
 from tilewright.runtime.weights import align_array
 
 MAX_RATIO_FIRST_CALL, MAX_RATIO_SECOND_CALL, MAX_RATIO_FEW_CALLS = 8.0, 3.0, 1.3
-"""A program that takes so many times as long as the best one in its first call, in one more, or in a few, is not looked
-at again."""
+"""Ratios to the best time at which quick timing stops, after the first call, the second, and a few."""
 
 QUICK_TIMING_SECONDS = 0.006
 BLOCKS, BLOCK_SECONDS = 30, 0.02
 
 Array = np.ndarray
 Shapes = Mapping[str, tuple[int, ...]]
-"""Of a function's parameters, in their order."""
+"""Shapes of a function's parameters in order."""
 
 
 @dataclass(frozen=True, slots=True)

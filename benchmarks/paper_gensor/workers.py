@@ -1,4 +1,4 @@
-"""Programs become machine code in processes of their own, one per core, which sleep while programs are measured."""
+"""Worker processes that compile programs, one per core; they sleep while programs are measured."""
 
 import gc
 import multiprocessing
@@ -17,12 +17,12 @@ from tilewright.loops.printer import show
 from tilewright.verify.verifier import verify
 
 PROGRAMS_PER_OBJECT = 8
-"""Programs of one object file."""
+"""Programs per object file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
-    """What a worker is asked for.
+    """A request to a worker.
 
     Attributes:
         candidates: what is compiled, by name.
@@ -37,7 +37,7 @@ class CompileJob:
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """What a worker answers.
+    """A worker's answer.
 
     Attributes:
         code: of programs whose loops are new; None where there are none.

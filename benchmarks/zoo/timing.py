@@ -24,10 +24,10 @@ MAX_CALL_SECONDS = 4.0
 PAUSE_SECONDS = 0.2
 
 MAX_LOAD_OF_OTHERS = 0.1
-"""The share of the CPU from which on others disturb a measurement."""
+"""Share of the CPU for other processes above which a measurement counts as disturbed."""
 
 MAX_ATTEMPTS, RETRY_PAUSE_SECONDS = 4, 5.0
-"""Measurements of a shape that is disturbed every time, and the pause before each but the first."""
+"""Attempts for a disturbed measurement, and the pause before each but the first."""
 
 
 def time_in_turns(engines: Sequence[RunModel], feeds: Arrays) -> list[list[float]]:
