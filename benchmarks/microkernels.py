@@ -77,14 +77,14 @@ def register_tile(rows: int, vectors: int, steps: int = STEPS, embedded: bool = 
         embedded: broadcasts are operands of the multiply-adds instead of instructions.
         shift: bytes by which vectors miss the beginning of a cache line.
     """
-    sums, own = rows * vectors, [f"zmm{rows * vectors + v}" for v in range(vectors)]
-    body = [f"vmovups {z}, [r9 + {64 * v + shift}]" for v, z in enumerate(own)]
+    sums, vectors_read = rows * vectors, [f"zmm{rows * vectors + v}" for v in range(vectors)]
+    body = [f"vmovups {z}, [r9 + {64 * v + shift}]" for v, z in enumerate(vectors_read)]
     for r in range(rows):
         row = f"dword ptr [r8 + {4 * r}]"
         spread = f"zmm{sums + vectors + r % (REGISTERS - sums - vectors)}"
         if not embedded:
             body.append(f"vbroadcastss {spread}, {row}")
-        for v, z in enumerate(own):
+        for v, z in enumerate(vectors_read):
             factor = f"{z}, {row}{{1to16}}" if embedded else f"{spread}, {z}"
             body.append(f"vfmadd231ps zmm{r * vectors + v}, {factor}")
     body += [f"add r9, {64 * vectors}", f"add r8, {4 * rows}"]
@@ -162,7 +162,7 @@ class MicroBenchmark:
 
     def measure(self, seconds: float) -> Mapping[str, tuple[float, float, float]]:
         """GFLOP/s, GHz and FMAs per cycle by kernel: medians without the first third of every turn."""
-        found: dict[str, list[tuple[float, float, float]]] = {n: [] for n in self.kernels}
+        rates: dict[str, list[tuple[float, float, float]]] = {n: [] for n in self.kernels}
         for _ in range(TURNS):
             for name in self.kernels:
                 rows: list[tuple[float, float, float]] = []
@@ -170,8 +170,8 @@ class MicroBenchmark:
                 while time.perf_counter() < end or len(rows) < 3:
                     tick, each, cycle = self.call(name)
                     rows.append((2.0 * LANES / (each * tick), 1.0 / (cycle * tick), cycle / each))
-                found[name] += rows[len(rows) // 3 :]
-        return {n: _column_medians(rows) for n, rows in found.items()}
+                rates[name] += rows[len(rows) // 3 :]
+        return {n: _column_medians(rows) for n, rows in rates.items()}
 
 
 def _column_medians(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]:
@@ -191,11 +191,11 @@ def main() -> int:
     options = parser.parse_args()
     first, *rest = kernels()
     bench = MicroBenchmark([first, *(k for k in rest if k.group in options.cases.split(","))])
-    found = bench.measure(options.seconds)
-    peak = found["kernel0"][0]
+    rates = bench.measure(options.seconds)
+    peak = rates["kernel0"][0]
     rows = [
         [k.name, f"{k.loads / k.multiply_adds:.2f}", f"{speed:.0f}", f"{speed / peak:.0%}", f"{ghz:.2f}", f"{each:.2f}"]
-        for k, (speed, ghz, each) in zip(bench.kernels.values(), found.values(), strict=True)
+        for k, (speed, ghz, each) in zip(bench.kernels.values(), rates.values(), strict=True)
     ]
     print(report.markdown_table(HEADER, rows))
     return 0

@@ -81,19 +81,19 @@ def benchmark_cases() -> Mapping[str, Callable[[], object]]:
         ("reorder", ("n", "o_o", "h", "w_o", "i_o", "kh", "kw", "i_i", "w_i", "o_i")),
     ):  # fmt: skip
         before.do(*step)
-    found: dict[str, Callable[[], object]] = {}
+    actions: dict[str, Callable[[], object]] = {}
     for name, args in STEPS.items():
         primitive = name.split()[0]
         func = plain if primitive in ON_UNSCHEDULED else after if primitive == "store_at" else before.func
         step = Step.of(primitive, *args)
-        found[name] = lambda func=func, step=step: apply(func, step)
+        actions[name] = lambda func=func, step=step: apply(func, step)
     chunks = softmax()
-    found["rolling_update"] = lambda: apply(chunks, Step.of("rolling_update", "Y", "k_o"))
-    found["verify untransformed"] = lambda: verify(plain)
-    found["verify dynamic batch"] = lambda: verify(dynamic)
-    found["verify reordered"] = lambda: verify(before.func)
-    found["verify tiled"] = lambda: verify(after, registers=False)
-    return found
+    actions["rolling_update"] = lambda: apply(chunks, Step.of("rolling_update", "Y", "k_o"))
+    actions["verify untransformed"] = lambda: verify(plain)
+    actions["verify dynamic batch"] = lambda: verify(dynamic)
+    actions["verify reordered"] = lambda: verify(before.func)
+    actions["verify tiled"] = lambda: verify(after, registers=False)
+    return actions
 
 
 BLOCKED = Layout.of((1, 64, 56, 56)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))

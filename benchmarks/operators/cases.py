@@ -249,12 +249,12 @@ def random_cases(seed: int) -> tuple[Case, ...]:
 
     def drawn(group: str, low: int, high: int, count: int, short: bool) -> Iterator[Case]:
         while count:
-            found = sizes(low, high)
+            dims = sizes(low, high)
             if short:
-                found[int(rng.integers(3))] = int(rng.integers(1, 65))
-            if 2.0 * np.prod(found) <= _MAX_FLOPS:
+                dims[int(rng.integers(3))] = int(rng.integers(1, 65))
+            if 2.0 * np.prod(dims) <= _MAX_FLOPS:
                 count -= 1
-                yield gemm(group, *found, constant=bool(count % 2))
+                yield gemm(group, *dims, constant=bool(count % 2))
 
     return (*drawn("gemm_random", 128, 2500, RANDOM_GEMMS, False),
             *drawn("gemm_awkward", 64, 4000, AWKWARD_GEMMS, True), *_random_edge_cases(seed))  # fmt: skip
@@ -316,8 +316,8 @@ def _memory_cases() -> list[Case]:
 def _table_cases(group: str) -> list[Case]:
     """The cases of a paper's table that fit into memory."""
     with (DATA / f"{group}.csv").open(encoding="utf-8") as file:
-        found = [_table_case(group, row) for row in csv.DictReader(line for line in file if not line.startswith("#"))]
-    unique = {case.name: case for case in found if case.bytes <= MAX_CASE_BYTES}
+        cases = [_table_case(group, row) for row in csv.DictReader(line for line in file if not line.startswith("#"))]
+    unique = {case.name: case for case in cases if case.bytes <= MAX_CASE_BYTES}
     return list(unique.values())
 
 

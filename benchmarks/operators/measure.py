@@ -71,18 +71,18 @@ def measure_case(
             start = time.perf_counter()
             built = [engine(model, feeds, threads) for model, feeds in copies]
             build = time.perf_counter() - start
-            found = [run for run in built if run is not None]
-            if found:
+            supported = [run for run in built if run is not None]
+            if supported:
                 start = time.perf_counter()
-                output = found[0]()
+                output = supported[0]()
                 first = time.perf_counter() - start
                 if name != f"{OURS} alone":
                     results[name] = _sample(output, seed)
-                runs[name] = rotate_copies(found)
+                runs[name] = rotate_copies(supported)
                 if first > MIN_LONG_CALL_SECONDS:
                     long[name] = [[first]]
                 del output
-                emit({"engine": name, "build_s": build / len(found), "copies": len(found)})
+                emit({"engine": name, "build_s": build / len(supported), "copies": len(supported)})
         except Exception as error:
             emit({"engine": name, "error": error_text(error)})
     for name, problem in _wrong_results(results).items():
@@ -141,29 +141,29 @@ def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) ->
         runs: by engine.
         seconds: after which no other round of blocks begins that would probably end later.
     """
-    found: dict[str, list[list[float]]] = {name: [] for name in runs}
+    times: dict[str, list[list[float]]] = {name: [] for name in runs}
     begin = time.perf_counter()
     for block in range(BLOCKS):
         start = time.perf_counter()
         for name, run in runs.items():
             time.sleep(PAUSE_SECONDS)
-            own = _time_block(run)
+            block_times = _time_block(run)
             # what the first block warms up does not count where there are more
-            found[name].append(own[1:] if block == 0 and len(own) > 1 else own)
+            times[name].append(block_times[1:] if block == 0 and len(block_times) > 1 else block_times)
         end = time.perf_counter()
         if end - begin + (end - start) > seconds:
             break
-    return found
+    return times
 
 
 def _time_block(run: RunOnce) -> list[float]:
     """Seconds of the calls of a block without the first, unless it is the only one."""
-    found: list[float] = []
-    while not found or sum(found) < BLOCK_SECONDS:
+    times: list[float] = []
+    while not times or sum(times) < BLOCK_SECONDS:
         start = time.perf_counter()
         run()
-        found.append(time.perf_counter() - start)
-    return found[1:] or found
+        times.append(time.perf_counter() - start)
+    return times[1:] or times
 
 
 def measure_limit(threads: int) -> MachineLimit:

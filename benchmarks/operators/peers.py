@@ -36,13 +36,13 @@ def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | N
 def main_kernel(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> RunOnce | None:
     """This compiler's kernel that does most of the work, without those that pad or convert what it reads; None where
     there is only one. What it reads is random, so that its results are not compared."""
-    made = make_compilation(model, CompileOptions(optimizer=optimizer))
-    kernels = [u for u in made.units if isinstance(u, BoundKernel)]
+    compilation = make_compilation(model, CompileOptions(optimizer=optimizer))
+    kernels = [u for u in compilation.units if isinstance(u, BoundKernel)]
     if len(kernels) < 2:
         return None
     main = max((u.compiled for u in kernels), key=lambda k: iteration_count(k.origin))
     func = main.func
-    native = NativeFunctions([func], made.target)
+    native = NativeFunctions([func], compilation.target)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32)
               for b in native.funcs[func.name].params]  # fmt: skip

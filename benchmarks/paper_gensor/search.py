@@ -99,19 +99,19 @@ def _measure_batch(
     seen = {e["digest"] for e in log.entries if "digest" in e}
     best = min((e["ns"] for e in timed_entries(log)), default=float("inf"))
     for k, c in enumerate(batch):
-        name, found = f"p{k}", {**to_entry(programs, c), "seconds": round(compiling, 4)}
+        name, record = f"p{k}", {**to_entry(programs, c), "seconds": round(compiling, 4)}
         digest = digests.get(name)
         start = time.perf_counter()
         if digest is None:
-            log.append({**found, "ns": None})
+            log.append({**record, "ns": None})
         elif digest in seen or name not in clocks:
-            log.append({**found, "ns": None, "digest": digest})
+            log.append({**record, "ns": None, "digest": digest})
         else:
             seen.add(digest)
             ns = clocks[name].time_quickly(name, best)
             best = min(best, ns)
             seconds = round(compiling + time.perf_counter() - start, 4)
-            log.append({**found, "ns": ns, "digest": digest, "seconds": seconds})
+            log.append({**record, "ns": ns, "digest": digest, "seconds": seconds})
 
 
 def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.Generator) -> list[Candidate]:
@@ -125,12 +125,12 @@ def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.
         else:
             drawn = programs.random(DRAWS_PER_BATCH, rng)
         fresh = {programs.key(c): c for c in drawn}
-        found = [c for key, c in fresh.items() if key not in tried]
-        if found:
-            order = [int(k) for k in np.argsort(programs.predicted_times(found), kind="stable")]
+        untried = [c for key, c in fresh.items() if key not in tried]
+        if untried:
+            order = [int(k) for k in np.argsort(programs.predicted_times(untried), kind="stable")]
             liked, others = order[: BATCH // 2], order[BATCH // 2 :]
             more = [others[int(k)] for k in rng.permutation(len(others))[: BATCH - len(liked)]]
-            return [found[k] for k in (*liked, *more)]
+            return [untried[k] for k in (*liked, *more)]
     return []
 
 
@@ -156,7 +156,7 @@ def from_entry(e: dict[str, Any]) -> Candidate:
 
 def current_log(programs: ProgramSpace, log: SearchLog) -> SearchLog:
     """The log, emptied where it is of another space or of other code: an older version wrote it."""
-    made = fingerprint(programs)
-    if log.fingerprint != made:
-        log.clear(made)
+    current = fingerprint(programs)
+    if log.fingerprint != current:
+        log.clear(current)
     return log

@@ -19,10 +19,10 @@ CIRCUMSTANCES = "circumstances"
 def source_hash() -> str:
     """Hash of the compiler's sources."""
     root = Path(tilewright.__file__).parent
-    found = sha256()
+    digest = sha256()
     for path in sorted(root.rglob("*.py")):
-        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class ResultStore:

@@ -1,4 +1,4 @@
-"""Single-threaded times of functions: quick timing that gives up on slow programs, and timing in turns for comparisons."""
+"""Single-threaded times of functions: quick timing that gives up on slow programs, and timing in turns."""
 
 import ctypes
 import time
@@ -105,16 +105,16 @@ class FunctionTimer:
         first = self.call(name)
         if first > MAX_RATIO_FIRST_CALL * best:
             return first
-        found = self.call(name)
-        if found > MAX_RATIO_SECOND_CALL * best:
-            return found
-        found = min(found, self.call(name), self.call(name))
-        if found > MAX_RATIO_FEW_CALLS * best:
-            return found
+        fastest = self.call(name)
+        if fastest > MAX_RATIO_SECOND_CALL * best:
+            return fastest
+        fastest = min(fastest, self.call(name), self.call(name))
+        if fastest > MAX_RATIO_FEW_CALLS * best:
+            return fastest
         end = time.perf_counter() + QUICK_TIMING_SECONDS
         while time.perf_counter() < end:
-            found = min(found, self.call(name))
-        return found
+            fastest = min(fastest, self.call(name))
+        return fastest
 
     def fastest_calls(self, rounds: int, seconds: float) -> dict[str, float]:
         """Nanoseconds of the fastest call of each; functions take turns."""
@@ -131,12 +131,12 @@ class FunctionTimer:
     def block_medians(self, blocks: int = BLOCKS) -> dict[str, list[float]]:
         """Nanoseconds per function and block: the median call of a block of about 20 ms; functions take turns."""
         counts = {n: max(1, int(BLOCK_SECONDS * 1e9 / min(self.call(n) for _ in range(3)))) for n in self.names}
-        found: dict[str, list[float]] = {n: [] for n in self.names}
+        medians: dict[str, list[float]] = {n: [] for n in self.names}
         for block in range(blocks):
             # every other round backwards, so that no function always follows the same one
             for n in list(counts)[:: 1 if block % 2 else -1]:
-                found[n].append(median(self.call(n) for _ in range(counts[n])))
-        return found
+                medians[n].append(median(self.call(n) for _ in range(counts[n])))
+        return medians
 
 
 def _bind_function(address: int, parameters: int) -> Callable[..., None]:

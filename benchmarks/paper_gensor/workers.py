@@ -84,9 +84,9 @@ def run_job(programs: ProgramSpace, job: CompileJob) -> CompileResult:
 
 
 def _run_in_worker(job: CompileJob) -> CompileResult:
-    found = run_job(_programs[0], job)
+    result = run_job(_programs[0], job)
     gc.collect()
-    return found
+    return result
 
 
 class CompileWorkers:
@@ -102,8 +102,8 @@ class CompileWorkers:
         jobs: list[CompileJob] = []
         for first in range(0, len(candidates), PROGRAMS_PER_OBJECT):
             part = range(first, min(first + PROGRAMS_PER_OBJECT, len(candidates)))
-            own = {f"p{k}": candidates[k] for k in part}
-            jobs.append(CompileJob(own, frozenset(f"p{k}" for k in part if checked[k]), known_digests))
+            named = {f"p{k}": candidates[k] for k in part}
+            jobs.append(CompileJob(named, frozenset(f"p{k}" for k in part if checked[k]), known_digests))
         return list(self._pool.map(_run_in_worker, jobs))
 
 
