@@ -67,7 +67,7 @@ def test_impossible_sizes_are_one_line(name: str, arguments: list[str], message:
 def test_flash_attention_for_other_registers() -> None:
     flash = example("flash_attention")
     for lanes in (4, 8):
-        flash.scheduled(flash.attention(16), lanes).check({"N": 13, "T": 40}, threads=2)
+        flash.flash_schedule(flash.attention(16), lanes).check({"N": 13, "T": 40}, threads=2)
 
 
 @pytest.mark.parametrize("step", ["product", "vectors", "registers", "packed", "prefetched", "parallel"])
