@@ -88,5 +88,5 @@ def test_matrix_product(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_the_tile_alone_adds_up_the_same_product_again_and_again() -> None:
-    checked = example("gemm").resident(steps=5, times=3).check()
+    checked = example("gemm").resident_tile(steps=5, times=3).check()
     assert checked.error < 1e-5

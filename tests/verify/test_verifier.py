@@ -1,15 +1,15 @@
 """The verifier: accepted programs, and the messages for invalid ones."""
 
-
+import pytest
 from tests.loops.programs import conv, matmul_relu
 from tests.loops.valid_programs import VALID_PROGRAMS
+
 from tilewright.errors import VerifyError
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Binary, Buffer, Load, Var, const
 from tilewright.loops.ir import Block, Func, Seq, Store
 from tilewright.loops.parser import parse
 from tilewright.verify.verifier import verify
-import pytest
 
 
 @pytest.mark.parametrize("text", VALID_PROGRAMS.values(), ids=VALID_PROGRAMS)
