@@ -51,7 +51,7 @@ def expressions(compilation: Compilation) -> str:
 
 def layouts(compilation: Compilation) -> str:
     """Which tensors have which layout and why, and the conversions between them."""
-    return "every tensor is stored row by row" if compilation.laid_out is None else str(compilation.laid_out)
+    return "every tensor is stored row-major" if compilation.laid_out is None else str(compilation.laid_out)
 
 
 def loops(compilation: Compilation, name: str | None = None) -> str:
