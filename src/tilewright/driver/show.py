@@ -1,24 +1,15 @@
 """Text of every level of a compilation, for `inspect`."""
 
 from collections.abc import Iterable
-
-import numpy as np
-
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr
-from tilewright.expr.printer import show as show_expr
-from tilewright.expr.printer import show_name
-from tilewright.graph.buffer_location import (
-    BufferLocation,
-    ConstantLocation,
-    InputLocation,
-    OutputLocation,
-    WorkspaceLocation,
-)
+from tilewright.expr.printer import show as show_expr, show_name
+from tilewright.graph.buffer_location import BufferLocation, ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
+import numpy as np
 
 _MAX_VALUE_LENGTH = 60
 
@@ -50,8 +41,8 @@ def expressions(compilation: Compilation) -> str:
 
 
 def layouts(compilation: Compilation) -> str:
-    """The layout of every tensor with its reason, and the conversions between layouts."""
-    return "every tensor is stored row by row" if compilation.laid_out is None else str(compilation.laid_out)
+    """Which tensors have which layout and why, and the conversions between them."""
+    return "every tensor is stored row-major" if compilation.laid_out is None else str(compilation.laid_out)
 
 
 def loops(compilation: Compilation, name: str | None = None) -> str:
