@@ -1,15 +1,24 @@
 """Text of every level of a compilation, for `inspect`."""
 
 from collections.abc import Iterable
+
+import numpy as np
+
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr
-from tilewright.expr.printer import show as show_expr, show_name
-from tilewright.graph.buffer_location import BufferLocation, ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
+from tilewright.expr.printer import show as show_expr
+from tilewright.expr.printer import show_name
+from tilewright.graph.buffer_location import (
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    OutputLocation,
+    WorkspaceLocation,
+)
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
-import numpy as np
 
 _MAX_VALUE_LENGTH = 60
 
