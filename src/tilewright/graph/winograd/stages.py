@@ -118,10 +118,6 @@ def make_winograd_form(
     tiles_view = View(
         Buffer(make_name("rows"), (*batch, *places, *rows, output_channels), float32), output_tiles.output, label
     )
-    axes = (*convolution.batch, *(s.axis for s in order), convolution.output_channels)
-    output = replace(
-        convolution.stage, reduce_axes=(), reducer=None, body=Load(tiles_view.output, tuple(a.var for a in axes))
-    )
     return WinogradForm(
         tuple(tile_sizes),
         transforms,
@@ -130,9 +126,15 @@ def make_winograd_form(
         contraction,
         output_tiles,
         tiles_view,
-        output,
+        _read_output(convolution, order, tiles_view.output),
         transformed_weights,
     )
+
+
+def _read_output(convolution: Convolution, order: Sequence[SpatialAxis], rows: Buffer) -> Computation:
+    """The convolution's stage, reading its elements from the rows of output tiles."""
+    axes = (*convolution.batch, *(s.axis for s in order), convolution.output_channels)
+    return replace(convolution.stage, reduce_axes=(), reducer=None, body=Load(rows, tuple(a.var for a in axes)))
 
 
 def _contraction(
