@@ -1,12 +1,11 @@
-"""A compiler for deep-learning inference: an ONNX model goes in, native code for the machine at hand comes out.
+"""A compiler for deep-learning inference: ONNX models to native code.
 
     executable = tilewright.compile("model.onnx", shapes={"batch": "1..64"})
     y = executable(x)
     executable.save("model.tw")
     executable = tilewright.load("model.tw")
 
-And a workbench for kernel engineers: a tensor expression goes in, its loops are scheduled by hand, native code comes
-out.
+And a workbench for kernel engineers: a tensor expression, scheduled by hand, is compiled to native code.
 
     A, B = tilewright.placeholder((512, 256), name="A"), tilewright.placeholder((256, 128), name="B")
     k = tilewright.reduce_axis(256, "k")
@@ -15,8 +14,8 @@ out.
     s.parallel("i")
     c = s.build()(a, b)
 
-Names are imported on first use, so `import tilewright` costs little and a program that only runs compiled models
-never imports the compiler.
+Names are imported on first use, so `import tilewright` is cheap and a program that only runs compiled models never
+imports the compiler.
 """
 
 from importlib import import_module
@@ -118,8 +117,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     **{name: ("tilewright.expr.math_functions", name) for name in _FUNCTIONS},
     **{name: ("tilewright.errors", name) for name in _ERRORS},
 }
-"""Where the public names live: module and attribute. `schedule` is the package of that name, so the function that
-starts one is called `create_schedule`."""
+"""Module and attribute of each public name. The name `schedule` is taken by the package, hence `create_schedule`."""
 
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",

@@ -1,8 +1,8 @@
-"""Every exception of the package.
+"""Exceptions and warnings of the package.
 
-A user's mistake raises a subclass of `TilewrightError`: a stable code, what is wrong, where in the user's
-model, file or argument, and what to do about it. A fault of the compiler raises `InternalError`, whose text
-says how to make a reproduction. Several problems of one model travel together in `ModelError.problems`.
+A user's mistake raises a subclass of `TilewrightError`: a stable code, what is wrong, where in the user's model, file
+or argument, and how to fix it. A bug of the compiler raises `InternalError`, whose text says how to report it. All
+problems of a model are collected in `ModelError.problems`.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class TilewrightError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One defect of a model: a stable code, the place, the sentence and the advice."""
+    """One defect of a model or trace: a stable code, the location, the description and a hint."""
 
     code: str
     where: str
@@ -69,7 +69,7 @@ class ModelFileError(TilewrightError):
 
 
 class ShapeError(TilewrightError):
-    """Shapes that do not fit, in the model or in a feed; a size outside the declared range."""
+    """Shapes that do not match, in the model or in a feed; a size outside its declared range."""
 
     code = "shape"
 
@@ -81,7 +81,7 @@ class FeedError(TilewrightError):
 
 
 class EvaluatorError(TilewrightError):
-    """A node failed on ONNX's reference evaluator, which runs it: malformed, unknown there, or on unsuitable data."""
+    """A fallback node failed on ONNX's reference evaluator: malformed, unknown to it, or with unsuitable data."""
 
     code = "evaluator"
 
@@ -93,13 +93,13 @@ class OptionError(TilewrightError):
 
 
 class TargetError(TilewrightError):
-    """A target that is unknown, or whose CPU features the host lacks."""
+    """An unknown target, or one whose CPU features the host lacks."""
 
     code = "target"
 
 
 class MachineError(TilewrightError):
-    """A description of a machine that can't be read or is impossible, or a calibration that can't be trusted."""
+    """A machine description that can't be read or is inconsistent, or an unreliable calibration."""
 
     code = "machine"
 
@@ -117,7 +117,7 @@ class ArtifactError(TilewrightError):
 
 
 class ParseError(TilewrightError):
-    """Printed IR that does not parse; names line and column."""
+    """Printed IR that does not parse; states line and column."""
 
     code = "parse"
 
@@ -129,25 +129,25 @@ class VerifyError(TilewrightError):
 
 
 class DefinitionError(TilewrightError, TypeError):
-    """A tensor expression that can't be: a wrong rank, types that do not fit, an axis that is not there."""
+    """An invalid tensor expression: wrong rank, types that do not match, an unknown axis."""
 
     code = "definition"
 
 
 class MismatchError(TilewrightError):
-    """Two programs that should compute the same do not; names the output, the element and both values."""
+    """Two programs that should be equivalent differ; states the output, the element and both values."""
 
     code = "mismatch"
 
 
 class LayoutError(TilewrightError):
-    """A layout primitive that does not fit the shape, or a layout that is read wrongly; names dimension and sizes."""
+    """A layout primitive that does not match the shape, or an invalid layout; states dimension and sizes."""
 
     code = "layout"
 
 
 class ScheduleError(TilewrightError):
-    """A loop primitive that would not be legal here; names the loop or block and the reason."""
+    """An illegal schedule primitive; states the loop or block and the reason."""
 
     code = "schedule"
 
@@ -168,15 +168,15 @@ class TraceError(TilewrightError):
 
 
 class FallbackWarning(UserWarning):
-    """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning names all of them."""
+    """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning lists all of them."""
 
 
 class ShapeWarning(UserWarning):
-    """Shapes that a model declares are not what its graph computes; the computed ones count. One warning names them."""
+    """Declared shapes of a model differ from the computed ones, which are used; one warning lists all of them."""
 
 
 class InternalError(TilewrightError):
-    """A fault of the compiler, not of the user; please report it with the model or `tilewright inspect` output."""
+    """A bug of the compiler; please report it with the model or the output of `tilewright inspect`."""
 
     code = "internal"
 

@@ -30,7 +30,7 @@ def stage(t: Tensor) -> Computation:
     return t.stage
 
 
-def test_a_matrix_product() -> None:
+def test_matmul() -> None:
     c = compute((N, 32), lambda i, j: te.sum(A[i, K] * B[K, j], K), "C")
     assert str(c.stage) == "C[i, j] = sum(A[i, k] * B[k, j] for k in 64)  for i in n; j in 32"
     assert c.sources == (A, B)
@@ -39,7 +39,7 @@ def test_a_matrix_product() -> None:
     assert repr(c) == "<Tensor C: float32[n, 32]>"
 
 
-def test_computations_are_over_plain_buffers_and_variables() -> None:
+def test_computations_use_plain_buffers_and_variables() -> None:
     c = compute((N, 32), lambda i, j: te.sum(A[i, K] * B[K, j], K), "C")
     d = stage(compute((N, 32), lambda i, j: fn.maximum(c[i, j], 0.0), "D"))
     for s in (stage(c), d):
@@ -49,7 +49,7 @@ def test_computations_are_over_plain_buffers_and_variables() -> None:
         assert all(type(a.var) is Var for a in (*s.axes, *s.reduce_axes))
 
 
-def test_values() -> None:
+def test_values_of_computations() -> None:
     rng = np.random.default_rng(1)
     q = rng.integers(-9, 9, (8, 6)).astype(np.int8)
     r = reduce_axis(6, "r")
@@ -74,7 +74,7 @@ def test_values() -> None:
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor", "ceil", "abs"])
-def test_functions(name: str) -> None:
+def test_values_of_math_functions(name: str) -> None:
     x = placeholder((5,), "float64", "X")
     c = stage(compute((5,), lambda i: getattr(fn, name)(x[i]), "Y"))
     data = np.array([0.5, 1.0, 1.5, 2.25, 3.0])
@@ -88,13 +88,13 @@ def _erf(v: np.ndarray) -> np.ndarray:
     return np.array([erf(x) for x in v])
 
 
-def test_names_of_axes_are_those_of_the_arguments() -> None:
+def test_axes_are_named_after_the_parameters() -> None:
     assert [a.var.name for a in stage(compute((2, 3), lambda row, col: row + col, "T")).axes] == ["row", "col"]
     assert [a.var.name for a in stage(compute((2, 3, 4), lambda b, *i: b + i[1], "T")).axes] == ["b", "i0", "i1"]
     assert [a.var.name for a in stage(compute(3, lambda i0, *i: i0, "T")).axes] == ["i0"]
 
 
-def test_a_kernel_is_found_from_its_outputs() -> None:
+def test_stages_are_collected_from_the_outputs() -> None:
     x = placeholder((4,), name="X")
     y = compute((4,), lambda i: x[i] + 1.0, "Y")
     z = compute((4,), lambda i: y[i] * x[i], "Z")
@@ -103,7 +103,7 @@ def test_a_kernel_is_found_from_its_outputs() -> None:
     assert collect_stages([z, w]) == ((x,), (y.stage, z.stage, w.stage))
 
 
-def test_tensors_with_one_name_and_different_producers_are_kept_apart() -> None:
+def test_tensors_of_equal_name_and_different_producers_are_distinct() -> None:
     def chain(factor: float) -> Tensor:
         x = placeholder((4,), name="X")
         y = compute((4,), lambda i: x[i] * factor, "Y")
@@ -114,7 +114,7 @@ def test_tensors_with_one_name_and_different_producers_are_kept_apart() -> None:
     assert str(collect_stages([second])[1][0].body) == "X[i] * 3.0"
 
 
-def test_types() -> None:
+def test_result_types() -> None:
     assert symbol("m").hi == (1 << 24) - 1
     assert placeholder(3, int8, "P").dtype is int8
     assert stage(compute((2,), lambda i: i, "T")).output.dtype == int64
@@ -194,19 +194,19 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("define", "message"), REFUSED)
-def test_what_makes_no_sense_is_answered(define: Callable[[], object], message: str) -> None:
+def test_invalid_expressions_are_rejected(define: Callable[[], object], message: str) -> None:
     with pytest.raises(DefinitionError) as e:
         define()
     assert message in str(e.value)
     assert str(e.value).startswith("[definition] ")
 
 
-def test_an_unknown_type() -> None:
+def test_unknown_dtype_is_rejected() -> None:
     with pytest.raises(OptionError, match=r"^\[option\] element type 'float31' is not supported; use one of float16, "):
         placeholder((3,), "float31", "P")
 
 
-def test_two_tensors_of_one_name() -> None:
+def test_duplicate_tensor_names_are_rejected() -> None:
     x, y = placeholder((4,), name="X"), placeholder((4,), name="X")
     with pytest.raises(DefinitionError, match=r"two tensors of the kernel have the name 'X'; give one another name$"):
         collect_stages([compute((4,), lambda i: x[i] + y[i], "Y")])

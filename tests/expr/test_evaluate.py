@@ -43,7 +43,7 @@ def operations(draw: st.DrawFn) -> tuple[BinaryOp, Const, Const]:
 
 
 @given(operations())
-def test_folding_is_evaluation(case: tuple[BinaryOp, Const, Const]) -> None:
+def test_folded_binary_operations_match_evaluation(case: tuple[BinaryOp, Const, Const]) -> None:
     op, a, b = case
     if a.dtype.is_int and op in ("floordiv", "mod") and b.value == 0:
         assert isinstance(binary(op, a, b), Binary), "a division by zero is left to whoever runs it"
@@ -54,7 +54,7 @@ def test_folding_is_evaluation(case: tuple[BinaryOp, Const, Const]) -> None:
 
 
 @given(st.sampled_from(get_args(UnaryOp)), st.floats(width=32), st.sampled_from((float16, float32, float64)))
-def test_folding_of_functions_is_evaluation(op: UnaryOp, x: float, dtype: DType) -> None:
+def test_folded_functions_match_evaluation(op: UnaryOp, x: float, dtype: DType) -> None:
     if op == "not":
         return
     a = const(x, dtype)
@@ -64,7 +64,7 @@ def test_folding_of_functions_is_evaluation(op: UnaryOp, x: float, dtype: DType)
 
 
 @given(st.sampled_from(list(DTYPES.values())), st.sampled_from(list(DTYPES.values())), st.integers(-300, 300))
-def test_folding_of_casts_is_evaluation(source: DType, target: DType, x: int) -> None:
+def test_folded_casts_match_evaluation(source: DType, target: DType, x: int) -> None:
     a = const(x, source)
     unsigned = target.kind == "u" and source.is_float and a.value < 0
     if unsigned or (source.is_float and target.is_int and abs(a.value) >= 1 << (target.bits - 1)):
@@ -75,7 +75,7 @@ def test_folding_of_casts_is_evaluation(source: DType, target: DType, x: int) ->
 @pytest.mark.parametrize(("a", "b", "quotient", "remainder", "fraction"), [
     (7, 3, 2, 1, 1), (-7, 3, -3, 2, -1), (7, -3, -3, -2, 1), (-7, -3, 2, -1, -1),
 ])  # fmt: skip
-def test_rounding_of_divisions(a: int, b: int, quotient: int, remainder: int, fraction: int) -> None:
+def test_division_rounding(a: int, b: int, quotient: int, remainder: int, fraction: int) -> None:
     for dtype in (int8, int32, int64, float32):
         x, y = const(a, dtype), const(b, dtype)
         assert binary("floordiv", x, y) is const(quotient, dtype)
@@ -84,7 +84,7 @@ def test_rounding_of_divisions(a: int, b: int, quotient: int, remainder: int, fr
             assert binary("fmod", x, y) is const(fraction, dtype)
 
 
-def test_a_division_by_zero_does_not_fold() -> None:
+def test_integer_division_by_zero_does_not_fold() -> None:
     assert str(binary("floordiv", const(3), const(0))) == "3 // 0"
     assert str(binary("mod", const(3, int32), const(0, int32))) == "int32(3) % int32(0)"
 
@@ -102,7 +102,7 @@ def test_reductions(reducer: Reducer, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 4, 9])
-def test_a_symbolic_matmul(n: int) -> None:
+def test_matmul_of_symbolic_size(n: int) -> None:
     rng = np.random.default_rng(n)
     a, b = rng.standard_normal((n, 7)).astype(np.float32), rng.standard_normal((7, n)).astype(np.float32)
     x, y = buffer("A", N, 7), buffer("B", 7, N)
@@ -110,7 +110,7 @@ def test_a_symbolic_matmul(n: int) -> None:
     np.testing.assert_allclose(evaluate(c, {"A": a, "B": b}, {N: n}), a @ b, rtol=1e-6, atol=1e-6)
 
 
-def test_identities_change_nothing() -> None:
+def test_reducer_identities_are_neutral() -> None:
     for reducer in Reducer:
         for dtype in DTYPES.values():
             if dtype == boolean and reducer in (Reducer.SUM, Reducer.PROD):
@@ -119,21 +119,21 @@ def test_identities_change_nothing() -> None:
                 assert binary(reducer.op, reducer.identity(dtype), x) is x
 
 
-def test_untaken_arms_may_leave_the_buffer() -> None:
+def test_loads_of_untaken_select_arms_may_be_out_of_bounds() -> None:
     x = buffer("X", 4)
     c = computation("Y", {I: 6}, {}, select(I < 4, x[I], const(9.0, float32)))
     data = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(evaluate(c, {"X": data}, {}), [0, 1, 2, 3, 9, 9])
 
 
-def test_an_index_out_of_range_is_named() -> None:
+def test_out_of_bounds_index_is_reported() -> None:
     x = buffer("X", 4)
     c = computation("Y", {I: 6}, {}, x[I])
     with pytest.raises(InternalError, match=r"index 0\.\.5 of 'X' leaves axis 0 of size 4"):
         evaluate(c, {"X": np.zeros(4, np.float32)}, {})
 
 
-def test_missing_values_are_named() -> None:
+def test_missing_values_are_reported() -> None:
     x = buffer("X", N)
     c = computation("Y", {I: N}, {}, x[I])
     with pytest.raises(InternalError, match="variable 'N' has no value"):
@@ -149,7 +149,7 @@ def test_views() -> None:
     assert str(view) == "V = view(X)"
 
 
-def test_counts_of_a_computation() -> None:
+def test_iteration_space_size_of_a_computation() -> None:
     x, y = buffer("A", N, 7), buffer("B", 7, 3)
     c = computation("C", {I: N, J: 3}, {K: 7}, x[I, K] * y[K, J], Reducer.SUM)
     assert iteration_space_size(c.axes) is N * 3
@@ -157,7 +157,7 @@ def test_counts_of_a_computation() -> None:
     assert str(c) == "C[i, j] = sum(A[i, k] * B[k, j] for k in 7)  for i in N; j in 3"
 
 
-def test_types_by_name() -> None:
+def test_dtypes_by_name() -> None:
     assert dtype_of("float32") is float32
     assert dtype_of(np.dtype(np.int8)) is int8
     assert dtype_of(float16) is float16

@@ -17,7 +17,7 @@ X, Y = Var("x"), Var("y")
 A = Buffer("A", (const(4), Var("n", 1, 8)), float32)
 
 
-def test_equal_expressions_are_one_object() -> None:
+def test_equal_expressions_are_identical() -> None:
     assert Var("x") is X
     assert Var("x", None, None) is X
     assert Var("x", 0, 3) is not X
@@ -30,7 +30,7 @@ def test_equal_expressions_are_one_object() -> None:
     assert TRUE is not FALSE
 
 
-def test_literals_keep_the_sign_of_zero_and_nan() -> None:
+def test_literals_preserve_signed_zero_and_nan() -> None:
     negative, positive = const(-0.0, float32), const(0.0, float32)
     assert negative is not positive
     assert math.copysign(1, negative.value) == -1
@@ -70,28 +70,28 @@ def test_float_folding_keeps_ieee_rules() -> None:
     assert unary("neg", zero) is const(-0.0, float32)
 
 
-def test_a_node_lives_as_long_as_someone_needs_it() -> None:
+def test_unused_nodes_are_freed() -> None:
     seen = weakref.ref(Binary("min", Var("short_lived"), const(123456789)))
     gc.collect()
     assert seen() is None
     assert str(Binary("min", Var("short_lived"), const(123456789))) == "min(short_lived, 123456789)"
 
 
-def test_what_makes_no_sense_is_a_type_error_too() -> None:
+def test_definition_errors_are_type_errors() -> None:
     assert issubclass(DefinitionError, TypeError)
 
 
-def test_truth_of_an_expression_is_refused() -> None:
+def test_truth_value_of_an_expression_is_rejected() -> None:
     with pytest.raises(DefinitionError, match=r"the truth value of expression `x < y` is not known here; use select"):
         bool(X < Y)
 
 
-def test_operands_of_two_types_are_refused() -> None:
+def test_operands_of_different_types_are_rejected() -> None:
     with pytest.raises(DefinitionError, match=r"operands of 'add' have types float32 and int64; cast one of them$"):
         A[X, Y] + X
 
 
-def test_select_of_two_types_is_refused() -> None:
+def test_select_of_different_types_is_rejected() -> None:
     with pytest.raises(DefinitionError, match=r"select needs bool and equal types, got bool, float32, int64$"):
         select(X < Y, A[X, Y], X)
     with pytest.raises(DefinitionError, match=r"select needs bool and equal types, got int64, float32, float32$"):
@@ -113,7 +113,7 @@ def test_select_and_cast_fold() -> None:
     assert cast(boolean, const(0.5, float32)) is TRUE
 
 
-def test_visiting() -> None:
+def test_traversal() -> None:
     e = Select(conjunction(X < 3, Y < 4), A[X, Y], Cast(float32, X))
     order = list(post_order(e))
     assert order[-1] is e

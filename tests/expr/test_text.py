@@ -58,7 +58,7 @@ def floats() -> st.SearchStrategy[Expr]:
 
 
 @given(st.one_of(indices(12), selects(), conditions(), floats(), literals()))
-def test_round_trip(e: Expr) -> None:
+def test_printed_expressions_parse_to_the_same_object(e: Expr) -> None:
     assert back(show(e)) is e
 
 
@@ -72,11 +72,11 @@ def test_round_trip(e: Expr) -> None:
     "'input.1/x'[i]", "'init'[0]", '"it\'s"[i]', "select(i < j, A[i, 0], 0.0)", "cast(float32, i)", "exp(A[i, j])",
     "max(A[i, j], 0.0)", "xor(Q[0], shl(Q[1], int32(2)))", "pow(A[0, 0], 2.0)", "min(i, max(j, 0))",
 ])  # fmt: skip
-def test_text_of_every_form(text: str) -> None:
+def test_text_of_every_node(text: str) -> None:
     assert show(back(text)) == text
 
 
-def test_quotes_only_where_needed() -> None:
+def test_names_are_quoted_only_where_needed() -> None:
     assert show(QUOTED) == "'batch size'"
     assert show(I + J) == "i + j"
     assert show(Const(7, int64)) == "7"
@@ -106,7 +106,7 @@ def test_quotes_only_where_needed() -> None:
     ("__import__('os')", "line 1, column 12: unknown variable 'os'"),
     ("i.__class__", "line 1, column 2: unexpected character '.'"),
 ])  # fmt: skip
-def test_errors_name_the_place(text: str, message: str) -> None:
+def test_parse_errors_state_line_and_column(text: str, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         back(text)
     assert str(caught.value).startswith(f"[parse] {message}")

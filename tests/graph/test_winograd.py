@@ -177,7 +177,7 @@ def test_a_decision_against_it_changes_nothing():
     asked = []
 
     def never(direct, ways):
-        asked.append((len(direct), [w.filters[0].outputs for w in ways]))
+        asked.append((len(direct), [w.transforms[0].tile_size for w in ways]))
 
     assert with_winograd(program, (2, 4), never) is program
     assert asked == [(2, [2, 4])]  # the copy that pads goes with the direct sum
@@ -200,14 +200,14 @@ def test_only_ways_within_the_limit_are_offered(taps, limit, wanted):
     offered = []
 
     def never(direct, ways):
-        offered.extend(w.outputs for w in ways)
+        offered.extend(w.tile_sizes for w in ways)
 
     assert with_winograd(program, (2, 4), never, limit) is program
     assert offered == wanted
 
 
 def in_the_last_two(direct, ways):
-    return next(w for w in ways if w.outputs[0] == 0)
+    return next(w for w in ways if w.tile_sizes[0] == 0)
 
 
 @settings(max_examples=25, deadline=None)

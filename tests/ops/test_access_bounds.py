@@ -98,7 +98,7 @@ for mode, scale in (
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_reads_stay_inside(case):
+def test_loads_are_proved_in_bounds(case):
     op, inputs, attributes, sizes = CASES[case]
     d, _ = define(op, inputs, attributes, sizes=sizes, known=(2,) if op == "Resize" else ())
     facts = Bounds().assuming(conjunction(*(c for c, _ in d.constraints)))

@@ -49,7 +49,7 @@ def test_windows(left, right, causal, past):
         compare([*qkv(), RNG.random((5, 7)) > 0.3], attributes, opset=25)
 
 
-def test_windows_are_at_least_minus_one():
+def test_window_sizes_below_minus_one_are_rejected():
     with pytest.raises(ShapeError, match="right_window_size: expected -1 or more, got -2"):
         define("Attention", qkv(), {"right_window_size": -2}, opset=25)
 
@@ -65,7 +65,7 @@ def test_softmax_precision(precision, dtype):
     assert {s.output.dtype for s in d.stages[1:-1]} == {float64 if precision == 11 else float32}
 
 
-def test_less_precision_than_the_inputs_have_is_left_to_the_reference():
+def test_softmax_precision_below_the_inputs_falls_back():
     for precision in (10, 16):
         with pytest.raises(UnsupportedError, match=f"softmax_precision {precision} is less precise than float32"):
             define("Attention", qkv(), {"softmax_precision": precision})
@@ -83,12 +83,12 @@ def test_masks(shape, kind):
     compare(inputs, {"is_causal": 1}, reference=lambda *_: want)
 
 
-def test_a_short_mask_ends_with_masked_positions():
+def test_short_mask_masks_the_remaining_positions():
     for mask in (normal(5, 4), RNG.random((5, 4)) > 0.3):
         compare([*qkv(), mask], symbolic=False)
 
 
-def test_a_row_in_which_everything_is_masked_gives_zeros():
+def test_completely_masked_row_gives_zeros():
     mask = np.ones((5, 7), bool)
     mask[2] = False
     y = check("Attention", [*qkv(), mask], known=(), rtol=1e-4, atol=1e-5)[0]
@@ -108,13 +108,13 @@ def test_three_dimensional_inputs(kv_heads, causal):
 
 
 @pytest.mark.parametrize("causal", [0, 1])
-def test_past_and_present(causal):
+def test_kv_cache(causal):
     inputs = [*qkv(queries=3, keys=3), None, normal(2, 4, 6, 8), normal(2, 4, 6, 6)]
     compare(inputs, {"is_causal": causal}, outputs=3)
     compare([*inputs[:3], normal(3, 9), *inputs[4:]], {"is_causal": causal}, outputs=3)
 
 
-def test_half_precision_works_in_single():
+def test_half_precision_is_computed_in_float32():
     inputs = [x.astype(np.float16) for x in qkv()]
     check("Attention", inputs, known=(), rtol=2e-3, atol=2e-3)
 
@@ -136,12 +136,12 @@ def test_half_precision_works_in_single():
         ([(5, 8), (7, 8), (7, 8)], {}, "Q: expected 3 dimensions, got 2"),
     ],
 )
-def test_attention_refuses(shapes, attributes, message):
+def test_attention_rejects(shapes, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define("Attention", [normal(*s) for s in shapes], attributes)
 
 
-def test_what_the_reference_runs_instead():
+def test_unsupported_attention_falls_back():
     with pytest.raises(UnsupportedError, match="output qk_matmul_output is not supported"):
         define("Attention", qkv(), outputs=4)
     with pytest.raises(UnsupportedError, match="input nonpad_kv_seqlen is not supported"):

@@ -214,7 +214,7 @@ def lowered(op: str, opset: int, inputs: list[Any], attributes: Mapping[str, Any
 
 
 @pytest.mark.parametrize(("op", "version", "name", "opset"), list(audited()))
-def test_every_attribute_counts(op, version, name, opset):
+def test_every_attribute_affects_the_result_or_falls_back(op, version, name, opset):
     inputs, attributes, outputs = sample(op, version, name)
     plain = lowered(op, opset, inputs, attributes, outputs)
     changed = lowered(op, opset, inputs, {**attributes, name: other(op, version, name)}, outputs)
@@ -224,7 +224,7 @@ def test_every_attribute_counts(op, version, name, opset):
         assert name in IGNORED_ATTRIBUTES["", op], f"{op}-{version} ignores {name}"
 
 
-def test_a_definition_that_asks_for_nothing_refuses_what_is_not_the_default(monkeypatch):
+def test_unread_attributes_with_other_values_than_the_default_fall_back(monkeypatch):
     monkeypatch.setitem(OPERATORS, ("", "LRN"), OPERATORS["", "LRN"])
     monkeypatch.setitem(IGNORED_ATTRIBUTES, ("", "LRN"), IGNORED_ATTRIBUTES["", "LRN"])
     operator("LRN", ignores=("size",))(lambda d: d.view(d.input(0), d.input(0).shape))
@@ -238,7 +238,7 @@ def test_a_definition_that_asks_for_nothing_refuses_what_is_not_the_default(monk
         define("LRN", [IMAGE], {"gamma": 1})
 
 
-def test_operators_that_onnx_does_not_know_have_defaults_of_their_own():
+def test_contrib_operators_fall_back_on_unsupported_attribute_values():
     inputs = [normal(2, 6), normal(6)]
     for attributes in ({}, {"stash_type": 1, "axis": -1, "epsilon": 0.01}):
         define("SimplifiedLayerNormalization", inputs, attributes)
@@ -248,7 +248,7 @@ def test_operators_that_onnx_does_not_know_have_defaults_of_their_own():
         define("QuickGelu", inputs[:1], {"beta": 0.5}, domain="com.microsoft")
 
 
-def test_defaults_are_compared_by_kind_and_value():
+def test_defaults_are_compared_by_type_and_value():
     assert is_default("", "MeanVarianceNormalization", 13, "axes", (0, 2, 3))
     assert not is_default("", "MeanVarianceNormalization", 13, "axes", (0, 2))
     assert is_default("", "Resize", 19, "mode", "nearest")

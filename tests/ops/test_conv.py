@@ -56,11 +56,11 @@ def test_conv_auto_pad(auto, strides, size):
 
 
 @pytest.mark.parametrize("opset", [7, 11, 22])
-def test_conv_in_every_version(opset):
+def test_conv_in_every_opset(opset):
     compare("Conv", [normal(1, 3, 7, 8), normal(4, 3, 3, 3)], {"auto_pad": "SAME_UPPER", "dilations": [1, 1]}, opset)
 
 
-def test_conv_of_half_precision_sums_in_single():
+def test_conv_of_half_precision_accumulates_in_float32():
     x, w, b = normal(1, 40, 6, 6, dtype=np.float16), normal(4, 40, 3, 3, dtype=np.float16), normal(4, dtype=np.float16)
     exact = reference_outputs("onnx", "Conv", [v.astype(np.float64) for v in (x, w, b)], {"pads": [1] * 4}, 22, 1, "")
     check("Conv", [x, w, b], {"pads": [1] * 4}, known=(), rtol=1e-3, atol=1e-3,
@@ -114,7 +114,7 @@ def test_conv_contraction_has_no_conditions_and_no_unit_axes():
         assert not any(isinstance(n, Select) for n in post_order(contraction.body))
 
 
-def test_depthwise_conv_reads_its_own_channel():
+def test_depthwise_conv_loads_one_channel():
     steps = stages("Conv", [normal(1, 6, 8, 8), normal(6, 1, 3, 3)], {"group": 6})
     assert [str(load) for load in loads(steps[0].body)] == ["x0[i0, i1, i2 + r0, i3 + r1]", "x1[i1, 0, r0, r1]"]
 
@@ -158,19 +158,19 @@ def test_strided_conv_of_symbolic_size():
         ((1, 3, 2, 8), (4, 3, 3, 3), {}, "dimension 0: a window of 3 does not fit the padded size 2"),
     ],
 )
-def test_conv_refuses(x, w, attributes, message):
+def test_conv_rejects(x, w, attributes, message):
     with pytest.raises(ShapeError, match=r"^\[shape\] node node \(Conv\): " + message + "$"):
         define("Conv", [normal(*x), normal(*w)], attributes)
 
 
-def test_conv_refuses_a_bias_of_wrong_length_or_type():
+def test_conv_rejects_a_bias_of_wrong_length_or_type():
     with pytest.raises(ShapeError, match="B: expected 4, got 5"):
         define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3), normal(5)])
     with pytest.raises(ShapeError, match="W: expected type float32, got float64"):
         define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3, dtype=np.float64)])
 
 
-def test_a_window_that_may_not_fit_is_checked_at_run_time():
+def test_window_larger_than_a_symbolic_input_is_checked_at_run_time():
     sizes = {(0, 2): Var("h", 1, 99)}
     d, _ = define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3)], sizes=sizes)
     assert [m for _, m in d.constraints] == [
@@ -253,12 +253,12 @@ def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
         ((1, 3, 2, 8), (3, 5, 1, 1), {"pads": [2, 0, 2, 0]}, "dimension 0: the pads crop the whole output of 2"),
     ],
 )
-def test_conv_transpose_refuses(x, w, attributes, message):
+def test_conv_transpose_rejects(x, w, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define("ConvTranspose", [normal(*x), normal(*w)], attributes)
 
 
-def test_one_definition_serves_all_sizes():
+def test_stages_of_symbolic_sizes_are_correct_for_all_sizes():
     sizes = {(0, 0): Var("n", 1, 9), (0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
     w, attributes = normal(4, 3, 3, 3), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}
     for n, height, width in ((1, 5, 5), (2, 6, 7), (3, 1, 9), (1, 2, 4)):

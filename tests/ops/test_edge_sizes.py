@@ -50,7 +50,7 @@ def test_slice_of_any_size(bounds, sizes):
             np.testing.assert_array_equal(run(x), as_numpy(x, *([b] for b in bounds)))
 
 
-def test_slices_against_numpy():
+def test_slices_match_numpy():
     rng = np.random.default_rng(17)
     for case in range(24):
         rank = 1 + case % 2
@@ -71,7 +71,7 @@ INDICES = np.array([1, 0, 2, -1])
     [("Gather", ["k"], lambda i: i), ("GatherElements", ["k", 3], lambda i: i[:, None].repeat(3, 1)),
      ("GatherND", ["k", 1], lambda i: i[:, None])],
 )  # fmt: skip
-def test_gather_from_what_may_be_empty(op, dims, spread):
+def test_gather_from_a_possibly_empty_dimension(op, dims, spread):
     proto = model(op, [("x", FLOAT, ["n", 3]), ("i", INT64, dims)])
     run = tilewright.compile(proto, shapes={"n": "0..9", "k": "0..9"})
     x = values(5, 3)
@@ -92,7 +92,7 @@ def test_gather_from_an_empty_dimension():
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
-def test_extreme_of_nothing(op):
+def test_arg_extremum_of_an_empty_dimension(op):
     run = tilewright.compile(model(op, [("x", FLOAT, ["n", 3])], axis=0, keepdims=0), shapes={"n": "0..9"})
     x = values(5, 3)
     np.testing.assert_array_equal(run(x), x.argmax(0) if op == "ArgMax" else x.argmin(0))
@@ -110,20 +110,20 @@ def test_literal_division_by_zero(op, divisor):
 
 
 @pytest.mark.parametrize("op", ["Div", "Mod"])
-def test_division_by_zero_in_the_data_does_not_stop(op):
+def test_division_by_zero_in_the_data_does_not_trap(op):
     run = tilewright.compile(model(op, [("x", INT64, [4]), ("d", INT64, [4])]))
     result = run(np.array([7, 8, 9, 10]), np.array([2, 0, 4, 3]))
     assert result[[0, 2, 3]].tolist() == ([3, 2, 3] if op == "Div" else [1, 1, 1])
 
 
-def test_a_float_divisor_of_zero_is_infinity():
+def test_float_division_by_zero_is_infinite():
     run = tilewright.compile(model("Div", [("x", FLOAT, [2])], {"d": np.zeros((), np.float32)}))
     assert run(np.array([1, -1], np.float32)).tolist() == [np.inf, -np.inf]
 
 
 @pytest.mark.parametrize("pads", [[2, 1, -1, -1], [-1, -1, 2, 1], [1, 2, -2, 2], [0, -2, 0, 3]])
 @pytest.mark.parametrize("shape", [[18, 8], ["n", "m"]])
-def test_wrapped_border_repeats_what_cutting_leaves(pads, shape):
+def test_wrapped_border_repeats_the_cropped_input(pads, shape):
     x = values(18, 8)
     before, after = np.array(pads).reshape(2, 2)
     kept = x[tuple(slice(max(-a, 0), n + min(b, 0)) for a, b, n in zip(before, after, x.shape, strict=True))]
@@ -132,7 +132,7 @@ def test_wrapped_border_repeats_what_cutting_leaves(pads, shape):
     np.testing.assert_array_equal(run(x), expected)
 
 
-def test_border_of_nothing():
+def test_border_of_an_empty_dimension():
     proto = model("Pad", [("x", FLOAT, [2, 3])], {"pads": np.array([-1, 0, -1, 0])}, mode="wrap")
     assert tilewright.compile(proto)(values(2, 3)).shape == (0, 3)
     proto = model("Pad", [("x", FLOAT, [2, 3])], {"pads": np.array([-2, 0, 1, 0])}, mode="wrap")
@@ -145,7 +145,7 @@ def test_border_of_nothing():
     [({"b[0]": "2..9"}, "for 'b\\[0\\]' within 2..9"), ({"a[0]": "0..9"}, "for 'a\\[0\\]' within 0..9"),
      ({"b[0]": "0..9"}, "for 'b\\[0\\]' within 0..9")],
 )  # fmt: skip
-def test_a_declared_range_wins_over_an_assumed_one(shapes, limits):
+def test_declared_range_takes_precedence_over_an_assumed_one(shapes, limits):
     run = tilewright.compile(model("Add", [("a", FLOAT, [None]), ("b", FLOAT, [None])]), shapes=shapes)
     lowest = int(next(iter(shapes.values()))[0])
     for n in (lowest, 9):

@@ -33,7 +33,7 @@ SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.
     ["Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh",
      "Erf", "Floor", "Ceil", "Round", "Reciprocal", "Abs", "Neg", "Sign"],
 )  # fmt: skip
-def test_functions(op, dtype):
+def test_unary_functions(op, dtype):
     if op == "Erf" and dtype == np.float64:
         exact = np.vectorize(math.erf, otypes=[np.float64])
         check(op, [floats(3, 4, dtype=dtype)], reference=exact)
@@ -49,7 +49,7 @@ def test_special_values(op):
 
 @pytest.mark.parametrize("op", ["Abs", "Neg", "Sign"])
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
-def test_functions_of_integers(op, dtype):
+def test_unary_functions_of_integers(op, dtype):
     check(op, [ints(4, 3, dtype=dtype)])
 
 
@@ -116,13 +116,13 @@ def _mean(*operands):
 
 @pytest.mark.parametrize("opset", [7, 13, 21])
 @pytest.mark.parametrize("op", ["Add", "Mul", "Max", "Mean"])
-def test_versions_of_arithmetic(op, opset):
+def test_arithmetic_in_every_opset(op, opset):
     check(op, [floats(3, 4), floats(4)], opset=opset)
 
 
 @pytest.mark.parametrize("op", ["Min", "Max", "Sum", "Mean"])
 @pytest.mark.parametrize("count", [1, 3, 4])
-def test_any_number_of_operands(op, count):
+def test_variadic_operators(op, count):
     operands = [floats(2, 3) if k % 2 else floats(3) for k in range(count)]
     check(op, operands, reference=_mean if op == "Mean" else "onnx")
 
@@ -196,7 +196,7 @@ def test_clip(low, high, opset):
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (None, 1.0), (0.5, None), (None, None), (-np.inf, np.inf)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("opset", [6, 13])
-def test_clip_makes_infinities_finite_where_a_limit_is_left_out(low, high, dtype, opset):
+def test_clip_makes_infinities_finite_without_a_limit(low, high, dtype, opset):
     x = floats(9).astype(dtype)
     x[[1, 4, 7]] = np.inf, -np.inf, np.nan
     if opset >= 11:
@@ -238,7 +238,7 @@ def test_not():
 
 @pytest.mark.parametrize("op", ["BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
-def test_bits(op, dtype):
+def test_bitwise_operators(op, dtype):
     operands = [ints(3, 4, dtype=dtype, high=100), ints(4, dtype=dtype, high=100)]
     check(op, operands[: 1 if op == "BitwiseNot" else 2], known=())
 
@@ -300,7 +300,7 @@ def test_broadcast_of_random_shapes(data):
     check("Sum", [floats(*s) for s in shapes])
 
 
-def test_dropout_and_identity_move_nothing():
+def test_dropout_and_identity_are_views():
     x = floats(3, 4)
     for op, opset in (("Dropout", 7), ("Dropout", 12), ("Dropout", 13), ("Identity", 14)):
         check(op, [x], opset=opset)
@@ -346,13 +346,13 @@ def test_dropout_and_identity_move_nothing():
          "[unsupported] node node (Dropout): training_mode is true"),
     ],
 )  # fmt: skip
-def test_refused(op, inputs, attributes, error, message):
+def test_elementwise_rejects(op, inputs, attributes, error, message):
     with pytest.raises(error) as caught:
         define(op, inputs, attributes)
     assert str(caught.value) == message
 
 
-def test_arithmetic_that_changes_nothing_moves_nothing():
+def test_arithmetic_identities_are_views():
     x, one = floats(3, 4), np.array([1.0], np.float32)
     for op, inputs in (("Mul", [x, one]), ("Div", [x, one]), ("Pow", [x, one]), ("Expand", [x, np.array([1, 3, 4])])):
         d, _ = define(op, inputs, known=(1,))

@@ -30,7 +30,7 @@ def compare(x: np.ndarray, grid: np.ndarray, attributes: dict, **options) -> Non
 @pytest.mark.parametrize(("opset", "mode"), [(16, "bilinear"), (16, "bicubic"), (16, "nearest"),
                                              (20, "linear"), (22, "cubic"), (22, "nearest")])  # fmt: skip
 @pytest.mark.parametrize("shape", IMAGES)
-def test_planes(shape, opset, mode, padding, corners):
+def test_two_dimensional_images(shape, opset, mode, padding, corners):
     attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
     compare(normal(*shape), places(shape, 4, 3), attributes, opset=opset, reference="ort")
 
@@ -50,7 +50,7 @@ def test_any_number_of_dimensions(shape, mode, padding, corners):
     compare(normal(*shape), places(shape, *range(2, len(shape))), attributes, opset=22)
 
 
-def test_defaults_and_positions_at_the_edges():
+def test_defaults_and_coordinates_at_the_edges():
     x = normal(1, 2, 4, 6)
     corners = np.array([[-1, -1], [1, -1], [-1, 1], [1, 1], [0, 0], [1e6, 0]], np.float32).reshape(1, 2, 3, 2)
     compare(x, corners, {}, opset=16, reference="ort")
@@ -70,7 +70,7 @@ def test_types(dtype):
             define("GridSample", [x, grid], {}, opset=22, known=())
 
 
-def test_positions_that_are_no_numbers_read_inside():
+def test_nan_coordinates_load_in_bounds():
     x = normal(1, 1, 3, 4)
     grid = np.array([np.nan, 0, 0, np.inf, -np.inf, np.nan, 1e30, -1e30], np.float32).reshape(1, 2, 2, 2)
     for padding in ("zeros", "border", "reflection"):
@@ -92,6 +92,6 @@ def test_positions_that_are_no_numbers_read_inside():
         ([(1, 2, 3, 4), (1, 5, 6, 2)], {"padding_mode": "wrap"}, "padding_mode: expected one of zeros, border"),
     ],
 )
-def test_refuses(shapes, attributes, message):
+def test_grid_sample_rejects(shapes, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define("GridSample", [normal(*s) for s in shapes], attributes, known=())

@@ -51,13 +51,13 @@ def test_matmul_in_other_types(dtype):
     check("MatMul", [values(3, 6, dtype=dtype), values(6, 4, dtype=dtype)])
 
 
-def test_matmul_of_half_precision_sums_in_single():
+def test_matmul_of_half_precision_accumulates_in_float32():
     a, b = normal(5, 300, dtype=np.float16), normal(300, 4, dtype=np.float16)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     check("MatMul", [a, b], reference=lambda a, b: exact.astype(np.float16), rtol=1e-3, atol=1e-3)
 
 
-def test_a_contraction_is_one_plain_product():
+def test_contraction_body_is_a_single_product():
     for op, inputs, attributes in (
         ("MatMul", [normal(2, 3, 4), normal(4, 5)], {}),
         ("Gemm", [normal(4, 3), normal(5, 4), normal(5)], {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}),
@@ -75,32 +75,32 @@ def test_a_contraction_is_one_plain_product():
         assert isinstance(body.b, Load)
 
 
-def test_a_reduction_over_one_element_is_no_reduction():
+def test_reduction_axes_of_size_one_are_dropped():
     d, _ = define("MatMul", [normal(3, 1), normal(1, 5)])
     assert [s.is_reduction for s in d.stages if isinstance(s, Computation)] == [False]
 
 
-def test_matmul_refuses_wrong_inner_size():
+def test_matmul_rejects_wrong_inner_size():
     with pytest.raises(ShapeError, match=r"^\[shape\] node node \(MatMul\): rows of B: expected 4, got 5$"):
         define("MatMul", [normal(3, 4), normal(5, 6)])
 
 
-def test_matmul_refuses_wrong_batch():
+def test_matmul_rejects_wrong_batch():
     with pytest.raises(ShapeError, match=r"node \(MatMul\): broadcast along dimension 0: sizes 2 and 3 differ"):
         define("MatMul", [normal(2, 3, 4), normal(3, 4, 6)])
 
 
-def test_matmul_refuses_scalars():
+def test_matmul_rejects_scalars():
     with pytest.raises(ShapeError, match="B: expected at least 1 dimension, got a scalar"):
         define("MatMul", [normal(3, 4), normal()])
 
 
-def test_matmul_refuses_mixed_types():
+def test_matmul_rejects_mixed_types():
     with pytest.raises(ShapeError, match="B: expected type float32, got float64"):
         define("MatMul", [normal(3, 4), normal(4, 6, dtype=np.float64)])
 
 
-def test_matmul_of_symbolic_inner_sizes_states_a_constraint():
+def test_matmul_of_symbolic_inner_sizes_adds_a_constraint():
     d, _ = define("MatMul", [normal(2, 3), normal(4, 2)], symbolic=True)
     assert [m for _, m in d.constraints] == ["node node (MatMul): rows of B: expected n3, got n4"]
 
@@ -133,7 +133,7 @@ def test_matmul_integer(a, b, zero_a, zero_b, types):
         check("MatMulInteger", inputs, known=known, reference=reference)
 
 
-def test_matmul_integer_refuses_wrong_zero_point():
+def test_matmul_integer_rejects_wrong_zero_point():
     with pytest.raises(ShapeError, match="a_zero_point: expected 3, got 4"):
         define("MatMulInteger", [whole(np.uint8, 3, 5), whole(np.uint8, 5, 2), whole(np.uint8, 4)], known=())
 
@@ -149,7 +149,7 @@ def test_gemm(c, flips):
 
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 13, 24])
-def test_gemm_in_every_version(opset):
+def test_gemm_in_every_opset(opset):
     check("Gemm", [normal(3, 4), normal(4, 5), normal(5)], {"beta": 0.5}, opset=opset, reference="ort", rtol=1e-5)
 
 
@@ -178,12 +178,12 @@ def test_gemm_of_half_precision_and_integers():
         ([(3, 4), (4, 5), (1, 3, 5)], {}, "C: expected at most 2 dimensions, got 3"),
     ],
 )
-def test_gemm_refuses(inputs, attributes, message):
+def test_gemm_rejects(inputs, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define("Gemm", [normal(*s) for s in inputs], attributes)
 
 
-def test_gemm_needs_c_before_opset_11():
+def test_gemm_requires_c_before_opset_11():
     with pytest.raises(ShapeError, match="input 2 is missing; C is optional since opset 11"):
         define("Gemm", [normal(3, 4), normal(4, 5)], opset=9)
 
@@ -236,17 +236,17 @@ def test_einsum(equation, shapes):
         ("i1->i", [(3, 4)], "expected letters and one ellipsis, got 'i1'"),
     ],
 )
-def test_einsum_refuses(equation, shapes, message):
+def test_einsum_rejects(equation, shapes, message):
     with pytest.raises(ShapeError, match=message):
         define("Einsum", [normal(*s) for s in shapes], {"equation": equation})
 
 
-def test_equation_without_arrow_sorts_what_occurs_once():
+def test_equation_without_arrow_keeps_labels_that_occur_once_sorted():
     assert parse_equation("ba,ac", [2, 2]).output == ("b", "c")
     assert parse_equation("b...a", [4]).output == ("...1", "...0", "a", "b")
 
 
-def test_einsum_of_many_operands_contracts_pairs():
+def test_einsum_of_many_operands_contracts_pairwise():
     d, _ = define("Einsum", [normal(2, 3), normal(3, 4), normal(4, 5)], {"equation": "ij,jk,kl->il"})
     assert [
         len([n for n in post_order(s.body) if isinstance(n, Load)]) for s in d.stages if isinstance(s, Computation)

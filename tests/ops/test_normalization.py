@@ -60,17 +60,17 @@ def test_batch_normalization_is_one_multiplication_and_one_addition():
     ("lengths", "message"),
     [((4, 3, 3, 3), "scale: expected 3, got 4"), ((3, 3, 2, 3), "input_mean: expected 3, got 2")],
 )
-def test_batch_normalization_refuses(lengths, message):
+def test_batch_normalization_rejects(lengths, message):
     with pytest.raises(ShapeError, match=rf"node \(BatchNormalization\): {message}$"):
         define("BatchNormalization", [normal(2, 3, 4), *(normal(n) for n in lengths)], known=())
 
 
-def test_batch_normalization_in_training_goes_to_the_reference():
+def test_batch_normalization_in_training_mode_falls_back():
     with pytest.raises(UnsupportedError, match="training mode is not supported"):
         define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3)
 
 
-def test_batch_normalization_by_the_statistics_of_every_element():
+def test_batch_normalization_with_statistics_per_element():
     """`spatial=0`, which neither ONNX Runtime nor ONNX's reference computes."""
     x, shape = normal(2, 3, 4, 5), (3, 4, 5)
     scale, bias, mean, var = normal(*shape), normal(*shape), normal(*shape), positive(*shape)
@@ -112,7 +112,7 @@ def test_group_normalization(shape, groups):
           atol=1e-4)  # fmt: skip
 
 
-def test_group_normalization_refuses():
+def test_group_normalization_rejects():
     with pytest.raises(ShapeError, match="channels of X: expected a multiple of 4, got 6"):
         define("GroupNormalization", [normal(2, 6, 3), normal(6), normal(6)], {"num_groups": 4})
     with pytest.raises(ShapeError, match="scale: expected 6, got 2"):
@@ -129,7 +129,7 @@ def test_lp_normalization(p, axis):
     check("LpNormalization", [x], {"axis": axis, "p": p}, opset=22, reference="ort", rtol=1e-5, atol=1e-6)
 
 
-def test_lp_normalization_refuses_other_norms():
+def test_lp_normalization_rejects_other_norms():
     with pytest.raises(ShapeError, match="p: expected 1 or 2, got 3"):
         define("LpNormalization", [normal(2, 3)], {"p": 3})
 
@@ -150,6 +150,6 @@ def test_lrn(shape, size):
     check("LRN", [x], attributes, reference=reference, rtol=1e-5)
 
 
-def test_lrn_refuses_a_window_of_nothing():
+def test_lrn_rejects_an_empty_window():
     with pytest.raises(ShapeError, match="size: expected a positive number, got 0"):
         define("LRN", [normal(1, 3, 4)])

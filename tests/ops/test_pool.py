@@ -103,7 +103,7 @@ def test_average_pool(shape, attributes, include):
         compare("AveragePool", x, attributes, opset=19, reference="ort", rtol=1e-5)
 
 
-def test_average_pool_of_half_precision_sums_in_single():
+def test_average_pool_of_half_precision_accumulates_in_float32():
     x = normal(1, 2, 32, 32, dtype=np.float16) + np.float16(4)
     attributes = {"kernel_shape": [32, 32]}
     compare("AveragePool", x, attributes, reference=lambda x: mean(x, attributes), rtol=1e-3)
@@ -123,7 +123,7 @@ def test_global_pools(op, shape):
     )
 
 
-def test_global_average_pool_of_half_precision_sums_in_single():
+def test_global_average_pool_of_half_precision_accumulates_in_float32():
     x = normal(1, 2, 64, 64, dtype=np.float16) + np.float16(5)
     want = x.astype(np.float64).mean((2, 3), keepdims=True).astype(np.float16)
     compare("GlobalAveragePool", x, {}, reference=lambda x: want, rtol=1e-3)
@@ -135,7 +135,7 @@ def test_pool_without_padding_has_no_padded_copy():
         assert len(d.stages) == 1
 
 
-def test_windows_have_no_conditions():
+def test_window_loads_are_unconditional():
     d, _ = define("AveragePool", [normal(1, 2, 8, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, symbolic=True)
     windows = next(s for s in d.stages if isinstance(s, Computation) and s.is_reduction)
     assert not any(isinstance(n, Select) for n in post_order(windows.body))
@@ -146,7 +146,7 @@ def test_average_over_full_windows_divides_by_a_literal():
     assert str(d.stages[-1]).startswith("y_1[i0, i1, i2, i3] = y[i0, i1, i2, i3] / 6.0")
 
 
-def test_average_over_cut_windows_divides_by_a_product_of_numbers():
+def test_average_over_clipped_windows_divides_by_a_product_of_counts():
     """Not by the number of a product, which is expanded into one of many terms."""
     d, _ = define("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
     assert str(d.stages[-1]).count("cast(float32, min(3, ") == 2
@@ -168,12 +168,12 @@ def test_average_over_cut_windows_divides_by_a_product_of_numbers():
     ],
 )
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
-def test_pools_refuse(op, shape, attributes, message):
+def test_pools_reject(op, shape, attributes, message):
     with pytest.raises(ShapeError, match=rf"^\[shape\] node node \({op}\): {message}$"):
         define(op, [normal(*shape)], attributes)
 
 
-def test_global_pool_refuses_a_matrix():
+def test_global_pool_rejects_a_matrix():
     with pytest.raises(ShapeError, match="X: expected at least 3 dimensions, got 2"):
         define("GlobalMaxPool", [normal(3, 4)])
 
@@ -187,7 +187,7 @@ def test_indices_of_max_pool(shape, attributes, ties, order):
 
 
 @pytest.mark.parametrize("value", [-np.inf, np.nan])
-def test_indices_where_the_padding_has_the_maximum_too(value):
+def test_indices_where_padding_equals_the_maximum(value):
     """Padding counts as -inf; a NaN is the maximum, the first of several."""
     x = normal(1, 2, 6, 5)
     x[:, :, 2:5, 1:4] = value
@@ -224,17 +224,17 @@ LARGE = [
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(("shape", "attributes"), LARGE)
-def test_a_window_larger_than_the_input_is_the_only_one(op, shape, attributes):
+def test_ceil_mode_window_larger_than_the_input(op, shape, attributes):
     compare(op, normal(*shape), attributes | {"ceil_mode": 1}, opset=22, reference="ort", rtol=1e-5)
 
 
-def test_a_window_that_would_not_even_begin_is_refused():
+def test_window_that_starts_outside_of_the_input_is_rejected():
     message = r"dimension 0: a window of 9 does not fit the padded size 5"
     with pytest.raises(ShapeError, match=message):
         define("MaxPool", [normal(2, 3, 5)], {"kernel_shape": [9], "strides": [4], "ceil_mode": 1})
 
 
-def test_ceil_mode_leaves_sizes_at_which_a_window_begins():
+def test_ceil_mode_relaxes_the_constraint_on_symbolic_sizes():
     x = [normal(1, 1, 9)]
     narrow = {"kernel_shape": [7], "strides": [4]}
     least = {}

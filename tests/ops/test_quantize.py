@@ -47,7 +47,7 @@ def test_quantize_and_dequantize_per_axis(axis):
     check("DequantizeLinear", [whole(np.int8, 3, 4, 5), scale, zero], {"axis": axis}, opset=19, known=())
 
 
-def test_blocked():
+def test_blocked_scales():
     x = normal(2, 7, 3) * 20
     scale, zero = (RNG.random((2, 3, 3)) + 0.2).astype(np.float32), whole(np.uint8, 2, 3, 3)
 
@@ -78,7 +78,7 @@ def test_half_precision_scales():
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [(1, np.float32), (10, np.float16), (11, np.float64)])
-def test_the_quotient_has_the_precision_that_is_named(precision, dtype):
+def test_quotient_is_computed_in_the_given_precision(precision, dtype):
     """1/3 of a half-precision scale is another number in half, single and double precision."""
     scale = scalar(1 / 3, np.float16)
     x = (np.arange(-90, 90) / np.float32(6)).astype(np.float32) * np.float32(scale)
@@ -103,7 +103,7 @@ def test_dynamic_quantize_of_zeros():
     assert zero == 0
 
 
-def test_quantize_refuses():
+def test_quantize_rejects():
     with pytest.raises(ShapeError, match="y_scale: expected 4, got 3"):
         define("QuantizeLinear", [normal(2, 4), normal(3)], known=())
     with pytest.raises(ShapeError, match="dimension 1 of y_scale: expected 2, got 3"):
@@ -163,7 +163,7 @@ def test_qlinear_matmul(types, per_column):
         check("QLinearMatMul", inputs, known=(), opset=10, reference="ort")
 
 
-def test_qlinear_operators_refuse():
+def test_qlinear_operators_reject():
     x, w, one = whole(np.uint8, 1, 3, 5, 5), whole(np.uint8, 4, 2, 3, 3), scalar(1)
     zero = scalar(0, np.uint8)
     with pytest.raises(ShapeError, match="channels of X: expected 2, got 3"):

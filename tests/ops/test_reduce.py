@@ -41,7 +41,7 @@ def test_reductions_of_integers(op):
     check(op, [rng.integers(-4, 5, (3, 4)), np.array([1])])
 
 
-def test_reductions_of_integers_that_leave_them():
+def test_fractional_reductions_of_integers():
     x = rng.integers(1, 9, (3, 4)).astype(np.int32)
     axes = np.array([1])
     check("ReduceMean", [x, axes], reference=lambda x, a: np.trunc(x.mean(1, keepdims=True)).astype(np.int32))
@@ -49,7 +49,7 @@ def test_reductions_of_integers_that_leave_them():
     check("ReduceLogSum", [x, axes], reference=lambda x, a: np.log(x.sum(1, keepdims=True)).astype(np.int32))
 
 
-def test_extremes_of_bools():
+def test_extrema_of_bools():
     x = rng.integers(0, 2, (5, 3)).astype(bool)
     for op, function in (("ReduceMax", np.any), ("ReduceMin", np.all)):
         check(op, [x, np.array([1])], reference=lambda x, a, function=function: function(x, axis=1, keepdims=True))
@@ -64,7 +64,7 @@ def test_no_axes_and_noop(op):
         check(op, [x, np.zeros(0, np.int64)], {}, opset=opset, rtol=1e-6)
 
 
-def test_half_precision_accumulates_in_single():
+def test_half_precision_accumulates_in_float32():
     x = np.full((1, 4096), 1.0, np.float16)
     assert check("ReduceSum", [x, np.array([1])], reference=lambda x, a: np.array([[4096]], np.float16))[0] == 4096
     d, _ = define("ReduceSum", [x, np.array([1])])
@@ -79,7 +79,7 @@ def test_log_sum_exp_of_extreme_values():
     check("ReduceLogSumExp", [x, np.array([1])], reference=lambda *_: expected)
 
 
-def test_reduction_writes_no_unit_dimensions():
+def test_reduction_stages_have_no_unit_dimensions():
     d, _ = define("ReduceSum", [floats(2, 3, 4), np.array([1])])
     assert [type(s) for s in d.stages] == [Computation, View]
     assert len(d.stages[0].axes) == 2
@@ -88,14 +88,14 @@ def test_reduction_writes_no_unit_dimensions():
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_arg_extremes(op, last, axis):
+def test_arg_extrema(op, last, axis):
     x = rng.integers(0, 3, (4, 5, 6))
     for values in (x, x.astype(np.float32)):
         for keepdims in (0, 1):
             check(op, [values], {"axis": axis, "select_last_index": last, "keepdims": keepdims}, opset=13)
 
 
-def test_arg_extremes_of_nan():
+def test_arg_extrema_of_nan():
     x = np.array([[1, np.nan, 3, np.nan], [4, 2, 8, 8]], np.float32)
     check("ArgMax", [x], {"axis": 1}, reference=lambda x: np.argmax(x, 1)[:, None])
     check("ArgMin", [x], {"axis": 1}, reference=lambda x: np.argmin(x, 1)[:, None])
@@ -138,7 +138,7 @@ def test_layer_normalization(axis, bias, outputs):
     )
 
 
-def test_layer_normalization_far_from_zero():
+def test_layer_normalization_with_a_large_mean():
     """The variance of 1e4 + noise would vanish in the difference of squares; the two-pass form keeps it."""
     x = (1e4 + rng.standard_normal((2, 256))).astype(np.float32)
     wide = x.astype(np.float64)
@@ -214,7 +214,7 @@ def test_rotary_embedding(interleaved, rotated, positions, flat):
     check("RotaryEmbedding", inputs, attributes, opset=23, known=(), symbolic=False, rtol=1e-5, atol=1e-6)
 
 
-def test_short_forms_of_other_domains():
+def test_contrib_compositions():
     x, bias = floats(3, 4), floats(4)
     for op, inputs in (
         ("Gelu", [x]),
@@ -247,7 +247,7 @@ def test_short_forms_of_other_domains():
          "input 1: expected shape [2, 3, 4], got [3, 4]"),
     ],
 )  # fmt: skip
-def test_refused(op, inputs, attributes, message):
+def test_reductions_reject(op, inputs, attributes, message):
     with pytest.raises(ShapeError) as caught:
         define(op, inputs, attributes)
     assert str(caught.value) == f"[shape] node node ({op}): {message}"

@@ -81,7 +81,7 @@ def test_cubic(scales, mode, exclude):
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_against_the_runtime(mode):
+def test_resize_matches_onnxruntime(mode):
     for x, scales in ((normal(2, 3, 5, 6), (1, 1, 2, 3)), (normal(2, 3, 8, 6), (1, 1, 0.5, 2)), (normal(3, 5), (2, 4))):
         compare(by_scale(x, *scales), {"mode": mode})
 
@@ -91,7 +91,7 @@ def test_linear_in_three_dimensions():
 
 
 @pytest.mark.parametrize("opset", [11, 13, 18, 19])
-def test_every_version_since_11(opset):
+def test_every_opset_since_11(opset):
     x = normal(1, 2, 5, 6)
     empty = np.zeros(0, np.float32) if opset == 11 else None
     for inputs in ([x, empty, np.array([1, 1, 2, 2], np.float32)], [x, empty, empty, np.array([1, 2, 7, 9], np.int64)]):
@@ -151,7 +151,7 @@ def test_nearest_of_any_type(dtype):
     compare(by_scale(x, 1, 1, 2, 3), {"mode": "nearest"}, reference="onnx", exact=True)
 
 
-def test_linear_of_half_precision_works_in_single():
+def test_linear_of_half_precision_is_computed_in_float32():
     x = normal(1, 2, 4, 5, dtype=np.float16)
     compare(by_scale(x, 1, 1, 2, 3), {"mode": "linear"}, reference="onnx", rtol=1e-3, atol=1e-3)
 
@@ -173,13 +173,13 @@ def indices(mode, rounding, *scales):
     return [str(load) for load in loads(d.stages[0].body)]
 
 
-def test_whole_factors_give_plain_quotients():
+def test_integer_factors_give_plain_quotients():
     assert indices("asymmetric", "floor", 1, 1, 2, 4) == ["x0[i0, i1, i2 // 2, i3 // 4]"]
     assert indices("half_pixel", "round_prefer_floor", 1, 1, 2, 2) == ["x0[i0, i1, i2 // 2, i3 // 2]"]
     assert indices("asymmetric", "floor", 1, 1, 0.5, 0.25) == ["x0[i0, i1, i2 * 2, i3 * 4]"]
 
 
-def test_indices_are_integers_throughout():
+def test_indices_contain_no_floats():
     d, _ = define(
         "Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1.7, 0.3), {"mode": "nearest"}, known=(2,), symbolic=True
     )
@@ -187,13 +187,13 @@ def test_indices_are_integers_throughout():
     assert not any(isinstance(n, Cast) or n.dtype.is_float for n in inside)
 
 
-def test_a_resize_that_changes_nothing_is_the_input():
+def test_identity_resize_is_the_input():
     d, (y,) = define("Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1, 1), {"mode": "linear"}, known=(2,))
     assert d.stages == []
     assert y.buffer.name == "x0"
 
 
-def test_fractions_of_scales():
+def test_simplest_fraction_of_a_scale():
     assert str(short_fraction(float(np.float32(0.6)))) == "3/5"
     assert str(short_fraction(2.0)) == "2"
     assert str(short_fraction(float(np.float32(1 / 3)))) == "1/3"
@@ -232,12 +232,12 @@ def test_fractions_of_scales():
         (by_scale(normal(2, 2), 2, 2), {"axes": [0, 5]}, "axis 5 is out of range for 2 dimensions"),
     ],
 )
-def test_resize_refuses(inputs, attributes, message):
+def test_resize_rejects(inputs, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define("Resize", inputs, attributes, known=(1, 2, 3))
 
 
-def test_what_the_reference_runs_instead():
+def test_unsupported_resize_falls_back():
     with pytest.raises(UnsupportedError, match="antialias is not supported"):
         define("Resize", by_scale(normal(2, 2), 2, 2), {"antialias": 1, "mode": "linear"}, known=(2,))
     with pytest.raises(UnsupportedError, match="mode linear on uint8"):

@@ -58,7 +58,7 @@ def test_reshape_of_a_symbolic_batch(target):
     check("Reshape", [floats(3, 4, 5), index(*target)], sizes={(0, 0): batch}, symbolic=False)
 
 
-def test_reshape_that_only_the_call_can_check():
+def test_reshape_is_checked_at_run_time():
     n = Var("n", 1, 64)
     d, (y,) = define("Reshape", [floats(6, 5), index(2, -1)], sizes={(0, 0): n})
     assert str(y.shape[1]) == "n * 5 // 2"
@@ -102,7 +102,7 @@ def test_unsqueeze(axes, opset):
         check("Unsqueeze", [floats(3, 4), index(*axes)], opset=opset)
 
 
-def test_reshaping_moves_nothing():
+def test_reshapes_are_views():
     for op, inputs in (
         ("Reshape", [floats(3, 4), index(2, 6)]), ("Flatten", [floats(3, 4, 2)]), ("Squeeze", [floats(1, 3)]),
         ("Unsqueeze", [floats(3), index(0)]),
@@ -278,7 +278,7 @@ def test_range_of_floating_point_sizes():
         do("Range", do.constant(0.5, np.float32), do("Sqrt", length), do.constant(0.3, np.float32))
 
 
-def test_scale_by_a_symbolic_number_needs_no_tensor():
+def test_scale_by_a_symbolic_size_emits_no_stage():
     """Attention scales computed from shapes end up inside the consumer's body."""
     do = Chain()
     size = do("Cast", do("Gather", do("Shape", do.tensor(BATCH, 64)), 1, axis=0), to=1)
@@ -308,13 +308,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("op", "inputs", "attributes", "message"), REFUSED)
-def test_refused(op, inputs, attributes, message):
+def test_shape_operators_reject(op, inputs, attributes, message):
     with pytest.raises(ShapeError) as caught:
         define(op, inputs, attributes, known=(0,) if op == "ConstantOfShape" else None)
     assert str(caught.value) == f"[shape] node node ({op}): {message}"
 
 
-def test_data_dependent_shapes_are_left_to_the_evaluator():
+def test_data_dependent_shapes_fall_back():
     with pytest.raises(UnsupportedError) as caught:
         define("Reshape", [floats(2, 3), index(6)], known=())
     assert str(caught.value) == "[unsupported] node node (Reshape): input 1 depends on data"

@@ -48,9 +48,9 @@ class Tensor(Buffer):
     def __getitem__(self, indices: "tuple[Expr | int, ...] | Expr | int") -> Expr:
         index_list = indices if isinstance(indices, tuple) else (indices,)
         if len(index_list) != self.rank:
-            given = "1 index" if len(index_list) == 1 else f"{len(index_list)} indices"
+            actual = "1 index" if len(index_list) == 1 else f"{len(index_list)} indices"
             dims = "1 dimension" if self.rank == 1 else f"{self.rank} dimensions"
-            raise DefinitionError(f"it has {dims}, got {given}", where=f"tensor {self}")
+            raise DefinitionError(f"it has {dims}, got {actual}", where=f"tensor {self}")
         return Load(self, tuple(self._index(axis, i) for axis, i in enumerate(index_list)))
 
     def _index(self, axis: int, index: object) -> Expr:

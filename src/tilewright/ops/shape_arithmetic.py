@@ -16,14 +16,14 @@ class _UnknownError(Exception):
     """An element is not known at compile time."""
 
 
-def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) -> tuple[Expr, ...] | None:
+def symbolic_elements(c: Computation, elements: Mapping[Buffer, tuple[Expr, ...]]) -> tuple[Expr, ...] | None:
     """The elements of a computation's output in row-major order, or None where they depend on data.
 
     Args:
         c: the computation.
-        known: elements of the buffers that are known.
+        elements: the known elements by buffer.
     """
-    if any(load.buffer not in known for load in loads(c.body)):
+    if any(load.buffer not in elements for load in loads(c.body)):
         return None
     shape, reduce_shape = [a.extent for a in c.axes], [a.extent for a in c.reduce_axes]
     total = 1
@@ -36,20 +36,20 @@ def symbolic_elements(c: Computation, known: Mapping[Buffer, tuple[Expr, ...]]) 
     axes = [a.var for a in c.axes]
     try:
         return tuple(
-            _reduced_element(c, dict(zip(axes, map(const, point), strict=True)), known) for point in _points(shape)
+            _reduced_element(c, dict(zip(axes, map(const, point), strict=True)), elements) for point in _points(shape)
         )
     except _UnknownError:
         return None
 
 
-def _reduced_element(c: Computation, point: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+def _reduced_element(c: Computation, point: Mapping[Var, Expr], elements: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
     if c.reducer is None:
-        return _element_value(c.body, point, known)
+        return _element_value(c.body, point, elements)
     result: Expr = c.reducer.identity(c.output.dtype)
     inner = [a.var for a in c.reduce_axes]
     for step in _points([a.extent for a in c.reduce_axes]):
         env = {**point, **dict(zip(inner, map(const, step), strict=True))}
-        result = binary(c.reducer.op, result, _element_value(c.body, env, known))
+        result = binary(c.reducer.op, result, _element_value(c.body, env, elements))
     return result
 
 
@@ -59,7 +59,7 @@ def _points(extents: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
     return product(*map(range, sizes)) if all(sizes) else iter(())
 
 
-def _element_value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+def _element_value(e: Expr, env: Mapping[Var, Expr], elements: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
     if isinstance(e, Var):
         return env.get(e, e)
     # A (possibly large) expression of sizes alone is kept instead of being rebuilt term by term.
@@ -67,22 +67,22 @@ def _element_value(e: Expr, env: Mapping[Var, Expr], known: Mapping[Buffer, tupl
         return e
     match e:
         case Load(buffer, indices):
-            return _load_element(buffer, [_element_value(i, env, known) for i in indices], known)
+            return _load_element(buffer, [_element_value(i, env, elements) for i in indices], elements)
         case Select(cond, a, b):
-            test = _element_value(cond, env, known)
+            test = _element_value(cond, env, elements)
             if isinstance(test, Const):
-                return _element_value(a if test.value else b, env, known)
-            return select(test, _element_value(a, env, known), _element_value(b, env, known))
+                return _element_value(a if test.value else b, env, elements)
+            return select(test, _element_value(a, env, elements), _element_value(b, env, elements))
         case Binary(op, a, b):
-            return binary(op, _element_value(a, env, known), _element_value(b, env, known))
+            return binary(op, _element_value(a, env, elements), _element_value(b, env, elements))
         case _:
-            return e.rebuild(tuple(_element_value(c, env, known) for c in e.children()))
+            return e.rebuild(tuple(_element_value(c, env, elements) for c in e.children()))
 
 
-def _load_element(buffer: Buffer, indices: list[Expr], known: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
-    flat = 0
+def _load_element(buffer: Buffer, indices: list[Expr], elements: Mapping[Buffer, tuple[Expr, ...]]) -> Expr:
+    linear_index = 0
     for i, n in zip(indices, buffer.shape, strict=True):
         if not isinstance(i, Const) or not isinstance(n, Const) or not 0 <= i.value < n.value:
             raise _UnknownError
-        flat = flat * int(n.value) + int(i.value)
-    return known[buffer][flat]
+        linear_index = linear_index * int(n.value) + int(i.value)
+    return elements[buffer][linear_index]

@@ -1,6 +1,6 @@
 """Sliding windows of convolution and pooling: attributes, output sizes, and the padded copy of the input.
 
-Padding is a stage of its own (`padded`), so that what follows reads `x[..., y*stride + k*dilation]` with no condition.
+Padding is a separate stage (`pad_input`), so the consumer loads `x[..., y*stride + k*dilation]` unconditionally.
 """
 
 from collections.abc import Sequence

@@ -38,21 +38,21 @@ def rebuilt(e: Expr) -> Expr:
 
 
 @given(indices(10))
-def test_operators_keep_the_value_for_all_integers(e: Expr) -> None:
+def test_operators_preserve_the_value_for_all_integers(e: Expr) -> None:
     simpler = rebuilt(e)
     for env in SAMPLE:
         assert value(simpler, env) == value(e, env), (e, simpler, env)
 
 
 @given(st.one_of(indices(10), selects()))
-def test_simplify_keeps_the_value_within_the_bounds(e: Expr) -> None:
+def test_simplify_preserves_the_value_within_bounds(e: Expr) -> None:
     simpler = simplify(e, LOOPS)
     for env in INSIDE:
         assert value(simpler, env) == value(e, env), (e, simpler, env)
 
 
 @given(conditions())
-def test_conditions_keep_their_value(c: Expr) -> None:
+def test_simplify_preserves_conditions(c: Expr) -> None:
     wide, narrow = rebuilt(c), simplify(c, LOOPS)
     for env in SAMPLE:
         assert value(wide, env) == value(c, env), (c, wide, env)
@@ -61,13 +61,13 @@ def test_conditions_keep_their_value(c: Expr) -> None:
 
 
 @given(indices(8))
-def test_simplified_is_a_fixed_point_of_its_own_text(e: Expr) -> None:
+def test_simplified_expressions_are_a_fixed_point_of_printing_and_parsing(e: Expr) -> None:
     once = rebuilt(e)
     assert rebuilt(once) is once or all(value(rebuilt(once), p) == value(once, p) for p in SAMPLE)
 
 
 @given(indices(6), indices(6), indices(6))
-def test_sums_and_products_have_one_form(a: Expr, b: Expr, c: Expr) -> None:
+def test_sums_and_products_have_a_canonical_form(a: Expr, b: Expr, c: Expr) -> None:
     a, b, c = rebuilt(a), rebuilt(b), rebuilt(c)
     assert a + b is b + a
     assert a * b is b * a
@@ -87,20 +87,20 @@ def test_intervals_contain_every_value(e: Expr) -> None:
 
 
 @given(conditions())
-def test_what_is_proved_holds(c: Expr) -> None:
+def test_proved_conditions_hold_at_every_point(c: Expr) -> None:
     if can_prove(c, LOOPS):
         assert all(value(c, env) for env in INSIDE)
 
 
 @given(indices(6), st.integers(-2, 30))
-def test_what_is_proved_non_negative_is(e: Expr, offset: int) -> None:
+def test_expressions_proved_non_negative_are_non_negative(e: Expr, offset: int) -> None:
     shifted = rebuilt(e) + offset
     if can_prove_non_negative(shifted, LOOPS):
         assert min(value(shifted, env) for env in INSIDE) >= 0
 
 
 @given(conditions(3), indices(5), st.integers(0, 12))
-def test_facts_restrict_only_the_points_where_they_hold(fact: Expr, e: Expr, offset: int) -> None:
+def test_proofs_under_facts_hold_where_the_facts_hold(fact: Expr, e: Expr, offset: int) -> None:
     known = LOOPS.assuming(fact)
     goal = rebuilt(e) + offset >= 0
     if can_prove(goal, known):
@@ -158,7 +158,7 @@ FORMS: list[tuple[Expr, str]] = [
 
 
 @pytest.mark.parametrize(("e", "text"), FORMS, ids=[t for _, t in FORMS])
-def test_forms(e: Expr, text: str) -> None:
+def test_simplified_forms(e: Expr, text: str) -> None:
     assert str(e) == text
 
 
@@ -173,7 +173,7 @@ FORMS_WITHIN: list[tuple[Expr, str]] = [
 
 
 @pytest.mark.parametrize(("e", "text"), FORMS_WITHIN, ids=[t for _, t in FORMS_WITHIN])
-def test_forms_within_bounds(e: Expr, text: str) -> None:
+def test_simplified_forms_within_bounds(e: Expr, text: str) -> None:
     assert str(simplify(e, WITHIN)) == text
 
 
@@ -182,7 +182,7 @@ def test_forms_within_bounds(e: Expr, text: str) -> None:
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.lists(st.sampled_from(("floordiv", "mod")), min_size=1, max_size=3),
 )
-def test_digits_of_numbers_in_mixed_radix(sizes: list[Expr], divisors: list[int], ops: list[BinaryOp]) -> None:
+def test_mixed_radix_digits_recombine(sizes: list[Expr], divisors: list[int], ops: list[BinaryOp]) -> None:
     """Quotients and remainders of sums of scaled loop variables, which split and fused dimensions are made of."""
     bounds = Bounds()
     raw: Expr = const(0)
@@ -221,11 +221,11 @@ PROOFS = [
 
 
 @pytest.mark.parametrize(("goal", "known"), PROOFS, ids=[str(g) for g, _ in PROOFS])
-def test_proofs_that_schedules_need(goal: Expr, known: Bounds) -> None:
+def test_inequalities_of_schedules_are_proved(goal: Expr, known: Bounds) -> None:
     assert can_prove(goal, known)
 
 
-def test_what_does_not_hold_is_not_proved() -> None:
+def test_false_inequalities_are_not_proved() -> None:
     known = Bounds().with_loop(I, N)
     for goal in (I < N - 1, I >= 1, I * 2 < N, N >= 2, I < M):
         assert not can_prove(goal, known)
@@ -234,7 +234,7 @@ def test_what_does_not_hold_is_not_proved() -> None:
 @pytest.mark.parametrize(
     ("factor", "tiles"), [(195, (10, 4)), (7, (4, 2)), (15, (10, 4, 3)), (45, (6, 2)), (9, (6, 2))]
 )
-def test_rows_of_tiles_and_what_they_leave_add_up(factor: int, tiles: tuple[int, ...]) -> None:
+def test_full_tiles_and_remainder_add_up_to_the_extent(factor: int, tiles: tuple[int, ...]) -> None:
     """A quotient and a remainder are digits of one number, also where reduced coefficients decide the remainder."""
     parts, left = const(0), N * factor
     for tile in tiles:
@@ -242,27 +242,27 @@ def test_rows_of_tiles_and_what_they_leave_add_up(factor: int, tiles: tuple[int,
     assert parts + left is N * factor
 
 
-def test_a_quotient_that_the_remainder_decides() -> None:
+def test_quotient_folds_with_its_remainder() -> None:
     e = N % 2 * 5
     assert (str(e // 4), str(e % 4)) == ("N % 2", "N % 2")
     for n in range(1, 9):
         assert evaluate_expr(e // 4, Environment({N: n}, {})) == n % 2 * 5 // 4
 
 
-def test_divisor_of_unknown_sign_says_nothing_about_the_remainder() -> None:
+def test_remainder_by_a_divisor_of_unknown_sign_is_unbounded() -> None:
     """int64 data are expressions too: -7 % -3 is -1."""
     assert interval(X % Y) == (None, None)
     assert interval(X // Y, Bounds().with_loop(X, const(9))) == (None, None)
     assert not can_prove(X % Y >= 0)
 
 
-def test_an_arm_of_a_select_uses_whether_its_condition_holds() -> None:
+def test_select_arms_are_simplified_under_the_condition() -> None:
     e = Select(X < 4, maximum(X, const(4)), maximum(X, const(4)) + 1)
     assert str(simplify(e, Bounds())) == "select(x < 4, 4, x + 1)"
     assert str(simplify(Select(X < 4, Y, maximum(X, const(5))), Bounds())) == "select(x < 4, y, max(5, x))"
 
 
-def test_folding_of_conditions() -> None:
+def test_conditions_fold() -> None:
     assert conjunction() is TRUE
     assert conjunction(X < Y, FALSE) is FALSE
     assert conjunction(TRUE, X < Y) is (X < Y)
@@ -288,14 +288,14 @@ SIZE = Var("size", 1, 70)
 
 @settings(max_examples=300)
 @given(_nested_digits())
-def test_what_is_proved_of_nested_digits_holds(e: Expr) -> None:
+def test_proofs_about_nested_digits_hold(e: Expr) -> None:
     values = [int(evaluate_expr(e, Environment({SIZE: n}, {}))) for n in range(1, 71)]
     for shift in (0, -min(values), -min(values) - 1):
         if can_prove_non_negative(e + shift, Bounds()):
             assert min(values) + shift >= 0, f"{e + shift} is -1 somewhere"
 
 
-def test_a_quotient_that_is_written_with_other_operands() -> None:
+def test_quotient_with_different_operands_cancels() -> None:
     q = (SIZE + 1) // 2 % 4
     assert not can_prove_non_negative(q // 2 * 2 + (SIZE + 1) // 8 * 8 - SIZE, Bounds())
     assert can_prove_non_negative(q + (SIZE + 1) // 8 * 4 - (SIZE + 1) // 2, Bounds())

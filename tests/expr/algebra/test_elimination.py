@@ -19,7 +19,7 @@ def rebuilt(e: Expr) -> Expr:
 
 
 @given(st.one_of(indices(7), selects(4)), st.integers(-2, 30))
-def test_what_follows_from_ranges_holds(e: Expr, offset: int) -> None:
+def test_goals_implied_by_ranges_hold_at_every_point(e: Expr, offset: int) -> None:
     goal = rebuilt(e) + offset
     if is_implied(polynomial(goal), LOOPS):
         assert min(value(goal, env) for env in INSIDE) >= 0
@@ -27,26 +27,26 @@ def test_what_follows_from_ranges_holds(e: Expr, offset: int) -> None:
 
 @settings(max_examples=150)
 @given(st.lists(conditions(4), min_size=1, max_size=3), indices(5), st.integers(0, 12))
-def test_what_follows_from_facts_holds_where_they_do(facts: list[Expr], e: Expr, offset: int) -> None:
+def test_goals_implied_by_facts_hold_where_the_facts_hold(facts: list[Expr], e: Expr, offset: int) -> None:
     known, goal = LOOPS.assuming(conjunction(*map(rebuilt, facts))), rebuilt(e) + offset
     if is_implied(polynomial(goal), known):
         here = [env for env in INSIDE if all(value(f, env) for f in facts)]
         assert all(value(goal, env) >= 0 for env in here)
 
 
-def test_cases_of_a_select_and_of_a_minimum() -> None:
+def test_case_splits_of_select_and_minimum() -> None:
     known = Bounds.from_loops(((I, const(9)), (J, const(9))))
     assert is_implied(polynomial(Select(I < J, J - I, I - J) + 0), known)
     assert is_implied(polynomial(I + J - minimum(I, J) * 2), known)
     assert not is_implied(polynomial(Select(I < J, I - J, J - I) + 0), known)
 
 
-def test_a_contradiction_proves_everything() -> None:
+def test_contradictory_facts_imply_every_goal() -> None:
     known = Bounds.from_loops(((I, const(9)),)).assuming(conjunction(I < 3, I > 5))
     assert is_implied({(): -1}, known)
 
 
-def test_a_large_system_ends() -> None:
+def test_elimination_of_a_large_system_terminates() -> None:
     """Limits end a proof that would take long; nothing is said then."""
     known = LOOPS
     for k in range(12):

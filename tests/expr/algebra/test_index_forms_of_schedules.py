@@ -110,7 +110,7 @@ FORMS: list[tuple[Expr, Bounds, str]] = [
 
 
 @pytest.mark.parametrize(("e", "known", "text"), FORMS, ids=[f"{t} {k}" for k, (_, _, t) in enumerate(FORMS)])
-def test_forms(e: Expr, known: Bounds, text: str) -> None:
+def test_index_forms(e: Expr, known: Bounds, text: str) -> None:
     assert str(simplify(e, known)) == text
 
 
@@ -135,7 +135,7 @@ MULTIPLES: list[tuple[Expr, str]] = [
 
 
 @pytest.mark.parametrize(("e", "text"), MULTIPLES, ids=[str(e) for e, _ in MULTIPLES])
-def test_sizes_that_are_known_to_be_multiples(e: Expr, text: str) -> None:
+def test_sizes_assumed_to_be_multiples(e: Expr, text: str) -> None:
     simpler = simplify(e, SIXTEENS)
     assert str(simpler) == text
     for env in points({N: (1, 12), B: (0, 15)}):
@@ -174,16 +174,16 @@ PROOFS: list[tuple[Expr, Bounds]] = [
 
 
 @pytest.mark.parametrize(("goal", "known"), PROOFS, ids=[str(g) for g, _ in PROOFS])
-def test_proofs(goal: Expr, known: Bounds) -> None:
+def test_index_inequalities_are_proved(goal: Expr, known: Bounds) -> None:
     assert can_prove(goal, known)
 
 
-def test_a_multiple_of_one_number_is_none_of_another() -> None:
+def test_multiple_of_one_number_is_not_a_multiple_of_another() -> None:
     assert not can_prove(mod(S, 3).equals(0), SIXTEENS)
     assert str(simplify(div(S, 3) * 3, SIXTEENS)) == "S // 3 * 3"
 
 
-def test_literals_are_shared() -> None:
+def test_small_literals_are_cached() -> None:
     assert const(5) is const(5)
     assert const(-7) is as_expr(-7)
 
@@ -197,5 +197,5 @@ def test_literals_are_shared() -> None:
         (div(mod(N, 6), 4) * 4 + A < mod(N, 6), loops(a=mod(N, 4))),
     ],
 )
-def test_what_is_wrong_is_not_proved(condition: Expr, known: Bounds) -> None:
+def test_false_inequalities_are_not_proved(condition: Expr, known: Bounds) -> None:
     assert not can_prove(condition, known)

@@ -83,7 +83,7 @@ def reads(e: Expr, bounds: Bounds) -> Iterator[tuple[Load, Bounds]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_reads_stay_inside(case):
+def test_loads_are_proved_in_bounds(case):
     op, inputs, attributes, sizes = CASES[case]
     data = op in ("GatherElements", "GatherND", "RotaryEmbedding") or case == "gather"
     d, _ = define(op, inputs, attributes, sizes=sizes, known=() if data else None, outputs=3 if op == "Split" else 1)

@@ -32,28 +32,28 @@ INSIDE = Bounds.from_loops(((ROW, const(8)), (COL, ROW + 1)))
         (ROW % 3, False),
     ],
 )
-def test_an_end_of_the_ranges_refutes(goal: Expr, found: bool) -> None:
+def test_counterexample_at_an_end_of_a_range(goal: Expr, found: bool) -> None:
     assert has_counterexample(polynomial(goal), INSIDE) == found
 
 
-def test_points_at_which_a_fact_fails_say_nothing() -> None:
+def test_points_that_violate_a_fact_are_skipped() -> None:
     assert has_counterexample(polynomial(ROW - 2), INSIDE)
     assert not has_counterexample(polynomial(ROW - 2), INSIDE.assuming(ROW >= 2))
 
 
-def test_points_without_iterations_say_nothing() -> None:
+def test_points_of_empty_ranges_are_skipped() -> None:
     inside = Bounds.from_loops(((ROW, const(4)), (COL, ROW)))
     assert not has_counterexample(polynomial(ROW - 1), inside), "where i is 0 there is no j"
     assert is_implied(polynomial(ROW - 1), inside.assuming(COL <= ROW - 1))
 
 
-def test_nothing_is_divided_by_zero() -> None:
+def test_division_by_zero_is_no_counterexample() -> None:
     size = Var("size", 0, 4)
     assert has_counterexample(polynomial(size - 1), NO_BOUNDS)
     assert not has_counterexample(polynomial(size - 1 + SIZE // size), NO_BOUNDS)
 
 
-def test_unbounded_symbols_may_be_large_or_one() -> None:
+def test_unbounded_symbols_are_tried_large_and_one() -> None:
     size = Var("size")
     assert has_counterexample(polynomial(size - 2), NO_BOUNDS)
     assert has_counterexample(polynomial(500 - size), NO_BOUNDS)
@@ -78,7 +78,7 @@ def random_expr(rng: np.random.Generator, depth: int = 3) -> Expr:
             return minimum(a, b)
 
 
-def test_what_is_refuted_fails_somewhere() -> None:
+def test_every_counterexample_is_a_point_where_the_goal_is_false() -> None:
     """By running through all values: what is refuted is negative somewhere, where all that is known holds."""
     small = Var("N", 1, 5)
     count = 0

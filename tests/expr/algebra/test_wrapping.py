@@ -25,7 +25,7 @@ def element(name: str, dtype: str) -> Expr:
 I, J, K = element("I", "int64"), element("J", "int64"), element("K", "int8")  # noqa: E741
 
 
-def test_what_cancels_only_in_integers_stays() -> None:
+def test_rules_of_unbounded_integers_do_not_apply_to_data() -> None:
     for e in (I * 3 % 3, I * 2 // 2, I * J // J, (I + 4) // 4 - I // 4, maximum(I, I + 1), J // J, I - I % 0):
         assert not isinstance(e, Const), e
         assert e is not I, e
@@ -33,7 +33,7 @@ def test_what_cancels_only_in_integers_stays() -> None:
         assert not isinstance(c, Const), c
 
 
-def test_sums_and_products_may_be_regrouped() -> None:
+def test_sums_and_products_of_data_are_regrouped() -> None:
     assert I + 3 - I is const(3)
     assert (I + J) * 2 - J * 2 is I * 2
     assert I * 2**62 * 4 is const(0)
@@ -41,7 +41,7 @@ def test_sums_and_products_may_be_regrouped() -> None:
     assert (I + 1).equals(I + 1) is const(True, (I < J).dtype)
 
 
-def test_what_can_not_wrap_is_simplified() -> None:
+def test_expressions_of_data_that_do_not_wrap_are_simplified() -> None:
     wide, few = cast(int64, K), minimum(maximum(I, 0), 100)
     assert wide * 3 // 3 is wide
     assert wide * 3 % 3 is const(0)
@@ -71,11 +71,11 @@ def test_what_can_not_wrap_is_simplified() -> None:
         (select(I < 0, I + N, maximum(I, 0)), -(2**63) + 1, 2**63 - 1),
     ],
 )
-def test_intervals_of_data(e: Expr, low: int, high: int) -> None:
+def test_intervals_of_loads(e: Expr, low: int, high: int) -> None:
     assert interval(e) == (low, high)
 
 
-def test_facts_on_data() -> None:
+def test_facts_about_loads() -> None:
     inside = NO_BOUNDS.assuming((I >= 0) & (I < N))
     assert can_prove_non_negative(I, inside)
     assert can_prove_lt(I, N, inside)
@@ -89,7 +89,7 @@ def test_facts_on_data() -> None:
     assert can_prove_le(I, const(8), late)
 
 
-def test_facts_on_narrower_data() -> None:
+def test_facts_about_loads_of_narrower_types() -> None:
     narrow, wide = element("I", "int32"), cast(int64, element("I", "int32"))
     inside = NO_BOUNDS.assuming((narrow >= 0) & (narrow < 10))
     assert can_prove_non_negative(wide, inside)
@@ -98,7 +98,7 @@ def test_facts_on_narrower_data() -> None:
     assert not can_prove_lt(cast(int64, large), const(10), NO_BOUNDS.assuming(large < 10))
 
 
-def test_an_index_counted_from_the_end() -> None:
+def test_negative_index_from_data() -> None:
     from_front = select(I < 0, I + N, I)
     inside = NO_BOUNDS.assuming((I >= -N) & (I < N))
     assert can_prove_non_negative(from_front, inside)
@@ -108,7 +108,7 @@ def test_an_index_counted_from_the_end() -> None:
     assert can_prove_lt(clamped, N)
 
 
-def test_literals_stay_within_int64() -> None:
+def test_literals_wrap_to_int64() -> None:
     assert all(-(2**63) <= c < 2**63 for c in polynomial(I * 2**62 * 3 + 2**62 + 2**62).values())
     assert repr(I * 2**63) == "I[p] * (-9223372036854775808)"
 
@@ -124,7 +124,7 @@ def worth(e: Expr) -> np.ndarray:
 
 @settings(max_examples=40, deadline=None)
 @given(STEPS, STEPS)
-def test_simplified_expressions_are_worth_what_numpy_says(steps: list[Step], others: list[Step]) -> None:
+def test_simplified_expressions_match_numpy(steps: list[Step], others: list[Step]) -> None:
     pair = followed(steps, leaves(I, J, K, SMALL))[-1]
     limit = followed(others[:3], leaves(I, J, K, SMALL))[-1]
     with np.errstate(all="ignore"):

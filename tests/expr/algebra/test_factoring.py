@@ -32,7 +32,7 @@ small = st.integers(-3, 4)
 
 
 @given(st.tuples(small, st.integers(1, 3)), st.integers(1, 4), st.tuples(*[small] * 5), st.integers(1, 4))
-def test_divisors_of_several_terms(row, blocks, factors, columns):
+def test_split_by_a_divisor_of_several_terms(row, blocks, factors, columns):
     width = M * row[1] + max(row[0], 1 - row[1])
     a, b, c, d, e = factors
     p = width * (ROW * a + b) + COLUMN * c + M * d + e
@@ -45,7 +45,7 @@ def test_divisors_of_several_terms(row, blocks, factors, columns):
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 5), st.integers(1, 8), small, small)
-def test_places_in_tiles(tile, stride, last, size, step, start):
+def test_positions_in_overlapping_tiles(tile, stride, last, size, step, start):
     """Also where they are no tiles: with other steps, or too few of them."""
     t = minimum(const(last), Binary("floordiv", COLUMN, const(stride)))
     p = COLUMN + t * step + start
@@ -63,13 +63,13 @@ def test_places_in_tiles(tile, stride, last, size, step, start):
         (COLUMN + minimum(const(1), COLUMN // 2), as_expr(3), as_expr(5), "min(1, j // 2)", "j - min(1, j // 2) * 2"),
     ],
 )
-def test_what_is_found(p, d, columns, quotient, remainder):
+def test_factorization(p, d, columns, quotient, remainder):
     bounds = known(columns)
     assert str(floordiv(p, d, bounds)) == quotient
     assert str(mod(p, d, bounds)) == remainder
 
 
-def test_what_is_not_known_to_be_low_stays():
+def test_no_factorization_without_a_bounded_remainder():
     divisor = poly.polynomial((M + 3) * 4)
     assert split_common_factor(poly.polynomial((M + 3) * ROW + COLUMN), divisor, known(M + 3)) is not None
     assert split_common_factor(poly.polynomial((M + 3) * ROW + COLUMN), divisor, known(M + 4)) is None
