@@ -18,6 +18,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal, show_shape
 from tilewright.layout.primitives import StoreAt
 from tilewright.layout.views import copy_view
+from tilewright.names import UniqueNames
 
 
 def rewrite_stage(stage: Stage, layouts: Mapping[str, Layout]) -> Stage:
@@ -100,7 +101,8 @@ def _physical_loops(c: Computation, layout: Layout | None) -> tuple[tuple[Axis, 
         return c.axes, {}, TRUE, _bounds((*c.axes, *c.reduce_axes))
     taken = {a.var.name for a in c.reduce_axes} | {v.name for v in layout.symbols}
     taken |= {v.name for v in free_vars(c.body)} - {a.var.name for a in c.axes}
-    names = _unique_names(layout.rename([a.var.name for a in c.axes]), taken)
+    unique = UniqueNames.of(taken)
+    names = tuple(unique.fresh(name) for name in layout.rename([a.var.name for a in c.axes]))
     axes = tuple(Axis(Var(n), size) for n, size in zip(names, layout.physical_shape, strict=True))
     bounds = _bounds((*axes, *c.reduce_axes))
     place, exists = layout.backward(_axis_values(axes), bounds)
@@ -117,20 +119,6 @@ def _bounds(axes: Sequence[Axis]) -> Bounds:
     for a in axes:
         bounds = bounds.with_loop(a.var, a.extent)
     return bounds
-
-
-def _unique_names(names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
-    """The names, followed by numbers where they repeat or are taken."""
-    used = set(taken)
-    result: list[str] = []
-    for name in names:
-        number, unique = 0, name
-        while unique in used:
-            number += 1
-            unique = f"{name}_{number}"
-        used.add(unique)
-        result.append(unique)
-    return tuple(result)
 
 
 def _physical_load(

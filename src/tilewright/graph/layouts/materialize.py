@@ -13,6 +13,7 @@ from tilewright.graph.program import Fallback, Program, Step, step_outputs
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import Array
 from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
+from tilewright.names import UniqueNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,13 @@ def separate_pinned_outputs(
         The program, the requests for its operators, and the copies.
     """
     pinned = Dataflow.of(program).pinned
-    names = _UniqueNames(program)
+    names = _unique_names(program)
     separated: dict[str, Buffer] = {}
     conversions: list[Conversion] = []
     for r in requests:
         pinned_output = r.operator.output
         if pinned_output.name in pinned and r.output is not None and not r.output.is_plain:
-            separated[pinned_output.name] = pinned_output.renamed(names.make(f"{pinned_output.name}_own"))
+            separated[pinned_output.name] = pinned_output.renamed(names.fresh(f"{pinned_output.name}_own"))
             conversions.append(
                 Conversion(separated[pinned_output.name], pinned_output, r.output, None, pinned[pinned_output.name], ())
             )
@@ -97,7 +98,7 @@ def insert_conversions(
     Returns:
         The program over logical tensors, the layouts of all its buffers, and the conversions that were added.
     """
-    names = _UniqueNames(flow.program)
+    names = _unique_names(flow.program)
     added: dict[str, Conversion] = {}
     reads: dict[str, dict[str, Buffer]] = {}
     constants = dict(flow.program.constants)
@@ -107,7 +108,7 @@ def insert_conversions(
         if matching:
             conversion = matching[0]
         else:
-            result = b.renamed(names.make(f"{b.name}_converted"))
+            result = b.renamed(names.fresh(f"{b.name}_converted"))
             data = flow.constant_data(b)
             before = layouts.get(b.name)
             conversion = Conversion(b, result, before, request.layout, request.reason, (), data is not None)
@@ -179,18 +180,8 @@ def _eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
     return result[::-1]
 
 
-class _UniqueNames:
-    """Generates names that no buffer of a program has."""
-
-    def __init__(self, program: Program) -> None:
-        self._taken = {b.name for b in program.inputs} | set(program.constants)
-        self._taken |= {b.name for s in program.steps for b in (*s.inputs, *step_outputs(s))}
-
-    def make(self, hint: str) -> str:
-        """The hint, followed by a number where it is taken."""
-        name, number = hint, 1
-        while name in self._taken:
-            number += 1
-            name = f"{hint}_{number}"
-        self._taken.add(name)
-        return name
+def _unique_names(program: Program) -> UniqueNames:
+    """A generator of names that no buffer of a program has."""
+    taken = {b.name for b in program.inputs} | set(program.constants)
+    taken |= {b.name for s in program.steps for b in (*s.inputs, *step_outputs(s))}
+    return UniqueNames.of(taken, first=2)
