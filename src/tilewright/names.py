@@ -1,17 +1,25 @@
-"""UniqueNames: a generator of names that were not used before."""
+"""Generators of unique names: `i`, `i_1`, `i_2`, ..."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+
+
+def unique_name(base: str, taken: Container[str], *, separator: str = "_", first: int = 1) -> str:
+    """`base` itself, or `base_1`, `base_2`, ... where it is taken; numbers count from `first`."""
+    name, number = base, first
+    while name in taken:
+        name, number = f"{base}{separator}{number}", number + 1
+    return name
 
 
 @dataclass(slots=True)
 class UniqueNames:
-    """Generates names that were not used before: `i`, `i_1`, `i_2`, ...
+    """Hands out names that were not used before, numbered as `unique_name` does.
 
     Attributes:
-        used: the names that are taken.
-        first: the first number that is appended.
-        counters: the last number that was appended, by base name.
+        used: the names that are taken; names are only ever added.
+        first: the first number.
+        counters: the next number to try, by base.
     """
 
     used: set[str] = field(default_factory=set[str])
@@ -19,15 +27,16 @@ class UniqueNames:
     counters: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> "UniqueNames":
-        """A pool in which `names` are taken."""
-        return cls(set(names))
+    def of(cls, names: Iterable[str], first: int = 1) -> "UniqueNames":
+        """A generator for which `names` are taken."""
+        return cls(set(names), first)
 
     def fresh(self, base: str) -> str:
-        """`base` itself, or `base_1`, `base_2`, ... where it is taken."""
+        """`base` itself, or `base` with the first free number where it is taken."""
         name = base
         while name in self.used:
-            self.counters[base] = self.counters.get(base, self.first - 1) + 1
-            name = f"{base}_{self.counters[base]}"
+            number = self.counters.get(base, self.first)
+            self.counters[base] = number + 1
+            name = f"{base}_{number}"
         self.used.add(name)
         return name

@@ -402,12 +402,12 @@ WIPED = {
     ),
     "all rows begin again, some are summed": (
         eight("    for s in serial(2):\n", ZEROS.format(INNER, 8, ""), some_rows(1, 4, "s * 4 + i1", INNER)),
-        "block 'Z' may reinitialise what other iterations of the loops around both accumulated in 'U'",
+        "block 'Z' may reinitialise what other iterations of their shared loops accumulated in 'U'",
     ),
     "begins again after the sum": (
         eight(ZEROS.format("    ", 8, "").replace("z", "y").replace("Z", "Y"), "    for s in serial(2):\n",
               some_rows(1, 4, "s * 4 + i1", INNER), ZEROS.format(INNER, 4, "")),
-        "block 'Z' may reinitialise what other iterations of the loops around both accumulated in 'U'",
+        "block 'Z' may reinitialise what other iterations of their shared loops accumulated in 'U'",
     ),
 }  # fmt: skip
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.names import unique_name
+
 Array = np.ndarray[Any, Any]
 
 
@@ -27,10 +29,7 @@ class WeightPool:
         key = (data.dtype.name, data.shape, digest)
         name = self._by_content.get(key)
         if name is None:
-            name, count = hint, 1
-            while name in self.arrays:
-                count += 1
-                name = f"{hint}.{count}"
+            name = unique_name(hint, self.arrays, separator=".", first=2)
             self.arrays[name] = data
             self._by_content[key] = name
         self._by_identity[id(array)] = (array, name)

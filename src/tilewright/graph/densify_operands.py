@@ -21,7 +21,8 @@ from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.pattern import is_sum_of_products
 from tilewright.expr.traversal import free_vars, loads, replace_loads
-from tilewright.graph.program import Program, Step, unique_name
+from tilewright.graph.program import Program, Step
+from tilewright.names import unique_name
 
 IsFaster = Callable[[Computation, Sequence[Computation]], bool]
 """Given a contraction and the stages that may replace it, whether those are faster."""
@@ -42,7 +43,7 @@ def densify_operands(program: Program, is_faster: IsFaster) -> Program:
     for step in program.steps:
         contraction = step
         for load in strided_loads(step, program.constants):
-            name = unique_name(f"{load.buffer.name}_near", taken)
+            name = unique_name(f"{load.buffer.name}_near", taken, separator="")
             assert isinstance(contraction, Computation)
             copy, dense = densify(contraction, load, name)
             if is_faster(contraction, (copy, dense)):

@@ -1,6 +1,6 @@
 """The program IR: a model as tensor expressions, ready to be partitioned, scheduled and planned."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.expr.computation import Stage
@@ -52,14 +52,6 @@ Step = Stage | Fallback
 def step_outputs(step: Step) -> tuple[Buffer, ...]:
     """The buffers that a step writes."""
     return step.outputs if isinstance(step, Fallback) else (step.output,)
-
-
-def unique_name(hint: str, taken: Container[str]) -> str:
-    """The hint, or the hint followed by the first number from 1 on that makes it a free name."""
-    name, k = hint, 1
-    while name in taken:
-        name, k = f"{hint}{k}", k + 1
-    return name
 
 
 @dataclass(frozen=True, slots=True, eq=False)

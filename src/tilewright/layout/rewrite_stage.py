@@ -6,12 +6,11 @@ is replaced by S_Y^-1(L'), so X's accesses become S_X(S_Y^-1(L')). Padding of Y 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
 from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Axis, Computation, Stage, View
-from tilewright.expr.nodes import TRUE, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, TRUE, Var, const
 from tilewright.expr.operations import select
 from tilewright.expr.traversal import free_vars, replace_loads
 from tilewright.layout.layout import Layout
@@ -101,9 +100,9 @@ def _physical_loops(c: Computation, layout: Layout | None) -> tuple[tuple[Axis, 
         return c.axes, {}, TRUE, _bounds((*c.axes, *c.reduce_axes))
     taken = {a.var.name for a in c.reduce_axes} | {v.name for v in layout.symbols}
     taken |= {v.name for v in free_vars(c.body)} - {a.var.name for a in c.axes}
-    names = UniqueNames(taken)
-    physical = layout.rename([a.var.name for a in c.axes])
-    axes = tuple(Axis(Var(names.fresh(n)), size) for n, size in zip(physical, layout.physical_shape, strict=True))
+    unique = UniqueNames.of(taken)
+    names = tuple(unique.fresh(name) for name in layout.rename([a.var.name for a in c.axes]))
+    axes = tuple(Axis(Var(n), size) for n, size in zip(names, layout.physical_shape, strict=True))
     bounds = _bounds((*axes, *c.reduce_axes))
     place, exists = layout.backward(_axis_values(axes), bounds)
     return axes, {a.var: e for a, e in zip(c.axes, place, strict=True)}, exists, bounds

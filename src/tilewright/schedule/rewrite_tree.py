@@ -13,6 +13,7 @@ from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, replace_loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
+from tilewright.names import unique_name
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
@@ -110,13 +111,7 @@ def used_names(func: Func) -> set[str]:
 
 def fresh_name(name: str, used: Iterable[str]) -> str:
     """`name`, or `name_2`, `name_3`, ...: the first one that is not used."""
-    names = set(used)
-    if name not in names:
-        return name
-    k = 2
-    while f"{name}_{k}" in names:
-        k += 1
-    return f"{name}_{k}"
+    return unique_name(name, set(used), first=2)
 
 
 def claim_name(name: str, used: set[str]) -> str:

@@ -176,7 +176,7 @@ def _find_clobbers(context: BlockContext, contexts: Sequence[BlockContext], full
     buffer = context.block.body.buffer.name
     init = find_clobbering_init(context, contexts)
     if init is not None:
-        what = f"block {init.block.name!r} may reinitialise what other iterations of the loops around both"
+        what = f"block {init.block.name!r} may reinitialise what other iterations of their shared loops"
         yield f"{what} accumulated in {buffer!r}"
     overwrite = find_overwrite(context, contexts, full_domain)
     if overwrite is not None:

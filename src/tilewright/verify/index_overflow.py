@@ -157,6 +157,8 @@ def find_overflows(func: Func) -> Iterator[Diagnostic]:
     for s, e, limit in possible_overflows(func, {}):
         if isinstance(limit, Const):
             where = f"block {s.name!r}" if isinstance(s, Block) else f"loop {s.var.name!r}"
-            what = f"{e} may reach {limit.value}, but numbers made of sizes and loop variables must stay below 2^62"
+            what = (
+                f"{e} may reach {limit.value}, but numbers computed from sizes and loop variables must stay below 2^62"
+            )
             hint = "if it is meant to wrap, compute it in uint64"
             yield Diagnostic(where, what, text_of(s), hint)

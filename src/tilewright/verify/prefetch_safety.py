@@ -24,14 +24,14 @@ MAX_INDEX_FACTOR = 1 << 10
 
 def find_unsafe_prefetches(func: Func) -> Iterator[Diagnostic]:
     """The prefetches whose addresses are not proved to be safe, and those of vectorized loops."""
-    for s, around in walk_stmt(func.body):
+    for s, enclosing in walk_stmt(func.body):
         if not isinstance(s, For) or not s.prefetches:
             continue
         where = f"loop {s.var.name!r}"
         if s.kind is LoopKind.VECTORIZED:
             yield Diagnostic(where, "a vectorized loop can't have prefetches", show_loop(s))
         bounds = Bounds()
-        for loop in (*around, s):
+        for loop in (*enclosing, s):
             bounds = bounds.with_loop(loop.var, loop.extent)
         for prefetch in s.prefetches:
             problem = unsafe_reason(prefetch, bounds)

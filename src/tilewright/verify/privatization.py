@@ -2,7 +2,7 @@
 
 Iterations with a private buffer, or that may run twice, must not read what another iteration left there. For every
 read, a write of the same element earlier in the same iteration is searched: `index_inverse.py` proposes the values of
-the write's loops. Proved are then that these values are in range, that the elements are equal, that the write's
+the write's loops. It is then proved that these values are in range, that the elements are equal, that the write's
 predicate holds, and that it comes earlier. Where some conditions remain unproved, other writes must store the element
 where one of these does not hold.
 """
@@ -127,9 +127,9 @@ def _writes(k: int, context: BlockContext, loop: For, contexts: Sequence[BlockCo
     if not any(x is loop for x in outside):
         return
     first = next(p for p, c in enumerate(contexts) if any(x is start for x in c.loops))
-    for s, around in walk(stmt, outside):
+    for s, enclosing in walk(stmt, outside):
         if isinstance(s, Block):
-            empty = BlockContext.of(s, around)
+            empty = BlockContext.of(s, enclosing)
             indices = tuple(empty.over_loops(i) for i in s.body.indices)
             yield _Write(block.name, _inner_loops(empty, loop), first - 0.5, indices, s.predicate)
 

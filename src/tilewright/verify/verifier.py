@@ -54,7 +54,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
     Raises:
         VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
-    contexts = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    contexts = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
 
     @cache
     def executed() -> tuple[BlockContext, ...]:
@@ -85,9 +85,9 @@ def _empty_reduction_blocks(func: Func) -> Iterator[BlockContext]:
     original = {id(s) for s, _ in walk(func.body)}
     extended = initialize_empty_reductions(func)
     if extended is not func:
-        for s, around in walk(extended.body):
+        for s, enclosing in walk(extended.body):
             if isinstance(s, Block) and id(s) not in original:
-                yield BlockContext.of(s, around)
+                yield BlockContext.of(s, enclosing)
 
 
 def _to_error(func: Func, diagnostics: Sequence[Diagnostic]) -> VerifyError:

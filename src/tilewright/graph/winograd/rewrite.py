@@ -8,9 +8,10 @@ from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.traversal import loads
 from tilewright.graph.inline_elementwise import inline_into
-from tilewright.graph.program import Program, Step, step_outputs, unique_name
+from tilewright.graph.program import Program, Step, step_outputs
 from tilewright.graph.winograd.match_convolution import Convolution, match_convolution
 from tilewright.graph.winograd.stages import WinogradForm, error_growth, make_winograd_form, transform_weights
+from tilewright.names import unique_name
 
 ChooseForm = Callable[[Sequence[Computation], Sequence[WinogradForm]], WinogradForm | None]
 """Given the stages of the direct convolution and some Winograd forms, the form that is worth it; None for the direct
@@ -104,7 +105,7 @@ def _choose_form(
     """The chosen form of one convolution; `copy` writes its input for it alone and is inlined into the form."""
 
     def name(what: str) -> str:
-        return unique_name(f"{convolution.stage.output.name}_{what}", taken)
+        return unique_name(f"{convolution.stage.output.name}_{what}", taken, separator="")
 
     forms = [make_winograd_form(convolution, tile_sizes, name) for tile_sizes in tile_size_options]
     if not forms:
