@@ -63,7 +63,7 @@ def abstract_sizes(stages: Sequence[Computation], params: Sequence[Buffer], symb
 
 def implied_ranges(program: Program) -> Ranges:
     """Ranges of undeclared symbols that the sizes of a program's tensors tell
-    (`tile.samples.ranges_from_divisions`)."""
+    (`tile.shape_samples.ranges_from_divisions`)."""
     written_ones = [b for step in program.steps for b in step_outputs(step)]
     return ranges_from_divisions(
         program.symbols, dict.fromkeys(n for b in (*program.inputs, *written_ones) for n in b.shape)

@@ -86,7 +86,7 @@ def is_faster(constants: frozenset[str], stage_cost: StageCost) -> Callable[[Com
 def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = None) -> StageCost:
     """A memoised estimator of single stages on a machine.
 
-    Symbolic sizes count as the middle of their ranges (`tile.samples.representative`).
+    Symbolic sizes count as the middle of their ranges (`tile.shape_samples.representative_size`).
 
     Args:
         target: the target of code generation.
