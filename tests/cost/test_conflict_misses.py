@@ -48,7 +48,7 @@ def factor(operand: Operand, box: tuple[int, ...]) -> float:
 
 
 @given(st.integers(1, 64), st.sampled_from([16, 32, 48, 64, 128, 256, 512]), st.integers(1, 64))
-def test_the_fullest_set_holds_what_the_formula_says(rows: int, columns: int, width: int) -> None:
+def test_conflict_factor_matches_the_fullest_set(rows: int, columns: int, width: int) -> None:
     operand, box = matrix(rows, columns), (rows, min(width, columns))
     count = rows * -(-box[1] * 4 // LINE)
     said = count * factor(operand, box) / SETS
@@ -59,7 +59,7 @@ def test_the_fullest_set_holds_what_the_formula_says(rows: int, columns: int, wi
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.sampled_from([16, 32, 48, 64, 80, 128]), st.sampled_from([8, 16, 24]))
-def test_planes_crowd_in_the_sets_that_their_few_rows_cover(count: int, rows: int, columns: int, height: int) -> None:
+def test_planes_alias_to_the_sets_of_their_rows(count: int, rows: int, columns: int, height: int) -> None:
     operand, box = pictures(16, height, columns), (count, rows, 4)
     touched = len(lines(operand, box))
     said = touched * factor(operand, box) / SETS
@@ -68,13 +68,13 @@ def test_planes_crowd_in_the_sets_that_their_few_rows_cover(count: int, rows: in
     assert fullest(operand, box) <= 2 * max(1.0, said) + 2
 
 
-def test_a_column_of_rows_takes_few_sets_where_whole_planes_take_all() -> None:
+def test_a_column_aliases_where_whole_planes_spread_evenly() -> None:
     # rows of four lines begin in four of sixteen sets, planes all in the same one
     assert factor(pictures(16, 16, 64), (16, 4, 4)) == SETS / 4
     assert factor(pictures(16, 16, 64), (16, 4, 64)) == 1.0
 
 
-def test_rows_a_power_of_two_apart_crowd_and_others_do_not() -> None:
+def test_only_rows_a_power_of_two_apart_alias() -> None:
     assert factor(matrix(64, 256), (64, 16)) == SETS
     assert factor(matrix(64, 256), (64, 64)) == SETS / 4
     assert factor(matrix(64, 256), (1, 16)) == 1.0
@@ -92,14 +92,14 @@ def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -
     shape = (1024, apart)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
-    form = Sketch(1, 8, (1, 0), None)
+    sketch = Sketch(1, 8, (1, 0), None)
     sizes = np.array([[[written, rows], [written, rows], [16, rows]]])
-    columns = CandidateBatch.of(ShapeFamily.of(p), form, sizes)
-    alone, _ = cache_traffic(p, form, columns, CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024]))
+    columns = CandidateBatch.of(ShapeFamily.of(p), sketch, sizes)
+    alone, _ = cache_traffic(p, sketch, columns, CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024]))
     return float(alone[0][0])
 
 
-def test_rows_that_fill_the_ways_of_their_set_stay_beside_others() -> None:
+def test_aliased_rows_that_fit_the_ways_stay_cached() -> None:
     # eight lines of what is read lie in one set of eight ways, that of the result in another one
     elements = 1024 * 1024
     assert transposing(8) < 32 * elements
@@ -109,7 +109,7 @@ def test_rows_that_fill_the_ways_of_their_set_stay_beside_others() -> None:
     assert transposing(8, 16) < transposing(16, 16)
 
 
-def test_the_more_rows_crowd_the_longer_their_lines_take() -> None:
+def test_conflict_penalty_grows_with_the_aliased_rows() -> None:
     for rows, written, ways in product((8, 9, 10, 12, 13, 14, 16, 20, 24, 32, 64), (1, 8), (8, 12)):
         assert transposing(rows, written, ways) >= 0.99 * transposing(rows, written, ways, 1040), (rows, written, ways)
     assert [transposing(n) for n in (16, 20, 24, 32, 64)] == sorted(transposing(n) for n in (16, 20, 24, 32, 64))
@@ -123,13 +123,13 @@ def storing_across(lanes: int) -> float:
     shape = (1024, 1024)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
-    form = Sketch(0, 8, (0, 1), None)
-    columns = CandidateBatch.of(ShapeFamily.of(p), form, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
-    alone, _ = cache_traffic(p, form, columns, CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024]))
+    sketch = Sketch(0, 8, (0, 1), None)
+    columns = CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
+    alone, _ = cache_traffic(p, sketch, columns, CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024]))
     return float(alone[0][0])
 
 
-def test_results_that_fill_the_ways_of_their_set_stay_beside_what_is_read() -> None:
+def test_aliased_results_that_fit_the_ways_do_not_evict_operands() -> None:
     """However many rows are read between two stores to a line: they lie in other sets."""
     elements = 1024 * 1024
     assert storing_across(8) < 32 * elements

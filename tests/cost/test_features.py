@@ -68,7 +68,7 @@ def dense(operand: Operand, box: tuple[int, ...]) -> bool:
 
 
 @given(windows())
-def test_elements_are_counted_right(case: tuple[Operand, tuple[int, ...]]) -> None:
+def test_touched_elements_match_enumeration(case: tuple[Operand, tuple[int, ...]]) -> None:
     operand, box = case
     counted = len(touched(operand, box, (0,) * len(box)))
     formula = touched_elements(operand, numbers(box))[0]
@@ -102,7 +102,7 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
 
 
 @given(tiles())
-def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> None:
+def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
     assert is_legal(problem, SKETCH, sizes).all()
     known = machine_named("x86-64-v3")
@@ -126,7 +126,7 @@ def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> N
 
 
 @given(tiles())
-def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
+def test_task_and_tile_counts_match_enumeration(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
     found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
     (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
@@ -144,7 +144,7 @@ def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
 
 
 @given(tiles(), st.integers(0, 4))
-def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[Problem, Sizes], size: int) -> None:
+def test_cache_traffic_is_between_one_load_and_a_load_per_tile(case: tuple[Problem, Sizes], size: int) -> None:
     problem, sizes = case
     columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
     everything = (*problem.operands, *problem.results)
@@ -160,7 +160,7 @@ def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[
     assert large[1][0] == 0.0
 
 
-def test_what_threads_share_comes_to_each() -> None:
+def test_shared_data_is_loaded_by_every_thread() -> None:
     problem = matrix_product(8, 8, 4)
     # 4 x 2 tasks, rows outside
     columns = CandidateBatch.of(
@@ -179,7 +179,7 @@ def test_what_threads_share_comes_to_each() -> None:
     )
 
 
-def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> None:
+def test_shared_data_takes_more_of_the_last_private_cache() -> None:
     problem = matrix_product(8, 8, 4)
     columns = CandidateBatch.of(
         ShapeFamily.of(problem), SKETCH, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64)
@@ -204,7 +204,7 @@ def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> 
         )
 
 
-def test_a_tail_of_lanes_is_waste() -> None:
+def test_masked_lanes_are_wasted_work() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
     found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
@@ -212,7 +212,7 @@ def test_a_tail_of_lanes_is_waste() -> None:
     assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == 4 * 8 * 3
 
 
-def test_streams_are_of_what_is_read() -> None:
+def test_streams_count_reads_only() -> None:
     problem = matrix_product(64, 4096, 2048)
     sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)
     columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
@@ -224,14 +224,14 @@ def test_streams_are_of_what_is_read() -> None:
     )
 
 
-def test_all_candidates_of_a_batch_are_scored_alike() -> None:
+def test_features_do_not_depend_on_the_batch() -> None:
     problem = matrix_product(48, 80, 60)
-    for form in reduction_sketches(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
-        space = SearchSpace.of(problem, form, machine_named("zen3"))
+    for sketch in reduction_sketches(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
+        space = SearchSpace.of(problem, sketch, machine_named("zen3"))
         sizes = run_walks(space, Annealing(walks=2), 3).recorded_sizes()
-        many = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), 64)
+        many = extract_features(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), 64)
         for k in range(0, len(sizes), 7):
             one = extract_features(
-                problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes[k : k + 1]), 64
+                problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes[k : k + 1]), 64
             )
             assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

@@ -25,30 +25,30 @@ ALONG_ROWS = Sketch(0, 16, (0, 1), 2, ((0, 0),))
 """Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
 
 
-def growth(n: int, chunk: int, form: Sketch = ALONG_ROWS, held: bool = False) -> float:
+def growth(n: int, chunk: int, sketch: Sketch = ALONG_ROWS, held: bool = False) -> float:
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1]
+    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[1]
     return float((found.cache if held else found.memory)[0])
 
 
-def test_the_register_tiles_of_a_row_go_on_in_few_pages() -> None:
+def test_register_tiles_of_a_row_continue_in_few_pages() -> None:
     assert growth(4096, 8) == growth(4096, int(MAX_PREFETCH_PAGES)) < 1.2
 
 
-def test_of_too_many_pages_every_register_tile_begins_anew() -> None:
+def test_register_tiles_ramp_up_again_with_too_many_pages() -> None:
     assert 3.0 * growth(4096, 32) < growth(4096, 64) < growth(4096, 128) <= 5.0
 
 
-def test_rows_that_share_pages_are_followed_together() -> None:
+def test_rows_in_shared_pages_are_one_stream() -> None:
     # a row of 512 columns is half a page
     assert growth(512, 48) == pytest.approx(growth(512, 32), rel=0.01)
     assert growth(512, 128) > 2.0 * growth(512, 48)
 
 
 @pytest.mark.parametrize("chunk", [32, 128])
-def test_panels_are_read_from_first_to_last(chunk: int) -> None:
+def test_packed_panels_have_no_ramp(chunk: int) -> None:
     assert growth(4096, chunk, Sketch(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0
 
 
@@ -61,37 +61,39 @@ def test_panels_are_read_from_first_to_last(chunk: int) -> None:
         (8, 4, 24, True, 1.0), (8, 1, 56, False, 1.0),
     ],
 )  # fmt: skip
-def test_a_single_row_waits_for_a_single_panel(lanes: int, rows: int, width: int, ahead: bool, expected: float) -> None:
-    p, form = (
+def test_a_single_row_with_one_panel_pays_the_single_stream_penalty(
+    lanes: int, rows: int, width: int, ahead: bool, expected: float
+) -> None:
+    p, sketch = (
         matrix_product(16, 4096, 4096),
         Sketch(1, lanes, (0, 1), 2, ((1, 1),), prefetched_operands=(1,) if ahead else ()),
     )
     sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
-    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1]
+    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[1]
     assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
 
 
-def test_what_a_cache_holds_comes_soon_enough() -> None:
+def test_traffic_from_caches_has_no_page_penalty() -> None:
     assert growth(4096, 128, held=True) < 1.2
 
 
 def stores(rows: int, lanes: int) -> float:
     """By what writing tiles of a product of matrices takes longer than their bytes."""
-    p, form = matrix_product(4096, 4096, 256), Sketch(1, 16, (0, 1), 2, ((1, 1),))
+    p, sketch = matrix_product(4096, 4096, 256), Sketch(1, 16, (0, 1), 2, ((1, 1),))
     sizes = np.array([[[rows, lanes, 1], [rows, 512, 256], [rows, 512, 256]]])
     return float(
-        ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[2].memory[0]
+        ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[2].memory[0]
     )
 
 
-def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
+def test_taller_tiles_store_longer_segments() -> None:
     assert stores(16, 16) < 1.2
     assert stores(28, 16) > 3.0 * stores(16, 16)
     assert stores(28, 16) > 1.5 * stores(28, 48)
 
 
 def moved(
-    rows: int, columns: int, read: tuple[int, int], form: Sketch, sizes: tuple[tuple[int, int], ...]
+    rows: int, columns: int, read: tuple[int, int], sketch: Sketch, sizes: tuple[tuple[int, int], ...]
 ) -> tuple[float, float]:
     """By what reading and writing a matrix of so many rows takes longer than its bytes; `read` gives the axes by which
     the source is indexed."""
@@ -99,7 +101,7 @@ def moved(
     shape, index = (rows, columns), ((1, 0), (0, 1))
     source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
-    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, np.array([sizes])), LINE, TRANSLATIONS)
+    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([sizes])), LINE, TRANSLATIONS)
     return float(found[0].memory[0]), float(found[1].memory[0])
 
 
@@ -111,7 +113,7 @@ def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, 
     return moved(rows, columns, (1, 0), ROW_BY_ROW, (tile, near, (rows, near[1])))
 
 
-def test_reads_of_few_pages_at_once_are_followed() -> None:
+def test_loads_from_few_pages_are_prefetched() -> None:
     few, many = (transposed(1024, 1024, (4, 16), (256, lanes))[0] for lanes in (32, 64))
     assert few < 1.01
     assert many == pytest.approx(1.0 + UNPREFETCHED_PENALTY, rel=0.1)
@@ -125,11 +127,11 @@ def copied(rows: int, columns: int, near: int) -> float:
 
 
 @pytest.mark.parametrize("rows", [100, 112, 113, 400])
-def test_pages_that_are_read_as_a_whole_are_followed_however_many_follow(rows: int) -> None:
+def test_pages_read_as_a_whole_are_prefetched_whatever_their_number(rows: int) -> None:
     assert copied(rows, 1024, 4) == copied(rows, 1024, 64) == pytest.approx(1.0, abs=0.01)
 
 
-def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> None:
+def test_split_stores_to_alternating_pages_stall() -> None:
     # rows of 1008 elements are whole lines, those of 1000 begin in the middle of one
     assert transposed(768, 1008, (4, 16), (4, 144))[1] < 1.2
     one, *more = (transposed(768, 1000, (h, 16), (h, 144))[1] for h in (1, 2, 4, 8))
@@ -146,17 +148,19 @@ def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> No
     assert short - 1.0 < 0.2 * (long - 1.0)
 
 
-def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
+def test_rows_shorter_than_a_line_are_contiguous() -> None:
     def storing(rows: int, columns: int) -> float:
         """By what parts of planes take longer to write than their bytes, in tiles of many planes."""
         axes = (Axis("c", 32, True, False), Axis("i", rows, True, False), Axis("j", columns, True, False))
         index = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         out = Operand("y", 4, False, (32, rows, columns), index, True)
         x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
-        p, form = Problem("y", "y", axes, (x, out), (), 1, 32), Sketch(0, 16, (0, 1, 2), None)
+        p, sketch = Problem("y", "y", axes, (x, out), (), 1, 32), Sketch(0, 16, (0, 1, 2), None)
         sizes = np.array([[[16, 8, 2], [16, 8, 2], [32, 8, 2]]])
         return float(
-            ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1].memory[0]
+            ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[1].memory[
+                0
+            ]
         )
 
     whole = storing(504, 2)
@@ -165,7 +169,7 @@ def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
     assert storing(504, 50) > 1.3 * whole, "rows do"
 
 
-def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
+def test_transposed_stores_to_aligned_rows_touch_single_lines() -> None:
     across, sizes = Sketch(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
     assert moved(1024, 1024, (1, 0), across, sizes)[1] < 1.2
 
@@ -175,13 +179,13 @@ def summed(columns: int, lanes: int, chunk: int, near: L1Cache | None) -> tuple[
     axes = (Axis("j", columns, True, False), Axis("k", 1024, True, True))
     x = Operand("x", 4, False, (1024, columns), ((0, 1), (1, 0)), False)
     y = Operand("y", 4, False, (columns,), ((1, 0),), True)
-    p, form = Problem("y", "y", axes, (x,), (y,), 1, 32, is_plain_sum=True), Sketch(0, 8, (0,), 1)
+    p, sketch = Problem("y", "y", axes, (x,), (y,), 1, 32, is_plain_sum=True), Sketch(0, 8, (0,), 1)
     sizes = np.array([[[lanes, 1], [columns, chunk], [columns, 1024]]])
-    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS, near)[0]
+    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS, near)[0]
     return float(found.l1[0]), float(found.cache[0])
 
 
-def test_rows_that_crowd_lose_what_was_fetched_ahead() -> None:
+def test_aliased_rows_evict_prefetched_lines() -> None:
     """Into 8 ways of 64 sets."""
     near = L1Cache(64, 32768.0)
     few, more, many = (summed(1024, 16, chunk, near)[0] for chunk in (8, 16, 32))
@@ -193,7 +197,7 @@ def test_rows_that_crowd_lose_what_was_fetched_ahead() -> None:
     assert summed(1024, 16, 32, near)[1] == summed(1024, 16, 32, None)[1]
 
 
-def test_copies_to_rows_that_begin_anywhere_are_made_row_by_row() -> None:
+def test_copies_to_unaligned_rows_prefer_single_rows() -> None:
     def stored(columns: int, height: int, read: tuple[int, int] = (0, 1)) -> tuple[float, float]:
         axes = (Axis("i", 64, True, False), Axis("j", columns, True, False))
         shape, index = (64, columns), ((1, 0), (0, 1))

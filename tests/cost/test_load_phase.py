@@ -17,19 +17,19 @@ from tilewright.tile.program import Sizes, Sketch
 PANELS = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 
 
-def part(problem: Problem, sizes: Sizes, capacity: float, form: Sketch = SKETCH) -> float:
+def part(problem: Problem, sizes: Sizes, capacity: float, sketch: Sketch = SKETCH) -> float:
     """The part of the work of one program while data come."""
     return float(
-        load_phase_fraction(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), capacity, 64)[0]
+        load_phase_fraction(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), capacity, 64)[0]
     )
 
 
 @given(tiles(), st.floats(0.0, 1e4))
-def test_it_is_a_part(case: tuple[Problem, Sizes], capacity: float) -> None:
+def test_load_phase_is_a_fraction(case: tuple[Problem, Sizes], capacity: float) -> None:
     assert 0.0 < part(*case, capacity) <= 1.0
 
 
-def test_a_panel_that_rows_share_comes_with_the_first_of_them() -> None:
+def test_a_shared_panel_is_loaded_during_the_first_row() -> None:
     problem = matrix_product(16, 4096, 4096)
     several = np.array([[[4, 64, 1], [4, 64, 512], [4, 64, 4096]]])
     single = np.array([[[16, 16, 1], [16, 16, 512], [16, 16, 4096]]])
@@ -39,7 +39,7 @@ def test_a_panel_that_rows_share_comes_with_the_first_of_them() -> None:
     assert 0.25 < part(matrix_product(16, 4096, 8), np.array([[[4, 64, 1], [4, 64, 8], [4, 64, 8]]]), 2e6, PANELS) < 1.0
 
 
-def test_work_that_hides_nothing_is_added_to_the_time_of_memory() -> None:
+def test_work_outside_the_load_phase_adds_to_memory_time() -> None:
     problem, machine = matrix_product(16, 4096, 4096), machine_named("x86-64-v4")
 
     def time(*sizes: tuple[int, ...]) -> tuple[float, float, float]:
@@ -53,11 +53,11 @@ def test_work_that_hides_nothing_is_added_to_the_time_of_memory() -> None:
     assert single[2] < several[2]
 
 
-def test_lanes_along_the_reduction_have_sums_of_their_own() -> None:
+def test_reduction_lanes_have_separate_accumulators() -> None:
     problem = matrix_product(8, 3, 100)
-    form = Sketch(2, 16, (0, 1), None, ((1, 2),))
+    sketch = Sketch(2, 16, (0, 1), None, ((1, 2),))
     sizes = np.array([[[4, 3, 32], [8, 3, 128], [8, 3, 128]]], np.int64)
-    found = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), 64)
+    found = extract_features(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), 64)
     assert found.accumulators[0] == found.vector_operations[0] == 4 * 3 * 2
     assert found.steps[0] == 4
     assert found.register_tiles[0] == 2

@@ -42,17 +42,17 @@ def count(func: Func, size: int, vectorized: bool = True, **changes: object) -> 
     return int(evaluate_expr(value, Environment({func.symbols[0]: np.int64(size)}, {})))
 
 
-def test_a_grain_is_some_times_the_cost_of_two_threads() -> None:
+def test_a_grain_is_a_multiple_of_the_fork_cost_of_two_threads() -> None:
     assert grain_ns(replace(MACHINE, cores=2, sync_us=1.0)) == FORK_COST_MARGIN * 1000.0
     assert grain_ns(replace(MACHINE, cores=16, sync_us=4.0)) == FORK_COST_MARGIN * 1000.0
     assert grain_ns(replace(MACHINE, cores=1, sync_us=1.0)) == FORK_COST_MARGIN * 1000.0
 
 
-def test_next_to_nothing_is_no_grain() -> None:
+def test_tiny_kernels_have_no_grain() -> None:
     assert [count(func, size) for func in (RELU, EXP, PRODUCT) for size in (0, 1, 10)] == [0] * 9
 
 
-def test_work_moved_bytes_and_products() -> None:
+def test_grains_of_work_traffic_and_contractions() -> None:
     grain = grain_ns(MACHINE)
     # bytes: one array is read, one written, which reads it first
     assert count(RELU, 1 << 20) == pytest.approx((1 << 20) * 12 / MACHINE.levels[1].core_gbs / grain, rel=0.02)
@@ -63,13 +63,13 @@ def test_work_moved_bytes_and_products() -> None:
     assert count(RELU, 1 << 20, vectorized=False) > count(RELU, 1 << 20)
 
 
-def test_costly_threads_ask_for_more_work() -> None:
+def test_grains_grow_with_the_fork_cost() -> None:
     cheap, dear = count(PRODUCT, 512, sync_us=1.0), count(PRODUCT, 512, sync_us=10.0)
     assert cheap == pytest.approx(10 * dear, rel=0.05)
     assert count(PRODUCT, 64, sync_us=100.0) == 0
 
 
-def test_every_size_is_decided_at_run_time() -> None:
+def test_grains_are_expressions_over_symbols() -> None:
     found = [count(PRODUCT, n) for n in (8, 64, 512, 4096)]
     assert found == sorted(found)
     assert found[0] < 2 <= found[-1]

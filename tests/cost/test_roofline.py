@@ -28,13 +28,13 @@ def kernel(op: str, shapes: dict[str, list], out: list, constants=None, **attrib
     return func, {s: const(6) for s in func.symbols}
 
 
-def test_products_count_twice_and_occupy_a_unit_once() -> None:
+def test_a_multiply_add_is_two_flops_and_one_instruction() -> None:
     func, values = kernel("MatMul", {"a": ["m", 40], "b": [40, 24]}, ["m", 24])
     assert count_operations(func, values) == OperationCounts(2.0 * 6 * 40 * 24, ((32, 6.0 * 40 * 24),))
     assert sorted(touched_bytes(func, values).values()) == [4 * 6 * 24, 4 * 6 * 40, 4 * 40 * 24]
 
 
-def test_functions_take_longer_than_sums() -> None:
+def test_functions_occupy_units_longer_than_additions() -> None:
     simple, values = kernel("Add", {"a": ["m", 8], "b": ["m", 8]}, ["m", 8])
     function, given = kernel("Exp", {"a": ["m", 8]}, ["m", 8])
     added, raised = count_operations(simple, values), count_operations(function, given)
@@ -42,7 +42,7 @@ def test_functions_take_longer_than_sums() -> None:
     assert raised.instructions[0][1] > added.instructions[0][1] == 48
 
 
-def test_a_table_that_is_hardly_read_counts_what_is_read() -> None:
+def test_a_gathered_table_counts_only_loaded_elements() -> None:
     node = helper.make_node("Gather", ["table", "i"], ["y"], name="n")
     inputs = [models.value("table", [100000, 16]), models.value("i", ["m"], TensorProto.INT64)]
     model = models.model([node], inputs, [models.value("y", ["m", 16])])
@@ -52,7 +52,7 @@ def test_a_table_that_is_hardly_read_counts_what_is_read() -> None:
     assert sorted(found.values()) == [8 * 6, 4 * 6 * 16, 4 * 6 * 16]
 
 
-def test_what_was_touched_last_is_near_and_what_is_large_is_far() -> None:
+def test_source_level_follows_the_reuse_distance() -> None:
     l1, _, l3, _ = MACHINE.levels
     small, large = OperandUse("small", l1.bytes / 4), OperandUse("large", 3.0 * l3.bytes)
     (first, second, third) = source_levels([[small], [small], [small, large]], MACHINE, 1)
@@ -66,7 +66,7 @@ def test_what_was_touched_last_is_near_and_what_is_large_is_far() -> None:
     assert [k for _, k in source_levels([[middle]], MACHINE, 2)[0]] == [0]
 
 
-def test_memory_that_is_used_again_is_one_operand() -> None:
+def test_reused_memory_is_one_operand() -> None:
     l2 = MACHINE.levels[1]
     half = 0.75 * l2.bytes
     apart = source_levels([[OperandUse("a", half)], [OperandUse("b", half)]], MACHINE, 1)
@@ -76,7 +76,7 @@ def test_memory_that_is_used_again_is_one_operand() -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_the_larger_of_both_limits_counts(cores: int) -> None:
+def test_the_bound_is_the_slower_of_compute_and_memory(cores: int) -> None:
     peak, memory = MACHINE.gflops(cores), MACHINE.levels[-1]
     work = OperationCounts(2e6, ((32, 1e6),))
     found = roofline_bound(work, [(OperandUse("a", 1000.0), 0)], MACHINE, cores)

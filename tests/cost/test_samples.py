@@ -107,7 +107,7 @@ def some_forms(problem: Problem) -> list[Sketch]:
     return reduction_sketches(problem, TARGET, MACHINE) if problem.reduce else elementwise_sketches(problem, TARGET)
 
 
-def alone(problem: Problem, form: Sketch, sizes: Sizes) -> Numbers:
+def alone(problem: Problem, sketch: Sketch, sizes: Sizes) -> Numbers:
     """What candidates take, each size by itself."""
     logs: list[Numbers] = []
     for p in problem.samples:
@@ -116,7 +116,7 @@ def alone(problem: Problem, form: Sketch, sizes: Sizes) -> Numbers:
             if not problem.axes[k].is_static:
                 step = sizes[:, REGISTER, k]
                 fitted[:, L1:, k] = (-(-p.axes[k].extent // step) * step)[:, None]
-        logs.append(np.log(program_times(p, form, fitted, MACHINE).total + CALL_NS))
+        logs.append(np.log(program_times(p, sketch, fitted, MACHINE).total + CALL_NS))
     total = logs[0]
     for more in logs[1:]:
         total = total + more
@@ -134,7 +134,7 @@ def some_sizes(space: SearchSpace, rng: np.random.Generator) -> Sizes:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-def test_all_samples_at_once_are_each_by_itself(kind: Callable[..., Problem]) -> None:
+def test_batched_shape_samples_equal_single_ones(kind: Callable[..., Problem]) -> None:
     together = 0
     for seed in range(20):
         rng = np.random.default_rng([seed])
@@ -148,19 +148,21 @@ def test_all_samples_at_once_are_each_by_itself(kind: Callable[..., Problem]) ->
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-def test_all_candidates_at_once_are_each_by_itself(kind: Callable[..., Problem]) -> None:
+def test_batched_candidates_equal_single_ones(kind: Callable[..., Problem]) -> None:
     for seed in range(6):
         rng = np.random.default_rng([seed])
         # a power of two everywhere: rows crowd in few sets, and even a register tile may not fit
         problem = replace(kind(tuple(int(n) for n in rng.choice((4, 32, 64, 512), 4)), frozenset()), samples=())
-        form = some_forms(problem)[0]
-        sizes = some_sizes(SearchSpace.of(problem, form, MACHINE), rng)
-        each = [mean_time(problem, form, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
-        np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), each)
+        sketch = some_forms(problem)[0]
+        sizes = some_sizes(SearchSpace.of(problem, sketch, MACHINE), rng)
+        each = [mean_time(problem, sketch, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
+        np.testing.assert_array_equal(mean_time(problem, sketch, sizes, MACHINE), each)
 
 
 @pytest.mark.parametrize(("kind", "lane", "tile"), [(columns, 1, (1, 64, 1)), (turned, 1, (1, 4, 2032, 1))])
-def test_sizes_that_crowd_leave_others_alone(kind: Callable[..., Problem], lane: int, tile: tuple[int, ...]) -> None:
+def test_conflicts_of_one_shape_do_not_affect_others(
+    kind: Callable[..., Problem], lane: int, tile: tuple[int, ...]
+) -> None:
     """Rows of 1024 elements crowd in few sets, those of 1000 and 1040 do not, whatever is scored beside them."""
     symbols = frozenset({lane})
 
@@ -168,22 +170,22 @@ def test_sizes_that_crowd_leave_others_alone(kind: Callable[..., Problem], lane:
         return kind((1, n, n, 1023) if kind is columns else (1, n, 2047, 1), symbols)
 
     problem = replace(at(1024), samples=tuple(map(at, (1000, 1024, 1040))))
-    for form in some_forms(problem):
+    for sketch in some_forms(problem):
         whole = [a.extent if a.is_reduction else t for a, t in zip(problem.axes, tile, strict=True)]
         sizes = np.array([[tile, whole, whole]])
-        np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), alone(problem, form, sizes))
+        np.testing.assert_array_equal(mean_time(problem, sketch, sizes, MACHINE), alone(problem, sketch, sizes))
 
 
-def test_a_loop_of_other_candidates_counts_for_nothing() -> None:
+def test_loops_of_other_candidates_do_not_count() -> None:
     # results of 32 planes crowd in few sets, so that not even a register tile's stay; one of two has a loop in it
     sizes_of = axes((64, 112, 112, 3, 7, 7), frozenset(), 3)
     x = operand("x", (3, 230, 230), unit(6, 3)[0], (0, 2, 0, 0, 1, 0), (0, 0, 2, 0, 0, 1))
     w = operand("w", (64, 3, 7, 7), *unit(6, 0, 3, 4, 5))
     y = operand("y", (64, 112, 112), *unit(6, 0, 1, 2), written=True)
-    problem, form = Problem("y", "y", sizes_of, (x, w), (y,), 1, 32), Sketch(0, 16, (1, 2, 0), 4, ((1, 0),), True)
+    problem, sketch = Problem("y", "y", sizes_of, (x, w), (y,), 1, 32), Sketch(0, 16, (1, 2, 0), 4, ((1, 0),), True)
     sizes = np.array([[[32, 2, 4, 1, 1, k], [32, 2, 56, 3, 7, 7], [32, 8, 112, 3, 7, 7]] for k in (1, 7)])
-    each = [mean_time(problem, form, sizes[k : k + 1], MACHINE)[0] for k in (0, 1)]
-    np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), each)
+    each = [mean_time(problem, sketch, sizes[k : k + 1], MACHINE)[0] for k in (0, 1)]
+    np.testing.assert_array_equal(mean_time(problem, sketch, sizes, MACHINE), each)
 
 
 def crowded(taps: int) -> Problem:
@@ -193,9 +195,9 @@ def crowded(taps: int) -> Problem:
     return Problem("y", "y", axes((56, 1024, 32, taps), frozenset({3}), 2), (x, w), done, 1, 32)
 
 
-def test_loops_that_are_there_at_other_sizes_count_for_nothing() -> None:
+def test_loops_of_other_shapes_do_not_count() -> None:
     # a register tile has too many rows in one set: around it, more moves than inside of it
     sizes = np.array([[[14, 16, 1, 1], [14, 16, 32, 1], [14, 1024, 32, 1]]])
-    problem, form = crowded(1), Sketch(1, 16, (0, 1), None)
+    problem, sketch = crowded(1), Sketch(1, 16, (0, 1), None)
     problem = replace(problem, samples=(problem, crowded(4)))
-    np.testing.assert_array_equal(mean_time(problem, form, sizes, MACHINE), alone(problem, form, sizes))
+    np.testing.assert_array_equal(mean_time(problem, sketch, sizes, MACHINE), alone(problem, sketch, sizes))

@@ -30,24 +30,24 @@ def time_of(p: Problem, register: int, near: int, far: int, chunk: int) -> float
     return program_time(TileProgram(p, Sketch(0, 16, (0,), 1), sizes), MACHINE)
 
 
-def test_what_uses_every_element_once() -> None:
+def test_streaming_is_a_long_reduction_without_reuse() -> None:
     assert is_streaming(columns(128, 768))
     assert not is_streaming(columns(8, 768))  # its sums are short: nothing waits for them
     assert not is_streaming(matrix_product(64, 64, 64))
 
 
-def test_what_is_added_as_it_is_loaded() -> None:
+def test_plain_sums_are_recognised() -> None:
     assert problem([row_sums(128, 256)]).is_plain_sum
     assert not problem([product(28, 64, 5)]).is_plain_sum
 
 
-def test_what_the_second_cache_holds_comes_from_there() -> None:
+def test_data_in_l2_is_not_loaded_from_memory() -> None:
     small, large = columns(64, 512), columns(2048, 4096)
     assert time_of(small, 64, 512, 512, 64) < 2.0 * 64 * 512 * 4 / L2_GBS
     assert time_of(large, 64, 4096, 4096, 16) > 2048 * 4096 * 4 / FAR_GBS
 
 
-def test_short_runs_on_many_pages_are_slow() -> None:
+def test_short_segments_in_many_pages_are_slow() -> None:
     p = columns(2048, 4096)
     good = time_of(p, 64, 4096, 4096, 16)
     assert time_of(p, 16, 16, 16, 2048) > 2.0 * good
@@ -56,7 +56,7 @@ def test_short_runs_on_many_pages_are_slow() -> None:
     assert time_of(p, 16, 4096, 4096, 512) > 2.0 * good
 
 
-def test_one_chain_of_additions_waits_for_itself() -> None:
+def test_a_single_accumulator_is_latency_bound() -> None:
     p = columns(256, 512)
     assert time_of(p, 16, 16, 512, 256) > 1.3 * time_of(p, 64, 64, 512, 256)
     # cut into chunks whose totals stay in registers it is the same chain
@@ -64,12 +64,12 @@ def test_one_chain_of_additions_waits_for_itself() -> None:
     assert time_of(p, 16, 16, 512, 256) < time_of(replace(p, is_plain_sum=False), 16, 16, 512, 256)
 
 
-def test_masks_of_results_that_are_not_whole_cost_in_every_step() -> None:
+def test_masked_loads_of_partial_tiles_cost_in_every_step() -> None:
     assert time_of(columns(64, 480), 48, 480, 480, 64) * 1.1 < time_of(columns(64, 470), 48, 480, 480, 64)
 
 
 @pytest.mark.parametrize("lane", [1, 0])
-def test_a_transpose_reads_its_pages_in_long_runs(lane: int) -> None:
+def test_transposes_prefer_long_segments(lane: int) -> None:
     axes = (Axis("i", 2048, True, False), Axis("j", 2048, True, False))
     read = Operand("x", 4, False, (2048, 2048), ((0, 1), (1, 0)), False)
     written = Operand("y", 4, False, (2048, 2048), ((1, 0), (0, 1)), True)

@@ -19,7 +19,7 @@ def totals(*tasks: int) -> list[float]:
     return [float(x) for x in found.total - found.parallel]
 
 
-def test_smaller_tasks_are_waited_for_less() -> None:
+def test_smaller_tasks_have_less_imbalance() -> None:
     cores = MACHINE.cores
     counts = [cores * k for k in (8, 16, 64, 1024)]
     found = totals(*counts)
@@ -30,19 +30,19 @@ def test_smaller_tasks_are_waited_for_less() -> None:
     assert found[-1] == pytest.approx(WORK / cores, rel=1e-3)
 
 
-def test_a_task_per_core_waits_as_long_as_cores_differ() -> None:
+def test_imbalance_of_one_task_per_core_is_the_speed_variation() -> None:
     assert totals(MACHINE.cores, 2 * MACHINE.cores) == pytest.approx(
         [WORK / MACHINE.cores * (1 + CORE_SPEED_VARIATION)] * 2
     )
 
 
-def test_rounds_that_are_not_whole_have_waited_already() -> None:
+def test_partial_rounds_include_the_imbalance() -> None:
     """All but one core are idle in the last round, and take what the slow ones have left."""
     cores = MACHINE.cores
     assert totals(2 * cores + 1) == pytest.approx([WORK / cores * 3 * cores / (2 * cores + 1)])
 
 
-def test_who_is_left_has_the_bandwidth_of_all() -> None:
+def test_remaining_threads_use_the_shared_bandwidth() -> None:
     far = MACHINE.levels[-1]
     tasks, nothing = np.array([MACHINE.cores, 64.0 * MACHINE.cores]), np.zeros(2)
     moved = [nothing] * (len(MACHINE.levels) - 2) + [np.full(2, WORK * far.total_gbs)]
@@ -50,7 +50,7 @@ def test_who_is_left_has_the_bandwidth_of_all() -> None:
     assert found.total[0] == found.total[1]
 
 
-def test_waiting_decides_between_one_thread_and_all() -> None:
+def test_imbalance_decides_between_one_thread_and_all() -> None:
     """Work for which starting threads pays just so where nobody is waited for."""
     saved, woken = 1.0 - 1.0 / MACHINE.cores, MACHINE.sync_us * 1e3
     work = np.full(2, woken / saved * 1.005)

@@ -34,7 +34,7 @@ TARGETS = [t for t in map(Target.parse, ("x86-64-v4", "x86-64-v3", "x86-64", "aa
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_kernels_compute_what_they_say(target: Target, rng: np.random.Generator) -> None:
+def test_calibration_kernels_compute_their_definition(target: Target, rng: np.random.Generator) -> None:
     funcs = [
         calibration_kernels.multiply_add(target),
         calibration_kernels.stream_read(target),
@@ -80,7 +80,7 @@ def test_kernels_compute_what_they_say(target: Target, rng: np.random.Generator)
     assert not touched[:, 1:].any()
 
 
-def test_native_and_interpreter_agree_on_chasing(rng: np.random.Generator) -> None:
+def test_native_and_interpreter_agree_on_pointer_chasing(rng: np.random.Generator) -> None:
     chain = np.zeros((5, 8), np.int64)
     chain[:, 0] = [2, 99, 4, -7, 1]  # what is no index is clamped
     place = np.zeros(1, np.int64)
@@ -91,7 +91,7 @@ def test_native_and_interpreter_agree_on_chasing(rng: np.random.Generator) -> No
 
 
 @pytest.mark.parametrize("name", [n for n, m in shipped_machines().items() if m.gpu is None])
-def test_working_sets_lie_in_their_levels(name: str) -> None:
+def test_working_sets_fit_their_levels(name: str) -> None:
     machine = machine_named(name).with_cores(2)
     sets = working_sets(machine)
     assert [level.name for level, _ in sets] == ["L1", "L2", "L3", "memory"]
@@ -100,7 +100,7 @@ def test_working_sets_lie_in_their_levels(name: str) -> None:
         assert level.name == "memory" or size * 2 <= max(level.bytes, 4 * near.bytes)
 
 
-def test_noise_does_not_turn_levels_around() -> None:
+def test_noisy_levels_are_made_monotonic() -> None:
     levels = machine_named("zen5").levels
     noisy = [levels[0], replace(levels[1], core_gbs=600.0, total_gbs=700.0, latency_ns=0.5), *levels[2:]]
     found = make_monotonic(noisy)
@@ -120,16 +120,16 @@ def quiet(**changes: float) -> tuple[dict[str, float], dict[str, float], list[fl
     return before, {"all": 4.1, "own": 4.0, "wall": 4.0, "cpus": 2.0, **changes}, [100.0] * 8
 
 
-def test_a_quiet_machine_is_believed() -> None:
+def test_a_quiet_machine_is_accepted() -> None:
     check_quiet(*quiet())
 
 
-def test_a_busy_machine_is_not() -> None:
+def test_a_busy_machine_is_rejected() -> None:
     with pytest.raises(MachineError, match=r"other programs used 38% of the processors; stop other programs"):
         check_quiet(*quiet(all=7.0))
 
 
-def test_an_unsteady_clock_is_not() -> None:
+def test_an_unsteady_clock_is_rejected() -> None:
     before, after, _ = quiet()
     with pytest.raises(MachineError, match=r"the same work ran between 100 and 150 GFLOP/s"):
         check_quiet(before, after, [100.0, 100, 100, 150, 150, 150, 100, 150])

@@ -59,7 +59,7 @@ def test_engines_take_turns_between_canaries_with_pauses(slept: list[float]) -> 
     assert slept == [0.25] * (1 + 2 * 6)
 
 
-def test_blocks_beside_a_slow_canary_do_not_count_and_are_made_up_for(slept: list[float]) -> None:
+def test_disturbed_blocks_are_repeated(slept: list[float]) -> None:
     # before the first block, then after each: the third block has a slow one behind, the fourth before it
     machine = Machine({"a": 1.0, "b": 2.0}, [0.1, 0.1, 0.1, 0.2, 0.1, 0.1])
     blocks = run_in_turns(("a", "b"), machine, RunPlan(2))
@@ -70,7 +70,7 @@ def test_blocks_beside_a_slow_canary_do_not_count_and_are_made_up_for(slept: lis
     assert (found.canary_best, found.canary_worst, found.others) == (0.1, 0.2, 0.5)
 
 
-def test_there_is_a_limit_to_making_up(slept: list[float]) -> None:
+def test_repeated_rounds_are_limited(slept: list[float]) -> None:
     canary = [1.0] + [1.0, 9.0] * 50
     machine = Machine({"a": 1.0, "b": 2.0}, canary)
     blocks = run_in_turns(("a", "b"), machine, RunPlan(4))
@@ -91,7 +91,7 @@ def test_medians_of_medians_and_their_spread() -> None:
     assert comparison_result(("tilewright",), blocks, 0.0).best_peer() is None
 
 
-def test_where_no_block_is_quiet_all_are_told_and_none_counts() -> None:
+def test_without_undisturbed_blocks_all_are_reported() -> None:
     blocks = [
         TimedBlock("a", (1.0,), 0.1, 0.1),
         TimedBlock("a", (1.0,), 0.1, 0.1),
@@ -101,14 +101,14 @@ def test_where_no_block_is_quiet_all_are_told_and_none_counts() -> None:
     assert (standing.median, standing.undisturbed, standing.blocks) == (2.0, 0, 3)
 
 
-def test_a_single_fast_canary_is_luck() -> None:
+def test_a_single_fast_canary_is_ignored() -> None:
     blocks = [TimedBlock("a", (1.0,), 0.01, 0.01), *[TimedBlock("a", (1.0,), 0.1, 0.1)] * 19]
     assert best_canary(blocks) == 0.1
     assert len(undisturbed_blocks(blocks)) == 20
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16])
-def test_feeds_travel_unchanged(tmp_path: Path, dtype: type) -> None:
+def test_feeds_round_trip(tmp_path: Path, dtype: type) -> None:
     rng = np.random.default_rng()
     feeds = {
         "a/b c": (rng.standard_normal((3, 4)) * 9).astype(dtype),
@@ -139,7 +139,7 @@ def test_a_process_answers_every_block(tmp_path: Path) -> None:
         assert answer["cpu"] > 0
 
 
-def test_long_blocks_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_blocks_are_subsampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_process, "time_block", lambda call, seconds: [1.0] * 25_000)
     answer = served({"engine": CANARY, "threads": 1}, {"seconds": 1})[1]
     assert len(answer["calls"]) == 8334

@@ -51,11 +51,11 @@ class Drawn:
 
     def features(self) -> frozenset[str]:
         """What does not divide: `rows`, `lanes`, `chunks`; and `symbols`."""
-        problem, form, sizes = self.tiled.problem, self.tiled.sketch, self.tiled.array
-        cut, lane = form.k_block_axis, problem.axes[form.lane]
+        problem, sketch, sizes = self.tiled.problem, self.tiled.sketch, self.tiled.array
+        cut, lane = sketch.k_block_axis, problem.axes[sketch.lane]
         found = {
-            "rows": remainders(problem, form, sizes[None]).any(),
-            "lanes": not lane.is_static or lane.extent % sizes[REGISTER, form.lane],
+            "rows": remainders(problem, sketch, sizes[None]).any(),
+            "lanes": not lane.is_static or lane.extent % sizes[REGISTER, sketch.lane],
             "chunks": cut is not None and problem.axes[cut].extent % sizes[L1, cut],
             "symbols": not all(a.is_static for a in problem.axes),
         }
@@ -72,25 +72,25 @@ def drawn(seed: int, target: str, each: int = 1) -> list[Drawn]:
         return []
     found: list[Drawn] = []
     for space, forms in search_spaces(replace(problem, samples=()), task, machine_named(MACHINES[target])).items():
-        form = forms[rng.integers(len(forms))]
-        for tiled in _some(space, form, rng, each):
+        sketch = forms[rng.integers(len(forms))]
+        for tiled in _some(space, sketch, rng, each):
             found.append(Drawn(kernel, task, tiled, bool(rng.integers(2)), int(rng.choice([1, 2, 8]))))
     return found
 
 
-def _some(space: SearchSpace, form: Sketch, rng: np.random.Generator, count: int) -> Iterator[TileProgram]:
+def _some(space: SearchSpace, sketch: Sketch, rng: np.random.Generator, count: int) -> Iterator[TileProgram]:
     chains = [
         reachable_tile_sizes(ladder, int(start))
         for ladder, start in zip(space.lattices, space.initial_state(), strict=True)
     ]
     sizes = space.sizes(np.stack([rng.choice(c, 16 * count) for c in chains], axis=1)).copy()
-    cut = form.k_block_axis
+    cut = sketch.k_block_axis
     if cut is not None:
         for row in sizes:
             step = int(row[REGISTER, cut])
             row[L1, cut] = step * rng.integers(1, space.problem.axes[cut].extent // step + 1)
-    for k in np.flatnonzero(space.are_lowerable(sizes) & is_legal(space.problem, form, sizes))[:count]:
-        yield TileProgram.of(space.problem, form, sizes[k])
+    for k in np.flatnonzero(space.are_lowerable(sizes) & is_legal(space.problem, sketch, sizes))[:count]:
+        yield TileProgram.of(space.problem, sketch, sizes[k])
 
 
 Dims = list[tuple[Var, Expr]]

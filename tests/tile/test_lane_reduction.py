@@ -76,7 +76,7 @@ def check_lowered(program: Program, tiled: TileProgram, seed: int, target: str =
 )
 @example(1, 17, 16, True, "x86-64-v4", 0)
 @example(7, COLUMNS, K, True, "x86-64-v3", 0)
-def test_any_state_keeps_the_meaning(
+def test_lane_reductions_of_any_state_compute_the_same(
     m: Expr | int, n: Expr | int, k: Expr | int, turned: bool, target: str, seed: int
 ) -> None:
     assume((m, n) != (1, 1))
@@ -116,26 +116,26 @@ def test_only_the_last_step_is_masked(golden) -> None:
 
 
 @pytest.mark.parametrize(("k", "parts"), [(96, 1), (100, 2), (7, 1), (K, 2)])
-def test_a_tail_has_loops_of_its_own_where_there_may_be_whole_steps_too(k: Expr | int, parts: int) -> None:
+def test_the_tail_is_peeled_unless_no_step_is_whole(k: Expr | int, parts: int) -> None:
     program = Program(rows_by_rows(4, 2, k), {K: 37} if k is K else {})
     task = task_of(program)
     problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    form = along_lanes(Program(rows_by_rows(4, 2, 96)), 0)[0].sketch
+    sketch = along_lanes(Program(rows_by_rows(4, 2, 96)), 0)[0].sketch
     cover = -(-problem.axes[2].extent // 32) * 32
-    made = check_lowered(program, TileProgram(problem, form, ((2, 2, 32), (4, 2, cover), (4, 2, cover))), 0)
+    made = check_lowered(program, TileProgram(problem, sketch, ((2, 2, 32), (4, 2, cover), (4, 2, cover))), 0)
     loops = [s for s, _ in walk(made.func.body) if isinstance(s, For)]
     assert sum("v_r0_o" in x.var.name and x.kind is LoopKind.SERIAL for x in loops) == parts
 
 
-def test_strands_are_for_operands_that_are_contiguous_along_the_reduction() -> None:
+def test_lane_reductions_need_operands_contiguous_along_the_reduction() -> None:
     assert along_lanes(Program(rows_by_rows(8, 4, 64)), 0)
     assert along_lanes(Program(rows_by_rows(8, 4, 64, turned=True), {}, frozenset({"w"})), 0)
     assert not along_lanes(Program(rows_by_rows(8, 4, 64, turned=True)), 0)
     assert not along_lanes(Program(rows_by_rows(8, 4, 15)), 0)
 
 
-def test_they_are_chosen_for_narrow_results_and_not_for_wide_ones() -> None:
+def test_lane_reductions_are_chosen_for_narrow_results() -> None:
     def lane(m: int, n: int, k: int) -> int:
         program = Program(rows_by_rows(m, n, k, turned=True), {}, frozenset({"w"}))
         found = Gensor(machine_named("zen5")).construct(task_of(program))
@@ -150,7 +150,7 @@ def test_they_are_chosen_for_narrow_results_and_not_for_wide_ones() -> None:
 
 
 @pytest.mark.parametrize("name", ["zen5", "sapphire-rapids", "x86-64-v4"])
-def test_several_rows_are_read_at_once_where_all_come_from_far_away(name: str) -> None:
+def test_streaming_lane_reductions_read_several_rows(name: str) -> None:
     program = Program(rows_by_rows(4096, 1, 4096), {}, frozenset({"w"}))
     found = Gensor(machine_named(name).with_cores(2)).construct(task_of(program))
     assert found is not None
@@ -161,7 +161,7 @@ def test_several_rows_are_read_at_once_where_all_come_from_far_away(name: str) -
     assert best.sizes[0][0] > 1
 
 
-def test_the_last_vector_may_be_beyond_the_end_but_not_a_whole_one() -> None:
+def test_no_whole_vector_is_beyond_the_extent() -> None:
     tiled = along_lanes(Program(rows_by_rows(8, 3, 100)), 0)[0]
     task = task_of(Program(rows_by_rows(8, 3, 100)))
     with pytest.raises(ScheduleError, match="fills the one above"):

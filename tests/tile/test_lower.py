@@ -31,7 +31,7 @@ from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool", "elementwise"])
-def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
+def test_lowered_states_compute_the_same(kind: str) -> None:
     @settings(max_examples=12)
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
     def run(program: Program, target: str, seed: int) -> None:
@@ -47,8 +47,8 @@ def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
         found = run_walks(space, Annealing(walks=1), seed).recorded_sizes()
         chain = found[rng.integers(len(found))]
         sizes = tuple(tuple(int(x) for x in level) for level in chain)
-        form = forms[rng.integers(len(forms))]
-        made = lower_program(TileProgram(problem, form, sizes), task.func, bool(rng.integers(2)))
+        sketch = forms[rng.integers(len(forms))]
+        made = lower_program(TileProgram(problem, sketch, sizes), task.func, bool(rng.integers(2)))
         verify(made.func)
         assert replay(task.func, made.trace) == made.func
         check_same_results(task.func, made.func, program, rng)
@@ -70,19 +70,19 @@ def test_every_level_becomes_loops(golden) -> None:
     golden(show(lower_program(tiled, task_of(program).func).func))
 
 
-def test_rows_that_are_left_become_a_part_of_their_own(golden) -> None:
+def test_remainder_rows_are_peeled(golden) -> None:
     tiled, program = a_product(((6, 32, 1), (12, 32, 48), (24, 64, 48)))
     golden(show(lower_program(tiled, task_of(program).func, parallel=False).func))
 
 
-def test_rows_that_are_left_run_in_the_tasks_of_the_others_where_these_have_all_rows(golden) -> None:
+def test_remainder_rows_share_tasks_where_one_l2_tile_has_all_rows(golden) -> None:
     tiled, program = a_product(((6, 32, 1), (24, 32, 48), (24, 32, 48)))
     golden(show(lower_program(tiled, task_of(program).func).func))
 
 
 @pytest.mark.parametrize("near", [48, 16])
 @pytest.mark.parametrize("rows", [1, 6, 7])
-def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, near: int) -> None:
+def test_row_panels_and_prefetches_compute_the_same(rows: int, near: int) -> None:
     sizes = ((rows, 32, 2), (28 // rows * rows, 32, near), (28 // rows * rows, 32, 48))
     tiled, program = a_product(sizes)
     tiled = replace(tiled, sketch=replace(tiled.sketch, packed=((1, 1), (0, 0)), prefetched_operands=(0, 1)))
@@ -97,7 +97,7 @@ def test_panels_of_rows_and_what_is_asked_for_ahead_keep_the_meaning(rows: int, 
 
 @pytest.mark.parametrize("ahead", [(), (1,)])
 @pytest.mark.parametrize(("rows", "columns"), [(2, 64), (2, 70), (3, 48), (3, 81), (3, 5)])
-def test_panels_from_far_memory_are_one_line_wide(rows: int, columns: int, ahead: tuple[int, ...]) -> None:
+def test_panels_from_beyond_l2_are_one_line_wide(rows: int, columns: int, ahead: tuple[int, ...]) -> None:
     """At widths that end inside a tile or inside a vector too."""
     program = Program([product(rows, columns, 40)], {}, frozenset({"w"}))
     task = task_of(program)
@@ -116,7 +116,7 @@ def test_panels_from_far_memory_are_one_line_wide(rows: int, columns: int, ahead
 
 
 @pytest.mark.parametrize(("tile", "panel"), [(8, 8), (16, 16), (24, 24), (32, 16), (48, 16), (56, 56)])
-def test_panels_are_no_part_of_a_line(tile: int, panel: int) -> None:
+def test_panels_are_whole_lines_or_as_wide_as_the_tile(tile: int, panel: int) -> None:
     """Vectors of half a line: panels have whole lines, or as many columns as the register tile."""
     program = Program([product(3, 112, 40)], {}, frozenset({"w"}))
     task = task_of(program, "x86-64-v3")
@@ -134,7 +134,7 @@ def test_panels_are_no_part_of_a_line(tile: int, panel: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 5, 6])
-def test_narrow_panels_of_an_operand_that_lies_across_are_filled_together(rows: int) -> None:
+def test_adjacent_narrow_panels_are_filled_together(rows: int) -> None:
     x, w, out = programs.buffer("x", (40, 70)), programs.buffer("w", (40, 32)), programs.buffer("t", (70, 32))
     a, b, i = Var("a"), Var("b"), Var("i")
     turned = Computation(out, programs.axes("ab", (70, 32)), programs.axes("i", (40,)), x[i, a] * w[i, b], Reducer.SUM)
@@ -170,7 +170,7 @@ def batched(count: int, rows: int, terms: int, columns: int) -> Program:
         (batched(9, 6, 64, 32), (9, 3, 16), 1),
     ],
 )
-def test_what_a_register_tile_reads_does_not_push_out_its_sums(
+def test_loads_of_a_register_tile_do_not_spill_accumulators(
     program: Program, tile: tuple[int, int, int], packed: int
 ) -> None:
     task = task_of(program, "x86-64-v4")
@@ -205,14 +205,14 @@ def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:
         (((2, 16, 5), (4, 32, 5), (4, 64, 48)), "every size is a multiple of the one below"),
     ],
 )
-def test_what_is_no_program_is_refused(sizes: tuple[tuple[int, ...], ...], message: str) -> None:
+def test_illegal_programs_are_refused(sizes: tuple[tuple[int, ...], ...], message: str) -> None:
     tiled, program = a_product(sizes)
     with pytest.raises(ScheduleError, match=message):
         lower_program(tiled, task_of(program).func)
     assert not is_legal(tiled.problem, tiled.sketch, tiled.array[None]).all()
 
 
-def test_a_program_prints_its_chains() -> None:
+def test_a_program_prints_its_tile_sizes() -> None:
     tiled, _ = a_product(((6, 32, 1), (12, 32, 48), (24, 64, 48)))
     check_program(tiled)
     assert str(tiled) == (

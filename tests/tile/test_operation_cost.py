@@ -17,11 +17,11 @@ X = buffer("x", ())[()]
      (Binary("mul", X, X), SIMPLE), (Binary("div", X, X), DIVISION), (Unary("rsqrt", X), DIVISION),
      (Unary("sigmoid", X), FUNCTION), (Unary("abs", X), SIMPLE), (Binary("pow", X, X), POWER)],
 )  # fmt: skip
-def test_work(value: Expr, work: OperationCost) -> None:
+def test_operation_costs(value: Expr, work: OperationCost) -> None:
     assert operation_cost(value) == work
 
 
-def test_every_operation_counts_and_none_less_alone() -> None:
+def test_latency_is_at_least_throughput() -> None:
     unary = [operation_cost(Unary(op, X)) for op in get_args(UnaryOp)]
     binary = [operation_cost(Binary(op, X, X)) for group in get_args(BinaryOp) for op in get_args(group) or (group,)]
     assert all(w.latency >= w.throughput >= 1 for w in (*unary, *binary))

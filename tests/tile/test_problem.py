@@ -44,7 +44,7 @@ def test_windows_overlap() -> None:
     assert w.strides == (0, 27, 0, 0, 9, 3, 1)
 
 
-def test_element_wise_work_has_its_store_among_the_operands() -> None:
+def test_elementwise_work_has_its_store_among_the_operands() -> None:
     x = buffer("x", (4, 7), float16)
     p = problem([Computation(buffer("y", (7, 4), float16), axes("ab", (7, 4)), (), x[b, a] + x[b, a])])
     assert [(o.buffer, o.strides, o.element_bytes, o.written) for o in p.operands] == [

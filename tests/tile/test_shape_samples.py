@@ -25,35 +25,35 @@ def halved(size: Expr, times: int) -> Expr:
     return size
 
 
-def test_pictures_are_hundreds_where_the_smallest_map_is_a_32nd() -> None:
+def test_ranges_of_images_follow_from_the_largest_divisor() -> None:
     found = ranges_from_divisions((H, W, DECLARED), [halved(H, k) for k in range(6)] + [halved(W, 3), DECLARED // 4])
     assert found == {H: (128, 1024), W: (32, DEFAULT_MAX_SIZE)}
 
 
-def test_quotients_of_quotients_and_what_is_made_of_them_count() -> None:
+def test_nested_divisions_multiply() -> None:
     assert ranges_from_divisions((H,), [((H + 3) // 4 * 2 + 5) // 8])[H] == (
         SMALLEST_MAP_SIZES[0] * 16,
         SMALLEST_MAP_SIZES[1] * 16,
     )
 
 
-def test_sizes_that_are_not_divided_or_only_together_stay_as_they_are() -> None:
+def test_undivided_sizes_and_products_keep_their_ranges() -> None:
     assert ranges_from_divisions((H, W), [H, H * 2 + 1, H * W // 64, (H + W) // 8]) == {}
 
 
-def test_a_size_is_taken_to_be_divided_so_much_at_most() -> None:
+def test_divisors_are_limited() -> None:
     assert ranges_from_divisions((H,), [H // (1 << 20)])[H] == (
         SMALLEST_MAP_SIZES[0] * MAX_DOWNSAMPLING,
         SMALLEST_MAP_SIZES[1] * MAX_DOWNSAMPLING,
     )
 
 
-def test_the_least_size_that_is_known_stays_the_least() -> None:
+def test_declared_minima_are_kept() -> None:
     large = Var("h", 5000, MAX_SIZE)
     assert ranges_from_divisions((large,), [large // 2])[large] == (5000, 5000)
 
 
-def test_sizes_of_maps_follow_from_those_of_the_picture() -> None:
+def test_feature_map_sizes_follow_from_the_image() -> None:
     rows, columns = Var("n0", 1, MAX_SIZE // 8), Var("n1", 1, MAX_SIZE // 8)
     values = {rows: halved(H, 3), columns: halved(W, 3)}
     ranges = ranges_from_divisions((H, W), [halved(H, 5), halved(W, 5)])
@@ -63,7 +63,7 @@ def test_sizes_of_maps_follow_from_those_of_the_picture() -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 200))
-def test_maps_have_at_least_one_place_and_no_less_than_is_known(first: int, second: int, taken: int) -> None:
+def test_mapped_sizes_are_at_least_their_minima(first: int, second: int, taken: int) -> None:
     own = Var("n0", 3, MAX_SIZE)
     divided = (halved(H, first) - taken) // (1 << second)
     found = ShapeSamples.of((H,), ranges_from_divisions((H,), [divided])).mapped({own: divided, H: H})

@@ -37,7 +37,7 @@ def check_program_of(case: Drawn, seed: int) -> None:
     check_same_results(case.task.func, made.func, case.kernel, np.random.default_rng(seed))
 
 
-def test_any_program_of_a_space_can_be_lowered_and_is_right() -> None:
+def test_random_programs_of_a_space_compute_the_same() -> None:
     met: set[frozenset[str]] = set()
     for seed in range(SEEDS):
         for case in drawn(seed, TARGETS[seed % len(TARGETS)]):
@@ -48,19 +48,19 @@ def test_any_program_of_a_space_can_be_lowered_and_is_right() -> None:
 
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_rows_lanes_and_chunks_of_a_large_product_may_all_be_left_over(order: tuple[int, int], target: str) -> None:
+def test_remainders_of_rows_lanes_and_k_blocks_together(order: tuple[int, int], target: str) -> None:
     """Sums of chunks share a buffer with those of the last one, and lie at another row in every tile of rows."""
     task = task_of(Program([product(171, 120, 1520)], {}, frozenset({"w"})), target)
     problem = problem_for(task)
     assert problem is not None
     sizes = ((5, 80, 1), (85, 80, 509), (85, 80, 1520))
-    form = Sketch(1, task.target.lanes(32), order, 2, ((1, 1),))
-    made = lower_program(TileProgram(problem, form, sizes), task.func)
+    sketch = Sketch(1, task.target.lanes(32), order, 2, ((1, 1),))
+    made = lower_program(TileProgram(problem, sketch, sizes), task.func)
     verify(made.func)
     assert sum(step.primitive == "peel" for step in made.trace) == 5, "rows; and the last chunk, and its end, of both"
 
 
-def test_rows_of_which_only_even_numbers_are_left() -> None:
+def test_remainders_of_even_row_counts() -> None:
     """Tiles of the first smaller height do them all, so that no part is left for single rows."""
     m = Var("M", 1, 20)
     program = Program([product(m * 2, 33, 47)], {m: 7}, frozenset({"w"}))
@@ -77,7 +77,7 @@ def test_rows_of_which_only_even_numbers_are_left() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("rows", [1, 7, 13])
-def test_the_rule_leaves_rows_lanes_and_chunks_over(rows: int, target: str) -> None:
+def test_the_rule_with_remainders_of_rows_lanes_and_k_blocks(rows: int, target: str) -> None:
     first = product(rows, 37, 509)
     schedule = check(Program([first, relu(first)], {}, frozenset({"w"})), target, Rule())
     assert any(step.primitive == "rfactor" for step in schedule.trace)

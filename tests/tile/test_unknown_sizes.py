@@ -30,7 +30,7 @@ R = Var("R", 1, 64)
 C = Var("C", 1, 64)
 B = Var("B", 1, 9)
 FEW = Var("B", 1, 3)
-FORM = Sketch(1, 16, (1, 0), 2, ((1, 1),))
+SKETCH = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 MACHINE = machine_named("zen5").with_cores(2)
 
 
@@ -44,7 +44,7 @@ def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Prog
     return found, program
 
 
-def test_samples_lie_all_over_the_ranges_and_sizes_differ() -> None:
+def test_samples_cover_the_ranges_and_differ() -> None:
     h, w = Var("h", 8, 128), Var("w", 8, 128)
     found = [(1, 9, 9), (6, 28, 28), (48, 96, 96), (1, 96, 96), (48, 28, 28)]
     assert [tuple(s.values()) for s in sample_shapes((R, h, w))] == found
@@ -55,44 +55,44 @@ def test_samples_lie_all_over_the_ranges_and_sizes_differ() -> None:
     assert sample_shapes(()) == ({},)
 
 
-def test_what_symbols_make_together_varies_as_they_do() -> None:
+def test_sample_volumes_vary() -> None:
     made = [prod(s.values()) for s in sample_shapes(tuple(Var(n, 1, 64) for n in "bhw"))]
     assert made == [1, 216, 110592, 2304, 1728]
     assert min(made) < prod(representative_size(Var(n, 1, 64)) for n in "bhw") < max(made)
 
 
 @pytest.mark.parametrize("high", [64, 4096, MAX_SIZE])
-def test_many_symbols_make_no_monsters(high: int) -> None:
+def test_sample_volumes_are_limited(high: int) -> None:
     for s in sample_shapes(tuple(Var(n, 1, high) for n in "bchwst")):
         assert 1 <= prod(s.values()) <= MAX_SAMPLE_VOLUME
     (least,) = sample_shapes(tuple(Var(n, 1 << 12, 1 << 20) for n in "bhw"))
     assert set(least.values()) == {1 << 12}
 
 
-def test_a_problem_has_samples_where_a_size_is_a_symbol() -> None:
+def test_symbolic_problems_have_samples() -> None:
     found, _ = problem()
     assert [p.axes[0].extent for p in found.samples] == [1, 6, 48]
     assert [p.operands[0].shape for p in found.samples] == [(1, 48), (6, 48), (48, 48)]
     assert problem(28)[0].samples == ()
 
 
-def test_expected_times_are_geometric_means_over_samples() -> None:
+def test_mean_time_is_the_geometric_mean_over_samples() -> None:
     sizes = np.array([[[8, 32, 1], [8, 32, 48], [8, 64, 48]], [[2, 32, 1], [2, 32, 48], [2, 32, 48]]])
     found, _ = problem()
-    each = np.array([program_times(p, FORM, sizes, MACHINE).total for p in found.samples])
+    each = np.array([program_times(p, SKETCH, sizes, MACHINE).total for p in found.samples])
     assert np.isfinite(each).all()
     assert (each > 0).all()
     np.testing.assert_allclose(
-        mean_time(found, FORM, sizes, MACHINE), np.exp(np.log(each + CALL_NS).mean(axis=0)) - CALL_NS
+        mean_time(found, SKETCH, sizes, MACHINE), np.exp(np.log(each + CALL_NS).mean(axis=0)) - CALL_NS
     )
     known, _ = problem(28)
     np.testing.assert_array_equal(
-        mean_time(known, FORM, sizes, MACHINE), program_times(known, FORM, sizes, MACHINE).total
+        mean_time(known, SKETCH, sizes, MACHINE), program_times(known, SKETCH, sizes, MACHINE).total
     )
 
 
 @given(st.integers(1, 14), st.integers(1, 200))
-def test_rows_that_are_left_are_covered_by_few_tiles(rows: int, extent: int) -> None:
+def test_symbolic_remainders_have_few_tiles(rows: int, extent: int) -> None:
     found, _ = problem()
     at = replace(found, axes=(replace(found.axes[0], extent=extent), *found.axes[1:]))
     sizes = np.array([[[rows, 32, 1]] * 3])
@@ -101,22 +101,22 @@ def test_rows_that_are_left_are_covered_by_few_tiles(rows: int, extent: int) -> 
         left, tiles = left % height, tiles + left // height
     assert left == 0
     assert tiles <= 2 * rows**0.5
-    heights, counts = remainder_tiles(ShapeFamily.of(at), FORM, sizes)
+    heights, counts = remainder_tiles(ShapeFamily.of(at), SKETCH, sizes)
     assert counts[0].tolist() == [tiles, 0, 0]
     assert heights[0].tolist() == [remainder_tile_heights(rows)[0] if tiles else 0, 0, 0]
 
 
-def test_a_known_number_of_rows_that_are_left_is_one_tile() -> None:
+def test_static_remainders_are_one_tile() -> None:
     found, _ = problem(28)
-    heights, counts = remainder_tiles(ShapeFamily.of(found), FORM, np.array([[[8, 32, 1]] * 3]))
+    heights, counts = remainder_tiles(ShapeFamily.of(found), SKETCH, np.array([[[8, 32, 1]] * 3]))
     assert (heights.tolist(), counts.tolist()) == ([[4, 0, 0]], [[1, 0, 0]])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 6, 8])
-def test_rows_of_unknown_number_keep_the_meaning(rows: int) -> None:
+def test_symbolic_row_counts_compute_the_same(rows: int) -> None:
     found, program = problem()
     task = task_of(program)
-    made = lower_program(TileProgram(found, FORM, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func)
+    made = lower_program(TileProgram(found, SKETCH, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func)
     verify(made.func)
     sums = [b for b in blocks(made.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
     assert len(sums) == (1 + len(remainder_tile_heights(rows)) if rows > 1 else 1)
@@ -137,15 +137,15 @@ def lanes_of_sums(func: Func) -> list[int]:
     (64, (0, 1), True, 16, [16, 16, 16]), (64, (1, 0), False, 16, [16, 16, 16]), (96, (0, 1), False, 48, [16, 16, 16]),
     (64, (0, 1), False, 64, [16, 32, 64]),
 ])  # fmt: skip
-def test_tiles_of_fewer_rows_have_more_lanes(
+def test_remainder_tiles_are_widened(
     columns: Var | int, order: tuple[int, int], packed: bool, far: int, lanes: list[int]
 ) -> None:
     """As many sums are under way, unless lanes are packed, are fewer, belong to what all rows share, or fill no tile
     of the levels above."""
     found, program = problem(R, columns)
-    form = replace(FORM, order=order, packed=FORM.packed if packed else ())
+    sketch = replace(SKETCH, order=order, packed=SKETCH.packed if packed else ())
     task = task_of(program)
-    made = lower_program(TileProgram(found, form, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
+    made = lower_program(TileProgram(found, sketch, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
     verify(made.func)
     assert lanes_of_sums(made.func) == lanes
     check_all_sizes(task.func, made.func, 6)
@@ -167,13 +167,11 @@ def check_all_sizes(origin: Func, made: Func, seed: int, images: Var = B) -> Non
 
 
 @pytest.mark.parametrize(("cores", "order", "nests"), [(1, (1, 0), 1), (2, (1, 0), 3), (1, (0, 1), 3)])
-def test_rows_of_unknown_number_share_panels_that_are_tasks_enough(
-    cores: int, order: tuple[int, int], nests: int
-) -> None:
+def test_symbolic_rows_share_l2_loops_with_enough_tasks(cores: int, order: tuple[int, int], nests: int) -> None:
     found, program = problem(columns=128)
     task = task_of(program)
     tiles = ((6, 32, 1), (6, 32, 48), (6, 32, 48))
-    made = lower_program(TileProgram(found, replace(FORM, order=order), tiles), task.func, cores=cores)
+    made = lower_program(TileProgram(found, replace(SKETCH, order=order), tiles), task.func, cores=cores)
     verify(made.func)
     parallel = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
                 and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
@@ -185,7 +183,7 @@ def test_rows_of_unknown_number_share_panels_that_are_tasks_enough(
 
 @pytest.mark.parametrize("images", [B, FEW])
 @pytest.mark.parametrize(("order", "shared"), [((0, 1, 2), ["B", "12"]), ((1, 0, 2), ["12", "B"]), ((2, 0, 1), [])])
-def test_rows_of_unknown_number_share_images_that_are_not_tiled(
+def test_symbolic_rows_share_untiled_symbolic_loops(
     order: tuple[int, int, int], shared: list[str], images: Var
 ) -> None:
     """Of a depthwise convolution of B images, whose rows in each are unknown: tiles of rows and those that are left
@@ -205,9 +203,9 @@ func depthwise(
 """)
     found = extract_problem(func, frozenset({"w"}))
     assert found is not None
-    form = Sketch(3, 8, (*order, 3), None)
+    sketch = Sketch(3, 8, (*order, 3), None)
     tiles = tuple((1, 1, 4, 8, *rest) for rest in ((1, 1), (3, 3), (3, 3)))
-    made = lower_program(TileProgram(found, form, tiles), func)
+    made = lower_program(TileProgram(found, sketch, tiles), func)
     verify(made.func)
     nests = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
              and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
@@ -218,10 +216,10 @@ func depthwise(
     check_all_sizes(func, made.func, 5, images)
 
 
-def test_one_axis_of_unknown_size_has_more_than_one_row() -> None:
+def test_at_most_one_symbolic_axis_has_several_rows() -> None:
     found, _ = problem(R, C)
-    form = Sketch(2, 16, (1, 0), None)
+    sketch = Sketch(2, 16, (1, 0), None)
     both = np.array([[[2, 2, 16], [2, 2, 48], [2, 2, 48]]])
     one = np.array([[[2, 1, 16], [2, 1, 48], [2, 1, 48]]])
-    assert not is_legal(found, form, both).any()
-    assert is_legal(found, form, one).all()
+    assert not is_legal(found, sketch, both).any()
+    assert is_legal(found, sketch, one).all()

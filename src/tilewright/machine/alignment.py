@@ -1,4 +1,8 @@
-"""Alignment of buffers in memory, shared by the memory planner, generated code and the runtime."""
+"""Cache line and buffer alignment that generated code assumes, shared by schedules, memory planner and runtime."""
+
+CACHE_LINE_BYTES = 64
+"""Bytes of a cache line on the supported targets: width of packed panels, distance of prefetches. The cost model uses
+the line size of the machine description instead."""
 
 BUFFER_ALIGNMENT = 64
 """Bytes: a cache line, and a vector register of 512 bits. Weights, outputs, slots of the workspace and stack buffers

@@ -1,1 +1,1 @@
-"""Running generated code to learn how fast it is: the only layer, with the benchmarks, that looks at a clock."""
+"""Measurements of generated code; with the benchmarks, the only layer that reads a clock."""

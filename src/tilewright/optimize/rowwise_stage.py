@@ -6,7 +6,6 @@ A `StageTile` says what a stage computes at once; the rule chooses one by stride
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.cost.instructions import MIN_FULL_VECTORS
 from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, IterKind, blocks
@@ -15,6 +14,7 @@ from tilewright.optimize.reduction_blocking import KBlockLimits
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.tile.program import MIN_FULL_VECTORS
 from tilewright.tile.schedule_helpers import BlockLoops, buffer_of, loop_extent, split_for_lanes
 
 K_BLOCK_LIMITS = KBlockLimits(max_unblocked=64, root_multiple=1, min_size=1, max_size=1 << 40, slack=4)

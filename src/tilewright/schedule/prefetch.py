@@ -9,11 +9,9 @@ from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, const
 from tilewright.loops.access import Region, accesses, regions
 from tilewright.loops.ir import Block, For, Func, LoopKind, walk
+from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.schedule.rewrite_tree import bounds_of, find_loop, with_stmt_replaced
 from tilewright.verify.prefetch_safety import unsafe_reason
-
-CACHE_LINE_BYTES = 64
-"""Bytes of a cache line on the supported targets."""
 
 MAX_LINES = 16
 """Lines that one iteration prefetches at most: caches handle about as many outstanding misses."""

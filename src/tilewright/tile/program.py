@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import ScheduleError
+from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.tile.problem import Problem
 
 REGISTER, L1, L2 = 0, 1, 2
@@ -35,9 +36,6 @@ Sizes = npt.NDArray[np.int64]
 """Tile sizes [level, axis], or [candidate, level, axis] of many programs."""
 
 Mask = npt.NDArray[np.bool_]
-
-LINE_BYTES = 64
-"""Bytes of a cache line."""
 
 MIN_FULL_VECTORS = 4
 """Full vectors of elementwise work from which on they get a loop of their own without masks."""
@@ -139,7 +137,7 @@ def remainder_tile_heights(rows: int) -> tuple[int, ...]:
 
 def min_panel_width(sketch: Sketch, element_bytes: int) -> int:
     """Points along the lane axis in the narrowest panel of whole cache lines."""
-    return max(sketch.lanes, LINE_BYTES // element_bytes)
+    return max(sketch.lanes, CACHE_LINE_BYTES // element_bytes)
 
 
 def is_nested(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
