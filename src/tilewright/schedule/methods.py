@@ -47,7 +47,7 @@ class Primitives(ABC):
         return tuple(b.name for b in self.func.allocs)
 
     def loops(self, block: str | None = None) -> tuple[str, ...]:
-        """The names of the loops around a block, outermost first; of all loops where no block is given."""
+        """The names of the loops that enclose a block, outermost first; of all loops where no block is given."""
         if block is not None:
             return tuple(x.var.name for x in find_block(self.func, block)[1])
         return tuple(s.var.name for s, _ in walk(self.func.body) if isinstance(s, For))

@@ -169,7 +169,7 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
         check_new_names((name,), used, place)
     partial_name = claim_name(name or f"{total.name}_partial", used)
     split = _split_axis(axis_iter, factor, strands, used)
-    partial = Buffer(partial_name, (*total.shape, split.kept_extent), total.dtype)
+    partial = Buffer(partial_name, (*total.shape, split.partial_extent), total.dtype)
     partial_nest = _partial_nest(node, op, value, split, partial, used)
     total_nest = _total_nest(node, op, node.init, split, partial, used)
     # The names of loops and variables must be distinct across both new nests.
@@ -184,23 +184,23 @@ class SplitAxis:
 
     Attributes:
         axis: the axis.
-        kept, kept_extent: the loop that indexes the partial results.
-        reduced, reduced_extent: the loop that a partial result reduces over.
+        partial_var, partial_extent: the loop that indexes the partial results.
+        reduced_var, reduced_extent: the loop that a partial result reduces over.
         index: the axis' variable in terms of both.
         is_exact: whether every pair of iterations is inside the extent.
     """
 
     axis: BlockIter
-    kept: Var
-    kept_extent: Expr
-    reduced: Var
+    partial_var: Var
+    partial_extent: Expr
+    reduced_var: Var
     reduced_extent: Expr
     index: Expr
     is_exact: bool
 
 
 def _split_axis(axis: BlockIter, factor: int, strands: bool, used: set[str]) -> SplitAxis:
-    """Splits a reduction axis by a factor: the outer part is kept, with `strands` the inner one."""
+    """Splits a reduction axis by a factor; the outer loop indexes the partial results, with `strands` the inner one."""
     outer, inner = (Var(claim_name(f"{axis.var.name}_{letter}", used)) for letter in "oi")
     index, is_exact = outer * factor + inner, can_prove((axis.extent % factor).equals(0))
     chunks, steps = ceildiv(axis.extent, factor), as_expr(factor)
@@ -212,16 +212,16 @@ def _split_axis(axis: BlockIter, factor: int, strands: bool, used: set[str]) -> 
 def _partial_nest(node: Block, op: BinaryOp, value: Expr, split: SplitAxis, partial: Buffer, used: set[str]) -> Stmt:
     """The nest that computes the partial results, which start from the identity of the reducer."""
     spatial = [(i.var, i.extent) for i in node.iters if i.kind is IterKind.SPATIAL]
-    element = Load(partial, (*(v for v, _ in spatial), split.kept))
+    element = Load(partial, (*(v for v, _ in spatial), split.partial_var))
     identity = REDUCERS[op].identity(partial.dtype)
     term = substitute(value, {split.axis.var: split.index})
     if not split.is_exact:
         term = select(split.index < split.axis.extent, term, identity)
-    reductions = [(split.reduced, split.reduced_extent) if i is split.axis else (i.var, i.extent)
+    reductions = [(split.reduced_var, split.reduced_extent) if i is split.axis else (i.var, i.extent)
                   for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
     return _serial_nest(
         fresh_name(f"{node.name}_partial", used),
-        [*spatial, (split.kept, split.kept_extent)],
+        [*spatial, (split.partial_var, split.partial_extent)],
         reductions,
         Store(partial, element.indices, binary(op, element, term)),
         Store(partial, element.indices, identity),
@@ -233,9 +233,9 @@ def _total_nest(node: Block, op: BinaryOp, init: Store, split: SplitAxis, partia
     """The nest that reduces the partial results to the total."""
     spatial = [(i.var, i.extent) for i in node.iters if i.kind is IterKind.SPATIAL]
     total = Load(node.body.buffer, node.body.indices)
-    element = Load(partial, (*(v for v, _ in spatial), split.kept))
+    element = Load(partial, (*(v for v, _ in spatial), split.partial_var))
     body = Store(total.buffer, total.indices, binary(op, total, element))
-    return _serial_nest(node.name, spatial, [(split.kept, split.kept_extent)], body, init, used)
+    return _serial_nest(node.name, spatial, [(split.partial_var, split.partial_extent)], body, init, used)
 
 
 def _serial_nest(

@@ -62,7 +62,7 @@ class Tiling:
     """A loop about to be split into `count` tiles of `size` iterations.
 
     Attributes:
-        func, loop, around: the loop in its function.
+        func, loop, enclosing: the function, the loop, and its enclosing loops, outermost first.
         size: iterations of a tile.
         names: of the outer and the inner loop, and of the loop of the remainder.
         parts: the number of tiles, where it is given.
@@ -70,7 +70,7 @@ class Tiling:
 
     func: Func
     loop: For
-    around: tuple[For, ...]
+    enclosing: tuple[For, ...]
     size: Expr
     names: tuple[str, str, str]
     parts: Expr | None = None
@@ -103,7 +103,7 @@ class Tiling:
     @property
     def is_whole(self) -> bool:
         """Whether all tiles are known to be whole."""
-        bounds = bounds_of(self.around).with_loop(self.outer, self.count).with_loop(self.inner, self.size)
+        bounds = bounds_of(self.enclosing).with_loop(self.outer, self.count).with_loop(self.inner, self.size)
         return can_prove(self.index < self.loop.extent, bounds)
 
     def nest(self, count: Expr, index: Expr) -> For:
@@ -137,7 +137,7 @@ def tile_with_remainder(t: Tiling) -> Func:
     """See `Tail.REMAINDER`."""
     check_remainder(t)
     tiles = t.loop.extent // t.size
-    func, remainder = copy_loop_range(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.around, t.names[2])
+    func, remainder = copy_loop_range(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.enclosing, t.names[2])
     return with_stmt_replaced(func, t.loop, seq(t.nest(tiles, t.index), remainder))
 
 
@@ -145,7 +145,7 @@ def check_remainder(t: Tiling) -> None:
     """Checks that there may be a whole tile, and the loop is on no GPU axis: loops on one axis have one extent."""
     if t.loop.kind in THREADED and t.loop.kind is not LoopKind.PARALLEL:
         raise ScheduleError(f"the loop is bound to {t.loop.kind} already", where=t.place, hint="split it before `bind`")
-    if can_prove(t.loop.extent < t.size, bounds_of(t.around)):
+    if can_prove(t.loop.extent < t.size, bounds_of(t.enclosing)):
         what = f"no tile of {t.size} is whole in {t.loop.extent} iterations"
         raise ScheduleError(what, where=t.place, hint="use a smaller factor or Tail.GUARD")
 
@@ -162,10 +162,10 @@ def check_shift(t: Tiling) -> None:
     if t.loop.kind in THREADED or t.loop.kind is LoopKind.VTHREAD:
         what = f"the loop is {t.loop.kind}: two iterations would write one element at once"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD or Tail.REMAINDER")
-    if not can_prove(t.loop.extent >= t.size, bounds_of(t.around)):
+    if not can_prove(t.loop.extent >= t.size, bounds_of(t.enclosing)):
         what = f"it is not proved that {t.loop.extent} iterations fill a tile of {t.size}"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD, or declare the size to be at least that")
-    check_idempotent(t.loop, t.around, t.place)
+    check_idempotent(t.loop, t.enclosing, t.place)
     check_iterations_independent(t.func, t.loop, t.place)
 
 
