@@ -110,11 +110,11 @@ def test_cycle():
 
 
 def test_two_cycles_and_a_node_after_them():
-    found = problems(model("a = Relu(b)  b = Abs(a)  c = Relu(d)  d = Abs(c)  e = Add(b, d)  y = Add(x, e)"))
-    assert [p.count("feed each other") for p in found] == [1, 1]
-    assert "n0 (Relu)" in found[0]
-    assert "n2 (Relu)" in found[1]
-    assert not any("n4" in p for p in found)
+    actual = problems(model("a = Relu(b)  b = Abs(a)  c = Relu(d)  d = Abs(c)  e = Add(b, d)  y = Add(x, e)"))
+    assert [p.count("feed each other") for p in actual] == [1, 1]
+    assert "n0 (Relu)" in actual[0]
+    assert "n2 (Relu)" in actual[1]
+    assert not any("n4" in p for p in actual)
 
 
 def test_self_loop():
@@ -204,18 +204,18 @@ def test_operator_newer_than_the_opset():
 
 
 def test_unknown_operator_of_a_known_domain():
-    (found,) = problems(in_domain("FusedRelu6", "com.microsoft"))
+    (actual,) = problems(in_domain("FusedRelu6", "com.microsoft"))
     assert re.match(
         r"\[operator\] node n0 \(FusedRelu6\): operator 'FusedRelu6' does not exist in version 2 of 'com.microsoft'; "
         r"known there: BiasGelu, .*; give the model a function of this name, or export it from standard operators, or "
         r"register a definition of it with tilewright.ops.definition.operator$",
-        found,
+        actual,
     )
 
 
 def test_operator_of_an_unknown_domain():
-    (found,) = problems(in_domain("MyOp", "my.domain"))
-    assert found == (
+    (actual,) = problems(in_domain("MyOp", "my.domain"))
+    assert actual == (
         "[operator] node n0 (MyOp): expected an operator of a known domain ('ai.onnx', 'ai.onnx.ml', "
         "'ai.onnx.preview', 'ai.onnx.preview.training', 'com.microsoft') or a function of the model, got 'MyOp' of "
         "'my.domain'; give the model a function of this name, or export it from standard operators, or register a "

@@ -41,9 +41,9 @@ def test_initializers_of_every_type(name, raw):
     proto = model("y = Identity(w)", outputs="float y")
     proto.graph.output[0].type.tensor_type.elem_type = tensor.data_type
     proto.graph.initializer.append(tensor)
-    found = load_onnx(proto).constants["w"]
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, values)
+    actual = load_onnx(proto).constants["w"]
+    assert actual.dtype == dtype
+    np.testing.assert_array_equal(actual, values)
 
 
 def test_constants_of_every_form():
@@ -170,12 +170,12 @@ def test_metadata():
     proto = model("y = Relu(x)")
     proto.producer_name, proto.doc_string, proto.model_version = "maker", "text", 3
     helper.set_model_props(proto, {"character": "a\nb", "graph_name": "mine"})
-    found = load_onnx(proto).metadata
-    assert found["producer_name"] == "maker"
-    assert found["description"] == "text"
-    assert found["model_version"] == "3"
-    assert found["custom:character"] == "a\nb"
-    assert (found["graph_name"], found["custom:graph_name"]) == ("g", "mine")
+    actual = load_onnx(proto).metadata
+    assert actual["producer_name"] == "maker"
+    assert actual["description"] == "text"
+    assert actual["model_version"] == "3"
+    assert actual["custom:character"] == "a\nb"
+    assert (actual["graph_name"], actual["custom:graph_name"]) == ("g", "mine")
 
 
 def test_ai_onnx_is_the_standard_domain():

@@ -116,8 +116,8 @@ def test_split_by_an_input():
 def test_tile_along_an_axis():
     x = normal(2, 3)
     constants = {"n": np.array([3], np.float32), "axis": np.array([1], np.float32)}
-    found = run(helper.make_node("Tile", ["x", "n", "axis"], ["y"]), 1, x, constants=constants)
-    np.testing.assert_array_equal(found, np.tile(x, (1, 3)))
+    actual = run(helper.make_node("Tile", ["x", "n", "axis"], ["y"]), 1, x, constants=constants)
+    np.testing.assert_array_equal(actual, np.tile(x, (1, 3)))
 
 
 def test_upsample_by_height_and_width():

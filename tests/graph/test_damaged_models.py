@@ -91,6 +91,6 @@ def change_fields(rng: np.random.Generator) -> bytes:
 @pytest.mark.parametrize("change", [change_bytes, change_fields])
 def test_damage(change):
     rng = np.random.default_rng(12)
-    found = Counter(outcome(change(rng)) for _ in range(200))
-    assert found["loads"] > 5
-    assert found["ModelError"] > 5
+    actual = Counter(outcome(change(rng)) for _ in range(200))
+    assert actual["loads"] > 5
+    assert actual["ModelError"] > 5

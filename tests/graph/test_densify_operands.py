@@ -24,9 +24,9 @@ def convolution(x, w, known=True, **attributes):
 
 
 def copied(program):
-    made = densify_operands(program, lambda *_: True)
-    assert made is not program
-    return made
+    result = densify_operands(program, lambda *_: True)
+    assert result is not program
+    return result
 
 
 @settings(max_examples=30, deadline=None)
@@ -45,14 +45,14 @@ def test_densified_sums_are_equal(batch, sizes, strides, groups, known, data):
     source = convolution((batch, 3 * groups, *sizes), w, known, strides=strides, pads=[pads] * 2 * len(sizes),
                          group=groups)  # fmt: skip
     program = program_of(source)
-    made = densify_operands(program, lambda *_: True)
+    result = densify_operands(program, lambda *_: True)
     outputs = [(n + 2 * pads - 1) // s + 1 for n, s in zip(sizes, strides, strict=True)]
     skipping = any(s > 1 and n > 1 for s, n in zip(strides, outputs, strict=True))
-    assert (made is not program) >= skipping
+    assert (result is not program) >= skipping
     feeds = {"x": array(2, batch, 3 * groups, *sizes)} | ({} if known else {"w": w})
-    (got,), (wanted,) = run_program(made, feeds), run_program(program, feeds)
+    (got,), (wanted,) = run_program(result, feeds), run_program(program, feeds)
     np.testing.assert_array_equal(got, wanted)
-    partition(made)
+    partition(result)
 
 
 def test_copy_holds_each_read_element_once():
@@ -68,10 +68,10 @@ def test_copy_holds_each_read_element_once():
 def test_symbolic_sizes():
     source = convolution(("n", 4, "h", "w"), array(1, 4, 4, 1, 1), strides=[2, 2])
     program = program_of(source, {"n": "1..3", "h": "1..20", "w": "1..20"})
-    made = copied(program)
+    result = copied(program)
     for n, h, w in ((1, 1, 1), (2, 7, 4), (3, 20, 13)):
         feeds = {"x": array(h, n, 4, h, w)}
-        np.testing.assert_array_equal(run_program(made, feeds)[0], run_program(program, feeds)[0])
+        np.testing.assert_array_equal(run_program(result, feeds)[0], run_program(program, feeds)[0])
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_two_sums_of_one_operand_get_two_copies():
     constants = {k: array(1, 4, 8, 1, 1) for k in "uv"}
     outputs = [value(f"y{k}", [1, 4, 5, 5]) for k in "uv"]
     program = program_of(model(nodes, [value("x", [1, 8, 9, 9])], outputs, constants))
-    made = copied(program)
-    assert len({s.output.name for s in made.steps}) == len(made.steps) == 4
+    result = copied(program)
+    assert len({s.output.name for s in result.steps}) == len(result.steps) == 4
     feeds = {"x": array(3, 1, 8, 9, 9)}
-    for got, wanted in zip(run_program(made, feeds), run_program(program, feeds), strict=True):
+    for got, wanted in zip(run_program(result, feeds), run_program(program, feeds), strict=True):
         np.testing.assert_array_equal(got, wanted)

@@ -67,10 +67,10 @@ def test_fallback_model_is_named_like_the_buffers():
         model("a = Relu(x)  v, i = TopK(a, k)  y = Neg(i)", inputs="float[N, 5] x, int64[1] k", outputs="int64 y")
     )
     (step,) = fallbacks(assert_same(proto, {"x": normal(4, 5), "k": np.array([3])}))
-    found = onnx.ModelProto.FromString(step.model)
-    onnx.checker.check_model(found)
-    assert [v.name for v in found.graph.input] == [b.name for b in step.inputs] == ["a", "k"]
-    assert [v.name for v in found.graph.output] == [b.name for b in step.outputs] == ["i"]
+    actual = onnx.ModelProto.FromString(step.model)
+    onnx.checker.check_model(actual)
+    assert [v.name for v in actual.graph.input] == [b.name for b in step.inputs] == ["a", "k"]
+    assert [v.name for v in actual.graph.output] == [b.name for b in step.outputs] == ["i"]
     assert step.label == "n1 (TopK)"
 
 

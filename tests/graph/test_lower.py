@@ -174,10 +174,10 @@ def problems(proto, shapes=None):
 
 def test_shapes_that_do_not_fit():
     proto = untyped(model("y = Add(x, z)", inputs="float[2, 3] x, float[2, 4] z", outputs="float y"))
-    (found,) = problems(proto)
-    assert found.startswith("[shape] node n0 (Add): ")
-    assert "3" in found
-    assert "4" in found
+    (actual,) = problems(proto)
+    assert actual.startswith("[shape] node n0 (Add): ")
+    assert "3" in actual
+    assert "4" in actual
 
 
 def test_all_problems_are_reported_together():
@@ -185,8 +185,8 @@ def test_all_problems_are_reported_together():
         model("""a = Add(x, z)  b = MatMul(x, z)  c = Relu(a)  d = Transpose <perm = [0, 0]> (x)
                  e = Concat <axis = 5> (x, x)  y = Neg(x)""", inputs="float[2, 3] x, float[2, 4] z", outputs="float y"),
     ))  # fmt: skip
-    found = problems(proto)
-    assert [p[: p.index(":")] for p in found] == [
+    actual = problems(proto)
+    assert [p[: p.index(":")] for p in actual] == [
         "[shape] node n0 (Add)", "[shape] node n1 (MatMul)", "[shape] node n3 (Transpose)", "[shape] node n4 (Concat)",
     ]  # fmt: skip
 
@@ -244,8 +244,8 @@ def test_size_outside_the_range():
     proto = untyped(
         with_constants(model("y = MatMul(x, w)", inputs="float[N, K] x", outputs="float y"), w=normal(6, 2))
     )
-    (found,) = problems(proto, {"K": "1..5"})
-    assert "n0 (MatMul)" in found
+    (actual,) = problems(proto, {"K": "1..5"})
+    assert "n0 (MatMul)" in actual
 
 
 def test_exception_in_a_definition_is_internal(monkeypatch):

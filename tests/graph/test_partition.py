@@ -138,9 +138,9 @@ def random_programs(draw) -> Program:
             flat = buffer(f"f{k}", N * 7)
             steps += [View(flat, source), View(out, flat)]
             full.append(out)
-    made = [step.output for step in steps]
-    outputs = draw(st.sets(st.sampled_from(range(len(made)))))
-    return program(steps, [*(made[k] for k in sorted(outputs)), made[-1]])
+    result = [step.output for step in steps]
+    outputs = draw(st.sets(st.sampled_from(range(len(result)))))
+    return program(steps, [*(result[k] for k in sorted(outputs)), result[-1]])
 
 
 @st.composite

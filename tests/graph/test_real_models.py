@@ -27,10 +27,10 @@ def path(package: str, file: str) -> str:
 
 
 def program(package: str, file: str, shapes=None) -> tuple[Program, str]:
-    found = path(package, file)
-    result = lower_graph(simplify_graph(load_onnx(found, shapes)))
+    actual = path(package, file)
+    result = lower_graph(simplify_graph(load_onnx(actual, shapes)))
     assert not any(isinstance(s, Fallback) for s in result.steps)
-    return result, found
+    return result, actual
 
 
 def ranges(found: Program) -> dict[str, int | None]:
@@ -47,43 +47,45 @@ PPOCR = "rapidocr_onnxruntime"
 
 
 def test_text_detection():
-    found, _ = program(PPOCR, "ch_PP-OCRv4_det_infer.onnx")
+    actual, _ = program(PPOCR, "ch_PP-OCRv4_det_infer.onnx")
     height, width = "p2o_DynamicDimension_1", "p2o_DynamicDimension_2"
-    assert str(found.outputs[0][1]).endswith(
+    assert str(actual.outputs[0][1]).endswith(
         f"float32[p2o_DynamicDimension_0, 1, ({height} + 3) // 4 * 4, ({width} + 3) // 4 * 4]"
     )
-    assert set(ranges(found)) == {"p2o.DynamicDimension.0", "p2o.DynamicDimension.1", "p2o.DynamicDimension.2"}
+    assert set(ranges(actual)) == {"p2o.DynamicDimension.0", "p2o.DynamicDimension.1", "p2o.DynamicDimension.2"}
 
 
 def test_text_recognition():
-    found, _ = program(PPOCR, "ch_PP-OCRv4_rec_infer.onnx")
-    assert str(found.outputs[0][1]).endswith("float32[p2o_DynamicDimension_0, (p2o_DynamicDimension_1 + 3) // 8, 6625]")
+    actual, _ = program(PPOCR, "ch_PP-OCRv4_rec_infer.onnx")
+    assert str(actual.outputs[0][1]).endswith(
+        "float32[p2o_DynamicDimension_0, (p2o_DynamicDimension_1 + 3) // 8, 6625]"
+    )
     # A placeholder is a dimension of its own, and the model works for one line of text only.
-    height = next(s for s in found.symbols if found.symbol_names[s.name] == "x[2]")
+    height = next(s for s in actual.symbols if actual.symbol_names[s.name] == "x[2]")
     assert (height.lo, height.hi) == (33, 80)
-    assert not found.constraints
-    assert found.metadata["custom:character"].count("\n") > 6000
+    assert not actual.constraints
+    assert actual.metadata["custom:character"].count("\n") > 6000
 
 
 def test_text_direction():
-    found, file = program(PPOCR, "ch_ppocr_mobile_v2.0_cls_infer.onnx")
-    assert str(found.outputs[0][1]).endswith("float32[x_0, 2]")
-    assert list(ranges(found)) == ["x[0]", "x[2]", "x[3]"]
-    assert_like_onnxruntime(found, file, {"x": RNG.normal(size=(2, 3, 36, 20)).astype(np.float32)})
+    actual, file = program(PPOCR, "ch_ppocr_mobile_v2.0_cls_infer.onnx")
+    assert str(actual.outputs[0][1]).endswith("float32[x_0, 2]")
+    assert list(ranges(actual)) == ["x[0]", "x[2]", "x[3]"]
+    assert_like_onnxruntime(actual, file, {"x": RNG.normal(size=(2, 3, 36, 20)).astype(np.float32)})
 
 
 def test_a_fixed_image_size_leaves_no_symbols():
-    found, _ = program(PPOCR, "ch_PP-OCRv4_det_infer.onnx", {"x": "1x3x64x96"})
-    assert not found.symbols
-    assert not found.constraints
-    assert str(found.outputs[0][1]).endswith("float32[1, 1, 64, 96]")
+    actual, _ = program(PPOCR, "ch_PP-OCRv4_det_infer.onnx", {"x": "1x3x64x96"})
+    assert not actual.symbols
+    assert not actual.constraints
+    assert str(actual.outputs[0][1]).endswith("float32[1, 1, 64, 96]")
 
 
 def test_file_types():
     folder = Path(path("magika", ""))
     file = next(folder.glob("*/model.onnx"))
-    found, _ = program("magika", str(file.relative_to(folder)))
-    assert str(found.outputs[0][1]).endswith("float32[unk__214, 214]")
+    actual, _ = program("magika", str(file.relative_to(folder)))
+    assert str(actual.outputs[0][1]).endswith("float32[unk__214, 214]")
 
 
 ZOO = sorted((Path(__file__).parents[2] / "build" / "zoo").glob("*/model.onnx"))
@@ -95,9 +97,9 @@ SMALL = [f for f in ZOO if sum(part.stat().st_size for part in f.parent.iterdir(
 @pytest.mark.parametrize("file", SMALL, ids=lambda f: f.parent.name)
 def test_models_of_the_zoo_that_are_built(file):
     graph = load_onnx(file)
-    found = lower_graph(simplify_graph(graph))
-    assert not any(isinstance(s, Fallback) for s in found.steps)
-    assert {s.name for s in found.symbols} <= {s.name for s in graph.symbols}
+    actual = lower_graph(simplify_graph(graph))
+    assert not any(isinstance(s, Fallback) for s in actual.steps)
+    assert {s.name for s in actual.symbols} <= {s.name for s in graph.symbols}
 
 
 def test_lowering_is_the_same_in_every_process():

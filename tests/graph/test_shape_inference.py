@@ -298,9 +298,9 @@ CASES = st.one_of(
 
 def inferred(model: onnx.ModelProto) -> list[tuple[int, list[int]]]:
     """ONNX's types of the outputs."""
-    found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    actual = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     result = []
-    for value in found.graph.output:
+    for value in actual.graph.output:
         dims = value.type.tensor_type.shape.dim
         # A scalar that ONNX does not state a shape for has no dimensions to compare either.
         assert value.type.tensor_type.HasField("shape") or value.name == "y0"

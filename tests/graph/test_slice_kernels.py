@@ -95,10 +95,10 @@ def test_dynamic_sizes_are_not_sliced() -> None:
 
 def test_calls_receive_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
-    made = make_compilation(attention(6, 200, 16, 220, 16), CompileOptions(target="x86-64-v3"))
-    kernels = [u for u in made.units if isinstance(u, BoundKernel)]
-    assert [k for _, k in calls_in_order(made.units)] == [k for k in range(6) for _ in kernels]
-    calls = [c for c in made.segments[0].segment.calls if isinstance(c, KernelCall)]
+    result = make_compilation(attention(6, 200, 16, 220, 16), CompileOptions(target="x86-64-v3"))
+    kernels = [u for u in result.units if isinstance(u, BoundKernel)]
+    assert [k for _, k in calls_in_order(result.units)] == [k for k in range(6) for _ in kernels]
+    calls = [c for c in result.segments[0].segment.calls if isinstance(c, KernelCall)]
     assert [c.kernel for c in calls] == [u.compiled.name for u in kernels] * 6
     inputs = [x for c in calls for x in c.args if isinstance(x, InputLocation) and x.index == 0]
     assert [x.offset for x in inputs] == [k * 200 * 16 * 4 for k in range(6)]
@@ -106,7 +106,7 @@ def test_calls_receive_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch)
     assert [x.offset for x in outputs] == [k * 200 * 16 * 4 for k in range(6)]
     # what is handed on lies at the same places in all slices
     assert len({x for c in calls for x in c.args if isinstance(x, WorkspaceLocation)}) == 2
-    total = made.segments[0].memory.total
+    total = result.segments[0].memory.total
     assert int(str(total)) < 2 * 6 * 200 * 220 * 4
 
 
@@ -119,9 +119,9 @@ def test_operands_from_earlier_kernels_are_sliced_in_place(monkeypatch: pytest.M
         model.graph.node.insert(0, before)
         next(i for i in model.graph.input if i.name == name).name = f"{name}_in"
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2, np.int64), "axis"))
-    made = make_compilation(model)
-    assert any(k for _, k in calls_in_order(made.units))
-    _check(model, made.artifact(), 2)
+    result = make_compilation(model)
+    assert any(k for _, k in calls_in_order(result.units))
+    _check(model, result.artifact(), 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -133,9 +133,9 @@ def test_sliced_model_matches_the_reference(
     monkeypatch.setattr("tilewright.graph.slice_kernels.MIN_SLICE_POINTS", 1 << 10)
     monkeypatch.setattr("tilewright.graph.slice_kernels.MIN_INTERMEDIATE_RATIO", 0)
     model = attention(*sizes)
-    made = make_compilation(model)
-    assert len({k for _, k in calls_in_order(made.units)}) > 1
-    _check(model, made.artifact(), threads)
+    result = make_compilation(model)
+    assert len({k for _, k in calls_in_order(result.units)}) > 1
+    _check(model, result.artifact(), threads)
 
 
 def _check(model: onnx.ModelProto, artifact: object, threads: int) -> None:

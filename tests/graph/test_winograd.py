@@ -71,9 +71,9 @@ def always(direct, ways):
 
 
 def fast_program(program: Program, tile: int) -> Program:
-    made = with_winograd(program, (tile,), always)
-    assert made is not program
-    return made
+    result = with_winograd(program, (tile,), always)
+    assert result is not program
+    return result
 
 
 @settings(max_examples=40, deadline=None)
@@ -91,14 +91,14 @@ def test_any_shape_is_within_the_bound_of_the_direct_sum(tile, batch, channels, 
     w = array(seed, outputs, channels, *taps)
     x = array(seed + 1, batch, channels, *size)
     direct = program_of(convolution(x.shape, w, pads=pads))
-    made = fast_program(direct, tile)
+    result = fast_program(direct, tile)
     (exact,) = evaluate_program(direct, {"x": x}).values()
-    (found,) = run_program(made, {"x": x})
-    assert found.shape == exact.shape
+    (actual,) = run_program(result, {"x": x})
+    assert actual.shape == exact.shape
     worst = toom_cook(tile, taps[0]).error_growth * toom_cook(tile, taps[1]).error_growth
     terms = channels * taps[0] * taps[1]
-    scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(found).max())
-    assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
+    scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(actual).max())
+    assert float(np.abs(actual - exact).max()) <= worst * scale * EPSILON * 8
 
 
 def test_integer_results_are_exact():
@@ -115,12 +115,12 @@ def test_dynamic_sizes(tile, limit):
     w = array(1, 5, 3, 3, 3, scale=0.3)
     source = convolution(("n", 3, "h", "w"), w, pads=[1, 1, 1, 1])
     direct = program_of(source, {"n": "1..4", "h": "1..40", "w": "1..40"})
-    made = fast_program(direct, tile)
+    result = fast_program(direct, tile)
     for n, h, width in ((1, 1, 1), (2, 5, 7), (3, 8, 8), (1, 13, 2)):
         x = array(n + h, n, 3, h, width)
-        (found,) = run_program(made, {"x": x})
+        (actual,) = run_program(result, {"x": x})
         (exact,) = evaluate_program(direct, {"x": x}).values()
-        assert relative_error(found, exact) < limit
+        assert relative_error(actual, exact) < limit
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_other_numbers_of_dimensions(spatial, taps):
     w = array(1, 4, 3, *taps, scale=0.3)
     direct = program_of(convolution((2, 3, *spatial), w, pads=[t // 2 for t in taps] * 2))
     x = array(2, 2, 3, *spatial)
-    (found,) = run_program(fast_program(direct, 2), {"x": x})
+    (actual,) = run_program(fast_program(direct, 2), {"x": x})
     (exact,) = evaluate_program(direct, {"x": x}).values()
-    assert relative_error(found, exact) < 1e-6
+    assert relative_error(actual, exact) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -219,27 +219,27 @@ def test_volumes_are_tiled_in_two_dimensions(tile, batch, channels, outputs, siz
     w = array(seed, outputs, channels, *taps)
     x = array(seed + 1, batch, channels, *size)
     direct = program_of(convolution(x.shape, w, pads=pads))
-    made = with_winograd(direct, (tile,), in_the_last_two)
-    assert made is not direct
+    result = with_winograd(direct, (tile,), in_the_last_two)
+    assert result is not direct
     (exact,) = evaluate_program(direct, {"x": x}).values()
-    (found,) = run_program(made, {"x": x})
-    assert found.shape == exact.shape
+    (actual,) = run_program(result, {"x": x})
+    assert actual.shape == exact.shape
     worst = toom_cook(tile, taps[1]).error_growth * toom_cook(tile, taps[2]).error_growth
     terms = channels * taps[0] * taps[1] * taps[2]
-    scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(found).max())
-    assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
+    scale = terms * float(np.abs(w).max() * np.abs(x).max()) + float(np.abs(actual).max())
+    assert float(np.abs(actual - exact).max()) <= worst * scale * EPSILON * 8
 
 
 def test_untiled_dimension_may_be_symbolic():
     w = array(1, 5, 3, 3, 3, 3, scale=0.3)
     source = convolution(("n", 3, "t", "h", 7), w, pads=[1, 1, 1, 1, 1, 1])
     direct = program_of(source, {"n": "1..4", "t": "1..9", "h": "1..9"})
-    made = with_winograd(direct, (2,), in_the_last_two)
+    result = with_winograd(direct, (2,), in_the_last_two)
     for n, t, h in ((1, 1, 1), (2, 3, 5), (1, 6, 8)):
         x = array(n + h, n, 3, t, h, 7)
-        (found,) = run_program(made, {"x": x})
+        (actual,) = run_program(result, {"x": x})
         (exact,) = evaluate_program(direct, {"x": x}).values()
-        assert relative_error(found, exact) < 4e-7
+        assert relative_error(actual, exact) < 4e-7
 
 
 def residual(shape):
@@ -252,13 +252,13 @@ def residual(shape):
 
 def test_consumers_are_fused_into_the_last_stage():
     direct = program_of(residual([2, 4, 9, 8]))
-    made = fast_program(direct, 2)
-    kernels = [u for u in partition(made).units if not isinstance(u, View)]
+    result = fast_program(direct, 2)
+    kernels = [u for u in partition(result).units if not isinstance(u, View)]
     assert len(kernels) == 5  # source, data, product, tiles, results with bias, activation and sum
     assert [s.is_reduction for k in kernels for s in k.stages] == [False, False, True, False, False]
-    assert kernels[-1].arguments[-1] == made.outputs[0][1]
+    assert kernels[-1].arguments[-1] == result.outputs[0][1]
     feeds = {"x": array(5, 2, 4, 9, 8), "s": array(6, 2, 4, 9, 8)}
-    for got, wanted in zip(run_program(made, feeds), run_program(direct, feeds), strict=True):
+    for got, wanted in zip(run_program(result, feeds), run_program(direct, feeds), strict=True):
         np.testing.assert_allclose(got, wanted, atol=2e-5)
 
 
@@ -271,12 +271,12 @@ def test_padded_input_with_other_readers_stays():
     ]
     constants = {"p": np.array([0, 0, 1, 2, 0, 0, 2, 1]), "w": array(1, 3, 4, 3, 3), "v": array(2, 3, 4, 3, 3)}
     direct = program_of(model(nodes, [value("x", [1, 4, 7, 6])], [value("y", [1, 3, 8, 7])], constants))
-    made = fast_program(direct, 2)
-    assert sum(isinstance(s, Computation) and s.is_reduction for s in made.steps) == 2
+    result = fast_program(direct, 2)
+    assert sum(isinstance(s, Computation) and s.is_reduction for s in result.steps) == 2
     x = array(3, 1, 4, 7, 6)
-    (found,), (plain,) = run_program(made, {"x": x}), run_program(direct, {"x": x})
-    np.testing.assert_allclose(found, plain, atol=5e-5)
-    written = [s.output.name for s in made.steps if isinstance(s, Computation)]
+    (actual,), (plain,) = run_program(result, {"x": x}), run_program(direct, {"x": x})
+    np.testing.assert_allclose(actual, plain, atol=5e-5)
+    written = [s.output.name for s in result.steps if isinstance(s, Computation)]
     assert len(set(written)) == len(written)
-    names = {b.name for s in made.steps for b in s.inputs}
-    assert made.constants.keys() <= names  # the filters in their first form are gone
+    names = {b.name for s in result.steps for b in s.inputs}
+    assert result.constants.keys() <= names  # the filters in their first form are gone

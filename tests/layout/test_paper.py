@@ -98,8 +98,8 @@ def test_overlapped_tiling(golden, height: Size, width: Size, ht: Size, wt: Size
 
 def nest(c: Computation) -> list[tuple[str, Expr]]:
     """Spatial loops from outside in."""
-    found = [(s.var.name, s.extent) for s, _ in walk(lowered(c, (N,)).body) if isinstance(s, For)]
-    return found[: len(c.axes)]
+    actual = [(s.var.name, s.extent) for s, _ in walk(lowered(c, (N,)).body) if isinstance(s, For)]
+    return actual[: len(c.axes)]
 
 
 def relu(sizes: Sequence[Size]) -> Computation:

@@ -50,7 +50,7 @@ def expressions(compilation: Compilation) -> str:
 
 
 def layouts(compilation: Compilation) -> str:
-    """Which tensors have which layout and why, and the conversions between them."""
+    """The layout of every tensor with its reason, and the conversions between layouts."""
     return "every tensor is stored row-major" if compilation.laid_out is None else str(compilation.laid_out)
 
 

@@ -109,8 +109,8 @@ def test_all_invalid_numbers_of_a_file_are_listed() -> None:
     symbols = {"N": [1, 64], "M": [64, 1], "K": [-2, None], "L": ["a", 3]}
     with pytest.raises(LayoutError) as caught:
         from_data({"format": 1, "symbols": symbols, "layouts": {"conv1": {"output": output}}})
-    found = str(caught.value).splitlines()
-    assert [*found[1:-1], found[-1].partition(";")[0]] == [
+    actual = str(caught.value).splitlines()
+    assert [*actual[1:-1], actual[-1].partition(";")[0]] == [
         "  field 'symbols', symbol 'M': expected a lower end that is not above the upper one, got [64, 1]",
         "  field 'symbols', symbol 'K': expected ends of at least 0, got [-2, None]",
         "  field 'symbols', symbol 'L': expected two integers or null, got ['a', 3]",

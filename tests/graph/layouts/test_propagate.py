@@ -45,24 +45,24 @@ def two_convs(relu: bool = True, kernel: int = 1, bias: bool = True):
 
 
 def test_propagated_activation_is_fused_with_its_convolution(golden):
-    made = placed(conv_relu_pool(), {"conv": Choice(rows(12))})
-    assert made.runtime_conversions == ()
-    (kernel,) = [k for k in kernels_of(made) if "relu" in k.label]
+    result = placed(conv_relu_pool(), {"conv": Choice(rows(12))})
+    assert result.runtime_conversions == ()
+    (kernel,) = [k for k in kernels_of(result) if "relu" in k.label]
     assert kernel.label == "conv (Conv) + relu (Relu)"
     conv, relu = kernel.stages
     assert [a.extent for a in conv.axes] == [a.extent for a in relu.axes]
-    golden("\n".join(map(str, (*made.program.steps, *kernel.stages))) + f"\n\n{made}")
+    golden("\n".join(map(str, (*result.program.steps, *kernel.stages))) + f"\n\n{result}")
 
 
 def test_without_propagation_activation_and_convolution_are_two_kernels():
-    made = placed(conv_relu_pool(), {"conv": Choice(rows(12))}, Variant.ADJACENT)
-    assert [p.buffer.name for p in made.assignments] == ["conv_y_1"]
-    assert not any("conv" in k.label and "relu" in k.label for k in kernels_of(made))
+    result = placed(conv_relu_pool(), {"conv": Choice(rows(12))}, Variant.ADJACENT)
+    assert [p.buffer.name for p in result.assignments] == ["conv_y_1"]
+    assert not any("conv" in k.label and "relu" in k.label for k in kernels_of(result))
 
 
 def test_bias_is_read_at_its_channel():
-    made = placed(conv_relu_pool(), {"conv": Choice(EIGHT)})
-    assert str(step_of(made, "conv_y_2").body) == "conv_y_1[i0, i1_o, i2, i3, i1_i] + b_conv[i1_i + i1_o * 8]"
+    result = placed(conv_relu_pool(), {"conv": Choice(EIGHT)})
+    assert str(step_of(result, "conv_y_2").body) == "conv_y_1[i0, i1_o, i2, i3, i1_i] + b_conv[i1_i + i1_o * 8]"
 
 
 def test_a_residual_block_has_one_layout():
@@ -73,10 +73,10 @@ def test_a_residual_block_has_one_layout():
     last = net.op("MaxPool", y, name="pool", kernel_shape=[3, 3], strides=[2, 2])
     operands = (EIGHT, weight(16, 16, 8))
     choices = {"first": Choice(EIGHT, operands), "second": Choice(EIGHT, operands)}
-    made = placed(net.model(last), choices, x=feeds(2, 16))
-    assert made.runtime_conversions == ()
-    assert shape_of(made, "add_y") == shape_of(made, "relu2_y") == "n, 2, 12, 12, 8"
-    assert [k.label for k in kernels_of(made) if "relu2" in k.label] == ["second (Conv) + relu2 (Relu)"]
+    result = placed(net.model(last), choices, x=feeds(2, 16))
+    assert result.runtime_conversions == ()
+    assert shape_of(result, "add_y") == shape_of(result, "relu2_y") == "n, 2, 12, 12, 8"
+    assert [k.label for k in kernels_of(result) if "relu2" in k.label] == ["second (Conv) + relu2 (Relu)"]
 
 
 def test_first_choice_takes_precedence():
@@ -94,17 +94,17 @@ def test_layout_propagates_to_all_consumers():
     a = net.conv("x", "conv", 16)
     r, s = net.op("Relu", a, name="relu"), net.op("Sigmoid", a, name="sigmoid")
     pools = [net.op("GlobalAveragePool", x, name=f"mean{k}") for k, x in enumerate((r, s))]
-    made = placed(net.model(*pools), {"conv": Choice(EIGHT)})
-    assert shape_of(made, "relu_y") == shape_of(made, "sigmoid_y") == shape_of(made, "conv_y")
-    assert made.runtime_conversions == ()
+    result = placed(net.model(*pools), {"conv": Choice(EIGHT)})
+    assert shape_of(result, "relu_y") == shape_of(result, "sigmoid_y") == shape_of(result, "conv_y")
+    assert result.runtime_conversions == ()
 
 
 def test_layout_propagates_to_operands_of_an_addition():
     net = Net()
     skip = net.op("MaxPool", net.conv("x", "stem", 16), name="pool", kernel_shape=[1, 1])
     y = net.op("Add", net.conv(skip, "conv", 16), skip, name="add")
-    made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": Choice(EIGHT)})
-    assert shape_of(made, "pool_y") == "n, 2, 12, 12, 8"
+    result = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": Choice(EIGHT)})
+    assert shape_of(result, "pool_y") == "n, 2, 12, 12, 8"
 
 
 def test_a_constant_of_the_full_shape_is_transformed():
@@ -112,8 +112,8 @@ def test_a_constant_of_the_full_shape_is_transformed():
     net.constants["map"] = array(5, 1, 16, 12, 12)
     net.input.type.tensor_type.shape.dim[0].dim_value = 1
     y = net.op("Mul", net.conv("x", "conv", 16), "map", name="mul")
-    made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": Choice(EIGHT)}, x=feeds(1))
-    (data,) = [d for d in made.program.constants.values() if d.ndim == 5]
+    result = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": Choice(EIGHT)}, x=feeds(1))
+    (data,) = [d for d in result.program.constants.values() if d.ndim == 5]
     np.testing.assert_array_equal(data, Layout.of((1, 16, 12, 12)).then(*EIGHT).transform(net.constants["map"]))
 
 
@@ -125,40 +125,40 @@ TILES = (Unfold(2, 6, 4), Unfold(4, 6, 4), Reorder((0, 2, 4, 1, 3, 5)))
 def test_a_padding_writes_overlapping_tiles():
     net = Net(16)
     source = net.model(net.op("Relu", net.conv("x", "conv", 16)))
-    made = placed(source, {"conv": Choice(None, (TILES,))}, x=feeds(2, 16))
-    assert made.runtime_conversions == ()
-    assert str(step_of(made, "conv_y").output).endswith("[n, 3, 3, 16, 6, 6]")
+    result = placed(source, {"conv": Choice(None, (TILES,))}, x=feeds(2, 16))
+    assert result.runtime_conversions == ()
+    assert str(step_of(result, "conv_y").output).endswith("[n, 3, 3, 16, 6, 6]")
 
 
 def test_tiles_that_overlap_are_not_propagated():
     net = Net(16)
     y = net.op("Tanh", net.op("Exp", "x", name="exp"), name="tanh")
     source = net.model(net.conv(y, "conv", 16, 1))
-    made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
-    assert made.runtime_conversions == ()
-    assert [p.buffer.name for p in made.assignments] == ["tanh_y"]
+    result = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
+    assert result.runtime_conversions == ()
+    assert [p.buffer.name for p in result.assignments] == ["tanh_y"]
 
 
 def test_tiles_that_overlap_are_converted_where_others_read_the_tensor():
     net = Net(16)
     e = net.op("Exp", "x", name="exp")
     source = net.model(net.conv(e, "conv", 16, 1), net.op("Tanh", e, name="tanh"))
-    made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
-    (conversion,) = made.runtime_conversions
+    result = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 2),),))}, x=feeds(2, 16))
+    (conversion,) = result.runtime_conversions
     assert conversion.reason is Reason.EXPANDS
-    assert shape_of(made, "exp_y") == "n, 16, 12, 12"
+    assert shape_of(result, "exp_y") == "n, 16, 12, 12"
     # Tiles that do not overlap only split the dimension: nothing expands, and all readers receive it.
-    made = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 4),),))}, x=feeds(2, 16))
-    assert made.runtime_conversions == ()
+    result = placed(source, {"conv": Choice(None, ((Unfold(2, 4, 4),),))}, x=feeds(2, 16))
+    assert result.runtime_conversions == ()
 
 
 def test_padded_channels_are_read_but_not_propagated():
     net = Net()
     y = net.op("Relu", net.conv("x", "conv", 10), name="relu")
     choice = Choice((Pad(1, 0, 6), *EIGHT))
-    made = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": choice})
-    assert [p.buffer.name for p in made.assignments] == ["conv_y_1"]
-    assert made.runtime_conversions == ()
+    result = placed(net.model(net.op("GlobalAveragePool", y, name="mean")), {"conv": choice})
+    assert [p.buffer.name for p in result.assignments] == ["conv_y_1"]
+    assert result.runtime_conversions == ()
 
 
 # Constraint 3: complex operators are independent
@@ -168,23 +168,23 @@ def test_padded_channels_are_read_but_not_propagated():
     ("second", "conversions"), [(EIGHT, 0), (FOUR, 1), ((), 1), ((Split(1, (2, 4, 2)), Fuse(2, 2), *EIGHT[1:]), 0)]
 )
 def test_between_two_convolutions_there_is_a_conversion_only_where_layouts_differ(second, conversions):
-    made = placed(two_convs(), {"first": Choice(EIGHT), "second": Choice(EIGHT, (second,))})
-    assert [c.reason for c in made.runtime_conversions] == [Reason.OPERATORS] * conversions
+    result = placed(two_convs(), {"first": Choice(EIGHT), "second": Choice(EIGHT, (second,))})
+    assert [c.reason for c in result.runtime_conversions] == [Reason.OPERATORS] * conversions
     # The activation stays with its convolution, and the conversion is a kernel of its own.
-    assert [k.label for k in kernels_of(made) if "relu" in k.label] == ["first (Conv) + relu (Relu)"]
-    assert len([k for k in kernels_of(made) if "Layout" in k.label]) == conversions
+    assert [k.label for k in kernels_of(result) if "relu" in k.label] == ["first (Conv) + relu (Relu)"]
+    assert len([k for k in kernels_of(result) if "Layout" in k.label]) == conversions
 
 
 def test_simple_operators_between_two_convolutions_convert():
     for source in (two_convs(kernel=3), two_convs(relu=False, kernel=3)):
-        made = placed(source, {"first": Choice(EIGHT), "second": Choice(EIGHT, (FOUR,))})
-        assert made.runtime_conversions == ()
+        result = placed(source, {"first": Choice(EIGHT), "second": Choice(EIGHT, (FOUR,))})
+        assert result.runtime_conversions == ()
     net = Net()
     y = net.op("MaxPool", net.conv("x", "first", 16), name="pool", kernel_shape=[3, 3], strides=[2, 2])
     source = net.model(net.op("GlobalAveragePool", net.conv(y, "second", 16, 1), name="mean"))
-    made = placed(source, {"first": Choice(EIGHT), "second": Choice(EIGHT, (FOUR,))})
-    assert made.runtime_conversions == ()
-    assert shape_of(made, "pool_y") == "n, 4, 5, 5, 4"
+    result = placed(source, {"first": Choice(EIGHT), "second": Choice(EIGHT, (FOUR,))})
+    assert result.runtime_conversions == ()
+    assert shape_of(result, "pool_y") == "n, 4, 5, 5, 4"
 
 
 def test_equal_requests_share_one_conversion():
@@ -197,10 +197,10 @@ def test_equal_requests_share_one_conversion():
 
 
 def test_operator_without_a_choice_writes_row_major():
-    made = placed(two_convs(), {"first": Choice(EIGHT)})
-    assert made.runtime_conversions == ()
-    made = placed(two_convs(relu=False, bias=False), {"second": Choice(None, (EIGHT,))})
-    assert [c.reason for c in made.runtime_conversions] == [Reason.OPERATORS]
+    result = placed(two_convs(), {"first": Choice(EIGHT)})
+    assert result.runtime_conversions == ()
+    result = placed(two_convs(relu=False, bias=False), {"second": Choice(None, (EIGHT,))})
+    assert [c.reason for c in result.runtime_conversions] == [Reason.OPERATORS]
 
 
 # What the user sees
@@ -209,17 +209,17 @@ def test_operator_without_a_choice_writes_row_major():
 def test_inputs_and_outputs_keep_the_users_layout():
     net = Net(16)
     source = net.model(net.conv("x", "conv", 16, 1, bias=False))
-    made = placed(source, {"conv": Choice(EIGHT, (EIGHT,))}, x=feeds(2, 16))
-    assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT, Reason.INPUT]
-    assert [str(b) for b in made.program.inputs] == ["x: float32[n, 16, 12, 12]"]
-    assert [str(b) for _, b in made.program.outputs] == ["conv_y: float32[n, 16, 12, 12]"]
+    result = placed(source, {"conv": Choice(EIGHT, (EIGHT,))}, x=feeds(2, 16))
+    assert [c.reason for c in result.runtime_conversions] == [Reason.OUTPUT, Reason.INPUT]
+    assert [str(b) for b in result.program.inputs] == ["x: float32[n, 16, 12, 12]"]
+    assert [str(b) for _, b in result.program.outputs] == ["conv_y: float32[n, 16, 12, 12]"]
 
 
 def test_simple_operators_at_the_border_convert():
     net = Net(16)
     y = net.op("Relu", net.conv(net.op("Tanh", "x"), "conv", 16, 1), name="relu")
-    made = placed(net.model(y), {"conv": Choice(EIGHT, (EIGHT,))}, x=feeds(2, 16))
-    assert made.runtime_conversions == ()
+    result = placed(net.model(y), {"conv": Choice(EIGHT, (EIGHT,))}, x=feeds(2, 16))
+    assert result.runtime_conversions == ()
 
 
 def test_readers_of_an_output_read_the_operators_own_result():
@@ -228,11 +228,11 @@ def test_readers_of_an_output_read_the_operators_own_result():
     z = net.conv(y, "second", 16, 1, bias=False)
     choices = {"first": Choice(EIGHT), "second": Choice(None, (EIGHT,))}
     source = net.model(y, net.op("Relu", z))
-    made = placed(source, choices, x=feeds(2, 16))
-    assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT]
+    result = placed(source, choices, x=feeds(2, 16))
+    assert [c.reason for c in result.runtime_conversions] == [Reason.OUTPUT]
     # What the user gets is row by row already for one who wants that.
-    made = placed(source, {"first": Choice(EIGHT), "second": Choice(None, ((),))}, x=feeds(2, 16))
-    assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT]
+    result = placed(source, {"first": Choice(EIGHT), "second": Choice(None, ((),))}, x=feeds(2, 16))
+    assert [c.reason for c in result.runtime_conversions] == [Reason.OUTPUT]
 
 
 def test_sources_of_views_are_row_major():
@@ -246,11 +246,11 @@ def test_sources_of_views_are_row_major():
     source = model(nodes, [value("x", ["n", 6])], [value("y", ["n", 4, 8])], constants)
     halves = (Split(1, (2, 8)), Reorder((1, 0, 2)))
     x = {"x": array(3, 5, 6)}
-    made = placed(source, {"matmul": Choice(halves)}, x=x)
-    assert [c.reason for c in made.runtime_conversions] == [Reason.VIEW]
+    result = placed(source, {"matmul": Choice(halves)}, x=x)
+    assert [c.reason for c in result.runtime_conversions] == [Reason.VIEW]
     # A view that has to convert becomes a copy itself.
-    made = placed(source, {"second": Choice(None, ((Reorder((1, 0, 2)),),))}, x=x)
-    assert made.runtime_conversions == ()
+    result = placed(source, {"second": Choice(None, ((Reorder((1, 0, 2)),),))}, x=x)
+    assert result.runtime_conversions == ()
 
 
 # Constants
@@ -259,9 +259,9 @@ def test_sources_of_views_are_row_major():
 def test_weights_are_transformed_at_compile_time():
     net = Net(16)
     source = net.model(net.op("Relu", net.conv("x", "conv", 16)))
-    made = placed(source, {"conv": Choice(EIGHT, (None, weight(16, 16, 8)))}, x=feeds(2, 16))
-    assert [c for c in made.conversions if c.reason is not Reason.OUTPUT] == []
-    data = made.program.constants["w_conv"]
+    result = placed(source, {"conv": Choice(EIGHT, (None, weight(16, 16, 8)))}, x=feeds(2, 16))
+    assert [c for c in result.conversions if c.reason is not Reason.OUTPUT] == []
+    data = result.program.constants["w_conv"]
     assert data.shape == (2, 2, 3, 3, 8, 8)
     original = net.constants["w_conv"].reshape(2, 8, 2, 8, 3, 3)
     np.testing.assert_array_equal(data, original.transpose(0, 2, 4, 5, 3, 1))
@@ -281,10 +281,10 @@ def test_conflicting_weight_layouts_are_stored_twice():
     first, second = contractions(program)
     wanted = (Split(0, (2, 4)),)
     choices = {c.output.name: Choice(None, (None, w)) for c, w in ((first, wanted), (second, (Reorder((1, 0)),)))}
-    made = placed(program, choices, x={"x": array(2, 3, 8)})
-    assert made.runtime_conversions == ()
-    assert [c.reason for c in made.conversions] == [Reason.CONSTANT] * 2
-    assert sorted(d.shape for d in made.program.constants.values()) == [(2, 4, 8), (8, 8)]
+    result = placed(program, choices, x={"x": array(2, 3, 8)})
+    assert result.runtime_conversions == ()
+    assert [c.reason for c in result.conversions] == [Reason.CONSTANT] * 2
+    assert sorted(d.shape for d in result.program.constants.values()) == [(2, 4, 8), (8, 8)]
 
 
 def test_weights_computed_from_constants_are_transformed_at_compile_time():
@@ -294,10 +294,10 @@ def test_weights_computed_from_constants_are_transformed_at_compile_time():
         helper.make_node("Relu", ["m"], ["y"], name="relu"),
     ]
     source = model(nodes, [value("x", ["n", 8])], [value("y", ["n", 8])], {"w": array(1, 8, 8)})
-    made = placed(program_of(source, simplify=False), {"matmul": Choice(None, (None, (Split(0, (2, 4)),)))},
+    result = placed(program_of(source, simplify=False), {"matmul": Choice(None, (None, (Split(0, (2, 4)),)))},
                   x={"x": array(2, 3, 8)})  # fmt: skip
-    assert made.runtime_conversions == ()
-    assert [d.shape for d in made.program.constants.values()] == [(2, 4, 8)]
+    assert result.runtime_conversions == ()
+    assert [d.shape for d in result.program.constants.values()] == [(2, 4, 8)]
 
 
 def test_bias_is_stored_with_its_weights():
@@ -307,8 +307,8 @@ def test_bias_is_stored_with_its_weights():
     ]
     constants = {"w": array(1, 8, 4), "bias": array(2, 4)}
     source = model(nodes, [value("x", ["n", 8])], [value("y", ["n", 4])], constants)
-    made = placed(source, {"matmul": Choice(None, (None, (StoreAt("bias", (4,), 0),)))}, x={"x": array(2, 3, 8)})
-    (data,) = made.program.constants.values()
+    result = placed(source, {"matmul": Choice(None, (None, (StoreAt("bias", (4,), 0),)))}, x={"x": array(2, 3, 8)})
+    (data,) = result.program.constants.values()
     np.testing.assert_array_equal(data, np.vstack([constants["w"], constants["bias"]]))
 
 
@@ -332,9 +332,9 @@ def test_forward_and_backward_propagation_share_one_layout(second):
 def test_expanding_layouts_are_not_shared():
     choices = {"first": Choice(EIGHT), "second": Choice(None, ((Unfold(2, 4, 2),),))}
     for variant in (Variant.FULL, Variant.ADJACENT, Variant.BACKWARD):
-        made = placed(two_convs(relu=False, bias=False), choices, variant)
-        assert [c.reason for c in made.runtime_conversions] == [Reason.OPERATORS], variant
-        assert shape_of(made, "first_y") == "n, 2, 12, 12, 8"
+        result = placed(two_convs(relu=False, bias=False), choices, variant)
+        assert [c.reason for c in result.runtime_conversions] == [Reason.OPERATORS], variant
+        assert shape_of(result, "first_y") == "n, 2, 12, 12, 8"
 
 
 # Explanations and errors
@@ -342,8 +342,8 @@ def test_expanding_layouts_are_not_shared():
 
 def test_an_explanation_names_tensors_operators_and_conversions(golden):
     choices = {"first": Choice(EIGHT, (None, None)), "second": Choice(EIGHT, (FOUR, weight(16, 16, 8)))}
-    made = placed(two_convs(), choices)
-    golden(str(made))
+    result = placed(two_convs(), choices)
+    golden(str(result))
 
 
 def test_no_choice_changes_nothing():

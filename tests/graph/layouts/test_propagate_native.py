@@ -44,14 +44,14 @@ def block_of_16() -> dict[str, Choice]:
 @pytest.mark.parametrize("variant", Variant)
 def test_a_blocked_layout_over_a_residual_network(variant):
     source = resnet(None)
-    made = make_compilation(source, CompileOptions(layouts=Plan(block_of_16(), variant)))
-    assert made.laid_out is not None
-    assert made.laid_out.runtime_conversions == ()
-    executable = Executable(made.artifact(), 2)
+    result = make_compilation(source, CompileOptions(layouts=Plan(block_of_16(), variant)))
+    assert result.laid_out is not None
+    assert result.laid_out.runtime_conversions == ()
+    executable = Executable(result.artifact(), 2)
     for n, h, w in ((1, 33, 33), (2, 40, 57)):
         x = {"x": array(h, n, 3, h, w)}
         got = executable.run(x)
-        (comparison,) = compare_outputs(made, x, got, None)
+        (comparison,) = compare_outputs(result, x, got, None)
         assert comparison.error < 2e-6
         want = ReferenceEvaluator(source).run(None, x)[0]
         np.testing.assert_allclose(got["mean_y"], want, rtol=1e-4, atol=1e-5)
@@ -59,14 +59,14 @@ def test_a_blocked_layout_over_a_residual_network(variant):
 
 def labels(**options):
     """The labels of all kernels without layouts, and with them."""
-    made = [make_compilation(resnet(32), CompileOptions(layouts=plan, **options)) for plan in (None, block_of_16())]
-    return [[u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in made]
+    result = [make_compilation(resnet(32), CompileOptions(layouts=plan, **options)) for plan in (None, block_of_16())]
+    return [[u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in result]
 
 
 def test_every_residual_block_is_fused_as_without_layouts():
     # fast convolutions, which only plain layouts have, are kernels of their own
     plain, changed = labels(exact=True)
-    fused = [[label for label in found if "block" in label] for found in (plain, changed)]
+    fused = [[label for label in actual if "block" in label] for actual in (plain, changed)]
     assert fused[0] == fused[1] != []
     assert list(dict.fromkeys(plain)) == list(dict.fromkeys(changed))
     # by the rule, which makes the same kernels on every machine
@@ -77,18 +77,18 @@ def test_every_residual_block_is_fused_as_without_layouts():
 
 
 def test_kernels_are_compared_in_their_layouts():
-    made = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()), expose_intermediates=True)
-    found = compare_layers(made, feeds(1, 3, 32, 32), 2)
-    assert len(found) == len(made.units)
-    assert max(c.error for c in found) < 2e-6
+    result = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()), expose_intermediates=True)
+    actual = compare_layers(result, feeds(1, 3, 32, 32), 2)
+    assert len(actual) == len(result.units)
+    assert max(c.error for c in actual) < 2e-6
 
 
 def test_an_activation_ends_in_one_loop_nest_with_its_convolution():
     net = Net(3, 12)
     relu = net.op("Relu", net.conv("x", "conv", 16), name="relu")
     source = net.model(net.op("MaxPool", relu, name="pool", kernel_shape=[3, 3], strides=[2, 2]))
-    made = make_compilation(source, CompileOptions(shapes={"n": 1}, layouts={"conv": Choice(rows(12))}))
-    (kernel,) = [k for k in made.kernels if k.name.endswith("conv_relu")]
+    result = make_compilation(source, CompileOptions(shapes={"n": 1}, layouts={"conv": Choice(rows(12))}))
+    (kernel,) = [k for k in result.kernels if k.name.endswith("conv_relu")]
     nests = kernel.func.body.stmts if isinstance(kernel.func.body, Seq) else (kernel.func.body,)
     (nest,) = [s for s in nests if isinstance(s, For)]
     assert {b.body.buffer.name for b in blocks(nest)} >= {"out"}
@@ -110,8 +110,8 @@ def test_overlapping_tiles_in_native_code():
 def test_weights_are_stored_transformed_and_once():
     net = Net(16, 12)
     source = net.model(net.op("GlobalAveragePool", net.conv("x", "conv", 16, bias=False), name="mean"))
-    made = make_compilation(source, CompileOptions(layouts={"conv": Choice(blocked(16), (None, weight(16, 16)))}))
-    assert [w.size for w in made.weights.values()] == [net.constants["w_conv"].size]
+    result = make_compilation(source, CompileOptions(layouts={"conv": Choice(blocked(16), (None, weight(16, 16)))}))
+    assert [w.size for w in result.weights.values()] == [net.constants["w_conv"].size]
 
 
 def test_a_saved_model_keeps_its_layouts(tmp_path):
@@ -123,8 +123,8 @@ def test_a_saved_model_keeps_its_layouts(tmp_path):
 
 
 def test_the_layouts_of_a_compilation_can_be_shown():
-    made = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()))
-    assert show.layouts(made) == str(made.laid_out)
+    result = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()))
+    assert show.layouts(result) == str(result.laid_out)
     assert show.layouts(make_compilation(resnet(32))) == "every tensor is stored row-major"
 
 
@@ -163,9 +163,9 @@ def test_every_complex_operator_takes_layouts_of_all_its_tensors(kind):
         return Split(1, (size // 4, 4)), Reorder((0, 1, *range(3, rank + 1), 2))
 
     inner = Split(0, (2, 4)), Reorder((0, *range(2, rank + 1), 1))
-    made = make_compilation(source, CompileOptions(layouts={"op": Choice(parts(8), (parts(shape[1]), inner))}))
-    assert made.laid_out is not None
-    assert made.laid_out.runtime_conversions == ()
+    result = make_compilation(source, CompileOptions(layouts={"op": Choice(parts(8), (parts(shape[1]), inner))}))
+    assert result.laid_out is not None
+    assert result.laid_out.runtime_conversions == ()
     x = {"x": array(4, *shape)}
-    (comparison,) = compare_outputs(made, x, Executable(made.artifact(), 1).run(x), None)
+    (comparison,) = compare_outputs(result, x, Executable(result.artifact(), 1).run(x), None)
     assert comparison.error < 1e-6

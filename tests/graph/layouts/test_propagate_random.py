@@ -74,11 +74,11 @@ def plans(draw: st.DrawFn) -> tuple[dict[str, Choice], Variant]:
 @given(plans())
 def test_layouts_preserve_results(plan):
     program, wanted = network()
-    made = propagate(program, *plan)
-    for got, want in zip(run_program(made.program, feeds(2, CHANNELS, 8, 8)), wanted, strict=True):
+    result = propagate(program, *plan)
+    for got, want in zip(run_program(result.program, feeds(2, CHANNELS, 8, 8)), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     # Every conversion is between two different layouts, and what the user sees is as it was.
-    assert all(c.before != c.after for c in made.conversions)
-    assert [b.shape for _, b in made.program.outputs] == [b.shape for _, b in program.outputs]
-    assert made.program.inputs == program.inputs
-    assert not any(p.propagated and (p.layout.expands or plan[1] is Variant.ADJACENT) for p in made.assignments)
+    assert all(c.before != c.after for c in result.conversions)
+    assert [b.shape for _, b in result.program.outputs] == [b.shape for _, b in program.outputs]
+    assert result.program.inputs == program.inputs
+    assert not any(p.propagated and (p.layout.expands or plan[1] is Variant.ADJACENT) for p in result.assignments)
