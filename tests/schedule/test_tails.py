@@ -242,8 +242,8 @@ func in_place(A: float32[9], Y: float32[9]):
         ),
         (
             lambda: decompose_reduction(split(WIDE, "i", 4, None, Tail.SHIFT_INWARDS), "C", "i_o"),
-            "decompose_reduction of 'C': block 'C': iterations of loop 'i_o' accumulate the same points into one element "
-            "of 'C'",
+            "decompose_reduction of 'C': block 'C': iterations of loop 'i_o' accumulate the same points into one "
+            "element of 'C'",
         ),
     ],
 )

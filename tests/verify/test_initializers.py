@@ -129,7 +129,9 @@ def test_first_values_come_from_a_part_that_has_points() -> None:
     u, a = np.ones(8, np.float32), np.ones((8, 3), np.float32)
     interpret(parse(EMPTY_PART.format(1)), {"A": a, "U": u}, {"n": 3})
     assert not np.array_equal(u, a.sum(1))
-    with pytest.raises(VerifyError, match="'two': accumulates into elements of 'U' that no block is proved to initialise"):
+    with pytest.raises(
+        VerifyError, match="'two': accumulates into elements of 'U' that no block is proved to initialise"
+    ):
         verify(parse(EMPTY_PART.format(1)))
 
 
@@ -138,7 +140,9 @@ def test_first_values_of_padded_elements() -> None:
     text = rows("", part("one", 8, 0)).replace("T: float32[4]", "T: float32[7]")
     padded = "    for z in serial({0}):\n        block zero(u: 7 = z):\n            T[u] = 0.0\n"
     verify(parse(text.replace("    for i", padded.format(7) + "    for i", 1)))
-    with pytest.raises(VerifyError, match="'one': accumulates into elements of 'T' that no block is proved to initialise"):
+    with pytest.raises(
+        VerifyError, match="'one': accumulates into elements of 'T' that no block is proved to initialise"
+    ):
         verify(parse(text.replace("    for i", padded.format(3) + "    for i", 1)))
 
 

@@ -38,7 +38,9 @@ def test_a_sum_may_not_start_again_between_its_chunks(start: str) -> None:
 
 
 def test_what_is_added_between_chunks_is_a_reduction_too() -> None:
-    with pytest.raises(VerifyError, match=r"iterations of loop 'ko' accumulate the same points into one element of 'Y'"):
+    with pytest.raises(
+        VerifyError, match=r"iterations of loop 'ko' accumulate the same points into one element of 'Y'"
+    ):
         verify(running("Y[w] + A[w, 0]"))
 
 

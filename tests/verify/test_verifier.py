@@ -1,6 +1,5 @@
 """The verifier: what it accepts, and what it says about programs that are wrong."""
 
-
 import pytest
 from tests.loops.programs import conv, matmul_relu
 from tests.loops.valid_programs import VALID_PROGRAMS

@@ -48,9 +48,7 @@ def is_register_accumulation(loop: For, memory_resident: frozenset[str], target:
         return False
     stores = [x for b in blocks(loop.body) for x in (b.body, b.init) if x is not None]
     touched = {s.buffer.name for s in stores} | {x.buffer.name for s in stores for x in loads(s.value)}
-    is_large_accumulation = any(
-        s.buffer.scope is MemoryScope.REGISTER and _is_large(s.buffer, target) for s in stores
-    )
+    is_large_accumulation = any(s.buffer.scope is MemoryScope.REGISTER and _is_large(s.buffer, target) for s in stores)
     return is_large_accumulation and not touched & memory_resident
 
 
