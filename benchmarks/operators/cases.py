@@ -41,7 +41,7 @@ class Case:
         shapes: of the inputs that are fed.
         flops: floating-point operations, padded zeros included.
         bytes: that must be moved at least: inputs, weights and outputs once.
-        large: bytes of the largest operand.
+        largest_operand_bytes: bytes of the largest operand.
     """
 
     name: str

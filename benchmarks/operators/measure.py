@@ -53,7 +53,7 @@ def measure_case(
         optimizer: of Tilewright.
         emit: takes the events.
         seconds: after which no other round of blocks begins.
-        alone: whether kernels are measured alone, too.
+        kernels_too: whether to time the kernels without conversions, too.
     """
     seed = int(time.time())
     copies = [(case.model(), case.feeds(seed + k)) for k in range(case.copies)]

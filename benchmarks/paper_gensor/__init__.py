@@ -1,7 +1,7 @@
-"""The experiments of Gensor's paper, for processors: construction without measurement against a measured search.
+"""Experiments of the Gensor paper on CPUs: construction without measurement against a measured search.
 
-Read in this order: `operators.py` says what is constructed, `space.py` draws programs of the constructors' own space,
-`clock.py` measures programs, `search.py` looks for the best one by measurement, `duel.py` lets constructed programs and
-the best one found run against each other, `construction.py` takes the time of construction itself, `payoff.py` is the
-paper's argument about convergence as an experiment, `store.py` keeps results, `tables.py` shows them.
+Modules in reading order: `operators.py` has the kernels, `program_space.py` draws programs of the optimizers' space,
+`timer.py` times programs, `search.py` searches by measurement, `duel.py` times constructed programs against the best
+of the search, `construction.py` times construction itself, `value_iteration.py` repeats the paper's convergence
+argument as an experiment, `store.py` keeps results, `tables.py` shows them.
 """

@@ -15,9 +15,9 @@ def evaluate_by_group(
     """Evaluates a number per item, group by group.
 
     Args:
-        every: the things.
-        key: what those have in common that are asked about together.
-        answer: the numbers of the things of one group, in their order.
+        items: the items.
+        key: the group of an item.
+        evaluate: the numbers of a group's items, in their order.
     """
     values = [0.0] * len(items)
     groups: dict[Key, list[int]] = {}

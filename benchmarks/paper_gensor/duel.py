@@ -46,7 +46,7 @@ class Entrant:
     Attributes:
         text: of its program.
         predicted: nanoseconds by the cost model, None where it does not know the program.
-        split: what runs, and what is packed before.
+        kernel: the function that runs, and its prepacked constants.
     """
 
     text: str

@@ -42,8 +42,8 @@ class SearchStatus:
     """The status of a search.
 
     Attributes:
-        finished: whether the budget is used up, or the space.
-        all: whether no further program was found.
+        is_finished: whether the budget or the space is exhausted.
+        is_exhausted: whether the space has no further program.
     """
 
     is_finished: bool = False

@@ -63,7 +63,7 @@ class SearchLog:
         folder: of the logs.
 
     Attributes:
-        made: what tells this code from other; None where nothing is known.
+        fingerprint: hash of the code that the log is of; None if unknown.
         entries: the programs.
     """
 

@@ -114,7 +114,7 @@ def random_walk(
         space: the graph.
         states: [walk, axis]
         steps: edges to be tried, per walk.
-        growing: how likely an edge is one that makes a tile larger, per walk.
+        growth_probability: probability of an edge that enlarges a tile, per walk.
     """
     states = states.copy()
     axes = states.shape[1]

@@ -46,7 +46,7 @@ class StateGraph:
         actions: the columns.
         states: [node, axis] with `levels` [node]; node 0 is the unscheduled state.
         targets: [node, action], nodes; the node itself where there is no such edge.
-        chances: [node, action], probabilities as walks use them.
+        probabilities: [node, action], as walks use them.
         benefits: [node, action], before they are normalised.
     """
 

@@ -26,8 +26,8 @@ class CompileJob:
 
     Attributes:
         candidates: what is compiled, by name.
-        checked: those whose loops are verified; the first of every form.
-        known: digests of loops that were measured before.
+        verified: names of the candidates whose loops are verified: the first of every sketch.
+        known_digests: digests of loops that were measured before.
     """
 
     candidates: dict[str, Candidate]

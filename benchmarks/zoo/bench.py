@@ -29,7 +29,7 @@ def bench_model(
         threads: of every engine.
         quick: whether only its first shape is measured.
         optimizer: Tilewright's; None for the default one.
-        beside: another optimizer of Tilewright's that takes part, or None.
+        second_optimizer: another optimizer of Tilewright to compare with, or None.
         emit: takes the events.
     """
     model = MODELS[name]

@@ -53,7 +53,7 @@ def test_fastest_blocks_are_compared_with_each_other() -> None:
     assert speed_over_best_peer(fastest_blocks(EVENTS)) is None
 
 
-def test_kernels_alone_are_compared_with_each_other() -> None:
+def test_kernel_times_exclude_conversions() -> None:
     assert kernel_times(EVENTS) == (1.5e-4, 2.5e-4)
     # a kernel without conversions to leave out is the whole
     assert kernel_times([e for e in EVENTS if e.get("engine") != "tilewright alone"]) == (2e-4, 2.5e-4)
@@ -81,7 +81,7 @@ def test_the_limit_is_arithmetic_or_memory() -> None:
     [("gemm_m1_k4096_n4096", MAX_COPIES), ("gemm_m4096_k4096_n1", MAX_COPIES), ("gemm_m512_k512_n512", 1),
      ("gemm_m2048_k2048_n2048", 1), ("conv_1x64x56x56_o64_k3_s1", 1), ("softmax_1x32000", 1)],
 )  # fmt: skip
-def test_large_operands_that_memory_limits_have_copies(name: str, copies: int) -> None:
+def test_large_memory_bound_operands_rotate_over_copies(name: str, copies: int) -> None:
     found = case(name)
     assert found.copies == copies
     assert copies == 1 or found.copies * found.largest_operand_bytes >= min(
@@ -128,7 +128,7 @@ def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch
     assert len(time_in_turns(run, limit)["a"]) == rounds
 
 
-def test_a_call_as_long_as_a_block_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_as_long_as_a_block_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
     monkeypatch.setattr(measure, "time", clock)
     found = time_in_turns({"long": lambda: clock.sleep(0.3), "short": lambda: clock.sleep(0.04)})  # type: ignore[dict-item]

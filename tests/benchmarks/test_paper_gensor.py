@@ -98,7 +98,7 @@ def test_random_programs_are_programs_and_differ(programs: ProgramSpace) -> None
     assert len({programs.key(c) for c in child}) > 5
 
 
-def test_programs_of_chains_are_drawn_and_changed_too(chains: ProgramSpace) -> None:
+def test_rowwise_programs_are_drawn_and_mutated(chains: ProgramSpace) -> None:
     (family,) = chains.families
     assert isinstance(family, RowwisePrograms)
     drawn = chains.random(40, np.random.default_rng(1))
@@ -111,7 +111,7 @@ def test_programs_of_chains_are_drawn_and_changed_too(chains: ProgramSpace) -> N
         assert predicted_time(chains.program(c), chains.machine) == pytest.approx(ns)
 
 
-def test_a_search_measures_as_many_as_it_may_none_twice_and_gets_better(
+def test_search_uses_its_budget_without_repeats_and_improves(
     programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = SearchLog("x", tmp_path)
@@ -128,7 +128,7 @@ def test_a_search_measures_as_many_as_it_may_none_twice_and_gets_better(
     assert programs.key(best) == min(log.entries, key=lambda e: e["ns"])["key"]
 
 
-def test_a_search_of_a_small_space_ends_when_nothing_is_new(
+def test_search_of_a_small_space_exhausts_it(
     chains: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = SearchLog("x", tmp_path)
@@ -139,7 +139,7 @@ def test_a_search_of_a_small_space_ends_when_nothing_is_new(
     assert len(log.entries) == sum(math.prod(len(s) for s in steps) for _, steps in family.choices)
 
 
-def test_a_search_that_was_stopped_goes_on(
+def test_stopped_search_resumes(
     programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = search.current_log(programs, SearchLog("x", tmp_path))
@@ -209,7 +209,7 @@ def test_programs_work_on_the_same_memory() -> None:
     assert large.ctypes.data % 64 == 0
 
 
-def test_a_glance_ends_early_where_a_program_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_timing_stops_early_for_slow_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     def looked(nanoseconds: float, best: float) -> int:
         clock, calls = object.__new__(FunctionTimer), 0
 
@@ -252,7 +252,7 @@ def test_equal_programs_are_measured_once(
     assert duel.relative_speed(found, "gensor", "nobody") is None
 
 
-def test_a_duel_of_a_chain(chains: ProgramSpace, tmp_path: Path) -> None:
+def test_duel_of_a_rowwise_kernel(chains: ProgramSpace, tmp_path: Path) -> None:
     found = duel.run_duel(chains, search.current_log(chains, SearchLog("x", tmp_path)), blocks=1)
     assert {"gensor", "roller", "rule"} <= found.keys()
     assert "groups of" in found["gensor"]["program"]

@@ -50,7 +50,7 @@ def test_artifacts_that_fail_or_differ_fail_the_model(event: dict[str, object]) 
     ("shares", "counts", "asked"),
     [((0.02, 0.0), 0, 1), ((0.4, 0.05, 0.0), 1, 2), ((0.4, 0.2, 0.3, 0.5, 0.0), 1, 4)],
 )
-def test_a_shape_that_others_disturb_is_measured_again(
+def test_disturbed_measurements_are_repeated(
     shares: tuple[float, ...], counts: int, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Taken:

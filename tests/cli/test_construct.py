@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.cli.test_verbs import run
+from tests.cli.command import run
 from tests.driver import models
 
 import tilewright
@@ -64,7 +64,7 @@ def test_a_symbol_that_may_be_zero(optimizer, tmp_path, capsys):
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "rule"])
 @pytest.mark.parametrize(("size", "bits"), [(1 << 24, 50), (1 << 40, 82), ((1 << 63) - 1, 127)])
-def test_sizes_that_no_memory_has(optimizer, size, bits, tmp_path, capsys):
+def test_tensors_beyond_the_address_space_are_errors(optimizer, size, bits, tmp_path, capsys):
     model, out = product(tmp_path / "m.onnx", size, size, size), tmp_path / "m.tw"
     code, _, err = run(capsys, "compile", model, "-o", out, "--optimizer", optimizer)
     assert code == 1
@@ -73,7 +73,7 @@ def test_sizes_that_no_memory_has(optimizer, size, bits, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_an_input_that_no_memory_has_is_named_and_not_what_follows_from_it(tmp_path, capsys):
+def test_oversized_inputs_are_named_before_derived_values(tmp_path, capsys):
     # the product of two sizes that are flattened wraps to 0
     nodes = [helper.make_node("Flatten", ["x"], ["rows"]), helper.make_node("Gemm", ["rows", "w"], ["y"])]
     given = [
@@ -200,7 +200,7 @@ def test_a_node_that_is_not_there_is_told_before_compiling(tmp_path, capsys, mon
     assert "--node: the model has no node 'mn'; there are mm" in err
 
 
-def test_sizes_that_nobody_declared_are_told(tmp_path, capsys):
+def test_undeclared_sizes_are_reported(tmp_path, capsys):
     path = product(tmp_path / "m.onnx", "batch", 16, 24)
     told = "assumed   batch = 1 12 16 192, as no range is declared; --shape NAME:LO..HI declares one"
     for option, count in (((), 1), (("--shape", "batch:1..64"), 0)):

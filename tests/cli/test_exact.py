@@ -4,18 +4,18 @@ import json
 
 import onnx
 import pytest
-from tests.cli.test_verbs import run
-from tests.driver.test_convolutions import network
+from tests.cli.command import run
+from tests.driver.models import residual_conv
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("exact") / "net.onnx"
-    onnx.save(network(8, 8), path)
+    onnx.save(residual_conv(8, 8), path)
     return path
 
 
-def test_they_reach_the_compiler(file, tmp_path, capsys):
+def test_options_reach_the_compiler(file, tmp_path, capsys):
     base = ["compile", file, "-o", tmp_path / "m.tw", "--target", "x86-64-v3", "--json"]
     for more in (["--exact"], ["--optimizer", "roller", "--winograd", "fast"]):
         code, out, _ = run(capsys, *base, *more)
@@ -26,7 +26,7 @@ def test_they_reach_the_compiler(file, tmp_path, capsys):
     assert "exact allows no fast convolutions" in out
 
 
-def test_compiled_models_do_not_take_them(file, tmp_path, capsys):
+def test_compiled_models_reject_compile_options(file, tmp_path, capsys):
     assert run(capsys, "compile", file, "-o", tmp_path / "m.tw", "-q")[0] == 0
     code, _, err = run(capsys, "run", tmp_path / "m.tw", "--exact")
     assert code != 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from tests.cli.test_verbs import run
+from tests.cli.command import run
 from tests.driver import models
 
 import tilewright

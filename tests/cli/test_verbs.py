@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import onnx
 import pytest
+from tests.cli.command import run
 from tests.driver import models
 
 import tilewright
@@ -23,13 +24,6 @@ def folder(tmp_path_factory):
     x = np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)
     np.savez(path / "x.npz", x=x)
     return path
-
-
-def run(capsys, *arguments):
-    """(exit code, standard output, standard error) of a command."""
-    code = main([str(a) for a in arguments])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 def test_compile_and_run(folder, tmp_path, capsys):
@@ -546,7 +540,7 @@ def test_fallbacks_are_a_line_on_standard_error(tmp_path, capsys):
     assert run(capsys, "compile", tmp_path / "m.onnx", "--quiet")[2] == ""
 
 
-def test_progress_is_told_after_a_while(folder, tmp_path, capsys, monkeypatch):
+def test_progress_lines_appear_after_the_interval(folder, tmp_path, capsys, monkeypatch):
     from tilewright.cli import common
 
     monkeypatch.setattr(common, "_PROGRESS_INTERVAL", -1.0)

@@ -83,3 +83,15 @@ def with_fallback() -> onnx.ModelProto:
     constants = {"two": np.array(2, np.float32)}
     outputs = [value("out/put", ["n"]), value("d", ["n"])]
     return model(nodes, [value("in put", ["n", 3, 3])], outputs, constants, name="with fallback")
+
+
+def residual_conv(channels, size, shape=None):
+    """A convolution with bias, activation and a residual sum."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["t"], ["r"], name="relu"),
+        helper.make_node("Add", ["r", "x"], ["y"], name="sum"),
+    ]
+    constants = {"w": array(1, channels, channels, 3, 3, scale=(9 * channels) ** -0.5), "b": array(2, channels)}
+    sizes = shape or [1, channels, size, size]
+    return model(nodes, [value("x", sizes)], [value("y", sizes)], constants)

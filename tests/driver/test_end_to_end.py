@@ -105,7 +105,7 @@ print(digest.hexdigest())
 """
 
 
-def test_two_processes_make_the_same_bytes():
+def test_code_does_not_depend_on_hash_seed_or_threads():
     """Whatever their order of hashes and their threads."""
 
     def digest(seed: str, threads: str) -> str:
@@ -194,7 +194,7 @@ def test_older_targets(level):
     check(model, tilewright.compile(model, target=level, threads=2), feeds(4, 2, 3, 21, 38))
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     seen = []
     tilewright.compile(models.mlp(), progress=lambda what, done, total: seen.append((what, done, total)))
     stages = list(dict.fromkeys(what for what, _, _ in seen))
@@ -227,7 +227,7 @@ def test_equal_constants_are_stored_once():
     assert sum(w.nbytes for w in weights.values()) < 1.5 * 64 * 64 * 4
 
 
-def test_the_double_precision_reference_and_the_layers():
+def test_errors_of_layers_against_double_precision():
     made = make_compilation(models.convnet())
     x = feeds(8, 2, 3, 24, 30)
     outputs = tilewright.Executable(made.artifact()).run(x)
@@ -289,7 +289,7 @@ def test_memory_does_not_grow_over_many_calls():
     assert _resident() - before < 4 << 20
 
 
-def test_threads_are_started_for_enough_work_only():
+def test_parallel_grains_grow_with_the_batch():
     made = make_compilation(models.mlp())
     (batch,) = made.program.symbols
     calls = [c for c in made.segments[0].segment.calls if isinstance(c, KernelCall)]

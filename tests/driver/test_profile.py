@@ -107,7 +107,7 @@ def test_the_counter_of_aarch64_is_one_that_programs_may_read() -> None:
     assert "PMCCNTR" not in text
 
 
-def test_names_of_stamps_avoid_those_of_the_model() -> None:
+def test_timestamp_outputs_have_unused_names() -> None:
     nodes = [helper.make_node("Relu", ["stamps:tw"], ["%stamps:tw"], name="r")]
     model = models.model(nodes, [models.value("stamps:tw", [4])], [models.value("%stamps:tw", [4])])
     found = tilewright.profile(model, {"stamps:tw": np.ones(4, np.float32)}, seconds=0.001)
@@ -218,7 +218,7 @@ def test_operations_and_bytes_follow_the_sizes_of_the_call() -> None:
         assert b.limit.bytes - weight == 4 * (a.limit.bytes - weight)
 
 
-def test_copies_are_told() -> None:
+def test_copies_have_entries() -> None:
     made = compiled("passing on")
     copies = [c for p in made.segments for c in p.segment.calls if isinstance(c, BufferCopy)]
     found = profile_compilation(made, {"x": RNG.standard_normal((3, 4)).astype(np.float32)}, 1, 0.001)
@@ -227,7 +227,7 @@ def test_copies_are_told() -> None:
     assert told == ["output 'same'", "output 'view'", "output 'constant'", "output 'again'"]
 
 
-def test_what_a_profile_costs_is_told_on_demand() -> None:
+def test_overhead_is_measured_on_demand() -> None:
     feeds, made = case("mlp")[1], compiled("mlp")
     assert profile_compilation(made, feeds, 1, 0.001).overhead is None
     measured = profile_compilation(made, feeds, 1, 0.001, with_overhead=True).overhead

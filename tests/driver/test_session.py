@@ -139,7 +139,9 @@ def test_bad_feed(file: Path) -> None:
     assert str(caught.value) == "[feed] output 'z': the model has no such output; its outputs are 'y'"
 
 
-def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path) -> None:
+def test_session_passes_its_options_to_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path
+) -> None:
     import tilewright.driver.compile as compiler
 
     seen: list[tuple[Any, CompileOptions, int | None, Any]] = []

@@ -48,7 +48,7 @@ def arrays(n: int = 13) -> tuple[np.ndarray, np.ndarray]:
     return RNG.standard_normal((n, 48)).astype(np.float32), RNG.standard_normal((48, 40)).astype(np.float32)
 
 
-def test_a_kernel_from_definition_to_answer() -> None:
+def test_kernel_from_definition_to_result() -> None:
     a, b = arrays()
     s = scheduled()
     kernel = s.build(threads=2)
@@ -122,7 +122,7 @@ def test_inputs_in_the_callers_order() -> None:
     np.testing.assert_allclose(s.build()(y, np.zeros(3, np.float32), x), x @ y, rtol=1e-4, atol=1e-5)
 
 
-def test_sizes_that_no_input_tells() -> None:
+def test_free_symbols_are_passed_by_name() -> None:
     n, m = tw.symbol("n", 0, 20), tw.symbol("m", 1, 5)
     x = tw.placeholder((m * 2,), name="X")
     y = tw.compute((n, m), lambda i, j: x[j * 2] + tw.cast(i, "float32"), "Y")
@@ -220,7 +220,7 @@ def test_computations_with_layouts_can_be_scheduled() -> None:
     np.testing.assert_allclose(s.build()(x, layout.transform(y)), x @ y, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_stored_at_another_input_is_no_argument() -> None:
+def test_attached_tensors_are_no_parameters() -> None:
     a, b = tw.placeholder((4, 6), name="A"), tw.placeholder((6,), name="b")
     c = tw.compute((4, 6), lambda i, j: a[i, j] * b[j], "C")
     layout = tw.Layout.of((4, 6)).store_at("b", (6,), 0)
@@ -245,7 +245,7 @@ def test_check_compares_with_the_untransformed_loops() -> None:
     assert s.check(inputs={"A": np.zeros((5, 48), np.float32)}) == CheckResult(({"n": 5},), 0.0)
 
 
-def test_check_finds_what_differs() -> None:
+def test_check_names_the_element_that_differs() -> None:
     s = scheduled()
     wrong = s.show().replace("= 0.0", "= 1.0", 1)
     s.func = parse(wrong)
@@ -378,7 +378,7 @@ def test_numbers_on_the_left_of_quotients() -> None:
 
 
 @pytest.mark.parametrize(("act", "message"), REFUSED)
-def test_what_can_not_be_is_answered(act: Callable[[], object], message: str) -> None:
+def test_invalid_calls_raise_errors(act: Callable[[], object], message: str) -> None:
     with pytest.raises(tw.TilewrightError) as e:
         act()
     assert message in str(e.value)

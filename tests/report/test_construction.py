@@ -180,7 +180,7 @@ def test_kernels_by_node() -> None:
 
 
 @pytest.mark.parametrize("legal", [0, 1])
-def test_why_programs_were_not_lowered(
+def test_rejections_of_programs_are_reported(
     legal: int, walked: Compilation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lower, asked = lower_programs.lower_program, list[TileProgram]()

@@ -122,7 +122,7 @@ def test_every_entry_and_every_thread_is_drawn_in_its_place() -> None:
     assert len(roofline.findall("{http://www.w3.org/2000/svg}circle")) == 1  # the others compute nothing
 
 
-def test_colours_say_what_limits() -> None:
+def test_colours_show_the_limiting_resource() -> None:
     kernel = made().entries[1]
     assert colour(kernel) == NEAREST_CACHE
     assert kernel.limit is not None

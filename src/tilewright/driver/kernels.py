@@ -43,7 +43,7 @@ class CompiledKernel:
         prepacked: the computations of compile time; their outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
-        grains: how much work it is over its symbols, as `codegen.plan.Call` takes it; None where no loop is parallel.
+        parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
         samples: sizes of its symbols that the optimizer scheduled for.
     """
 

@@ -31,7 +31,7 @@ from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.machine import thread_count
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
-from tilewright.measure.profiling import Recorder, Span, ThreadTimes, stamp_overhead
+from tilewright.measure.profiling import Recorder, Recording, Span, ThreadTimes, stamp_overhead
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import NativeStep
 
@@ -199,16 +199,7 @@ def profile_compilation(
     choice = compilation.build.machine or choose_machine(None, compilation.target)
     machine, used_threads = choice.for_target(compilation.target), recorder.executable.threads
     calls = _describe_calls(compilation, values, machine, min(used_threads, machine.cores))
-    entries: list[Entry] = []
-    native, fallbacks = iter(range(len(segments))), iter(record.fallbacks)
-    for k, step in enumerate(compilation.manifest.steps):
-        if isinstance(step, NativeStep):
-            segment = next(native)
-            for info, span in zip(calls[segment], record.segments[segment], strict=True):
-                entries.append(_entry(info, span, k, record.call_us))
-        else:
-            info = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
-            entries.append(_entry(info, next(fallbacks), k, record.call_us))
+    entries = _entries(compilation, calls, record)
     symbol_sizes = {n: int(size) for p, sizes in zip(compilation.segments, record.sizes, strict=True)
                     for n, size in zip(p.step.symbols, sizes, strict=True)}  # fmt: skip
     return Profile(
@@ -219,7 +210,7 @@ def profile_compilation(
         calls=record.calls,
         call_us=record.call_us,
         median_us=record.median_us,
-        entries=tuple(entries),
+        entries=entries,
         machine=machine,
         origin=str(choice.origin),
         overhead=overhead,
@@ -241,6 +232,21 @@ def _entry(info: _EntryInfo, span: Span, step: int, call_us: float) -> Entry:
     share = span.us / call_us if call_us > 0 else 0.0
     return Entry(info.name, info.kind, info.nodes, step, span.begin, span.us, share, span.regions, span.threads,
                  info.flops, info.limit)  # fmt: skip
+
+
+def _entries(compilation: Compilation, calls: Sequence[Sequence[_EntryInfo]], record: Recording) -> tuple[Entry, ...]:
+    """The entries of all steps in order of execution."""
+    entries: list[Entry] = []
+    native, fallbacks = iter(range(len(calls))), iter(record.fallbacks)
+    for k, step in enumerate(compilation.manifest.steps):
+        if isinstance(step, NativeStep):
+            segment = next(native)
+            for info, span in zip(calls[segment], record.segments[segment], strict=True):
+                entries.append(_entry(info, span, k, record.call_us))
+        else:
+            info = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
+            entries.append(_entry(info, next(fallbacks), k, record.call_us))
+    return tuple(entries)
 
 
 @dataclass(frozen=True, slots=True)

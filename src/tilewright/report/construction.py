@@ -44,8 +44,8 @@ class ScoredProgram:
         memory: (level, time) of the traffic from each memory level.
         parallel: time of starting and joining threads.
         total: the predicted time; terms overlap in part, so it is less than their sum.
-        lowered: whether this one became loops.
-        refused: why it could not become loops; None where it did, or where a better one did.
+        is_lowered: whether this program became loops.
+        rejection: why it could not be lowered; None if it was, or if a better one was.
     """
 
     program: KernelProgram

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.cli.test_verbs import run
+from tests.cli.command import run
 from tests.driver import models
 
 import tilewright

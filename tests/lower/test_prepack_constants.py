@@ -1,4 +1,4 @@
-"""Packing of constants at compile time: what leaves the function, what stays, and that the data is right."""
+"""Constant prepacking: which nests leave the function, which stay, and the prepacked data."""
 
 import numpy as np
 from tests.driver.models import array
@@ -31,7 +31,7 @@ def packed(func: Func) -> Func:
     return s.func
 
 
-def test_packing_of_a_constant_leaves_the_function():
+def test_packing_of_a_constant_becomes_a_weight():
     func = packed(matmul())
     split = prepack_constants(func, frozenset(["a1"]))
     assert [p.name for p in split.func.params] == ["a0", "a1_packed", "out"]
@@ -54,18 +54,18 @@ def test_packing_of_an_input_needs_workspace():
     assert len(blocks(split.func.body)) == 2
 
 
-def test_a_function_of_constants_alone_still_runs():
+def test_function_of_constants_keeps_its_output_nest():
     split = prepack_constants(packed(matmul(as_expr(3))), frozenset(["a0", "a1"]))
     assert [p.name for p in split.func.params] == ["a0", "a1_packed", "out"]
     assert [b.name for b in blocks(split.func.body)] == ["out"]
 
 
-def test_symbols_that_are_not_used_go():
+def test_unused_symbols_are_dropped():
     split = prepack_constants(packed(matmul(as_expr(3))), frozenset(["a1"]))
     assert split.func.symbols == ()
 
 
-def test_the_parts_together_compute_the_same():
+def test_prepacked_function_computes_the_same_result():
     func = packed(matmul())
     split = prepack_constants(func, frozenset(["a1"]))
     a, b = array(2, 6, 5), array(3, 5, 7)

@@ -101,12 +101,12 @@ N = tw.symbol("n")
         (lambda x, i: tw.minimum(tw.maximum(x, 0) + N, 9), "is not proved >= 0"),
     ],
 )
-def test_an_index_that_may_wrap_is_refused(index: Callable[[Expr, Expr], Expr], message: str) -> None:
+def test_index_that_may_overflow_is_rejected(index: Callable[[Expr, Expr], Expr], message: str) -> None:
     with pytest.raises(VerifyError, match=message):
         tw.create_schedule(tw.compute((4,), lambda i: A[index(I[i], i)], "C"))
 
 
-def test_a_condition_on_what_may_wrap_is_no_guard() -> None:
+def test_guard_on_an_overflowing_value_does_not_prove_bounds() -> None:
     with pytest.raises(VerifyError, match="is not proved >= 0"):
         tw.create_schedule(tw.compute((4,), lambda i: tw.select((I[i] - 1 >= 0) & (I[i] < 10), A[I[i] - 1], A[0]), "C"))
 
@@ -126,7 +126,9 @@ def test_sizes_whose_products_leave_int64_are_refused_by_the_call(power: int) ->
 
 
 def test_positions_that_leave_int64_are_refused_by_the_verifier() -> None:
-    with pytest.raises(VerifyError, match=r"may reach [0-9]+, but numbers computed from sizes and loop variables must stay"):
+    with pytest.raises(
+        VerifyError, match=r"may reach [0-9]+, but numbers computed from sizes and loop variables must stay"
+    ):
         tw.create_schedule(tw.compute((1 << 20, 8), lambda i, j: A[tw.minimum(i * (1 << 50) + j, 9)], "C"))
 
 

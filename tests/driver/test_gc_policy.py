@@ -1,4 +1,4 @@
-"""While a model is compiled, garbage is collected seldom; afterwards as the program wants it."""
+"""GC threshold during a compilation, and its restoration afterwards."""
 
 import gc
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def _settings() -> Iterator[None]:
     (gc.enable if enabled else gc.disable)()
 
 
-def test_the_setting_comes_back() -> None:
+def test_threshold_is_restored() -> None:
     gc.set_threshold(700, 10, 5)
     with raised_gc_threshold():
         assert gc.get_threshold() == (GC_THRESHOLD, 10, 5)
@@ -26,7 +26,7 @@ def test_the_setting_comes_back() -> None:
     assert gc.get_threshold() == (700, 10, 5)
 
 
-def test_the_setting_comes_back_after_an_error() -> None:
+def test_threshold_is_restored_after_an_error() -> None:
     gc.set_threshold(700, 10, 5)
     with pytest.raises(ValueError, match="broken"), raised_gc_threshold():
         raise ValueError("broken")
@@ -34,13 +34,13 @@ def test_the_setting_comes_back_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 10 * GC_THRESHOLD])
-def test_rarer_settings_stay(first: int) -> None:
+def test_disabled_or_higher_thresholds_stay(first: int) -> None:
     gc.set_threshold(first, 10, 5)
     with raised_gc_threshold():
         assert gc.get_threshold() == (first, 10, 5)
 
 
-def test_a_collector_that_is_off_stays_off() -> None:
+def test_disabled_collector_stays_disabled() -> None:
     gc.disable()
     threshold = gc.get_threshold()
     with raised_gc_threshold():

@@ -1,11 +1,11 @@
-"""Fast convolutions through the pipeline: options, decisions, native code."""
+"""Choice of convolution algorithms through the pipeline: options, decisions, native code."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from onnx import helper
-from tests.driver.models import array, model, value
+from tests.driver.models import array, model, residual_conv, value
 
 import tilewright
 import tilewright.driver.compile as pipeline
@@ -26,18 +26,6 @@ MACHINE = replace(machine_named("x86-64-v4"), cores=2)
 """With few cores multiplications count; with many, the transforms' memory does."""
 
 
-def network(channels, size, shape=None):
-    """A convolution with bias, activation and a residual sum."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["t"], ["r"], name="relu"),
-        helper.make_node("Add", ["r", "x"], ["y"], name="sum"),
-    ]
-    constants = {"w": array(1, channels, channels, 3, 3, scale=(9 * channels) ** -0.5), "b": array(2, channels)}
-    sizes = shape or [1, channels, size, size]
-    return model(nodes, [value("x", sizes)], [value("y", sizes)], constants)
-
-
 def tiles_in(made):
     """The tile sizes of fast convolutions in a compilation, read off the stages that reduce."""
     found = [s for s in made.program.steps if isinstance(s, Computation) and s.is_reduction]
@@ -48,47 +36,47 @@ def compilation(source, **options):
     return make_compilation(source, CompileOptions(target=TARGET, optimizer="roller", machine=MACHINE, **options))
 
 
-def test_the_cost_model_takes_it_where_it_pays():
-    assert tiles_in(compilation(network(128, 28))) == [2]
-    assert tiles_in(compilation(network(128, 28), winograd="fast")) == [4]
+def test_winograd_is_chosen_where_the_estimate_is_faster():
+    assert tiles_in(compilation(residual_conv(128, 28))) == [2]
+    assert tiles_in(compilation(residual_conv(128, 28), winograd="fast")) == [4]
 
 
-def test_the_cost_model_leaves_it_where_it_does_not():
-    assert tiles_in(compilation(network(8, 8))) == []  # the transforms cost more than the sum
-    assert tiles_in(compilation(network(512, 7))) == []  # reading more weights does
+def test_winograd_is_not_chosen_where_the_estimate_is_slower():
+    assert tiles_in(compilation(residual_conv(8, 8))) == []  # the transforms cost more than the sum
+    assert tiles_in(compilation(residual_conv(512, 7))) == []  # reading more weights does
 
 
 @pytest.mark.parametrize("options", [{"exact": True}, {"layouts": {"conv": Choice(output=(Reorder((0, 2, 3, 1)),))}}])
-def test_it_can_be_excluded(options):
-    assert tiles_in(compilation(network(128, 28), **options)) == []
+def test_exact_and_layouts_exclude_winograd(options):
+    assert tiles_in(compilation(residual_conv(128, 28), **options)) == []
 
 
-def test_exact_artifacts_are_those_without_the_pass(monkeypatch):
-    exact = compilation(network(64, 28), exact=True)
+def test_exact_artifacts_equal_those_without_the_winograd_pass(monkeypatch):
+    exact = compilation(residual_conv(64, 28), exact=True)
     monkeypatch.setattr(pipeline, "select_winograd", lambda program, *_: program)
-    plain = compilation(network(64, 28))
+    plain = compilation(residual_conv(64, 28))
     assert exact.llvm() == plain.llvm()
     assert plain.manifest.build is not None
     assert exact.manifest == replace(plain.manifest, build=replace(plain.manifest.build, convolutions="direct"))
     assert exact.weights.keys() == plain.weights.keys()
 
 
-def test_a_rule_without_a_machine_has_nothing_to_decide_by():
-    assert tiles_in(make_compilation(network(128, 28), CompileOptions(target=TARGET, optimizer="rule"))) == []
+def test_optimizer_without_a_machine_never_uses_winograd():
+    assert tiles_in(make_compilation(residual_conv(128, 28), CompileOptions(target=TARGET, optimizer="rule"))) == []
     with pytest.raises(OptionError, match="the optimizer 'rule' reads no description of a machine to estimate by"):
-        make_compilation(network(128, 28), CompileOptions(optimizer="rule", winograd="fast"))
+        make_compilation(residual_conv(128, 28), CompileOptions(optimizer="rule", winograd="fast"))
 
 
-def test_the_same_model_gives_the_same_bytes():
-    first, second = (compilation(network(64, 28), winograd="fast") for _ in range(2))
+def test_compilation_is_deterministic():
+    first, second = (compilation(residual_conv(64, 28), winograd="fast") for _ in range(2))
     assert tiles_in(first) == [4]
     assert first.artifact().code == second.artifact().code
     assert first.manifest == second.manifest
     assert [a.tobytes() for a in first.weights.values()] == [a.tobytes() for a in second.weights.values()]
 
 
-def test_wrong_options():
-    source = network(8, 8)
+def test_invalid_winograd_options():
+    source = residual_conv(8, 8)
     with pytest.raises(OptionError, match=r"there is no 'quick'(.|\n)*use safe or fast"):
         make_compilation(source, CompileOptions(winograd="quick"))
     with pytest.raises(OptionError, match="exact allows no fast convolutions, so 'fast' would have no effect"):
@@ -100,14 +88,14 @@ def test_wrong_options():
 
 
 @pytest.mark.parametrize(("optimizer", "tile", "limit"), [("rule", 4, 6e-6), ("gensor", 2, 1e-6)])
-def test_native_code_on_every_size(monkeypatch, optimizer, tile, limit):
+def test_winograd_is_accurate_on_every_size(monkeypatch, optimizer, tile, limit):
     def always(program, *_):
         made = with_winograd(program, (tile,), lambda direct, ways: ways[0])
         assert made is not program
         return made
 
     monkeypatch.setattr(pipeline, "select_winograd", always)
-    source = network(19, 0, ["n", 19, "h", "w"])
+    source = residual_conv(19, 0, ["n", 19, "h", "w"])
     made = make_compilation(
         source, CompileOptions(shapes={"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
     )
@@ -119,8 +107,8 @@ def test_native_code_on_every_size(monkeypatch, optimizer, tile, limit):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_native_code_of_the_default_passes_the_bar_of_the_zoo(batch):
-    source = network(64, 28, [batch, 64, 28, 28])
+def test_default_winograd_meets_the_error_limit_of_the_zoo(batch):
+    source = residual_conv(64, 28, [batch, 64, 28, 28])
     made, exact = (
         make_compilation(source, CompileOptions(optimizer="roller", machine=MACHINE, exact=e)) for e in (False, True)
     )
@@ -145,7 +133,7 @@ def video(channels, sizes, taps=(3, 3, 3)):
 
 
 @pytest.mark.parametrize(("sizes", "taps"), [((4, 28, 28), (3, 3, 3)), ((8, 28, 28), (1, 3, 3))])
-def test_videos_are_cut_in_their_pictures_by_default(sizes, taps):
+def test_video_convolutions_transform_only_spatial_axes_by_default(sizes, taps):
     """Time is an axis of the product; cutting it too would amplify errors beyond what the default allows."""
     made = compilation(video(128, sizes, taps))
     (product,) = (s for s in made.program.steps if isinstance(s, Computation) and s.is_reduction)
@@ -157,7 +145,7 @@ def test_videos_are_cut_in_their_pictures_by_default(sizes, taps):
     assert direct.output.rank == 5  # the transforms cost more than the sum
 
 
-def test_native_code_of_videos_on_every_size(monkeypatch):
+def test_winograd_of_videos_is_accurate_on_every_size(monkeypatch):
     def always(program, *_):
         return with_winograd(program, (2,), lambda direct, ways: next(w for w in ways if w.tile_sizes == (0, 2, 2)))
 
@@ -173,22 +161,22 @@ def test_native_code_of_videos_on_every_size(monkeypatch):
         assert relative_error(executable(x), wanted) < 1e-6
 
 
-def test_probes_and_the_reference_know_the_results():
+def test_intermediates_of_winograd_are_exposed():
     options = CompileOptions(target=TARGET, optimizer="roller", machine=MACHINE)
-    made = make_compilation(network(128, 28), options, expose_intermediates=True)
+    made = make_compilation(residual_conv(128, 28), options, expose_intermediates=True)
     assert tiles_in(made) == [2]
     assert "y" in dict(made.program.outputs)
 
 
-def test_the_pass_is_off_where_errors_may_not_grow():
-    made = compilation(network(128, 28), exact=True)
+def test_direct_algorithm_disables_the_winograd_pass():
+    made = compilation(residual_conv(128, 28), exact=True)
     times = make_stage_oracle(made.lowered, made.build, made.target)
     assert select_winograd(made.lowered, made.build, times) is made.lowered
     allowed = replace(made.build, convolutions="safe")
     assert select_winograd(made.lowered, allowed, times) is not made.lowered
 
 
-def test_a_filter_without_taps():
+def test_filter_without_taps_stays_direct():
     """There is nothing to be computed fast; the sums are empty."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")]
     weights = {"w": array(1, 4, 3, 0, 0)}
@@ -208,7 +196,7 @@ def copies_in(made):
     return [s for s in made.program.steps if isinstance(s, Computation) and not s.is_reduction]
 
 
-def test_operands_with_gaps_are_copied_where_it_pays():
+def test_strided_operands_are_densified_where_the_estimate_is_faster():
     source = strided(256, 28, 512)
     made = compilation(source)
     (copy,) = copies_in(made)

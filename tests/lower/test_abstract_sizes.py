@@ -1,4 +1,4 @@
-"""Compound sizes as symbols of their own: the same values, relations kept where one size is a function of another."""
+"""Shape abstraction: equal values, and relations kept where one size is a function of another."""
 
 import numpy as np
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_quotients_become_symbols():
     assert not found.correlated
 
 
-def test_a_quotient_of_a_quotient_stays_a_function_of_it():
+def test_dependent_quotient_stays_a_function_of_the_other():
     half, quarter = (H + 3) // 4, (H + 7) // 8
     found = own(scaled(half, quarter))
     (n0,) = found.sizes
@@ -45,17 +45,17 @@ def test_a_quotient_of_a_quotient_stays_a_function_of_it():
     assert not found.correlated
 
 
-def test_quotients_of_a_plain_size_stay():
+def test_quotients_of_a_bare_size_stay():
     found = own(scaled(H, (H + 1) // 2))
     assert found.sizes == {}
     assert found.params[0].shape == (H, (H + 1) // 2)
 
 
-def test_sizes_with_a_hidden_relation_are_reported():
+def test_correlated_sizes_are_reported():
     assert own(scaled((H + 3) // 4, (H + 5) // 6)).correlated
 
 
-def test_products_and_sums_are_no_compound_sizes():
+def test_polynomial_sizes_are_not_abstracted():
     found = own(scaled(H * W * 4 + 2, B))
     assert found.sizes == {}
 
@@ -64,7 +64,7 @@ def test_products_and_sums_are_no_compound_sizes():
     st.sampled_from([4, 8]), st.integers(0, 9), st.sampled_from([8, 16, 24]), st.integers(0, 40), st.integers(1, 70),
     st.integers(1, 70),
 )  # fmt: skip
-def test_the_values_stay_the_same(d1, a, d2, b, h, w):
+def test_abstract_sizes_have_the_same_values(d1, a, d2, b, h, w):
     rows, columns = (H + a) // d1 * B + 1, (H + b) // d2 + (W + b) // d1
     stage = scaled(rows, columns)
     found = own(stage)

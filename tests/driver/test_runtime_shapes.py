@@ -1,4 +1,4 @@
-"""Sizes that the reference evaluator tells while a model runs, where they meet known ones and one another."""
+"""Shapes that fallback steps report at run time, against declared sizes and each other."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -110,7 +110,7 @@ ONE = np.array([0, 0, 1, 0, 0, 0], bool)
          {"x": normal(6), "c": ONE, "w": normal(3, 4)}),
     ],
 )  # fmt: skip
-def test_sizes_that_turn_out_1_are_broadcast(body: str, inputs: str, feeds: Mapping[str, np.ndarray]) -> None:
+def test_runtime_sizes_of_1_are_broadcast(body: str, inputs: str, feeds: Mapping[str, np.ndarray]) -> None:
     assert_right(made(body, inputs), feeds)
 
 
@@ -118,7 +118,7 @@ def on_evaluator(exe: Executable) -> list[str]:
     return [label for step in exe.manifest.steps if not hasattr(step, "prefix") for label in step.nodes]
 
 
-def test_sizes_that_are_told_by_the_same_data_are_equal() -> None:
+def test_sizes_from_the_same_data_are_equal() -> None:
     """What meets a size of its own source, or can't be 1, stays native."""
     body = "d = Compress <axis = 0> (x, c)  e = Compress <axis = 1> (w, c)  y = Add(d, e)"
     exe = assert_right(made(body, "float[n] x, bool[n] c, float[3, n] w"), *(
@@ -131,7 +131,7 @@ def test_sizes_that_are_told_by_the_same_data_are_equal() -> None:
     assert on_evaluator(exe) == ["n0 (Compress)"]
 
 
-def test_sizes_that_do_not_fit_are_refused_when_they_arrive() -> None:
+def test_mismatching_runtime_sizes_are_errors() -> None:
     exe = compiled(made(COMPRESS, "float[n] x, bool[n] c, float[m] w"))
     for count in (2, 4):
         with pytest.raises(EvaluatorError, match=r"n1 \(Add\): failed on ONNX's reference evaluator"):

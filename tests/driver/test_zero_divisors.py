@@ -1,4 +1,4 @@
-"""Divisions by a size that is 0 where it is called: refused in indices, harmless in values."""
+"""Division by a size that is 0 at run time: rejected in indices, harmless in values."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,10 @@
+"""Runs commands of the command line within the process of the tests."""
+
+from tilewright.cli import main
+
+
+def run(capsys, *arguments):
+    """(exit code, standard output, standard error) of a command."""
+    code = main([str(a) for a in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
