@@ -50,8 +50,8 @@ def expressions(compilation: Compilation) -> str:
 
 
 def layouts(compilation: Compilation) -> str:
-    """The layout of every tensor with its reason, and the conversions between layouts."""
-    return "every tensor is stored row by row" if compilation.laid_out is None else str(compilation.laid_out)
+    """Which tensors have which layout and why, and the conversions between them."""
+    return "every tensor is stored row-major" if compilation.laid_out is None else str(compilation.laid_out)
 
 
 def loops(compilation: Compilation, name: str | None = None) -> str:

@@ -152,10 +152,10 @@ def _infer_types(node: Node, context: FallbackContext) -> tuple[Mapping[str, Res
     data_dependent = data_dependent_types(node, [context.operands.get(v) for v in node.arguments]) or ()
     types: dict[str, ResultType] = {}
     for value in filter(None, node.outputs):
-        type_, declared = inferred.get(value), context.graph.declared_types.get(value)
-        if type_ is not None:
-            sizes = tuple(_parse_dim(d, texts, f"{value}.{axis}") for axis, d in enumerate(type_.dims))
-            types[value] = ResultType(type_.dtype, sizes)
+        dialect_type, declared = inferred.get(value), context.graph.declared_types.get(value)
+        if dialect_type is not None:
+            sizes = tuple(_parse_dim(d, texts, f"{value}.{axis}") for axis, d in enumerate(dialect_type.dims))
+            types[value] = ResultType(dialect_type.dtype, sizes)
         elif declared is not None:
             sizes = tuple(_parse_dim(None, texts, f"{value}.{axis}") for axis, _ in enumerate(declared.shape))
             types[value] = ResultType(declared.dtype, sizes)

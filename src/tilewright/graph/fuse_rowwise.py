@@ -66,13 +66,9 @@ def can_fuse_rowwise(stages: FusionGroup) -> bool:
     last_stages = stages[-2:] if _has_elementwise_epilogue(stages) else stages[-1:]
     if rank == 0 or any(s.is_reduction and s not in last_stages and not is_one(_row_size(s, rank)) for s in stages):
         return False
-    intermediate_sizes = [_literal(_row_size(s, rank)) for s in stages[:-1]]
-    if any(n is None for n in intermediate_sizes):
-        return False
-    if (
-        sum((n or 0) * s.output.dtype.bytes for n, s in zip(intermediate_sizes, stages, strict=False))
-        > MAX_INTERMEDIATE_BYTES
-    ):
+    row_bytes = [_row_size(s, rank) * s.output.dtype.bytes for s in stages[:-1]]
+    literal_bytes = [int(n.value) for n in row_bytes if isinstance(n, Const)]
+    if len(literal_bytes) < len(row_bytes) or sum(literal_bytes) > MAX_INTERMEDIATE_BYTES:
         return False
     if (interval(iteration_space_size(stages[-1].axes[:rank]))[0] or 0) >= MIN_PARALLEL_ROWS:
         return True
@@ -115,7 +111,3 @@ def _has_elementwise_epilogue(stages: FusionGroup) -> bool:
     if len(stages) < 2 or stages[-1].is_reduction or not stages[-2].is_reduction:
         return False
     return reads_elementwise(stages[-1], stages[-2].output)
-
-
-def _literal(e: Expr) -> int | None:
-    return int(e.value) if isinstance(e, Const) else None

@@ -114,7 +114,7 @@ def virtual_thread(func: Func, loop: str) -> Func:
 
 
 def check_unrollable(node: For, primitive: str) -> None:
-    """The loop's extent is a literal of at most `MAX_UNROLL`."""
+    """Checks that the loop's extent is a literal of at most `MAX_UNROLL`."""
     check_literal_extent(node, primitive)
     if isinstance(node.extent, Const) and node.extent.value > MAX_UNROLL:
         where = f"{primitive} of loop {node.var.name!r}"
@@ -122,7 +122,7 @@ def check_unrollable(node: For, primitive: str) -> None:
 
 
 def check_literal_extent(node: For, primitive: str) -> None:
-    """The loop's extent is a literal."""
+    """Checks that the loop's extent is a literal."""
     if not isinstance(node.extent, Const):
         raise ScheduleError(
             f"the extent {node.extent} is not a literal",
@@ -132,7 +132,7 @@ def check_literal_extent(node: For, primitive: str) -> None:
 
 
 def check_init_outside(node: For) -> None:
-    """No block that reduces over the loop has its init inside: lanes have no first iteration."""
+    """Checks that no block that reduces over the loop has its init inside: lanes have no first iteration."""
     for b in blocks(node):
         if b.init is not None and any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
             raise ScheduleError(

@@ -146,7 +146,8 @@ def _insert_copy(func: Func, block: str, old: Buffer, spec: OperandCopy) -> Func
 
 
 def check_readable(func: Func, block: str, buffer: str, place: str) -> Buffer:
-    """The block reads a buffer of this name, and nothing in its nest writes it."""
+    """Checks that nothing in the block's nest writes the buffer of this name, which the block reads; returns the
+    buffer."""
     node, _ = find_block(func, block)
     operand = next((b for b in read_buffers(node) if b.name == buffer), None)
     if operand is None or operand == node.body.buffer:
@@ -214,7 +215,8 @@ def cache_write(
 
 
 def check_cacheable(func: Func, node: Block, nest: Stmt) -> None:
-    """The block alone writes its buffer, all of it; nothing reads the buffer before the copy after the nest."""
+    """Checks that the block alone writes its buffer, all of it, and that no other block of its nest reads the
+    buffer."""
     place = f"cache_write of {node.name!r}"
     buffer = node.body.buffer
     check_only_writer(func, node, place)

@@ -86,7 +86,7 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
 
 
 def check_needed(moved: Block, buffer: Buffer, place: str) -> None:
-    """The consumers in the loop need an element that exists; guarded reads (padding) may not."""
+    """Checks that the consumers in the loop need an existing element; guarded reads (padding) may not."""
     if isinstance(moved.predicate, Const) and not moved.predicate.value:
         raise ScheduleError(f"no iteration of the loop needs an element of {buffer.name!r}", where=place)
 
@@ -99,7 +99,8 @@ def undivided_dims(buffer: Buffer, box: Sequence[Span], loops: Sequence[For]) ->
 
 
 def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) -> Buffer:
-    """The block alone writes an internal buffer at its iteration variables; all readers are in the last of `loops`."""
+    """Checks that the block alone writes an internal buffer at its iteration variables and that all readers are in the
+    last of `loops`; returns the buffer."""
     buffer, target = node.body.buffer, loops[-1]
     if buffer not in func.allocs:
         raise ScheduleError(f"it writes {buffer.name!r}, which is not internal", where=place)

@@ -14,8 +14,8 @@ from tilewright.verify import coverage, races
 
 
 def check_consumer(func: Func, node: Block, target: For, place: str) -> None:
-    """The block runs after the loop's nest, each of its points writes its own element, and it may run earlier: its
-    inputs are written in the loop or before it, and no other block uses its results from there on."""
+    """Checks that the block runs after the loop's nest, each of its points writes its own element, and it may run
+    earlier: its inputs are written in the loop or before it, and no other block uses its results from there on."""
     if any(b is node for b in blocks(target)):
         raise ScheduleError("it is inside the loop already", where=place)
     tops = top_statements(func)
@@ -37,7 +37,8 @@ def check_consumer(func: Func, node: Block, target: For, place: str) -> None:
 
 
 def check_injective_writes(func: Func, node: Block, place: str) -> None:
-    """The block alone writes its buffer, each spatial point a different element, and reads no other elements of it."""
+    """Checks that the block alone writes its buffer, each spatial point a different element, and reads no other
+    elements of it."""
     check_only_writer(func, node, place)
     body = node.body
     if any(a.buffer == body.buffer and a.indices != body.indices for a in accesses(node)):
@@ -51,8 +52,8 @@ def check_injective_writes(func: Func, node: Block, place: str) -> None:
 def check_inputs_complete(
     func: Func, block: str, loops: Sequence[str], running: Collection[Buffer], place: str
 ) -> None:
-    """The inputs of a moved block are complete at its new place: each element that it reads is accessed in one
-    iteration of the enclosing loops only, and the block comes last in that iteration.
+    """Checks that the inputs of a moved block are complete at its new place: each element that it reads is accessed in
+    one iteration of the enclosing loops only, and the block comes last in that iteration.
 
     Args:
         func: the function after the move.
@@ -89,7 +90,7 @@ def _incomplete_input_error(loop: For, buffer: Buffer, place: str) -> ScheduleEr
 
 
 def check_covered_once(func: Func, block: str, place: str) -> None:
-    """A moved block covers every point of its domain once."""
+    """Checks that a moved block covers every point of its domain once."""
     node, enclosing = find_block(func, block)
     for diagnostic in coverage.find_incomplete_cover(BlockContext.of(node, enclosing)):
         raise ScheduleError(f"{diagnostic.where}: {diagnostic.what}", where=place)

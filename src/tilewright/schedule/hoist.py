@@ -83,7 +83,7 @@ class InvariantPart:
 
 
 def check_around(node: Block, target: For, enclosing: Sequence[For], place: str) -> None:
-    """The loop encloses the block."""
+    """Checks that the loop encloses the block."""
     if not any(x is target for x in enclosing):
         names = ", ".join(x.var.name for x in enclosing) or "none"
         raise ScheduleError("the loop does not enclose the block", where=place, hint=f"enclosing loops: {names}")
@@ -92,7 +92,7 @@ def check_around(node: Block, target: For, enclosing: Sequence[For], place: str)
 def check_invariant_parts(
     node: Block, target: For, enclosing: Sequence[For], outer: Sequence[For], place: str
 ) -> list[InvariantPart]:
-    """The loop-invariant parts that can be computed before the loop; at least one."""
+    """Returns the loop-invariant parts that can be computed before the loop; at least one."""
     refused: list[str] = []
     parts: list[InvariantPart] = []
     inside = {x.var for x in enclosing[len(outer) :]}

@@ -64,8 +64,8 @@ def _replace_block_loads(block: Block, value: Callable[[Load], Expr]) -> Block:
 
 
 def check_inlinable(func: Func, node: Block, enclosing: Sequence[For], place: str) -> Buffer:
-    """The block is element-wise, alone writes an internal buffer at plain variables, and depends on no loop
-    otherwise."""
+    """Checks that the block is element-wise, alone writes an internal buffer at plain variables, and depends on no loop
+    otherwise; returns the buffer."""
     check_elementwise(node, place, "use compute_at to run it in a loop of its readers")
     buffer = node.body.buffer
     if buffer not in func.allocs:
@@ -77,7 +77,7 @@ def check_inlinable(func: Func, node: Block, enclosing: Sequence[For], place: st
 
 
 def check_elementwise(node: Block, place: str, hint: str) -> None:
-    """The block has no reductions."""
+    """Checks that the block has no reductions."""
     reduced = [i.var.name for i in node.iters if i.kind is IterKind.REDUCE]
     if reduced:
         raise ScheduleError(f"block {node.name!r} reduces over {reduced[0]!r}", where=place, hint=hint)
@@ -87,7 +87,7 @@ def check_elementwise(node: Block, place: str, hint: str) -> None:
 
 
 def check_plain_indices(node: Block, place: str) -> None:
-    """The block writes at distinct plain iteration variables, and its value depends on no others."""
+    """Checks that the block writes at distinct plain iteration variables, and its value depends on no others."""
     indices, spatial = node.body.indices, spatial_vars(node)
     used = [v for v in spatial if v in free_vars(node.body.value)]
     if not all(i in spatial for i in indices) or len(set(indices)) != len(indices) or not set(used) <= set(indices):
@@ -95,7 +95,7 @@ def check_plain_indices(node: Block, place: str) -> None:
 
 
 def check_readers(func: Func, node: Block, readers: Sequence[str], place: str) -> None:
-    """The block's results are read, and its inputs do not change until then."""
+    """Checks that the block's results are read, and that its inputs do not change until then."""
     if not readers:
         raise ScheduleError(f"nothing reads {node.body.buffer.name!r}", where=place)
     for name in readers:

@@ -21,7 +21,7 @@ from tilewright.verify.domains import find_domain_errors
 
 
 def check_only_writer(func: Func, node: Block, place: str) -> None:
-    """No other block writes the block's buffer, and the block itself initialises every element."""
+    """Checks that no other block writes the block's buffer, and the block itself initialises every element."""
     buffer = node.body.buffer
     for b in blocks(func.body):
         if b is not node and b.body.buffer == buffer:
@@ -31,7 +31,8 @@ def check_only_writer(func: Func, node: Block, place: str) -> None:
 
 
 def check_order_free(node: Block, place: str) -> None:
-    """No iteration of the block reads an element that another one writes; it may accumulate into its own element."""
+    """Checks that no iteration of the block reads an element that another one writes; it may accumulate into its own
+    element."""
     body = node.body
     for a in accesses(node):
         if not a.is_write and a.buffer == body.buffer and a.indices != body.indices:
@@ -42,7 +43,7 @@ def check_order_free(node: Block, place: str) -> None:
 
 
 def check_inputs_final(func: Func, node: Block, target: Stmt, place: str) -> None:
-    """No input of the block is written between its nest and the end of the nest that contains `target`."""
+    """Checks that no input of the block is written between its nest and the end of the nest that contains `target`."""
     tops = top_statements(func)
     start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
     end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, target))
@@ -56,14 +57,14 @@ def check_inputs_final(func: Func, node: Block, target: Stmt, place: str) -> Non
 
 
 def check_untouched(buffer: Buffer, inside: Stmt, node: Block, place: str) -> None:
-    """No other block in a statement accesses a buffer."""
+    """Checks that no other block in a statement accesses a buffer."""
     for b in blocks(inside):
         if b is not node and any(a.buffer == buffer for a in accesses(b)):
             raise ScheduleError(f"block {b.name!r} uses {buffer.name!r} there too", where=place)
 
 
 def check_no_races(func: Func, only: For | None, place: str) -> None:
-    """Iterations of concurrent loops do not race; `only` restricts the check to one loop of the function.
+    """Checks that iterations of concurrent loops do not race; `only` restricts the check to one loop of the function.
 
     Raises:
         ScheduleError: two iterations may access one element of which one writes it, a parallel loop carries a
@@ -118,14 +119,15 @@ def _serialize_except(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
 
 
 def check_axes(func: Func, place: str) -> None:
-    """Loops on GPU axes form grids of blocks of threads."""
+    """Checks that loops on GPU axes form grids of blocks of threads."""
     nests = [BlockContext(s, enclosing, {}, NO_BOUNDS) for s, enclosing in walk(func.body) if isinstance(s, Block)]
     for diagnostic in gpu_launch.find_launch_errors(func, nests):
         raise ScheduleError(f"{diagnostic.where}: {diagnostic.what}", where=place)
 
 
 def check_iterations_independent(func: Func, node: For, place: str) -> None:
-    """Iterations of a loop access different elements, so that they may run in any order, repeatedly, or concurrently.
+    """Checks that iterations of a loop access different elements, so that they may run in any order, repeatedly, or
+    concurrently.
 
     Internal buffers that only this loop uses, at places that do not move with it, are written anew in every iteration.
     """
@@ -147,7 +149,7 @@ def check_iterations_independent(func: Func, node: For, place: str) -> None:
 
 
 def check_accumulated_once(func: Func, inside: Sequence[Block], place: str) -> None:
-    """Blocks that accumulate add every point of their reductions once to every element."""
+    """Checks that accumulating blocks add every point of their reductions once to every element."""
     names = {b.name for b in inside if b.init is not None or b.body.buffer in read_buffers(b)}
     if names:
         nests = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
@@ -161,7 +163,7 @@ def accessing_blocks(func: Func, buffer: Buffer) -> list[str]:
 
 
 def check_in_bounds(func: Func, names: Sequence[str], place: str, hint: str = "") -> None:
-    """The verifier proves that all accesses of the blocks of these names are in bounds."""
+    """Checks that the verifier proves that all accesses of the blocks of these names are in bounds."""
     for s, enclosing in walk(func.body):
         if isinstance(s, Block) and s.name in names:
             for diagnostic in find_domain_errors(BlockContext.of(s, enclosing)):
@@ -169,7 +171,7 @@ def check_in_bounds(func: Func, names: Sequence[str], place: str, hint: str = ""
 
 
 def check_nesting(loops: Sequence[For], place: str) -> None:
-    """Of nested loops, outermost first, no concurrent one is inside a vectorized one."""
+    """Checks that no concurrent loop is inside a vectorized one; loops are nested, outermost first."""
     for k, outer in enumerate(loops):
         for inner in loops[k + 1 :]:
             if inner.kind in CONCURRENT and outer.kind is LoopKind.VECTORIZED:

@@ -61,7 +61,7 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = No
 
 
 def check_split(node: For, factor: int) -> None:
-    """A factor is a positive integer; a vectorized loop stays whole."""
+    """Checks that the factor is a positive integer and that the loop is not vectorized."""
     place = f"split of loop {node.var.name!r}"
     if factor < 1:
         raise ScheduleError(f"factor must be at least 1, got {factor}", where=place)
@@ -138,7 +138,8 @@ def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
 
 
 def check_directly_nested(outer: For, inner: str) -> For:
-    """The loop `inner` is the whole body of `outer`, of the same kind, with an independent extent."""
+    """Checks that the loop `inner` is the whole body of `outer`, of the same kind, with an independent extent; returns
+    it."""
     place = f"fuse of loops {outer.var.name!r} and {inner!r}"
     if not isinstance(outer.body, For) or outer.body.var.name != inner:
         raise ScheduleError(f"{inner!r} is not directly inside {outer.var.name!r}", where=place)
@@ -191,7 +192,8 @@ def reorder(func: Func, order: Sequence[str]) -> Func:
 
 
 def check_perfect_nest(func: Func, first: For, names: Sequence[str], place: str) -> list[For]:
-    """The perfect nest from `first` down to the last of `names`: each loop is the whole body of the one before."""
+    """Returns the perfect nest from `first` down to the last of `names`: each loop is the whole body of the one
+    before."""
     if len(set(names)) != len(names):
         raise ScheduleError("a loop is named twice", where=place)
     missing = {find_loop(func, name)[0].var.name for name in names}
@@ -209,7 +211,7 @@ def check_perfect_nest(func: Func, first: For, names: Sequence[str], place: str)
 
 
 def check_order(func: Func, nest: Sequence[For], placed: Sequence[For], place: str) -> None:
-    """Iterations may be reordered."""
+    """Checks that iterations may be reordered."""
     inner_blocks = blocks(nest[-1])
     if len(inner_blocks) == 1:
         check_order_free(inner_blocks[0], place)
@@ -220,7 +222,7 @@ def check_order(func: Func, nest: Sequence[For], placed: Sequence[For], place: s
 
 
 def check_extents(placed: Sequence[For]) -> None:
-    """No extent uses the variable of a loop further inside."""
+    """Checks that no extent uses the variable of a loop further inside."""
     for k, loop in enumerate(placed):
         inner_vars = {later.var for later in placed[k:]}
         offending = inner_vars & free_vars(loop.extent)
@@ -258,7 +260,7 @@ def peel(func: Func, loop: str, at: Expr | int, name: str | None = None) -> Func
 
 
 def check_peel_point(func: Func, node: For, enclosing: Sequence[For], cut: Expr) -> None:
-    """The cut is known outside the loop and lies in the loop's range."""
+    """Checks that the cut is known outside the loop and lies in the loop's range."""
     place = f"peel of loop {node.var.name!r}"
     if node.kind is not LoopKind.SERIAL:
         raise ScheduleError(f"the loop is {node.kind}, only a serial one can be cut", where=place)

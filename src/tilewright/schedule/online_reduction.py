@@ -44,7 +44,8 @@ def reduction_vars(node: Block) -> list[Var]:
 
 
 def check_online_reductions(func: Func, node: Block, loops: Sequence[For], place: str) -> list[OnlineReduction]:
-    """The reductions over the last of `loops` whose results the sum reads; at least one, each read at one element."""
+    """Returns the reductions over the last of `loops` whose results the sum reads; at least one, each read at one
+    element."""
     target = loops[-1]
     reductions: list[OnlineReduction] = []
     for b in blocks(target):
@@ -85,7 +86,7 @@ def _online_reduction(
 
 
 def check_innermost(block: Block, loops: Sequence[For], where: str) -> None:
-    """The reduction does not depend on loops outside the last of `loops`."""
+    """Checks that the reduction does not depend on loops outside the last of `loops`."""
     driven = {v for i in block.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
     for x in loops[:-1]:
         if x.var in driven:
@@ -119,7 +120,7 @@ def _match_variables(node: Block, block: Block, load: Load, where: str) -> dict[
 def check_contiguous_chunks(
     block: Block, enclosing: Sequence[For], outer_count: int, spans: Mapping[Var, Span], where: str
 ) -> None:
-    """One iteration of the loop computes a whole chunk: it leaves no point of it to a later iteration."""
+    """Checks that one iteration of the loop computes a whole chunk: it leaves no point of it to a later iteration."""
     nest = BlockContext.of(block, tuple(enclosing))
     try:
         maps = iter_ranges(nest, True, outer_count)
@@ -136,7 +137,8 @@ def check_contiguous_chunks(
 def check_running_extrema(
     func: Func, core: Expr, reductions: Sequence[OnlineReduction], target: For, place: str
 ) -> list[RunningExtremum]:
-    """The running results in a value; each is a maximum or minimum that only its reduction changes inside the loop."""
+    """Returns the running results in a value; each is a maximum or minimum that only its reduction changes inside the
+    loop."""
     extrema: list[RunningExtremum] = []
     for source in reductions:
         if source.load not in loads(core):
@@ -152,7 +154,8 @@ def check_running_extrema(
 
 
 def check_term_unchanged(reduction: OnlineReduction, target: For, place: str) -> None:
-    """The reduced term has the same value when the sum reads it: no block of the loop changes it in between."""
+    """Checks that the reduced term has the same value when the sum reads it: no block of the loop changes it in
+    between."""
     inner_blocks = blocks(target)
     later = inner_blocks[next(k for k, b in enumerate(inner_blocks) if b is reduction.block) + 1 :]
     for b in later:
@@ -162,7 +165,7 @@ def check_term_unchanged(reduction: OnlineReduction, target: For, place: str) ->
 
 
 def check_initial_value(func: Func, reduction: OnlineReduction, target: For, place: str) -> Const:
-    """The literal that a reduction starts from; only the reduction changes the result afterwards."""
+    """Returns the literal that a reduction starts from; only the reduction changes the result afterwards."""
     buffer = reduction.load.buffer
     inner_ids = set(map(id, blocks(target)))
     values: list[Expr] = [] if reduction.block.init is None else [reduction.block.init.value]
@@ -178,7 +181,7 @@ def check_initial_value(func: Func, reduction: OnlineReduction, target: For, pla
 
 
 def check_spans_agree(reductions: Sequence[OnlineReduction], place: str) -> Mapping[Var, Span]:
-    """The part of the sum's domain that one iteration completes: the same for all running results."""
+    """Returns the part of the sum's domain that one iteration completes: the same for all running results."""
     spans: dict[Var, Span] = {}
     for source in reductions:
         for var, span in source.spans.items():
@@ -193,8 +196,8 @@ def check_spans_agree(reductions: Sequence[OnlineReduction], place: str) -> Mapp
 
 
 def check_sum(node: Block, place: str) -> Expr:
-    """The summed value; the sum starts from 0 in a type with headroom for terms relative to a maximum that is still too
-    small."""
+    """Returns the summed value; the sum starts from 0 in a type with headroom for terms relative to a maximum that is
+    still too small."""
     combined = match_accumulation(node.body)
     if combined is None or combined[0] != "add":
         kind = "no accumulation" if combined is None else f"an accumulation with `{combined[0]}`"

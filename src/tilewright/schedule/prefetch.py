@@ -60,7 +60,7 @@ def first_distinct(hints: Iterator[Load], limit: int) -> tuple[Load, ...]:
 
 
 def check_loop(node: For, distance: int, place: str) -> None:
-    """The loop's iterations run one after the other, and the distance is in range."""
+    """Checks that the loop's iterations run one after the other, and the distance is in range."""
     if node.kind is LoopKind.VECTORIZED:
         raise ScheduleError("the loop is vectorized: its iterations run at once", where=place)
     if not 1 <= distance <= MAX_DISTANCE:
@@ -68,7 +68,7 @@ def check_loop(node: For, distance: int, place: str) -> None:
 
 
 def check_buffer(func: Func, name: str, place: str) -> Buffer:
-    """The buffer of this name exists and is in memory."""
+    """Checks that the buffer of this name exists and is in memory; returns it."""
     buffer = {b.name: b for b in (*func.params, *func.allocs)}.get(name)
     if buffer is None:
         raise ScheduleError(f"there is no buffer {name!r}", where=place)
@@ -100,7 +100,7 @@ def touched_regions(node: For, buffer: Buffer, bounds: Bounds, place: str) -> li
 
 
 def check_addresses(hints: Sequence[Load], bounds: Bounds, place: str) -> None:
-    """The addresses can be computed without reading memory and without overflow."""
+    """Checks that the addresses can be computed without reading memory and without overflow."""
     for hint in hints:
         problem = unsafe_reason(hint, bounds)
         if problem is not None:

@@ -83,8 +83,8 @@ def _reduction_loop_vars(node: Block) -> set[Var]:
 
 
 def check_decomposable(node: Block, enclosing: Sequence[For], outer: For) -> Store:
-    """All reduction loops are inside `outer`, drive reductions only and start at the first point, and no block
-    interferes."""
+    """Checks that all reduction loops are inside `outer`, drive reductions only and start at the first point, and that
+    no block interferes; returns the init."""
     place = f"decompose_reduction of {node.name!r}"
     if node.init is None:
         raise ScheduleError("it has no init", where=place)
@@ -110,7 +110,8 @@ def check_decomposable(node: Block, enclosing: Sequence[For], outer: For) -> Sto
 
 
 def check_initialised_once(node: Block, enclosing: Sequence[For], outer: For) -> list[For]:
-    """The loops from `outer` inwards that do not reduce; the written element depends on each of them."""
+    """Checks that the written element depends on every loop from `outer` inwards that does not reduce; returns these
+    loops."""
     place = f"decompose_reduction of {node.name!r}"
     position = next(k for k, x in enumerate(enclosing) if x is outer)
     reduction_vars = _reduction_loop_vars(node)
@@ -257,7 +258,7 @@ def _serial_nest(
 def check_factorable(
     func: Func, node: Block, enclosing: Sequence[For], axis: int, place: str
 ) -> tuple[BlockIter, Expr]:
-    """The reduction variable to be split, and the value that the block combines."""
+    """Returns the reduction variable to be split, and the value that the block combines."""
     reduction_iters = [i for i in node.iters if i.kind is IterKind.REDUCE]
     if not 0 <= axis < len(reduction_iters):
         raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduction_iters)}", where=place)

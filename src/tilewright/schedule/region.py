@@ -196,8 +196,8 @@ def over_region(
 
 
 def check_domain(node: Block, enclosing: Sequence[For], place: str) -> None:
-    """The block's predicate only keeps it in its domain, and its body uses no loop variable, so that both can be
-    dropped."""
+    """Checks that the block's predicate only keeps it in its domain, and its body uses no loop variable, so that both
+    can be dropped."""
     bounds = bounds_of(enclosing)
     for i in node.iters:
         bounds = bounds.assuming(conjunction(i.binding >= 0, i.binding < i.extent))

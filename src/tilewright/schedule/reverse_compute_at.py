@@ -64,8 +64,8 @@ def reverse_compute_at(func: Func, block: str, loop: str, names: tuple[str, ...]
 
 
 def check_spans(func: Func, node: Block, loops: Sequence[For], place: str) -> Mapping[Var, Span]:
-    """The part of the consumer's domain that one iteration of the last of `loops` completes, per spatial variable that
-    indexes what the loop writes; several such buffers agree."""
+    """Returns the part of the consumer's domain that one iteration of the last of `loops` completes, per spatial
+    variable that indexes what the loop writes; several such buffers agree."""
     written = {b.body.buffer for b in blocks(loops[-1])}
     spans: dict[Var, Span] = {}
     spatial = spatial_vars(node)

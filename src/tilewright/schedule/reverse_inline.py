@@ -71,8 +71,8 @@ def reverse_inline(func: Func, block: str) -> Func:
 
 
 def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[For, ...]]:
-    """The last block before the consumer that writes what it reads: element-wise, the only writer of an internal buffer
-    that only the consumer reads."""
+    """Returns the last block before the consumer that writes what it reads: element-wise, the only writer of an
+    internal buffer that only the consumer reads."""
     writer: tuple[Block, tuple[For, ...]] | None = None
     for s, enclosing in walk(func.body):
         if s is node:
@@ -94,15 +94,16 @@ def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[Fo
 
 
 def check_consumer(func: Func, node: Block, enclosing: Sequence[For], place: str) -> None:
-    """The block is element-wise, every point writes a different element, and it depends on no loop otherwise."""
+    """Checks that the block is element-wise, every point writes a different element, and it depends on no loop
+    otherwise."""
     check_elementwise(node, place, "use inline to substitute its producer")
     check_injective_writes(func, node, place)
     check_domain(node, enclosing, place)
 
 
 def check_between(func: Func, producer: Block, node: Block, place: str) -> None:
-    """The consumer may run at the producer's place: up to its own nest, no block changes its inputs or uses its
-    buffer."""
+    """Checks that the consumer may run at the producer's place: up to its own nest, no block changes its inputs or uses
+    its buffer."""
     tops = top_statements(func)
     start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, producer))
     end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
@@ -115,8 +116,8 @@ def check_between(func: Func, producer: Block, node: Block, place: str) -> None:
 
 
 def check_one_to_one(producer: Block, node: Block, place: str) -> Mapping[Var, Expr]:
-    """Every element of the producer's buffer is read at one point of the consumer: the consumer's variables in terms of
-    the producer's."""
+    """Checks that every element of the producer's buffer is read at one point of the consumer; returns the consumer's
+    variables in terms of the producer's."""
     buffer = producer.body.buffer
     read = [x for x in loads(node.body.value) if x.buffer == buffer]
     index_loads = [x for i in node.body.indices for x in loads(i) if x.buffer == buffer]

@@ -127,7 +127,7 @@ def claim_name(name: str, used: set[str]) -> str:
 
 
 def check_new_names(names: Sequence[str], used: set[str], place: str) -> None:
-    """New names are unused and distinct."""
+    """Checks that new names are unused and distinct."""
     for name in names:
         if name in used or names.count(name) > 1:
             raise ScheduleError(f"name {name!r} is already used", where=place)

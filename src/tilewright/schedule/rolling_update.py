@@ -235,7 +235,7 @@ def _insert_online_sum(
 
 
 def check_nonempty_reduction(node: Block) -> None:
-    """A factor that is applied after the sum must not be applied to an empty sum: 0 / 0 is not 0."""
+    """Checks that the sum is not empty, as an invariant factor is applied after it: 0 / 0 is not 0."""
     for i in node.iters:
         if i.kind is IterKind.REDUCE and not can_prove(i.extent >= 1):
             raise ScheduleError(

@@ -46,7 +46,7 @@ def set_scope(func: Func, buffer: str, scope: MemoryScope) -> Func:
 
 
 def check_scope(buffer: Buffer, scope: MemoryScope) -> None:
-    """Only memory may hold buffers whose size is not a literal."""
+    """Checks that a buffer outside of memory has a literal shape."""
     if scope is not MemoryScope.MEMORY and not all(isinstance(n, Const) for n in buffer.shape):
         raise ScheduleError(
             f"its shape ({', '.join(map(str, buffer.shape))}) is not literal",
@@ -57,7 +57,7 @@ def check_scope(buffer: Buffer, scope: MemoryScope) -> None:
 
 
 def check_stack(func: Func, place: str) -> None:
-    """The stack holds its buffers together."""
+    """Checks that the stack holds its buffers together."""
     problem = describe_excess(func)
     if problem is not None:
         raise ScheduleError(problem, where=place, hint=STACK_HINT)
@@ -96,7 +96,8 @@ def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str]
 
 
 def check_clone(func: Func, node: Block, reader: Block) -> None:
-    """The consumer reads a buffer that the block alone writes, and the block can run again just before it."""
+    """Checks that the consumer reads a buffer that the block alone writes, and the block can run again just before
+    it."""
     place = f"clone_producer of {node.name!r} for {reader.name!r}"
     buffer = node.body.buffer
     if reader is node or buffer not in read_buffers(reader):
@@ -127,7 +128,7 @@ def pad_storage(func: Func, buffer: str, dim: int, multiple: int = 1, extra: int
 
 
 def check_padding(buffer: Buffer, dim: int, multiple: int, extra: int) -> None:
-    """The dimension exists and does not shrink."""
+    """Checks that the dimension exists and does not shrink."""
     place = f"pad_storage of {buffer.name!r}"
     if not 0 <= dim < buffer.rank:
         raise ScheduleError(f"expected a dimension in 0..{buffer.rank - 1}, got {dim}", where=place)

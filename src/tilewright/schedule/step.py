@@ -175,7 +175,7 @@ def _resolve_variables(func: Func, step: Step, value: Argument) -> Argument:
 
 
 def check_layout_symbols(func: Func, layout: Layout, place: str) -> None:
-    """A layout refers to sizes of the function, and to nothing else.
+    """Checks that a layout refers to sizes of the function, and to nothing else.
 
     Raises:
         ScheduleError: names the unknown symbol.

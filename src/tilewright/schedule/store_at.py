@@ -52,7 +52,7 @@ def store_at(func: Func, buffer: str, loop: str) -> Func:
 
 
 def check_used_inside(func: Func, buffer: Buffer, target: For, place: str) -> None:
-    """Only blocks inside the loop use the buffer."""
+    """Checks that only blocks inside the loop use the buffer."""
     inner_ids = set(map(id, blocks(target)))
     for b in blocks(func.body):
         if id(b) not in inner_ids and any(a.buffer == buffer for a in accesses(b)):
@@ -60,7 +60,7 @@ def check_used_inside(func: Func, buffer: Buffer, target: For, place: str) -> No
 
 
 def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
-    """Concurrent iterations do not share the shrunk buffer: memory shared by threads keeps its size."""
+    """Checks that concurrent iterations do not share the shrunk buffer: memory shared by threads keeps its size."""
     for x in loops:
         if x.kind in CONCURRENT and buffer.scope is MemoryScope.MEMORY:
             what = f"loop {x.var.name!r} is {x.kind}; its iterations would share {buffer.name!r}"
@@ -68,7 +68,7 @@ def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
 
 
 def check_not_carried(func: Func, buffer: Buffer, loops: Sequence[For], place: str) -> None:
-    """Every element is accessed in one iteration of each loop."""
+    """Checks that every element is accessed in one iteration of each loop."""
     nests = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
     for x in loops:
         if not races.iterations_are_disjoint(x, buffer, nests):

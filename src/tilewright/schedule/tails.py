@@ -142,7 +142,7 @@ def tile_with_remainder(t: Tiling) -> Func:
 
 
 def check_remainder(t: Tiling) -> None:
-    """There may be a whole tile, and the loop is on no GPU axis: loops on one axis have one extent."""
+    """Checks that there may be a whole tile, and the loop is on no GPU axis: loops on one axis have one extent."""
     if t.loop.kind in THREADED and t.loop.kind is not LoopKind.PARALLEL:
         raise ScheduleError(f"the loop is bound to {t.loop.kind} already", where=t.place, hint="split it before `bind`")
     if can_prove(t.loop.extent < t.size, bounds_of(t.around)):
@@ -158,7 +158,7 @@ def tile_shifted_inwards(t: Tiling) -> Func:
 
 
 def check_shift(t: Tiling) -> None:
-    """There is a whole tile, no two threads write one element, and an iteration may run again."""
+    """Checks that there is a whole tile, no two threads write one element, and an iteration may run again."""
     if t.loop.kind in THREADED or t.loop.kind is LoopKind.VTHREAD:
         what = f"the loop is {t.loop.kind}: two iterations would write one element at once"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD or Tail.REMAINDER")
@@ -170,8 +170,8 @@ def check_shift(t: Tiling) -> None:
 
 
 def check_idempotent(node: For, enclosing: Sequence[For], place: str) -> None:
-    """Running an iteration of a loop again gives the same result: of the buffers that the loop writes, it reads only
-    elements that it wrote before in the same iteration."""
+    """Checks that running an iteration of a loop again gives the same result: of the buffers that the loop writes, it
+    reads only elements that it wrote before in the same iteration."""
     nests = [BlockContext.of(s, loops) for s, loops in walk_stmt(node, tuple(enclosing)) if isinstance(s, Block)]
     for b in blocks(node):
         if any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
@@ -202,8 +202,8 @@ def _extend_domain(block: Block, index: Expr, extent: Expr) -> Block:
 
 
 def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
-    """The buffers that must grow, with their replacements: each block iterates over the loop and writes an internal
-    buffer at that variable; the new iterations divide by nothing unknown."""
+    """Checks that each block iterates over the loop and writes an internal buffer at that variable, and that the new
+    iterations divide by nothing unknown; returns the buffers that must grow, with their replacements."""
     loop = t.loop
     grown: dict[Buffer, Buffer] = {}
     for x in loops_inside(loop.body):
@@ -228,8 +228,8 @@ def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
 
 
 def check_padding_unread(t: Tiling, buffer: Buffer, dim: int) -> None:
-    """A dimension has no elements beyond the loop's extent that another block reads: the added iterations overwrite
-    them."""
+    """Checks that a dimension has no elements beyond the loop's extent that another block reads: the added iterations
+    overwrite them."""
     if buffer.shape[dim] is t.loop.extent:
         return
     inner_names = {b.name for b in blocks(t.loop)}

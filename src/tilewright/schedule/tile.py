@@ -60,7 +60,8 @@ def tile(
 def check_tile(
     func: Func, loops: Sequence[str], factors: Sequence[int], names: tuple[str, ...] | None
 ) -> list[tuple[str, ...] | None]:
-    """A factor for each loop, two names for each loop or none, and nested loops in the order given."""
+    """Checks that there is a factor for each loop, two names for each loop or none, and that loops are nested in the
+    order given; returns the pair of names per loop."""
     place = f"tile of {', '.join(loops)}"
     if not loops or len(loops) != len(factors):
         raise ScheduleError(f"expected a factor for each of {len(loops)} loops, got {len(factors)}", where=place)

@@ -76,7 +76,7 @@ def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, 
 
 
 def check_layout(buffer: Buffer, layout: Layout, place: str) -> None:
-    """The layout concerns this buffer alone, and every logical element has its own place."""
+    """Checks that the layout concerns this buffer alone, and every logical element has its own place."""
     if len(layout.shape) != buffer.rank or not all(map(is_provably_equal, layout.shape, buffer.shape)):
         shapes = (", ".join(map(str, s)) for s in (layout.shape, buffer.shape))
         raise ScheduleError("the layout is of shape [{}], expected [{}]".format(*shapes), where=place)
@@ -90,7 +90,7 @@ def check_layout(buffer: Buffer, layout: Layout, place: str) -> None:
 
 
 def check_no_duplicates(func: Func, buffer: Buffer, layout: Layout, place: str) -> None:
-    """Where no nest is rebuilt, every element has a single place."""
+    """Checks that where no nest is rebuilt, every element has a single place."""
     if any(isinstance(p, Unfold) for p in layout.primitives):
         names = ", ".join(repr(b.name) for b in blocks(func.body) if b.body.buffer == buffer)
         raise ScheduleError(

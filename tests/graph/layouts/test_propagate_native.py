@@ -125,7 +125,7 @@ def test_a_saved_model_keeps_its_layouts(tmp_path):
 def test_the_layouts_of_a_compilation_can_be_shown():
     made = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()))
     assert show.layouts(made) == str(made.laid_out)
-    assert show.layouts(make_compilation(resnet(32))) == "every tensor is stored row by row"
+    assert show.layouts(make_compilation(resnet(32))) == "every tensor is stored row-major"
 
 
 def test_errors_of_a_plan():

@@ -169,9 +169,9 @@ def _build_graph(
 ) -> Graph:
     declared: dict[str, TensorType] = {}
     for value in (*model.graph.value_info, *model.graph.output):
-        type_ = tensor_type(value.type)
-        if type_ is not None:
-            declared[value.name] = type_
+        declared_type = tensor_type(value.type)
+        if declared_type is not None:
+            declared[value.name] = declared_type
     opaque_names = {v.name for v in inputs.values if v.type.dtype is opaque}
     return Graph(
         name=model.graph.name,

@@ -20,11 +20,11 @@ class Reason(StrEnum):
 
     INPUT = "the model's inputs keep the user's layout"
     OUTPUT = "the model's outputs keep the user's layout"
-    VIEW = "a view needs its source row by row"
-    FALLBACK = "the reference evaluator knows the user's layout only"
+    VIEW = "a view needs a row-major source"
+    FALLBACK = "the reference evaluator has the user's layout only"
     OPERATORS = "the layouts of two operators differ"
-    EXPANDS = "the layout expands the data, and no simple step that this operator alone reads can write it"
-    CONSTANT = "the constant is transformed offline"
+    EXPANDS = "the layout expands the data, and its producer is not a simple step with this one reader"
+    CONSTANT = "the constant is transformed at compile time"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

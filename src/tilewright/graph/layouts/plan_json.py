@@ -169,7 +169,7 @@ class _PlanReader:
 def schema() -> dict[str, Any]:
     """JSON Schema of a plan, derived from the primitives' fields."""
     layout = {
-        "description": "primitives in their order; null leaves the tensor as it comes, [] asks for row by row",
+        "description": "primitives in their order; null leaves the tensor as it is, [] asks for row-major",
         "type": ["array", "null"],
         "items": {"oneOf": [_primitive_schema(name) for name in sorted(PRIMITIVES)]},
     }

@@ -96,6 +96,6 @@ def _format_assignment(p: Assignment) -> str:
 
 
 def _format_conversion(c: Conversion) -> str:
-    before, after = (show_shape(x.physical_shape) if x else "row by row" for x in (c.before, c.after))
+    before, after = (show_shape(x.physical_shape) if x else "row-major" for x in (c.before, c.after))
     readers = f" for {', '.join(c.readers)}" if c.readers else ""
     return f"conversion {c.source.name} -> {c.result.name}{readers}, {before} to {after}: {c.reason}"

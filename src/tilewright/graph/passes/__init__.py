@@ -15,15 +15,15 @@ from tilewright.graph.passes.unused_outputs import drop_unused_outputs
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
-    ("drop dead", eliminate_dead_code),
+    ("eliminate dead code", eliminate_dead_code),
     ("drop unused outputs", drop_unused_outputs),
     ("drop identities", drop_identities),
     ("fold constants", fold_constants),
-    ("merge chains", merge_reshapes_and_transposes),
-    ("merge common", eliminate_common_subexpressions),
+    ("merge reshapes and transposes", merge_reshapes_and_transposes),
+    ("eliminate common subexpressions", eliminate_common_subexpressions),
     ("fold bias", fold_bias),
     ("fold batch normalization", fold_batch_normalization),
-    ("drop dead", eliminate_dead_code),
+    ("eliminate dead code", eliminate_dead_code),
     ("drop unused outputs", drop_unused_outputs),
 )
 """Names and passes, in order."""
