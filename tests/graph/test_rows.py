@@ -5,7 +5,7 @@ from tests.graph.test_partition import check
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, conjunction, select, unary
 from tilewright.graph.coalesce_axes import Kernel
 from tilewright.graph.partition import partition
@@ -50,7 +50,7 @@ def test_few_long_rows_leave_work_for_threads() -> None:
 
 
 def test_rows_of_unknown_or_great_length_are_not_handed_on() -> None:
-    columns = Var("C", 1, 4096)
+    columns = Symbol("C", 1, 4096)
     steps, y = softmax(64, columns)
     assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
     steps, y = softmax(64, 100_000)

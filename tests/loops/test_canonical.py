@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.loops.programs import conv, matmul_relu
 
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol
 from tilewright.loops.canonical import canonicalized
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
@@ -85,7 +85,7 @@ def test_what_matters_changes_the_text(old: str, new: str) -> None:
 def test_parameters_keep_their_order() -> None:
     func = canonicalized(matmul_relu()).func
     assert [str(p) for p in func.params] == ["p0: float32[s0, 64]", "p1: float32[64, 32]", "p2: float32[s0, 32]"]
-    assert func.symbols == (Var("s0", 1, 512),)
+    assert func.symbols == (Symbol("s0", 1, 512),)
 
 
 def test_texts_are_equal_in_another_process() -> None:

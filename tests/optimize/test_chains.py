@@ -16,7 +16,7 @@ from tests.tile.test_lower import check_same_results
 from tilewright.cost.analytical import CALL_NS
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol, Var
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
@@ -48,7 +48,7 @@ def chain_of(program: Program, target: str = "x86-64-v4") -> tuple[Task, Rowwise
 
 
 def test_rows_of_unknown_number_are_judged_by_samples_as_tile_programs_are() -> None:
-    some = Var("R", 8, 512)
+    some = Symbol("R", 8, 512)
     _, found = chain_of(Program(normalised(some, 80), {some: 9}))
     time, program = best_rowwise_programs(found, V4, ZEN5, 1)[0]
     sizes = [p.axes[0].extent for p in found.problems[0].samples]

@@ -9,7 +9,7 @@ from tests.optimize.native import same
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
 
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Expr, MemoryScope, Var, const
+from tilewright.expr.nodes import Expr, MemoryScope, Symbol, Var, const
 from tilewright.expr.operations import conjunction, maximum, select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.machine.shipped import machine_named
@@ -19,7 +19,7 @@ from tilewright.optimize.rowwise import is_rowwise, outer_rank
 from tilewright.optimize.rule import Rule
 
 a, b, c, i, j, p, q = (Var(n) for n in "abcijpq")
-ROWS, COLUMNS = Var("R", 1, 64), Var("C", 1, 4096)
+ROWS, COLUMNS = Symbol("R", 1, 64), Symbol("C", 1, 4096)
 
 
 def normalised(rows: Expr | int, columns: Expr | int) -> list[Computation]:

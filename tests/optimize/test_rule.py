@@ -9,7 +9,7 @@ from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, float64, int8, int32
-from tilewright.expr.nodes import Const, Expr, MemoryScope, Var, as_expr, const
+from tilewright.expr.nodes import Const, Expr, MemoryScope, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, maximum, unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
@@ -21,7 +21,7 @@ from tilewright.verify.verifier import verify
 
 EXAMPLES = {"elementwise": 40, "reduction": 40, "gemm": 40, "conv": 30, "pool": 25}
 
-M, N, S = Var("M", 1, 512), Var("N", 1, 4), Var("S", 16, 512)
+M, N, S = Symbol("M", 1, 512), Symbol("N", 1, 4), Symbol("S", 16, 512)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)

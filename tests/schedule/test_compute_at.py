@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
 from tests.schedule.test_staging import OVERWRITTEN
 
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -17,7 +17,7 @@ from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import clone_producer, set_scope
 
-M = Var("M", 1, 64)
+M = Symbol("M", 1, 64)
 
 
 def tiled(rows: int, lanes: int) -> Func:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Symbol
 from tilewright.tile.shape_samples import (
     DEFAULT_MAX_SIZE,
     MAX_DOWNSAMPLING,
@@ -14,8 +14,8 @@ from tilewright.tile.shape_samples import (
     used_by,
 )
 
-H, W = Var("h", 1, MAX_SIZE), Var("w", 1, MAX_SIZE)
-DECLARED = Var("d", 1, 64)
+H, W = Symbol("h", 1, MAX_SIZE), Symbol("w", 1, MAX_SIZE)
+DECLARED = Symbol("d", 1, 64)
 
 
 def halved(size: Expr, times: int) -> Expr:
@@ -49,12 +49,12 @@ def test_a_size_is_taken_to_be_divided_so_much_at_most() -> None:
 
 
 def test_the_least_size_that_is_known_stays_the_least() -> None:
-    large = Var("h", 5000, MAX_SIZE)
+    large = Symbol("h", 5000, MAX_SIZE)
     assert ranges_from_divisions((large,), [large // 2])[large] == (5000, 5000)
 
 
 def test_sizes_of_maps_follow_from_those_of_the_picture() -> None:
-    rows, columns = Var("n0", 1, MAX_SIZE // 8), Var("n1", 1, MAX_SIZE // 8)
+    rows, columns = Symbol("n0", 1, MAX_SIZE // 8), Symbol("n1", 1, MAX_SIZE // 8)
     values = {rows: halved(H, 3), columns: halved(W, 3)}
     ranges = ranges_from_divisions((H, W), [halved(H, 5), halved(W, 5)])
     found = ShapeSamples.of(used_by((H, W, DECLARED), values.values()), ranges).mapped(values)
@@ -64,7 +64,7 @@ def test_sizes_of_maps_follow_from_those_of_the_picture() -> None:
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 200))
 def test_maps_have_at_least_one_place_and_no_less_than_is_known(first: int, second: int, taken: int) -> None:
-    own = Var("n0", 3, MAX_SIZE)
+    own = Symbol("n0", 3, MAX_SIZE)
     divided = (halved(H, first) - taken) // (1 << second)
     found = ShapeSamples.of((H,), ranges_from_divisions((H,), [divided])).mapped({own: divided, H: H})
     for sizes in (found.representative, *found.shapes):

@@ -12,7 +12,7 @@ from tests.optimize.test_rule import product, relu
 from tests.tile.spaces import Drawn, drawn
 from tests.tile.test_lower import check_same_results
 
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.rule import Rule
 from tilewright.tile.lower import lower_program
@@ -62,7 +62,7 @@ def test_rows_lanes_and_chunks_of_a_large_product_may_all_be_left_over(order: tu
 
 def test_rows_of_which_only_even_numbers_are_left() -> None:
     """Tiles of the first smaller height do them all, so that no part is left for single rows."""
-    m = Var("M", 1, 20)
+    m = Symbol("M", 1, 20)
     program = Program([product(m * 2, 33, 47)], {m: 7}, frozenset({"w"}))
     task = task_of(program)
     problem = problem_for(task)

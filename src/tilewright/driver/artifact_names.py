@@ -39,7 +39,7 @@ class ArtifactNames:
 
     def with_user_symbols(self, e: Expr) -> Expr:
         """An expression over the user's symbols, for printing."""
-        return substitute(e, {v: Var(self.symbol_name(v), v.lo, v.hi) for v in free_vars(e)})
+        return substitute(e, {v: v.renamed(self.symbol_name(v)) for v in free_vars(e)})
 
 
 def _unused_internal_name(name: str, values: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var
 from tilewright.expr.tensor import Tensor
 from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
@@ -223,5 +223,5 @@ def _used_symbols(params: Iterable[Buffer], stages: Iterable[Computation]) -> tu
     expressions: list[Expr] = [n for p in params for n in p.shape]
     for s in stages:
         expressions += [*s.output.shape, *(a.extent for a in s.reduce_axes), s.body]
-    found = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if v.lo is not None)
+    found = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if isinstance(v, Symbol))
     return tuple(dict.fromkeys(found))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import Problem
 from tilewright.expr.dtype import opaque
-from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
 from tilewright.graph.data_dependent_shapes import (
     MAX_DATA_DEPENDENT_SIZE,
     DataDependentSize,
@@ -120,7 +120,7 @@ def _make_data_symbol(
     result: FallbackResults,
 ) -> tuple[Var, Expr]:
     """The symbol of a size that the evaluator tells, and the expression that stands for it elsewhere."""
-    symbol = Var(name, 0, size.upper_bound if isinstance(size, DataDependentSize) else MAX_DATA_DEPENDENT_SIZE)
+    symbol = Symbol(name, 0, size.upper_bound if isinstance(size, DataDependentSize) else MAX_DATA_DEPENDENT_SIZE)
     if isinstance(size, DataDependentSize):
         known = solved.get(name)
         meant, message = (symbol, "") if known is None else (known.size, known.message)

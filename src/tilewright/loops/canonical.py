@@ -32,7 +32,7 @@ def canonicalized(func: Func) -> Canonical:
     symbols = tuple(v for v in _variables(func) if v in func.symbols)
     names = _Names()
     for k, v in enumerate(symbols):
-        names.variables[v] = Var(f"s{k}", v.lo, v.hi)
+        names.variables[v] = v.renamed(f"s{k}")
     allocs = tuple(b for b in _used_buffers(func) if b in func.allocs)
     allocs = (*allocs, *(b for b in func.allocs if b not in allocs))
     for prefix, buffers in (("p", func.params), ("t", allocs)):
@@ -42,7 +42,7 @@ def canonicalized(func: Func) -> Canonical:
     result = Func(
         "kernel",
         tuple(names.buffers[b] for b in func.params),
-        tuple(Var(f"s{k}", v.lo, v.hi) for k, v in enumerate(symbols)),
+        tuple(v.renamed(f"s{k}") for k, v in enumerate(symbols)),
         tuple(names.buffers[b] for b in allocs),
         body,
     )

@@ -18,7 +18,7 @@ from functools import lru_cache
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, facts_of
 from tilewright.expr.algebra.intervals import MAX_INDEX, value_interval
 from tilewright.expr.algebra.prover import can_prove_non_negative
-from tilewright.expr.nodes import Binary, Const, Expr, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var, const
 from tilewright.expr.traversal import conjuncts, free_vars, has_loads, post_order
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.block_context import BlockContext, Diagnostic
@@ -109,7 +109,10 @@ def _is_positive(d: Expr, place: _ProgramPoint, proved: set[Expr]) -> bool:
     if can_prove_non_negative(d - 1, known):
         return True
     ours = {loop.var for loop in place.loops}
-    sizes = sorted((v for v in free_vars(d) - ours if v.lo is not None and v.lo >= 0), key=lambda v: v.name)
+    sizes = sorted(
+        (v for v in free_vars(d) - ours if isinstance(v, Symbol) and v.lo is not None and v.lo >= 0),
+        key=lambda v: v.name,
+    )
     positive = tuple(
         v for v in sizes if can_prove_non_negative(v - 1, known) or _is_never_zero(v, place, known, proved)
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Expr, Symbol, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses
@@ -100,7 +100,7 @@ def _starts_only_where_empty(earlier: BlockContext, part: BlockContext) -> bool:
     first = part.bounds.assuming(
         conjunction(*(i.binding.equals(0) for i in part.block.iters if i.kind is IterKind.REDUCE))
     )
-    sizes = (x.extent for x in earlier.loops if all(v.lo is not None for v in free_vars(x.extent)))
+    sizes = (x.extent for x in earlier.loops if all(isinstance(v, Symbol) for v in free_vars(x.extent)))
     if any(can_prove_le(n, const(0), first) for n in sizes):
         return True
     try:

@@ -29,7 +29,20 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Const, Expr, Load, MemoryScope, Select, Unary, Var
+from tilewright.expr.nodes import (
+    COMPARISONS,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+)
 from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops import stack_size
 from tilewright.loops.access import Access, accesses
@@ -116,7 +129,7 @@ def _find_structure_errors(func: Func) -> Iterator[Diagnostic]:
         if count > 1:
             yield Diagnostic(where, f"{count} blocks are named {name!r}")
     for v in (*(loop.var for loop in loops), *own):
-        if v.lo is not None or v.hi is not None:
+        if isinstance(v, Symbol):
             yield Diagnostic(where, f"variable {v.name!r} has a declared range; its loop or block gives it one")
     for b in (*func.params, *func.allocs):
         yield from _find_undefined(b.shape, set(func.symbols), set(), f"buffer {b.name!r}", b)
@@ -286,7 +299,7 @@ def _find_memory_scope_errors(func: Func, nests: Sequence[BlockContext], registe
             if a.buffer.scope is not MemoryScope.REGISTER:
                 continue
             for i in a.indices:
-                bad = sorted(v.name for v in free_vars(nest.over_loops(i)) if v in moving or v.lo is not None)
+                bad = sorted(v.name for v in free_vars(nest.over_loops(i)) if v in moving or isinstance(v, Symbol))
                 if bad:
                     yield Diagnostic(
                         f"block {nest.block.name!r}",
