@@ -33,6 +33,7 @@ from benchmarks.operators.cases import Case, all_cases, memory_bound, sum_axes
 from benchmarks.paper_gensor.timer import FunctionTimer
 from benchmarks.populations import POPULATIONS, lowered_func
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.loops.ir import Func, blocks
 from tilewright.machine import Target
 from tilewright.optimize.construct.optimizer import RankedProgram
@@ -130,7 +131,7 @@ def largest_kernel_task(name: str) -> Task:
     case = next((c for c in cases if c.name == name), None)
     if case is None:
         raise ValueError(f"there is no operator {name!r}")
-    kernels = make_compilation(case.model(), exact=True).kernels
+    kernels = make_compilation(case.model(), CompileOptions(exact=True)).kernels
     most = max(kernels, key=lambda k: _iteration_count(k.origin))
     # the first parameter is fed, the last one is the result, what lies between are weights
     return Task(most.origin, frozenset(b.name for b in most.origin.params[1:-1]), Target.host())

@@ -31,6 +31,7 @@ from benchmarks.operators.cases import all_cases
 from benchmarks.zoo.models import MODELS, build_model
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.expr.traversal import free_vars
@@ -158,7 +159,7 @@ def literal_value(e: Expr) -> int:
 
 def measure_model(subject: Subject, slower: float) -> Iterator[Slowdown]:
     """The findings of all kernels of a model; alike kernels once."""
-    made = make_compilation(subject.model, subject.ranges)
+    made = make_compilation(subject.model, CompileOptions(shapes=subject.ranges))
     bound = {u.compiled.name: u for u in made.units if isinstance(u, BoundKernel)}
     native = NativeFunctions([u.compiled.func for u in bound.values()], made.target)
     for name, unit in bound.items():
@@ -174,7 +175,8 @@ def check_static(subject: Subject) -> int:
     """Prints the masked accesses of a model's kernels that are not known to have an active lane; how many there are."""
     count = 0
     for target, machine in STATIC_TARGETS.items():
-        text = make_compilation(subject.model, subject.ranges, target=target, machine=machine).llvm()
+        options = CompileOptions(shapes=subject.ranges, target=target, machine=machine)
+        text = make_compilation(subject.model, options).llvm()
         accesses = list(masked_accesses(text))
         width = Target.parse(target).vector_bits
         unknown = [a.line for a in accesses if not a.reason or a.bits > width]

@@ -21,7 +21,8 @@ from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import maximum, select
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, apply
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, apply
 from tilewright.verify.verifier import verify
 
 MAX_STEP_MS, MAX_VERIFY_MS = 1.0, 5.0

@@ -14,6 +14,7 @@ from onnx import ModelProto, numpy_helper
 
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
 from tilewright.loops.ir import Func, blocks
 from tilewright.measure.engines import onnxruntime_engine
 from tilewright.measure.native_functions import NativeFunctions
@@ -35,7 +36,7 @@ def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | N
 def main_kernel(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> RunOnce | None:
     """This compiler's kernel that does most of the work, without those that pad or convert what it reads; None where
     there is only one. What it reads is random, so that its results are not compared."""
-    made = make_compilation(model, optimizer=optimizer)
+    made = make_compilation(model, CompileOptions(optimizer=optimizer))
     kernels = [u for u in made.units if isinstance(u, BoundKernel)]
     if len(kernels) < 2:
         return None

@@ -25,7 +25,7 @@ from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.construct.rowwise_programs import lower_rowwise
 from tilewright.optimize.rule import Rule
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower import lower_program
 from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify

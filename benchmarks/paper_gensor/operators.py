@@ -7,6 +7,7 @@ from functools import lru_cache
 from benchmarks.operators.cases import Case, all_cases
 from benchmarks.operators.peers import iteration_count
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.construct.rowwise_programs import rowwise_problem
@@ -74,7 +75,7 @@ def operator_of(case: Case) -> Operator:
     """
     kind = next((k for k, group in KINDS.items() if case.name in group), case.group)
     found: list[tuple[int, Task]] = []
-    for kernel in make_compilation(case.model(), exact=True).kernels:
+    for kernel in make_compilation(case.model(), CompileOptions(exact=True)).kernels:
         # the first parameter is fed, the last one is the result, what lies between are weights
         task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
         if problem_for(task) is not None or rowwise_problem(task) is not None:

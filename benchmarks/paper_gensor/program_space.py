@@ -13,10 +13,10 @@ from tilewright.cost.analytical import program_times
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.errors import ScheduleError
 from tilewright.loops.ir import Func
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
-from tilewright.measure.native_functions import with_workspace_params
 from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.interface import Task
@@ -125,7 +125,7 @@ def fingerprint(programs: ProgramSpace) -> str:
     for c in programs.random(FINGERPRINT_PROGRAMS, np.random.default_rng(0)):
         found.update(programs.key(c).encode())
         try:
-            func = replace(with_workspace_params(programs.lowered_func(c)), name="probe")
+            func = replace(expose_workspace(programs.lowered_func(c)), name="probe")
         except ScheduleError:
             continue
         found.update(emit_llvm([func], [], programs.task.target).encode())

@@ -17,7 +17,7 @@ from tilewright.optimize.construct.rowwise_programs import (
     scored_stages,
 )
 from tilewright.optimize.interface import Task
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import TileProgram
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram
 

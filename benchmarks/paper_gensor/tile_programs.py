@@ -13,7 +13,7 @@ from tilewright.optimize.construct.optimizer import problem_for, search_spaces
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind, Indices
 from tilewright.optimize.interface import Task
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower import lower_program
 from tilewright.tile.program import LEVELS, Sketch, TileProgram
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.loops.ir import Func
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine import Target
-from tilewright.measure.native_functions import with_workspace_params
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.linker import link_functions
 from tilewright.runtime.weights import align_array
@@ -44,7 +44,7 @@ class ObjectCode:
 
 def compile_functions(funcs: Mapping[str, Func], target: Target) -> ObjectCode:
     """Functions with literal sizes, compiled together as in a model; their workspace becomes parameters."""
-    ready = {n: with_workspace_params(replace(f, name=n)) for n, f in funcs.items()}
+    ready = {n: expose_workspace(replace(f, name=n)) for n, f in funcs.items()}
     shapes = {n: {b.name: tuple(int(str(x)) for x in b.shape) for b in f.params} for n, f in ready.items()}
     return ObjectCode(compile_object(emit_llvm(list(ready.values()), [], target), target), shapes)
 

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.cost.analytical import program_times
-from tilewright.optimize.construct.gensor import Action, Annealing, all_actions, edge_targets, probabilities, run_walks
+from tilewright.optimize.construct.gensor import (
+    Action,
+    Annealing,
+    action_probabilities,
+    all_actions,
+    edge_targets,
+    run_walks,
+)
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import EdgeKind
 from tilewright.tile.program import L2, LEVELS, REGISTER, Sketch
@@ -68,7 +75,7 @@ def build_graph(space: SearchSpace, annealing: Annealing) -> StateGraph:
         done += len(part)
         state, level = part[:, :-1], part[:, -1]
         reached, exists = edge_targets(space, actions, state, level)
-        p = probabilities(space, annealing, actions, (state, level), (reached, exists), ANNEALING_ITERATION)
+        p = action_probabilities(space, annealing, actions, (state, level), (reached, exists), ANNEALING_ITERATION)
         after = np.repeat(level[:, None], len(actions), axis=1)
         after[:, -1] = np.maximum(level - 1, REGISTER)
         found = np.arange(len(part))[:, None].repeat(len(actions), axis=1)

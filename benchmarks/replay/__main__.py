@@ -1,10 +1,10 @@
 """Proves that a change of the compiler changes no code: compiles the same cases with two revisions and compares.
 
-    python -m benchmarks.replay --base main            # all cases
-    python -m benchmarks.replay --base main --only 'conv/*'
+    python -m benchmarks.replay --base HEAD~1            # all cases
+    python -m benchmarks.replay --base HEAD~1 --only 'conv/*'
     python -m benchmarks.replay --list
 
-The exit status is 0 where all cases are equal, 1 where one differs, 2 where a side could not be run.
+The exit status is 0 where all cases are equal, 1 where one differs or is a fault, 2 where a side could not be run.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.replay import compare, record
 from benchmarks.replay.cases import cases
-from benchmarks.replay.runner import path_of
+from benchmarks.replay.runner import FAULT, path_of
 from benchmarks.replay.sides import SideError, run_base, run_here
 
 SHOWN = 5
@@ -44,23 +44,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         base = run_base(options.base, options.only, options.jobs)
         with tempfile.TemporaryDirectory(prefix="replay-") as folder:
             run_here(Path(folder), options.only, options.jobs)
-            return _report(names, base, Path(folder), options.show)
+            return report(names, base, Path(folder), options.show)
     except SideError as error:
         print(error, file=sys.stderr)
         return 2
 
 
-def _report(names: Sequence[str], base: Path, here: Path, show: int) -> int:
-    """Prints what differs; the exit status."""
-    differing = 0
-    errors = 0
+def report(names: Sequence[str], base: Path, here: Path, show: int) -> int:
+    """Prints what differs between the records of two folders; the exit status."""
+    differing, refused, faults = 0, 0, 0
     for name in names:
         old, new = path_of(base, name), path_of(here, name)
         hashes = record.read_digests(old), record.read_digests(new)
         if hashes[0] is None or hashes[1] is None:
             raise SideError(f"{name} has no record")
         parts = compare.differing(hashes[0], hashes[1])
-        errors += hashes[1]["error"] != record.digest("")
+        refused += hashes[1]["error"] != record.digest("")
+        faults += hashes[1]["error"] == record.digest(FAULT)
         if not parts:
             continue
         differing += 1
@@ -69,9 +69,11 @@ def _report(names: Sequence[str], base: Path, here: Path, show: int) -> int:
             print(compare.explained(record.read(old), record.read(new), parts))
         else:
             print(f"{name}  differs in {', '.join(parts)}")
-    failing = f" ({errors} of them are refused)" if errors else ""
-    print(f"{len(names)} cases{failing}: " + (f"{differing} differ" if differing else "all are equal"))
-    return 1 if differing else 0
+    if faults:
+        print(f"{faults} cases end in a fault of the compiler, which proves nothing")
+    counted = f"{len(names)} cases ({refused} refused)"
+    print(f"{counted}: {differing} differ" if differing else f"{counted}: all are equal")
+    return 1 if differing or faults else 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 _HEADER = struct.Struct("<8sIIQQ32s")
 _ALIGNMENT = 64
@@ -14,7 +15,7 @@ _ALIGNMENT = 64
 class Parts:
     """The parts of an artifact; weights are lines of type, shape and hash, by name."""
 
-    manifest: dict[str, object]
+    manifest: dict[str, Any]
     code: bytes
     weights: dict[str, str]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import chain
 
-from benchmarks.replay.models import elements, moves, networks, products, rows, windows
+from benchmarks.replay.models import elements, moves, networks, products, refused, rows, windows
 from benchmarks.replay.models.build import Model
 
 TARGETS = {
@@ -52,7 +52,7 @@ class Case:
 
 def models() -> Iterator[Model]:
     """All models, by family."""
-    return chain.from_iterable(m.models() for m in (products, windows, rows, elements, moves, networks))
+    return chain.from_iterable(m.models() for m in (products, windows, rows, elements, moves, networks, refused))
 
 
 def cases(pattern: str = "*") -> list[Case]:

@@ -22,7 +22,7 @@ def explained(base: Record, here: Record, parts: Sequence[str]) -> str:
     lines = [f"  differs in {', '.join(parts)}"]
     match parts[0]:
         case "error":
-            lines.append(f"  base: {base.error or 'compiles'}, here: {here.error or 'compiles'}")
+            lines += [f"    base: {base.message or 'compiles'}", f"    here: {here.message or 'compiles'}"]
         case "kernels":
             lines += _kernels(base, here)
             lines += _llvm(base, here) if "llvm" in parts else []
@@ -92,7 +92,6 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 
 def fingerprint(record: Record) -> dict[str, str]:
-    """A hash of every kernel's trace and LLVM function, by position and name, for what is stored with tests."""
+    """Short hashes of what does not depend on LLVM's version: every kernel's trace, by position, and the LLVM IR."""
     found = {f"trace {k}": digest([x.optimizer, *trace_lines(x.steps)]) for k, x in enumerate(record.kernels)}
-    found["llvm"] = digest(llvm_lines(record.llvm))
-    return {name: value[:16] for name, value in found.items()}
+    return {name: value[:16] for name, value in {**found, "llvm": digest(llvm_lines(record.llvm))}.items()}

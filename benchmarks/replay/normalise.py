@@ -8,6 +8,10 @@ libm), and so does every word that has a meaning: primitives, their parameters, 
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+Manifest = dict[str, Any]
+"""A manifest as it stands in a file."""
 
 WORDS = frozenset([
     "memory", "stack", "register", "guard", "mask", "remainder", "shift_inwards", "pad",
@@ -110,29 +114,23 @@ class _Renamed(ast.NodeTransformer):
         return ast.Constant(_IDENTIFIER.sub(lambda m: m[0] if m[0] in WORDS else self._names.of(m[0]), node.value))
 
 
-def weight_names(manifest: dict[str, object]) -> dict[str, str]:
+def weight_names(manifest: Manifest) -> dict[str, str]:
     """New names of an artifact's weights, in the order in which its steps use them."""
     names = Numbers("weight")
-    steps = manifest["steps"]
-    assert isinstance(steps, list)
-    return {old: names.of(old) for step in steps for old in _weights_of(step)}
+    return {old: names.of(old) for step in manifest["steps"] for old in _weights_of(step)}
 
 
-def _weights_of(step: dict[str, object]) -> Sequence[str]:
-    found = step["weights"] if step["kind"] == "native" else [step["model"]]
-    assert isinstance(found, list)
-    return found
+def _weights_of(step: dict[str, Any]) -> Sequence[str]:
+    return step["weights"] if step["kind"] == "native" else [step["model"]]
 
 
-def neutral_manifest(manifest: dict[str, object]) -> dict[str, object]:
+def neutral_manifest(manifest: Manifest) -> Manifest:
     """A manifest without how it was built, without hashes of what is compared by itself, with weights as numbers."""
     names = weight_names(manifest)
     kept = {k: v for k, v in manifest.items() if k not in ("build", "code", "weights", "code_bytes", "weight_bytes")}
-    steps = manifest["steps"]
-    assert isinstance(steps, list)
     kept["steps"] = [
         step | ({"weights": [names[w] for w in step["weights"]]} if step["kind"] == "native"
                 else {"model": names[step["model"]]})
-        for step in steps
+        for step in manifest["steps"]
     ]  # fmt: skip
     return kept

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from benchmarks.replay.normalise import llvm_lines, trace_lines
 
@@ -29,6 +30,7 @@ class Record:
 
     Attributes:
         error: the class of the error that came instead; "" where it compiled.
+        message: its text, which is shown but not compared.
         kernels: its functions, in order.
         llvm: the text of its module.
         manifest: lines of the manifest, neutral to names.
@@ -38,6 +40,7 @@ class Record:
     """
 
     error: str = ""
+    message: str = ""
     kernels: tuple[Kernel, ...] = ()
     llvm: str = ""
     manifest: tuple[str, ...] = ()
@@ -79,8 +82,9 @@ def read(path: Path) -> Record:
     """A record that was kept."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
-    data["kernels"] = tuple(Kernel(**k) for k in data["kernels"])
-    return Record(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    data["kernels"] = [Kernel(**k) for k in data["kernels"]]
+    found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Record(**found)
 
 
 def read_digests(path: Path) -> dict[str, str] | None:

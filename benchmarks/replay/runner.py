@@ -19,6 +19,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import onnx
@@ -29,27 +32,40 @@ from benchmarks.replay.normalise import neutral_manifest, weight_names
 from benchmarks.replay.objects import neutral_object
 from benchmarks.replay.record import Kernel, Record
 
+FAULT = "internal"
+"""The class of errors that are the compiler's own."""
+
 
 def path_of(folder: Path, name: str) -> Path:
     """Where the record of a case is kept."""
     return folder / f"{name.replace('/', '__')}.gz"
 
 
-def compiled(case: Case, folder: Path) -> Record:
-    """What a case gives, from two runs of the command line: what the levels show, and the file."""
-    model, file = folder / "model.onnx", folder / "model.tw"
+def levels(case: Case, folder: Path) -> Record:
+    """What `inspect` shows of a case: kernels with their traces, and LLVM IR."""
+    model = folder / "model.onnx"
     onnx.save(case.model.make(), model)
+    printed, failed = _command("inspect", str(model), "--schedule", "--llvm", "--json", "--quiet", *case.options)
+    if failed:
+        return _refused(printed)
+    shown = json.loads(printed)
+    kernels = tuple(Kernel(k["name"], k["optimizer"], k["steps"]) for k in shown["schedule"])
+    return Record(kernels=kernels, llvm=shown["llvm"])
+
+
+def compiled(case: Case, folder: Path) -> Record:
+    """What a case gives: what `inspect` shows, and the file that `compile` writes."""
     start = time.perf_counter()
-    shown, failed = _command("inspect", str(model), "--schedule", "--llvm", "--json", "--quiet", *case.options)
+    found = levels(case, folder)
+    if found.error:
+        return found
+    model, file = folder / "model.onnx", folder / "model.tw"
+    printed, failed = _command("compile", str(model), "-o", str(file), "--json", "--quiet", *case.options)
     if failed:
-        return Record(error=_class_of(shown))
-    said, failed = _command("compile", str(model), "-o", str(file), "--json", "--quiet", *case.options)
-    if failed:
-        return Record(error=_class_of(said))
-    levels, parts = json.loads(shown), artifact.read(file)
-    return Record(
-        kernels=tuple(Kernel(k["name"], k["optimizer"], k["steps"]) for k in levels["schedule"]),
-        llvm=levels["llvm"],
+        return _refused(printed)
+    parts = artifact.read(file)
+    return replace(
+        found,
         manifest=tuple(json.dumps(neutral_manifest(parts.manifest), indent=1, sort_keys=True).splitlines()),
         weights=tuple(f"{new}: {parts.weights[old]}" for old, new in weight_names(parts.manifest).items()),
         object=tuple(neutral_object(parts.code)),
@@ -73,27 +89,47 @@ def _command(*words: str) -> tuple[str, int]:
     return out.getvalue(), status
 
 
-def _class_of(printed: str) -> str:
-    """The class of an error that the command line reports as JSON."""
+def _refused(printed: str) -> Record:
+    """The record of an error that the command line reports as JSON."""
     try:
-        return str(json.loads(printed)["error"]["code"])
+        error = json.loads(printed)["error"]
+        return Record(error=error["code"], message=error["text"])
     except (ValueError, KeyError):
-        return "unknown"
+        return Record(error=FAULT, message=printed[-1000:] or "nothing is printed")
 
 
-def _run(case: Case, out: Path) -> tuple[str, float, str]:
-    """Runs a case and keeps its record; its name, seconds and error."""
+def _run(case: Case, out: Path) -> None:
+    """Runs a case and keeps its record."""
     with tempfile.TemporaryDirectory() as folder:
         found = compiled(case, Path(folder))
     record.write(found, path_of(out, case.name))
-    return case.name, found.seconds, found.error
 
 
-_CHOSEN: list[Case] = []
+def _run_all(chosen: Sequence[Case], out: Path, jobs: int, label: str) -> None:
+    """Runs cases in processes of their own; one that dies is a fault of its case."""
+    context = multiprocessing.get_context("fork")
+    running: dict[int, tuple[BaseProcess, Case]] = {}
+    for k, case in enumerate(chosen):
+        process = context.Process(target=_run, args=(case, out))
+        process.start()
+        running[process.sentinel] = process, case
+        while len(running) >= jobs:
+            _collect(running, out)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{label} {k + 1}/{len(chosen)} {case.name}\r")
+    while running:
+        _collect(running, out)
 
 
-def _run_number(number: int, out: Path) -> tuple[str, float, str]:
-    return _run(_CHOSEN[number], out)
+def _collect(running: dict[int, tuple[BaseProcess, Case]], out: Path) -> None:
+    """Waits until one of the processes ends."""
+    for sentinel in wait(list(running)):
+        assert isinstance(sentinel, int)
+        process, case = running.pop(sentinel)
+        process.join()
+        if process.exitcode:
+            message = f"its process ended with code {process.exitcode}"
+            record.write(Record(error=FAULT, message=message), path_of(out, case.name))
 
 
 def _fixed_environment() -> None:
@@ -130,15 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # imports the compiler before the processes part
     with tempfile.TemporaryDirectory() as folder:
         compiled(cases()[0], Path(folder))
-    _CHOSEN.extend(chosen)
-    context = multiprocessing.get_context("fork")
     start = time.perf_counter()
-    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
-        waiting = [pool.apply_async(_run_number, (k, options.out)) for k in range(len(chosen))]
-        for k, result in enumerate(waiting):
-            name, _, _ = result.get()
-            if sys.stderr.isatty():
-                sys.stderr.write(f"\r\x1b[K{options.label} {k + 1}/{len(chosen)} {name}")
+    _run_all(chosen, options.out, options.jobs, options.label)
     print(f"{options.label}: {len(chosen)} cases in {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return 0
 

@@ -21,6 +21,8 @@ imports the compiler.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilewright.version import __version__
+
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.native_kernel import NativeKernel
@@ -77,8 +79,6 @@ if TYPE_CHECKING:
     from tilewright.runtime import Artifact, Executable, load
     from tilewright.schedule.trace_json import dump as dump_trace
     from tilewright.schedule.trace_json import load as load_trace
-
-__version__ = "0.1.0"
 
 _ERRORS = (
     "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",

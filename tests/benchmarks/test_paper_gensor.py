@@ -60,13 +60,13 @@ class Predicting:
         self.checked: list[str] = []
 
     def compile(
-        self, candidates: Sequence[Candidate], checked: Sequence[bool], known: frozenset[str]
+        self, candidates: Sequence[Candidate], checked: Sequence[bool], known_digests: frozenset[str]
     ) -> list[CompileResult]:
         names = [f"p{k}" for k in range(len(candidates))]
         self.times = dict(zip(names, self.programs.predicted_times(candidates), strict=True))
         self.checked += [self.programs.sketch_name(c) for c, first in zip(candidates, checked, strict=True) if first]
         digests = {n: self.programs.key(c) for n, c in zip(names, candidates, strict=True)}
-        new = {n: {} for n, d in digests.items() if d not in known}
+        new = {n: {} for n, d in digests.items() if d not in known_digests}
         return [CompileResult(ObjectCode(b"", new), digests)]
 
 
@@ -80,7 +80,7 @@ def searched(
         def __init__(self, code: ObjectCode, data: SharedOperands) -> None:
             self.names = list(code.shapes)
 
-        def glance(self, name: str, best: float) -> float:
+        def time_quickly(self, name: str, best: float) -> float:
             return compiler.times[name]
 
     patch.setattr(search, "FunctionTimer", Reading)
@@ -116,8 +116,8 @@ def test_a_search_measures_as_many_as_it_may_none_twice_and_gets_better(
 ) -> None:
     log = SearchLog("x", tmp_path)
     progress, compiler = searched(programs, log, 200, monkeypatch)
-    assert progress.finished
-    assert not progress.all
+    assert progress.is_finished
+    assert not progress.is_exhausted
     assert len(search.timed_entries(log)) == 200
     keys = [e["key"] for e in log.entries]
     assert len(set(keys)) == len(keys)
@@ -133,7 +133,7 @@ def test_a_search_of_a_small_space_ends_when_nothing_is_new(
 ) -> None:
     log = SearchLog("x", tmp_path)
     progress, _ = searched(chains, log, 100_000, monkeypatch)
-    assert progress.all
+    assert progress.is_exhausted
     (family,) = chains.families
     assert isinstance(family, RowwisePrograms)
     assert len(log.entries) == sum(math.prod(len(s) for s in steps) for _, steps in family.choices)
@@ -143,7 +143,7 @@ def test_a_search_that_was_stopped_goes_on(
     programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = search.current_log(programs, SearchLog("x", tmp_path))
-    assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].finished
+    assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].is_finished
     assert log.entries == []
     monkeypatch.setattr(search, "BATCH", 12)
     whole = search.current_log(programs, SearchLog("whole", tmp_path))
@@ -151,7 +151,7 @@ def test_a_search_that_was_stopped_goes_on(
     log.path.write_text("".join(whole.path.read_text().splitlines(keepends=True)[:25]) + '{"key": "Fo')
     again = search.current_log(programs, SearchLog("x", tmp_path))
     assert len(again.entries) == 24
-    assert searched(programs, again, 60, monkeypatch)[0].finished
+    assert searched(programs, again, 60, monkeypatch)[0].is_finished
     assert SearchLog("x", tmp_path).entries == again.entries
     assert [e["key"] for e in whole.entries] == [e["key"] for e in again.entries]
 
@@ -268,7 +268,7 @@ def test_results_that_differ_are_refused(programs: ProgramSpace, monkeypatch: py
     def wrong(name: str, known: dict[str, np.ndarray], result: str) -> np.ndarray:
         return right(name, known, result) * (1.001 if name == "rule" else 1.0)
 
-    monkeypatch.setattr(clock, "computed", wrong)
+    monkeypatch.setattr(clock, "run", wrong)
     with pytest.raises(ValueError, match=r"program 'rule' of .* errs by 1.0e-03"):
         duel.check_results(programs, running, clock)
 

@@ -12,6 +12,7 @@ from tests.driver import models
 
 import tilewright
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import MachineError
 from tilewright.machine import Target
 from tilewright.machine import target as targets
@@ -110,7 +111,7 @@ def test_a_machine_without_caches(tmp_path, capsys):
 
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-v2", "x86-64-v3", "aarch64"])
 def test_every_instruction_set_has_a_machine_to_construct_for(target, tmp_path):
-    made = make_compilation(product(tmp_path / "m.onnx", "m", 16, 32), target=target)
+    made = make_compilation(product(tmp_path / "m.onnx", "m", 16, 32), CompileOptions(target=target))
     assert {k.optimizer for k in made.kernels} == {"gensor"}
     machine = made.manifest.build.machine
     if Target.parse(target) == Target.host():  # then the host's own microarchitecture, where it is known

@@ -42,10 +42,10 @@ def test_equal_machines_give_equal_bytes_in_any_process(model, tmp_path):
         out, cache = tmp_path / f"{seed}.tw", tmp_path / f"cache{seed}"
         mine = replace(host_machine(), name="mine", ghz=ghz)
         environment = os.environ | {"PYTHONHASHSEED": seed, "TILEWRIGHT_CACHE_DIR": str(cache)}
-        script = "import sys; from tilewright.machine.model import parse; "
-        script += "from tilewright.machine.calibration_store import store;"
+        script = "import sys; from tilewright.machine.model import parse_machine; "
+        script += "from tilewright.machine.calibration_store import save_calibration;"
         subprocess.run(
-            [sys.executable, "-c", f"{script} store(parse(sys.argv[1], 'test'))", to_json(mine)],
+            [sys.executable, "-c", f"{script} save_calibration(parse_machine(sys.argv[1], 'test'))", to_json(mine)],
             env=environment, check=True,
         )  # fmt: skip
         command = [sys.executable, "-m", "tilewright", "compile", str(model), "-q", "-o", str(out), *V3]

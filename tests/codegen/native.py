@@ -1,4 +1,4 @@
-"""Runs generated code in this process: kernels called directly, every buffer flush against pages that trap."""
+"""Generated code run in this process: kernels called directly, every buffer adjacent to inaccessible pages."""
 
 import ctypes
 import mmap
@@ -22,7 +22,7 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class GuardedMemory:
-    """Room for an array between two pages that can't be touched; at its end or at its start nothing is left over."""
+    """An array between two inaccessible pages, flush with the one after or before it."""
 
     def __init__(self, array: np.ndarray, at_end: bool = True) -> None:
         pages = max(1, -(-array.nbytes // PAGE))

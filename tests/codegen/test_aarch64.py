@@ -1,4 +1,4 @@
-"""Small programs for AArch64, run by qemu's user emulation; skipped where qemu or a cross assembler is missing."""
+"""Small AArch64 programs under qemu's user emulation; skipped without qemu or a cross assembler."""
 
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.codegen.native import close
-from tests.codegen.test_module import tile
+from tests.codegen.programs import tile
 
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.loops.interpreter import interpret

@@ -46,7 +46,7 @@ func move(X: {dtype}[N], Y: {dtype}[N]; N: 1..1000):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
-def test_parallel_covers_every_iteration(target: str, threads: int) -> None:
+def test_parallel_loop_runs_every_iteration_once(target: str, threads: int) -> None:
     func = parse("""
 func rows(X: float32[M, 33], Y: float32[M, 33]; M: 0..100):
     for k in serial(2):
@@ -81,7 +81,7 @@ func stack(X: float32[20, 30], Y: float32[20, 30]):
 
 @pytest.mark.parametrize("name", ["position", "share", "threads"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_loop_around_parallel_loops_keeps_its_variable(target: str, name: str) -> None:
+def test_outer_loop_variable_is_captured_by_parallel_loops(target: str, name: str) -> None:
     """Whatever it is called: what the generated code counts by has names that no loop can have."""
     func = parse(f"""
 func both(X: float32[4, 5, 6], Y: float32[4, 5, 6], Z: float32[4, 5]):
@@ -117,7 +117,7 @@ func pick(X: float32[64], Y: float32[3, 16], Z: float32[64]; S: 1..3):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("loops", ["serial vectorized", "serial serial", "unrolled unrolled", "vectorized serial",
                                    "parallel vectorized", "vectorized unrolled"])  # fmt: skip
-def test_padded_convolution_reads_nothing_outside(target: str, loops: str) -> None:
+def test_padded_convolution_stays_in_bounds(target: str, loops: str) -> None:
     outer, inner = loops.split()
     inside = "a + r >= 1 and a + r < 10 and b + s >= 1 and b + s < 12"
     func = parse(f"""
@@ -134,7 +134,7 @@ func conv(X: float32[9, 11], W: float32[3, 3], Y: float32[9, 11]):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_select_arms_stay_inside_their_buffers(target: str) -> None:
+def test_select_arms_stay_in_bounds(target: str) -> None:
     func = parse("""
 func join(A: float32[5, 7], B: float32[3, 7], C: float32[2, 7], Y: float32[10, 7]):
     for i in parallel(10):
@@ -176,7 +176,7 @@ func gather(X: float32[7, 6], I: int64[12], Y: float32[12, 6], Z: float32[12]):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("op", "first"), [("{0} + {1}", "0.0"), ("max({0}, {1})", "float32('-inf')"),
                                            ("min({1}, {0})", "float32('inf')"), ("{0} * {1}", "1.0")])  # fmt: skip
-def test_row_reductions(target: str, op: str, first: str) -> None:
+def test_horizontal_reductions(target: str, op: str, first: str) -> None:
     update = op.format("Y[a]", "X[a, r]")
     func = parse(f"""
 func rows(X: float32[5, K], Y: float32[5]; K: 1..200):
@@ -192,7 +192,7 @@ func rows(X: float32[5, K], Y: float32[5]; K: 1..200):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_reductions_in_other_places(target: str) -> None:
+def test_other_vectorized_reductions(target: str) -> None:
     func = parse("""
 func rows(X: int32[5, 24], Y: int32[5], Z: int32[24], A: float32[24], W: float32[1]):
     for i in serial(5):
@@ -219,7 +219,7 @@ func rows(X: int32[5, 24], Y: int32[5], Z: int32[24], A: float32[24], W: float32
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_softmax_with_serial_loops_in_a_vectorized_one(target: str) -> None:
+def test_serial_loops_in_a_vectorized_one(target: str) -> None:
     func = parse("""
 func softmax(X: float32[8, 40], Y: float32[8, 40]):
     alloc M: float32[8] in stack
@@ -276,7 +276,7 @@ func f{k}(X: float32[10], Y: float32[10]):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("index", ["b * 2", "26 - b * 2"])
-def test_every_second_element_under_a_mask(target: str, index: str) -> None:
+def test_masked_loads_at_stride_2(target: str, index: str) -> None:
     func = parse(f"""
 func even(X: float32[5, 27], Y: float32[5, 14]):
     for i in serial(5):

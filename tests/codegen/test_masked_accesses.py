@@ -1,4 +1,5 @@
-"""No vector register is loaded or stored under a mask without an active lane, in code of both kinds of masks."""
+"""Masked accesses: no vector register is loaded or stored under a mask without an active lane, for both kinds of
+masks."""
 
 import numpy as np
 import onnx
@@ -7,6 +8,7 @@ from benchmarks.masked_accesses import masked_accesses
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 
 MACHINES = {"x86-64-v4": "zen4", "x86-64-v3": "zen3"}
@@ -55,7 +57,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -> None:
     machine = MACHINES[target] if optimizer == "gensor" else None
-    made = make_compilation(MODELS[name], target=target, machine=machine, optimizer=optimizer)
+    made = make_compilation(MODELS[name], CompileOptions(target=target, machine=machine, optimizer=optimizer))
     accesses = list(masked_accesses(made.llvm()))
     unknown = [a.line for a in accesses if not a.reason]
     assert unknown == []
@@ -64,10 +66,10 @@ def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -
 
 
 @pytest.mark.parametrize("target", MACHINES)
-def test_strips_behind_the_end_are_not_computed(target: str) -> None:
+def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
     """Of 100 columns four are left: one vector for each row of a tile, whatever the tile's width."""
-    text = make_compilation(MODELS["gemm of four columns behind the last strip"], target=target,
-                            machine=MACHINES[target]).llvm()  # fmt: skip
+    options = CompileOptions(target=target, machine=MACHINES[target])
+    text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
     assert {a.reason for a in masked_accesses(text)} == {"constant"}
 
 
@@ -97,7 +99,7 @@ then:
         ("far", "splat (i1 0)", "", "other", ["", ""]),
     ],
 )
-def test_what_the_reader_of_the_text_believes(
+def test_classification_of_masked_accesses(
     pointer: str, mask: str, note: str, condition: str, reasons: list[str]
 ) -> None:
     text = LOAD.replace("POINTER", pointer).replace("MASK", mask).replace("NOTE", note).replace("CONDITION", condition)

@@ -1,4 +1,4 @@
-"""Masks of which a part is known at compile time, over several registers: no lane outside of them is touched."""
+"""Partly constant masks over several registers: no inactive lane is accessed."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tests.codegen.native import TARGETS, check
 from tilewright.codegen import emit_llvm
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 
 PADDED = """
 func padded(A: {0}[n, {1}], Y: {0}[n, 2, {2}]; n: 1..64):
@@ -22,9 +22,7 @@ func padded(A: {0}[n, {1}], Y: {0}[n, 2, {2}]; n: 1..64):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize(("own", "padded", "lanes"), [(4, 5, 8), (8, 9, 16), (8, 16, 16), (3, 29, 32)])
-def test_a_condition_on_all_lanes_beside_one_on_each(
-    target: str, dtype: str, own: int, padded: int, lanes: int
-) -> None:
+def test_uniform_condition_with_a_lane_condition(target: str, dtype: str, own: int, padded: int, lanes: int) -> None:
     s = Schedule(parse(PADDED.format(dtype, own, padded)))
     s.split("j", lanes, names=("o", "l"))
     s.vectorize("l")
@@ -50,7 +48,7 @@ func narrowed(A: {0}[{2}], Y: {1}[{2}]):
      ("int16", "int8"), ("float32", "bfloat16"), ("float32", "float16"), ("float64", "float32")],
 )  # fmt: skip
 @pytest.mark.parametrize(("size", "lanes"), [(33, 16), (17, 8), (9, 4), (3, 2), (33, 32), (13, 6)])
-def test_one_lane_of_what_was_narrowed(target: str, wide: str, narrow: str, size: int, lanes: int) -> None:
+def test_masked_store_of_one_truncated_lane(target: str, wide: str, narrow: str, size: int, lanes: int) -> None:
     """The last vector, of one element, writes nothing behind it."""
     one = "1.0" if wide.startswith("float") else "1"
     s = Schedule(parse(NARROWED.format(wide, narrow, size, one)))
@@ -78,14 +76,14 @@ func across(X: float32[ROWS, 32], Y: float32[32, ROWS]):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("rows", [3, 6, 14, 16, 28])
-def test_tiles_that_are_read_across_are_right_on_every_target(rows: int, target: str) -> None:
+def test_transposed_reads_are_correct(rows: int, target: str) -> None:
     rng = np.random.default_rng(rows)
     arrays = {"X": rng.standard_normal((rows, 32)).astype(np.float32), "Y": np.full((32, rows), 9, np.float32)}
     check(parse(ACROSS.replace("ROWS", str(rows))), arrays, target=target)
 
 
 @pytest.mark.parametrize("rows", [3, 6, 14, 28])
-def test_tiles_that_are_read_across_are_computed_in_vectors(rows: int) -> None:
+def test_transposed_reads_are_vectorized(rows: int) -> None:
     """Elements that lie apart in a private buffer need no mask: there is room behind it."""
     text = emit_llvm([parse(ACROSS.replace("ROWS", str(rows)))], [], Target.parse("x86-64-v4"))
     assert "store float " not in text
@@ -99,7 +97,7 @@ def test_tiles_that_are_read_across_are_computed_in_vectors(rows: int) -> None:
      ("int16", "32767", "0", "+ int16(1)"), ("uint32", "0", "1", "- uint32(1)"),
      ("int32", "2147483647", "0", "+ int32(1)")],
 )  # fmt: skip
-def test_literals_of_lanes_wrap_around(target: str, dtype: str, first: str, other: str, change: str) -> None:
+def test_lane_constants_wrap(target: str, dtype: str, first: str, other: str, change: str) -> None:
     """Conditions are folded lane by lane, but only those whose arithmetic has no limits."""
     func = parse(f"""
 func wraps(X: float32[16], Y: float32[16]):

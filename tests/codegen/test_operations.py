@@ -1,4 +1,5 @@
-"""Every operation on every element type, one lane and many, against NumPy; values that trap or overflow in C too."""
+"""Every operation on every element type, scalar and vector, against NumPy; including values that trap or overflow in
+C."""
 
 import itertools
 
@@ -163,7 +164,7 @@ def test_casts(source: DType, target: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_every_16_bit_pattern_survives_conversion(dtype: str) -> None:
+def test_16_bit_patterns_round_trip(dtype: str) -> None:
     kind = DTYPES[dtype]
     size, v = 1 << 16, Var("v")
     a, b = Buffer("A", (const(size),), kind), Buffer("B", (const(size),), DTYPES["float32"])
@@ -188,7 +189,7 @@ def test_every_16_bit_pattern_survives_conversion(dtype: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_rounding_to_16_bits_is_to_nearest_even(name: str, target: str) -> None:
+def test_16_bit_rounding_is_to_nearest_even(name: str, target: str) -> None:
     kind = DTYPES[name]
     patterns = RNG.integers(0, 1 << 32, 40000, dtype=np.uint32).view(np.float32)
     x = np.concatenate([patterns, (RNG.standard_normal(20000) * 10.0 ** RNG.integers(-9, 6, 20000)).astype(np.float32)])

@@ -1,4 +1,4 @@
-"""The vector math against wider references: ULP bounds, special values, lane counts, every instruction set here."""
+"""Vector math against wider references: ULP bounds, special values, lane counts, every available instruction set."""
 
 import ctypes
 import math

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.tile.test_features import matrix_product
+from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import is_parallel_profitable, packing_time, program_time, program_times
 from tilewright.errors import MachineError
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(2)

@@ -15,7 +15,8 @@ from tilewright.optimize.construct.elementwise_sketches import elementwise_sketc
 from tilewright.optimize.construct.local_search import neighbours
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.search_space import SearchSpace
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import L1, REGISTER, Sizes, Sketch
 
 MACHINE = machine_named("zen5").with_cores(2)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.optimize.test_rule import product, row_sums
-from tests.tile.test_features import matrix_product
-from tests.tile.test_problem import problem
+from tests.optimize.computations import product, row_sums
+from tests.tile.problems import matrix_product, problem
 
 from tilewright.cost.analytical import program_time
-from tilewright.cost.hw_prefetch import is_streaming
+from tilewright.cost.regime import is_streaming
 from tilewright.machine.shipped import machine_named
-from tilewright.tile.problem import Axis, Operand, Problem
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.cost.time import CORE_SPEED_VARIATION, parallel_time
+from tilewright.cost.parallel_time import CORE_SPEED_VARIATION, parallel_time
 from tilewright.machine.shipped import machine_named
 
 MACHINE = machine_named("x86-64-v4")

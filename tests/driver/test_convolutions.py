@@ -12,6 +12,7 @@ import tilewright.driver.compile as pipeline
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.conv_algorithm import make_stage_oracle, select_winograd
 from tilewright.driver.float64_reference import evaluate_program
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import relative_error
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation
@@ -44,7 +45,7 @@ def tiles_in(made):
 
 
 def compilation(source, **options):
-    return make_compilation(source, target=TARGET, optimizer="roller", machine=MACHINE, **options)
+    return make_compilation(source, CompileOptions(target=TARGET, optimizer="roller", machine=MACHINE, **options))
 
 
 def test_the_cost_model_takes_it_where_it_pays():
@@ -73,9 +74,9 @@ def test_exact_artifacts_are_those_without_the_pass(monkeypatch):
 
 
 def test_a_rule_without_a_machine_has_nothing_to_decide_by():
-    assert tiles_in(make_compilation(network(128, 28), target=TARGET, optimizer="rule")) == []
+    assert tiles_in(make_compilation(network(128, 28), CompileOptions(target=TARGET, optimizer="rule"))) == []
     with pytest.raises(OptionError, match="the optimizer 'rule' reads no description of a machine to estimate by"):
-        make_compilation(network(128, 28), optimizer="rule", winograd="fast")
+        make_compilation(network(128, 28), CompileOptions(optimizer="rule", winograd="fast"))
 
 
 def test_the_same_model_gives_the_same_bytes():
@@ -89,13 +90,13 @@ def test_the_same_model_gives_the_same_bytes():
 def test_wrong_options():
     source = network(8, 8)
     with pytest.raises(OptionError, match=r"there is no 'quick'(.|\n)*use safe or fast"):
-        make_compilation(source, winograd="quick")
+        make_compilation(source, CompileOptions(winograd="quick"))
     with pytest.raises(OptionError, match="exact allows no fast convolutions, so 'fast' would have no effect"):
-        make_compilation(source, exact=True, winograd="fast")
+        make_compilation(source, CompileOptions(exact=True, winograd="fast"))
     with pytest.raises(OptionError, match="a plan of layouts excludes fast convolutions, so 'fast' would have no"):
-        make_compilation(source, optimizer="gensor", layouts={"conv": Choice()}, winograd="fast")
+        make_compilation(source, CompileOptions(optimizer="gensor", layouts={"conv": Choice()}, winograd="fast"))
     with pytest.raises(OptionError, match="expected True or False, got 'yes'"):
-        make_compilation(source, exact="yes")
+        make_compilation(source, CompileOptions(exact="yes"))
 
 
 @pytest.mark.parametrize(("optimizer", "tile", "limit"), [("rule", 4, 6e-6), ("gensor", 2, 1e-6)])
@@ -107,7 +108,9 @@ def test_native_code_on_every_size(monkeypatch, optimizer, tile, limit):
 
     monkeypatch.setattr(pipeline, "select_winograd", always)
     source = network(19, 0, ["n", 19, "h", "w"])
-    made = make_compilation(source, {"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
+    made = make_compilation(
+        source, CompileOptions(shapes={"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
+    )
     executable = tilewright.Executable(made.artifact(), 2)
     for n, h, w in ((1, 1, 1), (2, 7, 5), (3, 16, 16), (1, 33, 13)):
         x = array(h, n, 19, h, w)
@@ -118,7 +121,9 @@ def test_native_code_on_every_size(monkeypatch, optimizer, tile, limit):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_native_code_of_the_default_passes_the_bar_of_the_zoo(batch):
     source = network(64, 28, [batch, 64, 28, 28])
-    made, exact = (make_compilation(source, optimizer="roller", machine=MACHINE, exact=e) for e in (False, True))
+    made, exact = (
+        make_compilation(source, CompileOptions(optimizer="roller", machine=MACHINE, exact=e)) for e in (False, True)
+    )
     if tilewright.Target.host().name != TARGET and not tiles_in(made):
         pytest.skip("this machine's estimate is against it")
     x = array(4, batch, 64, 28, 28)
@@ -158,9 +163,9 @@ def test_native_code_of_videos_on_every_size(monkeypatch):
 
     monkeypatch.setattr(pipeline, "select_winograd", always)
     source = video(19, ("t", "h", 9))
-    made = make_compilation(source, {"t": "1..9", "h": "1..20"}, optimizer="gensor")
+    made = make_compilation(source, CompileOptions(shapes={"t": "1..9", "h": "1..20"}, optimizer="gensor"))
     assert [s.output.rank for s in made.program.steps if isinstance(s, Computation) and s.is_reduction] == [7]
-    exact = make_compilation(source, {"t": "1..9", "h": "1..20"}, optimizer="gensor", exact=True)
+    exact = make_compilation(source, CompileOptions(shapes={"t": "1..9", "h": "1..20"}, optimizer="gensor", exact=True))
     executable = tilewright.Executable(made.artifact(), 2)
     for t, h in ((1, 1), (2, 7), (6, 16)):
         x = array(h, 1, 19, t, h, 9)
@@ -169,7 +174,8 @@ def test_native_code_of_videos_on_every_size(monkeypatch):
 
 
 def test_probes_and_the_reference_know_the_results():
-    made = compilation(network(128, 28), probes=True)
+    options = CompileOptions(target=TARGET, optimizer="roller", machine=MACHINE)
+    made = make_compilation(network(128, 28), options, expose_intermediates=True)
     assert tiles_in(made) == [2]
     assert "y" in dict(made.program.outputs)
 
@@ -209,7 +215,7 @@ def test_operands_with_gaps_are_copied_where_it_pays():
     assert [int(n.value) for n in copy.output.shape] == [1, 256, 14, 14]
     assert copies_in(compilation(source, exact=True))  # the sums are the same ones
     assert copies_in(compilation(strided(64, 56, 4))) == []  # few sums read the copy
-    assert copies_in(make_compilation(source, target=TARGET, optimizer="rule")) == []
+    assert copies_in(make_compilation(source, CompileOptions(target=TARGET, optimizer="rule"))) == []
     if tilewright.Target.host().name == TARGET:
         x = array(2, 1, 256, 28, 28)
         (exact,) = evaluate_program(made.lowered, {"x": x}).values()

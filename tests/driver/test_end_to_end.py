@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.driver import models
 
 import tilewright
+from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import FallbackWarning, OptionError, ShapeError, TargetError
@@ -92,6 +93,7 @@ def test_the_number_of_threads_does_not_change_the_bits():
 _ANOTHER_PROCESS = """
 import hashlib, sys
 from tests.driver import models
+from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compile import make_compilation
 artifact = make_compilation(models.convnet()).artifact()
 digest = hashlib.sha256(artifact.code)
@@ -290,7 +292,8 @@ def test_memory_does_not_grow_over_many_calls():
 def test_threads_are_started_for_enough_work_only():
     made = make_compilation(models.mlp())
     (batch,) = made.program.symbols
-    grains = [c.parallel_grains for c in made.segments[0].segment.calls if getattr(c, "grains", None) is not None]
+    calls = [c for c in made.segments[0].segment.calls if isinstance(c, KernelCall)]
+    grains = [c.parallel_grains for c in calls if c.parallel_grains is not None]
     assert grains
     for found in grains:
         few, many = (int(evaluate_expr(found, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))

@@ -10,7 +10,7 @@ from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.lower.prepack_constants import evaluate_prepacked, prepack_constants
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 
 N = Symbol("n", 1, 64)
 

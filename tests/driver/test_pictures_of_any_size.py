@@ -13,6 +13,7 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import relative_error
 from tilewright.expr.traversal import free_vars
 from tilewright.runtime import Executable
@@ -26,7 +27,7 @@ def detector() -> onnx.ModelProto:
 
 @functools.cache
 def compiled() -> Compilation:
-    return make_compilation(detector().SerializeToString(), optimizer="rule")
+    return make_compilation(detector().SerializeToString(), CompileOptions(optimizer="rule"))
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from tilewright.codegen import assembly, emit_llvm
 from tilewright.codegen.segment import BufferCopy, KernelCall, TimestampBuffer
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.instrumentation import instrument
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.profile import Profile, profile_compilation
 from tilewright.errors import FeedError, OptionError
 from tilewright.machine import Target
@@ -88,7 +89,7 @@ def test_an_instrumented_model_computes_the_same_bits(name: str, threads: int) -
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "aarch64"])
 @pytest.mark.parametrize("name", CASES)
 def test_code_without_a_profile_knows_nothing_of_one(name: str, target: str) -> None:
-    made = make_compilation(case(name)[0], target=target, optimizer="rule")
+    made = make_compilation(case(name)[0], CompileOptions(target=target, optimizer="rule"))
     before = made.llvm()
     noted = instrument(made, 4).compilation
     # threads that wait look at the counter, too
@@ -100,7 +101,7 @@ def test_code_without_a_profile_knows_nothing_of_one(name: str, target: str) -> 
 
 
 def test_the_counter_of_aarch64_is_one_that_programs_may_read() -> None:
-    made = instrument(make_compilation(models.mlp(), target="aarch64", optimizer="rule"), 2).compilation
+    made = instrument(make_compilation(models.mlp(), CompileOptions(target="aarch64", optimizer="rule")), 2).compilation
     text = assembly(made.llvm(), Target.parse("aarch64"))
     assert "CNTVCT_EL0" in text
     assert "PMCCNTR" not in text

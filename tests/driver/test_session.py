@@ -11,6 +11,7 @@ import pytest
 from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
 
 from tilewright.driver import session as module
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.session import (
     ExecutionMode,
     GraphOptimizationLevel,
@@ -141,13 +142,13 @@ def test_bad_feed(file: Path) -> None:
 def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path) -> None:
     import tilewright.driver.compile as compiler
 
-    seen: list[tuple[Any, dict[str, Any]]] = []
+    seen: list[tuple[Any, CompileOptions, int | None, Any]] = []
 
-    def compile_model(model: Any, **options: Any) -> Any:
-        seen.append((model, options))
+    def compile_with_options(model: Any, options: CompileOptions, threads: int | None, progress: Any) -> Any:
+        seen.append((model, options, threads, progress))
         return module.load(file)
 
-    monkeypatch.setattr(compiler, "compile_model", compile_model)
+    monkeypatch.setattr(compiler, "compile_with_options", compile_with_options)
     options = SessionOptions()
     options.add_free_dimension_override_by_name("batch", 4)
     path = tmp_path / "model.onnx"
@@ -156,10 +157,10 @@ def test_model_goes_to_the_compiler(monkeypatch: pytest.MonkeyPatch, file: Path,
     InferenceSession(path, optimizer="gensor", machine="zen5", winograd="fast")
     InferenceSession(path, exact=True, layouts={}, progress=print)
     assert seen == [
-        (path, {"shapes": {"batch": 4}, "threads": None, "progress": None}),
-        (b"onnx", {"shapes": {"n": "1..8"}, "target": "x86-64-v3", "threads": None, "progress": None}),
-        (path, {"optimizer": "gensor", "machine": "zen5", "winograd": "fast", "threads": None, "progress": None}),
-        (path, {"exact": True, "layouts": {}, "threads": None, "progress": print}),
+        (path, CompileOptions(shapes={"batch": 4}), None, None),
+        (b"onnx", CompileOptions(shapes={"n": "1..8"}, target="x86-64-v3"), None, None),
+        (path, CompileOptions(optimizer="gensor", machine="zen5", winograd="fast"), None, None),
+        (path, CompileOptions(exact=True, layouts={}), None, print),
     ]
 
 

@@ -13,7 +13,7 @@ import tilewright as tw
 from tilewright.driver.oracle import CheckResult
 from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.parser import parse
-from tilewright.schedule.trace import replay
+from tilewright.schedule.step import replay
 
 RNG = np.random.default_rng(7)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.schedule.trace import PRIMITIVES
+from tilewright.schedule.step import PRIMITIVES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "schedules.md"
 

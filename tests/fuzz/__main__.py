@@ -14,7 +14,7 @@ from tests.fuzz.check import scheduled
 
 from tilewright.errors import ScheduleError
 from tilewright.loops.printer import show
-from tilewright.schedule.trace import to_python
+from tilewright.schedule.step import to_python
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
 from tilewright.loops.ir import EXPANDED, Block, Func, walk
 from tilewright.loops.lowering import lower_to_loops
-from tilewright.schedule.trace import Trace, apply
+from tilewright.schedule.step import Trace, apply
 from tilewright.schedule.trace_json import decode, encode
 
 ATTEMPTS = 14

@@ -14,9 +14,8 @@ from tilewright.expr.nodes import Buffer, Const, MemoryScope, const
 from tilewright.layout.layout import Layout
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
-from tilewright.loops.simplified import simplified
-from tilewright.measure.native_functions import with_workspace_params
-from tilewright.schedule.trace import Step, apply, replay
+from tilewright.lower.expose_workspace import expose_workspace
+from tilewright.schedule.step import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
 from tilewright.verify.verifier import verify
 
@@ -231,7 +230,7 @@ def check(case: Case, native: bool = True, deep: bool = False) -> None:
     Args:
         case: the case, whose steps are legal.
         native: whether code is made and run.
-        deep: whether the trace is also replayed from its JSON form, and the function with simpler indices run too.
+        deep: whether the trace is also replayed from its JSON form.
     """
     program, func, case = scheduled(case)
     guarded("verify", lambda: verify(func, registers=False))
@@ -239,14 +238,12 @@ def check(case: Case, native: bool = True, deep: bool = False) -> None:
         again = guarded("replay", lambda: replay(program.stored(case.layouts), decode(encode(case.trace))))
         if again != func:
             raise WrongError("replay", "the trace from JSON makes another function")
-    simpler = guarded("simplified", lambda: simplified(func)) if deep else func
     wanted = [(sizes, guarded("oracle", lambda s=sizes: expected(case, program, s)))
               for sizes in other_sizes(program, case.layouts)]  # fmt: skip
     for number, (sizes, want) in enumerate(wanted):
         for seed in (None, case.seed) if number == 0 else (case.seed,):
             stage = "interpreter" if seed is None else "interpreter, shuffled"
-            run = func if seed is None else simpler
-            found = guarded(stage, lambda s=sizes, w=want, k=seed, f=run: ran(f, w.inputs, s, k))
+            found = guarded(stage, lambda s=sizes, w=want, k=seed: ran(func, w.inputs, s, k))
             compare(stage, want, found)
     if native and not any(isinstance(s, For) and s.kind in GPU_AXES for s, _ in walk(func.body)):
         check_native(func, case, wanted)
@@ -256,7 +253,7 @@ def check_native(func: Func, case: Case, wanted: list[tuple[Mapping[str, int], E
     """Runs the function on every instruction set, its arrays before and behind pages that trap."""
     final = runnable(func)
     guarded("verify, registers", lambda: verify(final))
-    open_func = with_workspace_params(
+    open_func = expose_workspace(
         final
     )  # internal buffers in memory are the caller's then, so that they are guarded too
     for target in TARGETS:

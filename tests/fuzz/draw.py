@@ -26,7 +26,7 @@ from tilewright.schedule.arguments import (
     TupleKind,
     parameters,
 )
-from tilewright.schedule.trace import PRIMITIVES, Step
+from tilewright.schedule.step import PRIMITIVES, Step
 
 FACTORS = (2, 2, 3, 4, 4, 5, 7, 8, 8, 9, 10, 16, 16, 1, 32)
 

@@ -18,9 +18,9 @@ from tests.fuzz.worker import drawn
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import TRUE
 from tilewright.loops.ir import Func
-from tilewright.schedule import loop_transforms, trace
+from tilewright.schedule import loop_transforms, step
 from tilewright.schedule.rewrite_tree import map_blocks
-from tilewright.schedule.trace import Step
+from tilewright.schedule.step import Step
 
 SPLIT = Step.of("split", "i0", 4)
 CASE = Case(
@@ -47,7 +47,7 @@ def test_a_wrong_primitive_is_found_and_the_case_shrunk(monkeypatch: pytest.Monk
         after = loop_transforms.split(func, loop, factor)
         return after.with_body(map_blocks(after.body, lambda b: replace(b, predicate=TRUE)))
 
-    monkeypatch.setattr(trace, "PRIMITIVES", {**trace.PRIMITIVES, "split": careless})
+    monkeypatch.setattr(step, "PRIMITIVES", {**step.PRIMITIVES, "split": careless})
     with pytest.raises(WrongError, match="verify"):
         check(CASE)
 
@@ -59,7 +59,7 @@ def test_a_wrong_primitive_is_found_and_the_case_shrunk(monkeypatch: pytest.Monk
             return Outcome(case.to_json(), (failure.stage, failure.what))
         return Outcome(case.to_json())
 
-    small, _ = smallest(CASE.to_json(), ("verify VerifyError verify.py:verify", ""), ask)
+    small, _ = smallest(CASE.to_json(), ("verify VerifyError verifier.py:verify", ""), ask)
     assert Case.from_json(small).trace == (SPLIT,)
     assert small["record"]["n0"] == 1
 

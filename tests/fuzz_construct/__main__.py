@@ -10,7 +10,7 @@ from tests.fuzz.case import Case
 from tests.fuzz_construct.check import made_of
 
 from tilewright.loops.printer import show
-from tilewright.schedule.trace import to_python
+from tilewright.schedule.step import to_python
 
 
 def describe(case: Case) -> None:

@@ -10,6 +10,7 @@ from tests.fuzz_construct.builder import Builder, Made
 from tilewright.driver import conv_algorithm
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import shipped_machines
@@ -86,7 +87,8 @@ class Way:
             conv_algorithm, "pick_fastest", lambda *_: lambda direct, ways: ways[-1] if ways else None
         )
         with always if self.forced else nullcontext():
-            return make_compilation(
-                made.model, target=self.target, optimizer=self.optimizer, machine=self.described(), exact=self.exact,
+            options = CompileOptions(
+                target=self.target, optimizer=self.optimizer, machine=self.described(), exact=self.exact,
                 winograd=self.winograd,
             )  # fmt: skip
+            return make_compilation(made.model, options)

@@ -8,7 +8,7 @@ from tilewright.expr.computation import Axis, Computation, Reducer, View
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition
 from tilewright.graph.program import Program
 

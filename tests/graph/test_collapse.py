@@ -10,7 +10,8 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Var, const
 from tilewright.expr.operations import cast, maximum, select
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
 
 a, b, c, d, i, j, k = (Var(n) for n in "abcdijk")
 

@@ -7,14 +7,9 @@ from tilewright.expr.computation import Reducer, View
 from tilewright.expr.dtype import boolean, int64
 from tilewright.expr.nodes import Const, Load, Var, const
 from tilewright.expr.operations import conjunction, maximum, select, unary
+from tilewright.expr.pattern import product_operands
 from tilewright.expr.traversal import post_order
-from tilewright.graph.inline_elementwise import (
-    MAX_NODES,
-    inline_elementwise,
-    inline_scalars,
-    is_cheap,
-    is_contraction_body,
-)
+from tilewright.graph.inline_elementwise import MAX_NODES, inline_elementwise, inline_scalars, is_cheap
 from tilewright.graph.program import Fallback, Program
 
 a, b, i = (Var(n) for n in "abi")
@@ -215,9 +210,9 @@ def test_scalars_keep_their_type_and_value() -> None:
 
 
 def test_is_product_and_is_cheap() -> None:
-    assert is_contraction_body(x[a, i] * w[b, i])
-    assert not is_contraction_body(x[a, i] * x[a, i])
-    assert not is_contraction_body(x[a, i] + w[b, i])
+    assert product_operands(x[a, i] * w[b, i])
+    assert not product_operands(x[a, i] * x[a, i])
+    assert not product_operands(x[a, i] + w[b, i])
     assert is_cheap(x[a, b] * 2.0)
     assert not is_cheap(unary("exp", x[a, b]))
     assert not is_cheap(x[a, b] + w[a, b])

@@ -14,16 +14,8 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import float32, int8
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, const
-from tilewright.graph.memory_plan import (
-    InConstant,
-    InInput,
-    InOutput,
-    InWorkspace,
-    KernelAccess,
-    MemoryPlan,
-    byte_size,
-    plan_memory,
-)
+from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
+from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, byte_size, plan_memory
 
 N, M = Symbol("n", 1, 512), Symbol("m", 1, None)
 SIZES: list[Expr] = [const(1), const(40), const(1000), N, N * 4, M * N, (M + 1) // 2 * N, M * 3 + 5]
@@ -66,7 +58,7 @@ def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int
 
     def span(b: Buffer):
         place = plan.locations[b.name]
-        if isinstance(place, InWorkspace):
+        if isinstance(place, WorkspaceLocation):
             start = value(place.offset, n, m)
             return "workspace", start, start + value(b.size * b.dtype.bytes, n, m)
         return place, 0, value(b.size * b.dtype.bytes, n, m)
@@ -86,7 +78,7 @@ def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int
     def check(b: Buffer) -> None:
         root = roots[b.name]
         where, start, _ = span(b)
-        if isinstance(where, InInput | InConstant):
+        if isinstance(where, InputLocation | ConstantLocation):
             return
         assert memory[(where, root)][0] == start, f"{b.name} was overwritten"
 
@@ -103,7 +95,7 @@ def assert_nothing_live_is_overwritten(steps, plan: MemoryPlan, reads_of, n: int
             roots[b.name] = b.name
             write(b, [*step.reads, *(x for x in (*step.writes, *step.scratch) if x is not b)])
     for k, b in enumerate(reads_of["outputs"]):
-        if plan.locations[b.name] != InOutput(k):
+        if plan.locations[b.name] != OutputLocation(k):
             check(b)
             assert k in {c.index for c in plan.copies}
 
@@ -136,14 +128,14 @@ def test_a_chain_needs_two_slots():
     plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
     assert len(plan.slots) == 2
     assert plan.total is byte_size(buffers[0]) * 2
-    assert plan.locations["b9"] == InOutput(0)
+    assert plan.locations["b9"] == OutputLocation(0)
 
 
 def test_the_output_is_computed_in_place_through_views():
     x, a = buffer("x"), buffer("a")
     y = Buffer("y", (const(4), const(4)), float32)
     plan = plan_memory([KernelAccess((x,), (a,)), View(y, a)], [x], [y], ())
-    assert plan.locations["a"] == plan.locations["y"] == InOutput(0)
+    assert plan.locations["a"] == plan.locations["y"] == OutputLocation(0)
     assert plan.copies == ()
     assert plan.total is const(0)
 
@@ -153,7 +145,7 @@ def test_outputs_that_live_elsewhere_are_copied():
     v = Buffer("v", (const(16), const(1)), float32)
     plan = plan_memory([KernelAccess((x, w), (a,)), View(v, x)], [x], [x, w, v, a, a], [w])
     assert [(c.index, c.source.name) for c in plan.copies] == [(0, "x"), (1, "w"), (2, "v"), (4, "a")]
-    assert plan.locations["a"] == InOutput(3)
+    assert plan.locations["a"] == OutputLocation(3)
 
 
 def test_sizes_that_are_never_the_largest_are_left_out():

@@ -9,7 +9,7 @@ from tests.graph.kernels import N, axes, buffer, feeds_of, outputs_of, outputs_o
 from tilewright.expr.computation import Computation, Reducer, View
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.operations import maximum, unary
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, partition
 from tilewright.graph.program import Program
 

@@ -7,7 +7,7 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, conjunction, select, unary
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import partition
 
 a, b, c, i, j, p, q = (Var(n) for n in "abcijpq")

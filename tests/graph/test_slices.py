@@ -6,13 +6,15 @@ import pytest
 from onnx import helper
 from tests.driver import models
 
-from tilewright.codegen.segment import InputLocation, KernelCall, OutputLocation, WorkspaceLocation
+from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.segments import calls_in_order
 from tilewright.expr.nodes import const
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.buffer_location import InputLocation, OutputLocation, WorkspaceLocation
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import partition
 from tilewright.graph.passes import simplify_graph
@@ -93,7 +95,7 @@ def test_a_dynamic_size_is_not_cut() -> None:
 
 def test_calls_go_slice_by_slice_on_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
-    made = make_compilation(attention(6, 200, 16, 220, 16), target="x86-64-v3")
+    made = make_compilation(attention(6, 200, 16, 220, 16), CompileOptions(target="x86-64-v3"))
     kernels = [u for u in made.units if isinstance(u, BoundKernel)]
     assert [k for _, k in calls_in_order(made.units)] == [k for k in range(6) for _ in kernels]
     calls = [c for c in made.segments[0].segment.calls if isinstance(c, KernelCall)]

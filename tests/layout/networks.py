@@ -10,7 +10,7 @@ from tests.graph.running import program_of, run_program
 
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.expr.computation import Computation
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Variant
 from tilewright.graph.layouts.propagate import Propagation, propagate
 from tilewright.graph.partition import partition

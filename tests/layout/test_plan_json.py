@@ -12,6 +12,7 @@ from tests.driver import models
 
 import tilewright
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import LayoutError
 from tilewright.expr.nodes import Symbol
 from tilewright.graph.layouts.plan import Choice, Plan, Variant
@@ -52,7 +53,7 @@ def test_what_inspect_prints_can_be_edited_and_fed_back(tmp_path, capsys) -> Non
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(plan))
     plain = make_compilation(network())
-    assert [k.trace for k in make_compilation(network(), layouts=read_plan(file)).kernels] == [
+    assert [k.trace for k in make_compilation(network(), CompileOptions(layouts=read_plan(file))).kernels] == [
         k.trace for k in plain.kernels
     ]
     plan["layouts"]["conv1"]["output"] = [["split", 1, [2, 8]], ["reorder", [0, 1, 3, 4, 2]]]

@@ -11,6 +11,7 @@ import tilewright
 from tilewright.driver import show
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import LayoutError, OptionError
 from tilewright.graph.layouts.plan import Choice, Plan, Variant
@@ -43,7 +44,7 @@ def block_of_16() -> dict[str, Choice]:
 @pytest.mark.parametrize("variant", Variant)
 def test_a_blocked_layout_over_a_residual_network(variant):
     source = resnet(None)
-    made = make_compilation(source, layouts=Plan(block_of_16(), variant))
+    made = make_compilation(source, CompileOptions(layouts=Plan(block_of_16(), variant)))
     assert made.laid_out is not None
     assert made.laid_out.runtime_conversions == ()
     executable = Executable(made.artifact(), 2)
@@ -58,7 +59,7 @@ def test_a_blocked_layout_over_a_residual_network(variant):
 
 def labels(**options):
     """The labels of all kernels without layouts, and with them."""
-    made = [make_compilation(resnet(32), layouts=plan, **options) for plan in (None, block_of_16())]
+    made = [make_compilation(resnet(32), CompileOptions(layouts=plan, **options)) for plan in (None, block_of_16())]
     return [[u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in made]
 
 
@@ -76,7 +77,7 @@ def test_every_residual_block_is_fused_as_without_layouts():
 
 
 def test_kernels_are_compared_in_their_layouts():
-    made = make_compilation(resnet(32), expose_intermediates=True, layouts=block_of_16())
+    made = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()), expose_intermediates=True)
     found = compare_layers(made, feeds(1, 3, 32, 32), 2)
     assert len(found) == len(made.units)
     assert max(c.error for c in found) < 2e-6
@@ -86,7 +87,7 @@ def test_an_activation_ends_in_one_loop_nest_with_its_convolution():
     net = Net(3, 12)
     relu = net.op("Relu", net.conv("x", "conv", 16), name="relu")
     source = net.model(net.op("MaxPool", relu, name="pool", kernel_shape=[3, 3], strides=[2, 2]))
-    made = make_compilation(source, {"n": 1}, layouts={"conv": Choice(rows(12))})
+    made = make_compilation(source, CompileOptions(shapes={"n": 1}, layouts={"conv": Choice(rows(12))}))
     (kernel,) = [k for k in made.kernels if k.name.endswith("conv_relu")]
     nests = kernel.func.body.stmts if isinstance(kernel.func.body, Seq) else (kernel.func.body,)
     (nest,) = [s for s in nests if isinstance(s, For)]
@@ -109,7 +110,7 @@ def test_overlapping_tiles_in_native_code():
 def test_weights_are_stored_transformed_and_once():
     net = Net(16, 12)
     source = net.model(net.op("GlobalAveragePool", net.conv("x", "conv", 16, bias=False), name="mean"))
-    made = make_compilation(source, layouts={"conv": Choice(blocked(16), (None, weight(16, 16)))})
+    made = make_compilation(source, CompileOptions(layouts={"conv": Choice(blocked(16), (None, weight(16, 16)))}))
     assert [w.size for w in made.weights.values()] == [net.constants["w_conv"].size]
 
 
@@ -122,7 +123,7 @@ def test_a_saved_model_keeps_its_layouts(tmp_path):
 
 
 def test_the_layouts_of_a_compilation_can_be_shown():
-    made = make_compilation(resnet(32), layouts=block_of_16())
+    made = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()))
     assert show.layouts(made) == str(made.laid_out)
     assert show.layouts(make_compilation(resnet(32))) == "every tensor is stored row by row"
 
@@ -162,7 +163,7 @@ def test_every_complex_operator_takes_layouts_of_all_its_tensors(kind):
         return Split(1, (size // 4, 4)), Reorder((0, 1, *range(3, rank + 1), 2))
 
     inner = Split(0, (2, 4)), Reorder((0, *range(2, rank + 1), 1))
-    made = make_compilation(source, layouts={"op": Choice(parts(8), (parts(shape[1]), inner))})
+    made = make_compilation(source, CompileOptions(layouts={"op": Choice(parts(8), (parts(shape[1]), inner))}))
     assert made.laid_out is not None
     assert made.laid_out.runtime_conversions == ()
     x = {"x": array(4, *shape)}

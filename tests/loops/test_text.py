@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.expr.strategies import M, N, indices
 from tests.loops import programs
 from tests.loops.programs import computations, conv, matmul_relu
-from tests.loops.test_verify import GOOD
+from tests.loops.valid_programs import VALID_PROGRAMS
 
 from tilewright.errors import ParseError
 from tilewright.expr.dtype import DTYPES, boolean
@@ -85,7 +85,7 @@ def test_round_trip_of_lowered_computations(case) -> None:
     assert parse(show(func)) == func
 
 
-@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
+@pytest.mark.parametrize("text", VALID_PROGRAMS.values(), ids=VALID_PROGRAMS)
 def test_round_trip_of_handwritten_programs(text: str) -> None:
     assert show(parse(text)) == text.lstrip()
 

@@ -1,4 +1,4 @@
-"""Scheduled programs as native code."""
+"""Native code of scheduled programs."""
 
 import numpy as np
 from tests.codegen.native import Native
@@ -24,5 +24,5 @@ def same(program: Program, target: str, optimizer: Optimizer, *, any_kind: bool 
     native = Native(func, target=target)
     out = kernel.params[-1].name
     for threads in (1, 3):
-        found = native(arrays, {v.name: n for v, n in program.sizes.items()}, threads)
-        np.testing.assert_array_equal(found[out], expected[out])
+        actual = native(arrays, {v.name: n for v, n in program.sizes.items()}, threads)
+        np.testing.assert_array_equal(actual[out], expected[out])

@@ -1,4 +1,4 @@
-"""Random kernels for property tests, and the check that a schedule keeps their meaning.
+"""Random kernels for property tests, and the check that a schedule preserves their semantics.
 
 All values are small whole numbers, so that sums are exact in every order and results can be compared for equality.
 """
@@ -14,14 +14,16 @@ from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import binary, conjunction, maximum, select, unary
-from tilewright.graph.coalesce_axes import Kernel, make_kernel
+from tilewright.graph.coalesce_axes import make_kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.optimize.interface import Optimizer, Task
 from tilewright.optimize.rule import Rule
-from tilewright.schedule.trace import Schedule, replay
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
@@ -29,7 +31,7 @@ TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 
 @dataclass(frozen=True)
 class Program:
-    """Stages of one kernel, sizes for the symbols, and names of the buffers whose data is known."""
+    """Stages of one kernel, sizes for the symbols, and names of the constant buffers."""
 
     stages: Sequence[Computation]
     sizes: Mapping[Var, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Programs that `roller` and `gensor` construct: meaning, well-formedness, determinism, what they say of themselves."""
+"""Programs constructed by `roller` and `gensor`: semantics, well-formedness, determinism, trajectories."""
 
 from dataclasses import replace
 
@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimize import programs
+from tests.optimize.computations import KERNELS, M, N, S, column_sums, image, product, products_of_pictures, relu
 from tests.optimize.programs import Program, check, scheduled
-from tests.optimize.test_rule import KERNELS, M, N, S, image, product, relu
+from tests.optimize.tasks import QUICK, optimizers, task_of
 
 from tilewright.cost.analytical import program_times
 from tilewright.expr.computation import Computation, Reducer
@@ -29,29 +30,14 @@ from tilewright.optimize.construct.optimizer import (
     Roller,
     search_spaces,
 )
-from tilewright.optimize.interface import Optimizer, Task, optimizer_named
-from tilewright.tile.problem import Axis, Operand, Problem, extract_problem
+from tilewright.optimize.interface import optimizer_named
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
-
-MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}
-QUICK = Annealing(walks=3)
-
-
-def optimizers(target: str, seed: int = 0) -> list[Optimizer]:
-    """Both, for a machine of that target."""
-    machine = machine_named(MACHINES[target])
-    return [Roller(machine), Gensor(machine, QUICK, seed)]
-
-
-def task_of(program: Program, target: str = "x86-64-v4") -> Task:
-    """The task of a program."""
-    kernel, func, _ = scheduled(program, target)
-    pairs = zip(kernel.params, kernel.arguments, strict=True)
-    return Task(func, frozenset(p.name for p, a in pairs if a.name in program.constants), Target.parse(target))
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv", "pool"])
-def test_meaning_is_kept(kind: str) -> None:
+def test_constructed_programs_preserve_semantics(kind: str) -> None:
     @settings(max_examples=25)
     @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 99))
     def run(program: Program, target: str, seed: int) -> None:
@@ -63,14 +49,14 @@ def test_meaning_is_kept(kind: str) -> None:
 
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("name", KERNELS)
-def test_typical_kernels_keep_their_meaning(name: str, target: str) -> None:
+def test_typical_kernels_preserve_semantics(name: str, target: str) -> None:
     for optimizer in optimizers(target):
         check(KERNELS[name], target, optimizer)
 
 
 @pytest.mark.parametrize("size", [(37, 53, 61), (14, 32, 300), (1, 97, 8), (97, 1, 8), (64, 64, 512)])
 @pytest.mark.parametrize("constant", [True, False])
-def test_products_of_any_size(size: tuple[int, int, int], constant: bool) -> None:
+def test_matmul_of_any_size(size: tuple[int, int, int], constant: bool) -> None:
     m, n, k = size
     program = Program([product(m, n, k), relu(product(m, n, k))], {}, frozenset({"w"} if constant else ()))
     for optimizer in optimizers("x86-64-v4"):
@@ -87,41 +73,41 @@ def test_symbolic_rows(rows: int) -> None:
 
 
 @pytest.mark.parametrize("size", [16, 17, 31])
-def test_every_size_symbolic(size: int) -> None:
+def test_all_sizes_symbolic(size: int) -> None:
     for optimizer in optimizers("x86-64-v4"):
         check(Program([product(S, S, S), relu(product(S, S, S))], {S: size}), "x86-64-v4", optimizer)
 
 
 @pytest.mark.parametrize("name", ["matmul", "convolution"])
-def test_equal_tasks_and_seeds_give_equal_traces(name: str) -> None:
+def test_construction_is_deterministic_per_task_and_seed(name: str) -> None:
     for optimizer in (*optimizers("x86-64-v4"), *optimizers("x86-64-v4", 1)):
         first, second = (scheduled(KERNELS[name], "x86-64-v4", optimizer)[2] for _ in range(2))
         assert first.trace == second.trace
         assert show(first.func) == show(second.func)
 
 
-def test_accumulators_fit_the_registers() -> None:
+def test_accumulators_fit_the_register_file() -> None:
     for m, n, k in ((512, 512, 512), (28, 64, 40), (50, 50, 50), (3, 48, 64)):
         for optimizer in optimizers("x86-64-v4"):
             _, _, s = scheduled(Program([product(m, n, k)], {}, frozenset({"w"})), "x86-64-v4", optimizer)
-            kept = [b for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
-            assert kept
-            for b in kept:
+            accumulators = [b for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
+            assert accumulators
+            for b in accumulators:
                 size = np.prod([int(x.value) for x in b.shape if isinstance(x, Const)])
                 assert size * 32 <= 512 * 31
 
 
 def constructed(program: Program, optimizer: Roller | Gensor) -> ConstructionResult:
-    found = optimizer.construct(task_of(program))
-    assert found is not None
-    return found
+    result = optimizer.construct(task_of(program))
+    assert result is not None
+    return result
 
 
 def large() -> Program:
     return Program([product(512, 512, 512)], {}, frozenset({"w"}))
 
 
-def test_a_large_product_gets_a_tile_of_many_rows_and_vectors_that_threads_share() -> None:
+def test_large_matmul_gets_a_large_register_tile_and_is_parallel() -> None:
     best = constructed(large(), Gensor(machine_named("zen5"))).programs[0]
     rows, lanes = best.sizes[REGISTER][0], best.sizes[REGISTER][1]
     assert 20 <= rows * lanes / 16 <= 30
@@ -131,58 +117,41 @@ def test_a_large_product_gets_a_tile_of_many_rows_and_vectors_that_threads_share
     assert any(step.primitive == "parallel" for step in s.trace)
 
 
-def test_the_walk_is_at_most_a_twentieth_worse_than_greedy_growth() -> None:
+def test_gensor_is_at_most_five_percent_slower_than_roller() -> None:
     for program in (large(), Program([image(1, 64, 64, 30, 3)], {}, frozenset({"w"})), KERNELS["column_maxima"]):
         machine = machine_named("zen5")
         walked, grown = constructed(program, Gensor(machine)), constructed(program, Roller(machine))
         assert walked.nanoseconds[0] <= grown.nanoseconds[0] * 1.05
 
 
-def products_of_pictures(count: int, channels: int, pixels: int, kept: int) -> Program:
-    """A convolution of one pixel: out[a, b, c] = sum over i of x[a, i, c] * w[b, i]"""
-    x, w = programs.buffer("x", (count, channels, pixels)), programs.buffer("w", (kept, channels))
-    out, (a, b, c, i) = programs.buffer("t", (count, kept, pixels)), map(Var, "abci")
-    over = programs.axes("i", (channels,))
-    body = x[a, i, c] * w[b, i]
-    return Program(
-        [Computation(out, programs.axes("abc", (count, kept, pixels)), over, body, Reducer.SUM)], {}, frozenset({"w"})
-    )
-
-
 @pytest.mark.parametrize("size", [(128, 2048, 49, 512), (128, 512, 784, 128), (128, 1024, 196, 256)])
-def test_no_form_is_given_up_that_holds_a_much_better_program(size: tuple[int, int, int, int]) -> None:
+def test_pruned_sketches_hold_no_much_better_program(size: tuple[int, int, int, int]) -> None:
     machine, task = machine_named("x86-64-v4").with_cores(2), task_of(products_of_pictures(*size))
     best = constructed(products_of_pictures(*size), Gensor(machine)).nanoseconds[0]
     problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    found = search_spaces(problem, task, machine)
-    assert len(found) > MAX_SKETCHES
-    for space, forms in found.items():
+    spaces = search_spaces(problem, task, machine)
+    assert len(spaces) > MAX_SKETCHES
+    for space, sketches in spaces.items():
         states = run_walks(space, Annealing(), 0).recorded_states()
-        assert best <= 1.03 * min(d.nanoseconds for f in forms for d in search_locally(space, f, states))
+        assert best <= 1.03 * min(
+            search.nanoseconds for sketch in sketches for search in search_locally(space, sketch, states)
+        )
 
 
-def column_sums(rows: int, columns: int) -> Program:
-    """Sums of which nothing is used again."""
-    x, a, i = programs.buffer("x", (rows, columns)), Var("a"), Var("i")
-    out, over = programs.buffer("t", (columns,)), programs.axes("i", (rows,))
-    return Program([Computation(out, programs.axes("a", (columns,)), over, x[i, a], Reducer.SUM)], {})
-
-
-@pytest.mark.parametrize(("rows", "chain"), [(64, 64), (512, 32), (4096, 128), (509, 44), (1018, 62)])
-def test_long_sums_that_stream_are_added_in_chunks(rows: int, chain: int) -> None:
+@pytest.mark.parametrize(("rows", "max_k_block"), [(64, 64), (512, 32), (4096, 128), (509, 44), (1018, 62)])
+def test_long_streaming_sums_are_k_blocked(rows: int, max_k_block: int) -> None:
     """Of about twice the root of their terms, whether that divides them or not: one chain would err by their number."""
     program = column_sums(rows, 48)
     for optimizer in optimizers("x86-64-v4"):
         assert isinstance(optimizer, Roller | Gensor)
-        for found in constructed(program, optimizer).programs:
-            assert found.sketch.lane == 0
-            assert found.sizes[L1][1] <= chain
+        for candidate in constructed(program, optimizer).programs:
+            assert candidate.sketch.lane == 0
+            assert candidate.sizes[L1][1] <= max_k_block
         check(program, "x86-64-v4", optimizer)
 
 
-def test_kernels_that_are_not_affine_are_left_to_others() -> None:
-    from tilewright.expr.computation import Computation, Reducer
+def test_non_affine_kernels_are_not_constructed() -> None:
 
     x, a, i = programs.buffer("x", (40,)), Var("a"), Var("i")
     halves = Computation(
@@ -192,14 +161,14 @@ def test_kernels_that_are_not_affine_are_left_to_others() -> None:
         assert optimizer.optimize(task_of(Program([halves]))) is None
 
 
-def test_small_kernels_start_no_threads() -> None:
+def test_small_kernels_stay_serial() -> None:
     for optimizer in optimizers("x86-64-v4"):
         _, _, s = scheduled(Program([product(4, 16, 5)]), "x86-64-v4", optimizer)
         assert str(LoopKind.PARALLEL) not in show(s.func)
 
 
 @pytest.mark.parametrize("reading", Reading)
-def test_every_state_of_a_walk_is_a_program(reading: Reading) -> None:
+def test_every_recorded_state_is_a_legal_program(reading: Reading) -> None:
     task = task_of(Program([image(1, 24, 40, 21, 3)], {}, frozenset({"w"})))
     problem = extract_problem(task.func, task.constants)
     assert problem is not None
@@ -214,7 +183,7 @@ def test_every_state_of_a_walk_is_a_program(reading: Reading) -> None:
         assert len(history.recorded_sizes()) > 4
 
 
-def test_a_walk_tells_what_it_did() -> None:
+def test_trajectory_lists_the_steps_of_a_walk() -> None:
     walk = constructed(large(), Gensor(machine_named("zen5"), QUICK)).walk_batches[0].trajectory(0)
     assert len(walk.steps) == 100
     assert {m.level for m in walk.steps} == set(LEVELS)
@@ -227,38 +196,40 @@ def test_a_walk_tells_what_it_did() -> None:
     assert len(text.splitlines()) == 102
 
 
-def test_a_descent_ends_where_no_neighbour_is_better() -> None:
+def test_local_search_ends_in_a_local_optimum() -> None:
     machine = machine_named("zen5")
-    found = constructed(large(), Gensor(machine, QUICK))
-    assert any(d.edges for d in found.searches)
-    for d in found.searches:
-        own = program_times(d.space.problem, d.sketch, d.space.sizes(d.states), machine).total
-        assert (np.diff(own) < 0).all()
+    result = constructed(large(), Gensor(machine, QUICK))
+    assert any(d.edges for d in result.searches)
+    for d in result.searches:
+        times = program_times(d.space.problem, d.sketch, d.space.sizes(d.states), machine).total
+        assert (np.diff(times) < 0).all()
         targets, exists = neighbours(d.space, d.states[-1:])
         sizes = d.space.sizes(targets[exists])
         sizes = sizes[d.space.are_lowerable(sizes)]
-        assert own[-1] <= program_times(d.space.problem, d.sketch, sizes, machine).total.min()
+        assert times[-1] <= program_times(d.space.problem, d.sketch, sizes, machine).total.min()
         assert len(d.trajectory_steps()) == len(d.edges) == len(d.states) - 1
 
 
-def test_the_way_to_the_best_program_is_a_walk_and_a_descent() -> None:
-    found = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2)))
-    walk, best = found.trajectory(), found.programs[0]
+def test_trajectory_to_the_best_program_is_a_walk_and_a_local_search() -> None:
+    result = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2)))
+    walk, best = result.trajectory(), result.programs[0]
     assert walk is not None
     assert walk.final == best.sizes or best.sizes in [m.sizes for m in walk.steps]
-    assert walk.steps[0].sizes in [h.trajectory(0, 1).steps[0].sizes for h in found.walk_batches]
+    assert walk.steps[0].sizes in [h.trajectory(0, 1).steps[0].sizes for h in result.walk_batches]
     assert all(m.action in [name for name, _ in m.probabilities] for m in walk.steps)
 
 
-def test_the_way_to_the_best_program_may_be_a_descent_behind_greedy_growth() -> None:
+def test_trajectory_to_the_best_program_may_be_growth_and_a_local_search() -> None:
     """With a cut of the reduction that single better steps do not lead to from where growth ended."""
     program = products_of_pictures(128, 512, 784, 128)
-    found = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
-    walk, best, problem = found.trajectory(), found.programs[0], found.programs[0].problem
+    result = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
+    walk, best, problem = result.trajectory(), result.programs[0], result.programs[0].problem
     assert walk is not None
     assert walk.final == best.sizes
     (path,) = [
-        p for p in found.paths if (p.space.sketch.lane, p.space.sketch.packed) == (best.sketch.lane, best.sketch.packed)
+        p
+        for p in result.paths
+        if (p.space.sketch.lane, p.space.sketch.packed) == (best.sketch.lane, best.sketch.packed)
     ]
     assert walk.steps[0].sizes == size_tuples(path.space.sizes(path.space.initial_state()[None])[0])
     grown = [m for m in walk.steps if not m.recorded]
@@ -275,34 +246,34 @@ def test_the_way_to_the_best_program_may_be_a_descent_behind_greedy_growth() -> 
         assert len(moved) == 1
 
 
-def test_every_descent_starts_and_ends_at_a_possible_program_and_none_is_ranked_twice() -> None:
+def test_local_searches_stay_lowerable_and_programs_are_ranked_once() -> None:
     program = products_of_pictures(128, 512, 784, 128)
-    found = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
-    assert all(d.space.are_lowerable(d.space.sizes(d.states)).all() for d in found.searches)
-    assert len(set(found.programs)) == len(found.programs) == MAX_LOWERING_TRIES
+    result = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
+    assert all(d.space.are_lowerable(d.space.sizes(d.states)).all() for d in result.searches)
+    assert len(set(result.programs)) == len(result.programs) == MAX_LOWERING_TRIES
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_best_program_at_unknown_sizes_has_a_way_to_it(seed: int) -> None:
+def test_best_program_of_a_symbolic_shape_has_a_trajectory(seed: int) -> None:
     program = Program([product(M, 96, 80)], {M: 8}, frozenset({"w"}))
-    found = constructed(program, Gensor(machine_named("x86-64-v4"), Annealing(walks=4), seed))
-    walk = found.trajectory()
+    result = constructed(program, Gensor(machine_named("x86-64-v4"), Annealing(walks=4), seed))
+    walk = result.trajectory()
     assert walk is not None
-    assert walk.final == found.programs[0].sizes or found.programs[0].sizes in [m.sizes for m in walk.steps]
+    assert walk.final == result.programs[0].sizes or result.programs[0].sizes in [m.sizes for m in walk.steps]
 
 
 def test_without_virtual_threads_no_action_sets_them() -> None:
-    found = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2, vthreads=False)))
-    assert not any("vthread" in a.label(found.programs[0].problem) for h in found.walk_batches for a in h.actions)
+    result = constructed(large(), Gensor(machine_named("zen5"), Annealing(walks=2, vthreads=False)))
+    assert not any("vthread" in a.label(result.programs[0].problem) for h in result.walk_batches for a in h.actions)
 
 
-def test_roller_tells_its_path() -> None:
-    found = constructed(large(), Roller(machine_named("zen5")))
-    assert "tile(v_" in str(found.paths[0])
-    assert found.trajectory() is None
+def test_growth_path_prints_its_steps() -> None:
+    result = constructed(large(), Roller(machine_named("zen5")))
+    assert "tile(v_" in str(result.paths[0])
+    assert result.trajectory() is None
 
 
-def test_the_formulas_of_annealing() -> None:
+def test_annealing_formulas() -> None:
     a = Annealing()
     assert a.iterations == 100
     assert record_probability(a.temperature(0)) > 0.999
@@ -312,12 +283,12 @@ def test_the_formulas_of_annealing() -> None:
     assert cache_weight(20) == pytest.approx(2.5)
 
 
-def test_both_are_in_the_registry() -> None:
+def test_roller_and_gensor_are_registered() -> None:
     assert [optimizer_named(n).name for n in ("roller", "gensor")] == ["roller", "gensor"]
 
 
 @pytest.mark.parametrize(("bits", "copied", "turned"), [(8, 64, 16), (16, 32, 16), (32, 16, 16), (64, 8, 8)])
-def test_vectors_of_movement_fill_registers(bits: int, copied: int, turned: int) -> None:
+def test_elementwise_sketches_fill_vector_registers(bits: int, copied: int, turned: int) -> None:
     axes = (Axis("i", 64, True, False), Axis("j", 64, True, False))
     written = Operand("y", bits // 8, False, (64, 64), ((1, 0), (0, 1)), True)
     same = replace(written, buffer="x", written=False)

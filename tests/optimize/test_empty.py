@@ -1,4 +1,4 @@
-"""Dimensions of size zero, known while compiling: every kind of schedule, as native code."""
+"""Dimensions of size zero, known at compile time: every kind of schedule, as native code."""
 
 import numpy as np
 import pytest

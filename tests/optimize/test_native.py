@@ -1,4 +1,4 @@
-"""The rule's schedules as native code: bit for bit what the interpreter says, on one thread and on three."""
+"""Native code of the rule's schedules: bit for bit the interpreter's results, on one thread and on three."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from tilewright.optimize.rule import Rule
 
 
 @pytest.mark.parametrize("kind", ["elementwise", "reduction", "gemm", "conv", "pool"])
-def test_native_code_computes_what_the_schedule_says(kind: str) -> None:
+def test_native_code_agrees_with_the_interpreter(kind: str) -> None:
     @settings(max_examples=8)
     @given(getattr(programs, kind)(), st.sampled_from(TARGETS))
     def run(program: Program, target: str) -> None:

@@ -12,9 +12,10 @@ import pytest
 from onnx import helper
 from tests.driver import models
 
+from tilewright.driver.build import Build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.options import Build
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError, ScheduleError
 from tilewright.machine.choice import choose_machine
 from tilewright.optimize.construct import lower_programs
@@ -23,7 +24,7 @@ from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.report.construction import constructions, data, node_names, picture, text
 from tilewright.report.state_graph import StateGraph, graph_of_growth, graph_of_trajectory
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import TileProgram
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -38,7 +39,7 @@ def gemm(m: int, k: int, n: int) -> onnx.ModelProto:
 
 def compiled(model: onnx.ModelProto, optimizer: str) -> Compilation:
     """Compiled for a machine that is the same everywhere."""
-    return make_compilation(model, target="x86-64-v3", optimizer=optimizer, machine="zen3")
+    return make_compilation(model, CompileOptions(target="x86-64-v3", optimizer=optimizer, machine="zen3"))
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +191,7 @@ def test_why_programs_were_not_lowered(
             return lower(program, *rest)
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lower_programs, "lower", refuse)
+    monkeypatch.setattr(lower_programs, "lower_program", refuse)
     with caplog.at_level("DEBUG", "tilewright.construct"):
         (found,) = constructions(walked)
     assert [p.is_lowered for p in found.programs] == [False, bool(legal), False]
@@ -204,7 +205,7 @@ def test_why_programs_were_not_lowered(
 
 def test_the_rule_constructs_nothing() -> None:
     with pytest.raises(OptionError, match="the optimizer 'rule' chooses by rule"):
-        constructions(make_compilation(gemm(4, 4, 4), optimizer="rule"))
+        constructions(make_compilation(gemm(4, 4, 4), CompileOptions(optimizer="rule")))
 
 
 def test_names_of_nodes() -> None:

@@ -1,4 +1,4 @@
-"""Small compiled models for the runtime's tests, written as LLVM IR by hand."""
+"""Small compiled models for the runtime's tests, in hand-written LLVM IR."""
 
 import llvmlite.binding as llvm
 import numpy as np

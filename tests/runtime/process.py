@@ -1,6 +1,7 @@
-"""Runs Python code of a test in a process of its own."""
+"""Python code of a test in a process of its own."""
 
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -12,3 +13,8 @@ def python(script: str, without: tuple[str, ...] = (), **env: str) -> subprocess
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     inherited = {name: value for name, value in os.environ.items() if name not in without}
     return subprocess.run(command, env={**inherited, **env}, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def page_faults() -> int:
+    """Page faults of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,4 +1,4 @@
-"""The artifact file: round trip, damage of every kind, and saves that fail."""
+"""Artifact files: round trip, every kind of damage, and failed saves."""
 
 import dataclasses
 import hashlib
@@ -18,12 +18,13 @@ from tests.runtime.models import WEIGHT, compress_artifact, count_artifact, scal
 
 from tilewright.errors import ArtifactError, TargetError, TilewrightError
 from tilewright.machine import Target
+from tilewright.machine.alignment import GUARD_BYTES
 from tilewright.runtime import Artifact, Executable, is_artifact, load, load_artifact, save_artifact
 from tilewright.runtime.artifact import FORMAT_VERSION, MAGIC
 from tilewright.runtime.manifest import Manifest, NativeStep, SymbolSpec, TensorSpec
 from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 from tilewright.runtime.schema import Json
-from tilewright.runtime.weights import GUARD_BYTES, make_weight_section, read_weights
+from tilewright.runtime.weights import make_weight_section, read_weights
 
 HEADER = struct.Struct("<8sIIQQ32s")
 FEED = np.random.default_rng(11).uniform(0.5, 2.0, (5, 3)).astype(np.float32)
@@ -164,7 +165,7 @@ def test_truncated(file: Path, size: int) -> None:
     assert str(caught.value) == f"[artifact] file '{file}': {what}; the file is damaged; compile the model again"
 
 
-def test_longer_than_it_should_be(file: Path) -> None:
+def test_too_long(file: Path) -> None:
     data = file.read_bytes()
     file.write_bytes(data + b"\0")
     with pytest.raises(
@@ -191,7 +192,7 @@ def test_altered_byte(file: Path, section: int, message: str, where: int) -> Non
     assert str(caught.value) == f"[artifact] file '{file}': {message}"
 
 
-def test_every_byte_counts(file: Path) -> None:
+def test_every_altered_byte_is_detected(file: Path) -> None:
     data = file.read_bytes()
     for position in range(0, len(data), 7):
         altered = bytearray(data)
@@ -201,14 +202,14 @@ def test_every_byte_counts(file: Path) -> None:
             load_artifact(file)
 
 
-def test_weights_are_not_compared_when_not_asked_for(file: Path) -> None:
+def test_unverified_weights_are_not_hashed(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-1 - GUARD_BYTES] ^= 0x01
     file.write_bytes(data)
     assert load_artifact(file, verify=False).weights["w"][2] != WEIGHT[2]
 
 
-def test_a_vector_may_reach_over_the_last_weight() -> None:
+def test_guard_bytes_after_the_last_weight() -> None:
     """As many bytes as a vector register has stand behind it; readers take them for padding."""
     arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}
     section = b"".join(make_weight_section(arrays, "here").pieces())
@@ -336,7 +337,7 @@ def assign(path: str, value: object) -> Callable[[Json], None]:
         ("weights/sha256", [], "expected 1 hashes of the weights, got 0"),
     ],
 )
-def test_manifest_that_is_not_valid(file: Path, path: str, value: object, message: str) -> None:
+def test_invalid_manifest(file: Path, path: str, value: object, message: str) -> None:
     rewrite(file, assign(path, value))
     with pytest.raises(ArtifactError) as caught:
         load(file)
@@ -352,7 +353,7 @@ def test_manifest_that_is_not_valid(file: Path, path: str, value: object, messag
         (b"[]", r"the manifest: expected an object, got \[\]"),
     ],
 )
-def test_manifest_that_is_not_json(file: Path, text: bytes, message: str) -> None:
+def test_manifest_is_not_json(file: Path, text: bytes, message: str) -> None:
     body = text + bytes(-(64 + len(text)) % 64)
     file.write_bytes(
         HEADER.pack(MAGIC, FORMAT_VERSION, 0, len(text), 64 + len(body), hashlib.sha256(text).digest()) + body
@@ -387,7 +388,7 @@ ENTRY = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
         (tensors({"v": ENTRY}, bytes(12)), "weight 'w' is missing"),
     ],
 )
-def test_weights_that_are_not_valid(file: Path, section: bytes, message: str) -> None:
+def test_invalid_weights(file: Path, section: bytes, message: str) -> None:
     rewrite(file, lambda obj: None, section)
     with pytest.raises(ArtifactError) as caught:
         load_artifact(file)
@@ -395,7 +396,7 @@ def test_weights_that_are_not_valid(file: Path, section: bytes, message: str) ->
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_give_a_typed_error(data: bytes) -> None:
+def test_random_bytes_raise_a_typed_error(data: bytes) -> None:
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:
@@ -431,7 +432,7 @@ def test_other_architecture(file: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["no/such/folder/a.tw", "file.txt/a.tw"])
-def test_path_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+def test_unwritable_path(tmp_path: Path, place: str) -> None:
     (tmp_path / "file.txt").write_text("a file, not a folder")
     with pytest.raises(
         ArtifactError, match=r"can't be written: (No such file or directory|Not a directory); choose another"
@@ -446,7 +447,7 @@ def test_output_is_a_folder(tmp_path: Path) -> None:
     assert str(caught.value) == expected
 
 
-def test_failed_save_leaves_the_old_artifact(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_keeps_the_old_artifact(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = file.read_bytes()
 
     def full(handle: int) -> None:
@@ -461,7 +462,7 @@ def test_failed_save_leaves_the_old_artifact(file: Path, monkeypatch: pytest.Mon
     assert [p.name for p in file.parent.iterdir()] == ["model.tw"]
 
 
-def test_interrupted_save_leaves_the_old_artifact(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_save_keeps_the_old_artifact(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = file.read_bytes()
 
     def interrupted(source: object, target: object) -> None:
@@ -484,7 +485,7 @@ def test_artifact_without_a_weight_is_not_saved(file: Path) -> None:
 # --- manifest ---
 
 
-def test_manifest_text_does_not_depend_on_the_process() -> None:
+def test_manifest_bytes_are_equal_across_processes() -> None:
     manifest = compress_artifact().manifest
     assert dump_json(manifest_to_json(manifest)) == dump_json(
         manifest_to_json(manifest_from_json(manifest_to_json_text(manifest), "x"))

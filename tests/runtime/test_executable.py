@@ -1,9 +1,8 @@
-"""Calling compiled models: results, feeds of every kind, threads, memory, several steps."""
+"""Executables: results, feeds of every kind, threads, memory, several steps."""
 
 import gc
 import resource
 import threading
-import time
 
 import numpy as np
 import psutil
@@ -115,21 +114,7 @@ def test_descriptors(scale: Executable) -> None:
     assert repr(scale) == "<Executable (x: float32 [n, 3]) -> (y: float32 [n, 3]), 1 threads>"
 
 
-def test_a_call_costs_little(scale: Executable) -> None:
-    x = rows(2)
-    scale(x)
-    best = min(_time_calls(scale, x) for _ in range(5))
-    assert best < 30e-6  # about 4 on an idle machine; the rest is room for a busy one
-
-
-def _time_calls(exe: Executable, x: np.ndarray, calls: int = 500) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        exe(x)
-    return (time.perf_counter() - start) / calls
-
-
-def test_many_threads_get_the_same_bits(scale: Executable) -> None:
+def test_concurrent_calls_give_equal_bits(scale: Executable) -> None:
     feeds = [rows(n, seed=n) for n in range(1, 40) if n != 13]
     expected = [scale(x) for x in feeds]
     wrong: list[int] = []
@@ -182,7 +167,7 @@ def test_workspace_is_reused_grows_and_shrinks() -> None:
     assert pool.bytes == 100
 
 
-def test_a_team_of_threads() -> None:
+def test_thread_team_of_a_model() -> None:
     two = Executable(count_artifact(), threads=2)
     assert two().tolist() == [2, 2, 0, 0]
     one = Executable(count_artifact(), threads=1)
@@ -190,7 +175,7 @@ def test_a_team_of_threads() -> None:
     assert (two.threads, one.threads) == (2, 1)
 
 
-def test_a_forked_child_computes_alone() -> None:
+def test_forked_child_uses_one_thread() -> None:
     script = """
         import os, sys
         from tests.runtime.models import count_artifact
@@ -220,7 +205,7 @@ def test_openmp_library_by_variable(library: str) -> None:
     assert done.stdout.strip() == expected
 
 
-def test_openmp_variable_that_names_no_library() -> None:
+def test_openmp_variable_without_a_library() -> None:
     script = """
         from tests.runtime.models import count_artifact
         from tilewright.errors import OptionError
@@ -248,7 +233,7 @@ def test_import_does_not_load_the_compiler() -> None:
     assert done.stdout.strip() == "[] False False", done.stderr
 
 
-def test_several_steps_with_a_size_that_depends_on_data() -> None:
+def test_steps_with_a_data_dependent_size() -> None:
     exe = Executable(compress_artifact(), threads=1)
     for n in (1, 5, 40):
         x = rows(n, seed=n)
@@ -259,12 +244,12 @@ def test_several_steps_with_a_size_that_depends_on_data() -> None:
             np.testing.assert_array_equal(out, kept * WEIGHT)
 
 
-def test_several_steps_with_nothing_left() -> None:
+def test_steps_with_an_empty_intermediate() -> None:
     out, kept = Executable(compress_artifact(), threads=1)(rows(3), np.zeros(3, np.bool_))
     assert out.shape == kept.shape == (0, 3)
 
 
-def test_outputs_of_the_evaluator_are_the_callers_own() -> None:
+def test_evaluator_outputs_are_copied() -> None:
     exe = Executable(compress_artifact(), threads=1)
     x, keep = rows(3), np.ones(3, np.bool_)
     first = exe(x, keep)[1]
@@ -272,7 +257,7 @@ def test_outputs_of_the_evaluator_are_the_callers_own() -> None:
     np.testing.assert_array_equal(exe(x, keep)[1], x * WEIGHT)
 
 
-def test_model_whose_output_is_its_input() -> None:
+def test_output_that_is_an_input() -> None:
     spec = TensorSpec("x", "float32", (None,))
     manifest = Manifest((spec,), (spec,), (), (), TargetSpec.of(Target.host()))
     x = np.array([1.5, 2.5], np.float32)
@@ -281,7 +266,7 @@ def test_model_whose_output_is_its_input() -> None:
     assert not np.shares_memory(x, y)
 
 
-def test_evaluator_that_fails_names_the_node() -> None:
+def test_evaluator_error_names_the_node() -> None:
     exe = Executable(compress_artifact(), threads=1)
     bad = FallbackStep("w", exe.manifest.steps[1].inputs, exe.manifest.steps[1].outputs)
     steps = (exe.manifest.steps[0], bad, exe.manifest.steps[2])
@@ -290,7 +275,7 @@ def test_evaluator_that_fails_names_the_node() -> None:
         Executable(Artifact(manifest, exe.artifact.code, exe.artifact.weights)).prepare()
 
 
-def test_evaluator_without_the_operator() -> None:
+def test_operator_unknown_to_the_evaluator() -> None:
     from onnx import TensorProto, helper
 
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None])
@@ -305,7 +290,7 @@ def test_evaluator_without_the_operator() -> None:
         Executable(Artifact(manifest, b"", {"m": data}))(np.ones(2, np.float32))
 
 
-def test_code_for_another_machine_is_saved_but_not_called() -> None:
+def test_code_for_another_machine_is_not_called() -> None:
     exe = Executable(scale_artifact(Target.parse("aarch64" if Target.host().arch == "x86_64" else "x86-64")))
     here, there = Target.host().arch, exe.manifest.target.arch
     with pytest.raises(TargetError) as caught:
@@ -314,21 +299,21 @@ def test_code_for_another_machine_is_saved_but_not_called() -> None:
     assert str(caught.value) == expected
 
 
-def test_code_that_needs_a_missing_function() -> None:
+def test_unresolved_symbol() -> None:
     artifact = scale_artifact()
     code = compile_ir("declare void @nowhere()\ndefine void @P_main() {\n call void @nowhere()\n ret void\n}")
     with pytest.raises(ArtifactError, match="the code can't be linked: "):
         Executable(Artifact(artifact.manifest, code, artifact.weights)).prepare()
 
 
-def test_code_that_is_no_object_file() -> None:
+def test_invalid_object_code() -> None:
     artifact = scale_artifact()
     with pytest.raises(ArtifactError, match=r"the code can't be linked: .*not recognized as a valid object file"):
         Executable(Artifact(artifact.manifest, b"not ELF at all", artifact.weights)).prepare()
 
 
 @pytest.mark.parametrize("threads", [0, -1, 5000, 2.5, "two", True])
-def test_bad_number_of_threads(threads: object) -> None:
+def test_invalid_number_of_threads(threads: object) -> None:
     with pytest.raises(OptionError) as caught:
         Executable(scale_artifact(), threads=threads)
     got = repr(threads) if not isinstance(threads, int) or isinstance(threads, bool) else threads
@@ -337,7 +322,7 @@ def test_bad_number_of_threads(threads: object) -> None:
     )
 
 
-def test_unaligned_weights_are_moved() -> None:
+def test_unaligned_weights_are_copied() -> None:
     artifact = scale_artifact()
     raw = np.empty(32, np.float32)
     start = next(i for i in range(32) if (raw[i:].ctypes.data % 64) == 4 * 5)
@@ -347,7 +332,7 @@ def test_unaligned_weights_are_moved() -> None:
     np.testing.assert_array_equal(exe(rows(2)), rows(2) * WEIGHT)
 
 
-def test_the_library_is_freed() -> None:
+def test_library_is_freed() -> None:
     gc.collect()
     before = len(gc.get_objects())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -359,7 +344,7 @@ def test_the_library_is_freed() -> None:
     assert len(gc.get_objects()) - before < 2000
 
 
-def test_values_in_the_middle_live_no_longer_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intermediates_are_freed_after_their_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     import weakref
 
     from tilewright.runtime.native_call import NativeCall

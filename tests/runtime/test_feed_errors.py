@@ -1,9 +1,8 @@
-"""Bad feeds: every message says which input, what was expected and what was given."""
-
-from collections.abc import Callable
+"""Invalid feeds: every message names the input, what was expected and what was given."""
 
 import numpy as np
 import pytest
+from tests.runtime.invalid_feeds import CASES, A, B, C, expect_error, pair
 from tests.runtime.models import X, compile_ir, compress_artifact, scale_artifact
 
 from tilewright.errors import EvaluatorError, FeedError, ShapeError, TilewrightError
@@ -11,181 +10,10 @@ from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
 from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, SymbolSpec, TargetSpec, TensorSpec
 
-PAIR = """
-define i64 @P_check(ptr %symbols) { ret i64 0 }
-define void @P_shapes(ptr %symbols, ptr %out) { ret void }
-define i64 @P_workspace(ptr %symbols) { ret i64 0 }
-define i64 @P_main(ptr %inputs, ptr %outputs, ptr %weights, ptr %workspace, ptr %symbols, i64 %threads) {
-  ret i64 STATUS
-}
-"""
 
-
-def pair(status: int = 0) -> Executable:
-    """Inputs a[n, 4] float32, b[n, m] int64 (1 <= m <= 8), c bool scalar; one output of rank 0."""
-    inputs = (TensorSpec("a", "float32", ("n", 4)), TensorSpec("b", "int64", ("n", "m")), TensorSpec("c", "bool", ()))
-    output = TensorSpec("y", "float32", ())
-    step = NativeStep("tw", inputs, (output,), (), ("n", "m"))
-    symbols = (SymbolSpec("n", 1, None), SymbolSpec("m", 1, 8))
-    manifest = Manifest(inputs, (output,), symbols, (step,), TargetSpec.of(Target.host()))
-    return Executable(Artifact(manifest, compile_ir(PAIR.replace("STATUS", str(status))), {}), threads=1)
-
-
-A, B, C = np.ones((2, 4), np.float32), np.ones((2, 3), np.int64), np.array(True)
-
-
-def test_the_feeds_that_the_errors_below_vary() -> None:
+def test_valid_feeds_of_the_model() -> None:
     assert pair()(A, B, C).shape == ()
     assert pair()(A, B, True).dtype == np.float32
-
-
-CASES: dict[str, tuple[Callable[[Executable], object], type[TilewrightError], str]] = {
-    "missing": (
-        lambda exe: exe(A, B),
-        FeedError,
-        "[feed] input 'c': missing, expected bool []",
-    ),
-    "missing by name": (
-        lambda exe: exe.run({"b": B, "c": C}),
-        FeedError,
-        "[feed] input 'a': missing, expected float32 [n, 4]",
-    ),
-    "extra": (
-        lambda exe: exe.run({"a": A, "b": B, "c": C, "d": C}),
-        FeedError,
-        "[feed] input 'd': the model has no such input; its inputs are 'a', 'b', 'c'",
-    ),
-    "too many": (lambda exe: exe(A, B, C, C), FeedError, "[feed] call: expected 3 inputs, got 4"),
-    "twice": (lambda exe: exe(A, B, C, a=A), FeedError, "[feed] input 'a': given both by position and by name"),
-    "double for float": (
-        lambda exe: exe(A.astype(np.float64), B, C),
-        FeedError,
-        "[feed] input 'a': expected float32 [n, 4], got float64 [2, 4]; convert it with .astype('float32')",
-    ),
-    "int32 for int64": (
-        lambda exe: exe(A, B.astype(np.int32), C),
-        FeedError,
-        "[feed] input 'b': expected int64 [n, m], got int32 [2, 3]; convert it with .astype('int64')",
-    ),
-    "uint8 for bool": (
-        lambda exe: exe(A, B, np.array(1, np.uint8)),
-        FeedError,
-        "[feed] input 'c': expected bool [], got uint8 []; convert it with .astype('bool')",
-    ),
-    "big-endian": (
-        lambda exe: exe(A.astype(">f4"), B, C),
-        FeedError,
-        "[feed] input 'a': expected float32 [n, 4], got big-endian float32 [2, 4]; convert it with .astype('float32')",
-    ),
-    "floats in a list for integers": (
-        lambda exe: exe(A, [[1.5, 2.0], [0.0, 1.0]], C),
-        FeedError,
-        "[feed] input 'b': expected int64 [n, m], got float64 [2, 2]; convert it with .astype('int64')",
-    ),
-    "ragged list": (
-        lambda exe: exe(A, [[1], [2, 3]], C),
-        FeedError,
-        "[feed] input 'b': expected int64 [n, m], got a list that NumPy can't read",
-    ),
-    "text": (
-        lambda exe: exe(A, "two", C),
-        FeedError,
-        "[feed] input 'b': expected int64 [n, m], got a str that NumPy can't read "
-        "(it has neither __dlpack__ nor __array__); pass a NumPy array in main memory",
-    ),
-    "None": (
-        lambda exe: exe(None, B, C),
-        FeedError,
-        "[feed] input 'a': expected float32 [n, 4], got a NoneType that NumPy can't read "
-        "(it has neither __dlpack__ nor __array__); pass a NumPy array in main memory",
-    ),
-    "tensor of another device": (
-        lambda exe: exe(OnDevice(), B, C),
-        FeedError,
-        "[feed] input 'a': expected float32 [n, 4], got a OnDevice that NumPy can't read",
-    ),
-    "rank": (
-        lambda exe: exe(A[0], B, C),
-        FeedError,
-        "[feed] input 'a': expected shape [n, 4], got [4]",
-    ),
-    "rank of a scalar": (
-        lambda exe: exe(A, B, np.ones(1, np.bool_)),
-        FeedError,
-        "[feed] input 'c': expected shape [], got [1]",
-    ),
-    "fixed size": (
-        lambda exe: exe(A[:, :3], B, C),
-        FeedError,
-        "[feed] input 'a': expected shape [n, 4], got [2, 3]",
-    ),
-    "above the range": (
-        lambda exe: exe(A, np.ones((2, 9), np.int64), C),
-        ShapeError,
-        "[shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9"
-        ", which warns where a node excludes the size",
-    ),
-    "below the range": (
-        lambda exe: exe(A, np.ones((2, 0), np.int64), C),
-        ShapeError,
-        "[shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 0; compile with --shape m:0..8"
-        ", which warns where a node excludes the size",
-    ),
-    "below a range without an end": (
-        lambda exe: exe(A[:0], B[:0], C),
-        ShapeError,
-        "[shape] input 'a' axis 0: expected a size for 'n' of at least 1, got 0; compile with --shape n:0..<largest>"
-        ", which warns where a node excludes the size",
-    ),
-    "two sizes for one symbol": (
-        lambda exe: exe(A, np.ones((3, 3), np.int64), C),
-        ShapeError,
-        "[shape] input 'b' axis 0: expected size 2 for 'n' as in input 'a' axis 0, got 3",
-    ),
-    "unknown output": (
-        lambda exe: exe.run({"a": A, "b": B, "c": C}, ["y", "z"]),
-        FeedError,
-        "[feed] output 'z': the model has no such output; its outputs are 'y'",
-    ),
-    "several problems of size": (
-        lambda exe: exe(A, np.ones((3, 9), np.int64), C),
-        ShapeError,
-        "[shape] call: 2 problems\n"
-        "  [shape] input 'b' axis 0: expected size 2 for 'n' as in input 'a' axis 0, got 3\n"
-        "  [shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9"
-        ", which warns where a node excludes the size",
-    ),
-    "everything at once": (
-        lambda exe: exe.run({"a": A.astype(np.float64), "b": np.ones((2, 9), np.int64), "d": 1}),
-        FeedError,
-        "[feed] call: 4 problems\n"
-        "  [feed] input 'a': expected float32 [n, 4], got float64 [2, 4]; convert it with .astype('float32')\n"
-        "  [feed] input 'c': missing, expected bool []\n"
-        "  [feed] input 'd': the model has no such input; its inputs are 'a', 'b', 'c'\n"
-        "  [shape] input 'b' axis 1: expected a size for 'm' within 1..8, got 9; compile with --shape m:1..9"
-        ", which warns where a node excludes the size",
-    ),
-}
-
-
-class OnDevice:
-    def __dlpack__(self, **options: object) -> object:
-        raise BufferError("tensor lives on a GPU")
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0)
-
-
-def expect_error(case: str, exe: Executable) -> None:
-    """Calls an executable like that of `pair` wrongly; the error is the one of the case."""
-    call, kind, message = CASES[case]
-    with pytest.raises(TilewrightError) as caught:
-        call(exe)
-    assert type(caught.value) is kind
-    if "can't read" in message and ";" not in message:  # NumPy's own reason follows
-        assert str(caught.value).startswith(message)
-    else:
-        assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -193,7 +21,7 @@ def test_message(case: str) -> None:
     expect_error(case, pair())
 
 
-def test_a_bad_call_leaves_the_executable_as_it_was() -> None:
+def test_failed_call_does_not_change_the_executable() -> None:
     exe = Executable(scale_artifact(), threads=1)
     x = np.random.default_rng(5).uniform(1, 2, (4, 3)).astype(np.float32)
     good = exe(x)
@@ -203,7 +31,7 @@ def test_a_bad_call_leaves_the_executable_as_it_was() -> None:
     np.testing.assert_array_equal(exe(x), good)
 
 
-def test_broken_constraint_names_the_node() -> None:
+def test_violated_constraint_names_the_node() -> None:
     exe = Executable(scale_artifact(), threads=1)
     for _ in range(2):
         with pytest.raises(ShapeError) as caught:
@@ -237,7 +65,7 @@ define i64 @P_main(ptr %inputs, ptr %outputs, ptr %weights, ptr %workspace, ptr 
         (0, 1, 2**60, f"not enough memory: these sizes need {2**60 + 4} bytes: n=3"),
     ],
 )
-def test_sizes_beyond_the_memory(status: int, output: int, room: int, message: str) -> None:
+def test_not_enough_memory(status: int, output: int, room: int, message: str) -> None:
     x, y = TensorSpec("x", "float32", ("n",)), TensorSpec("y", "float32", ("big",))
     manifest = Manifest(
         (x,), (y,), (SymbolSpec("n"),), (NativeStep("tw", (x,), (y,), (), ("n",)),), TargetSpec.of(Target.host())
@@ -251,7 +79,7 @@ def test_sizes_beyond_the_memory(status: int, output: int, room: int, message: s
         assert not isinstance(caught.value.__context__, IndexError)
 
 
-def test_unknown_status_is_a_fault_of_the_compiler() -> None:
+def test_unknown_status_is_an_internal_error() -> None:
     with pytest.raises(TilewrightError, match=r"^\[internal\] native code of step 'tw' answered 5; this is a fault of"):
         pair(status=5)(A, B, C)
 
@@ -263,7 +91,7 @@ def test_constraint_in_a_later_step() -> None:
         exe(x, np.arange(14) != 4)
 
 
-def test_evaluator_fails_on_the_values() -> None:
+def test_evaluator_error_on_values() -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", ("m", 3)), data=np.array([7], np.int64))
     with pytest.raises(EvaluatorError) as caught:
         exe(np.ones((4, 3), np.float32))
@@ -278,7 +106,7 @@ def test_evaluator_fails_on_the_values() -> None:
     ("dims", "said"),
     [(("n", 3), "[n, 3] with n=4"), ((5, 3), "[5, 3]"), (("m",), "[m]"), (("m", "n"), "[m, n] with n=4")],
 )
-def test_evaluator_that_contradicts_the_model(dims: tuple[int | str, ...], said: str) -> None:
+def test_evaluator_result_contradicts_declared_shape(dims: tuple[int | str, ...], said: str) -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", dims), data=np.array([0, 2], np.int64))
     with pytest.raises(FeedError) as caught:
         exe(np.ones((4, 3), np.float32))
@@ -306,7 +134,7 @@ def with_middle_result(kept: TensorSpec, data: np.ndarray) -> Executable:
     return Executable(Artifact(manifest, b"", {"f": np.frombuffer(model.SerializeToString(), np.uint8)}))
 
 
-def test_reader_of_a_result_that_declares_another_shape() -> None:
+def test_reader_declares_another_shape() -> None:
     exe = Executable(compress_artifact(), threads=1)
     steps = exe.manifest.steps
     narrow = TensorSpec("kept", "float32", (5, 3))
@@ -319,7 +147,7 @@ def test_reader_of_a_result_that_declares_another_shape() -> None:
     assert str(caught.value) == "[feed] tensor 'kept': expected shape [5, 3], got [4, 3]"
 
 
-def test_spec_without_checked_sizes() -> None:
+def test_unchecked_sizes() -> None:
     exe = Executable(scale_artifact(), threads=1)
     assert str(TensorSpec("q", "int8", (None, 3, "n"))) == "int8 [?, 3, n]"
     assert exe.inputs == (X,)

@@ -1,4 +1,4 @@
-"""Attention and softmax as chains of reductions, and the comparison of floating-point programs before and after."""
+"""Attention and softmax as sequences of reductions, and the comparison of floating-point programs."""
 
 from collections.abc import Mapping
 
@@ -99,6 +99,6 @@ def check_close(before: Func, after: Func) -> None:
         arrays = feeds(before, dict(zip(names, lengths, strict=False)), seed)
         expected = results(before, arrays)
         for shuffle in (None, 11):
-            found = results(after, arrays, shuffle)
+            actual = results(after, arrays, shuffle)
             for name, value in expected.items():
-                np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=2e-5, err_msg=name)
+                np.testing.assert_allclose(actual[name], value, rtol=2e-5, atol=2e-5, err_msg=name)

@@ -1,4 +1,4 @@
-"""Arguments of primitives, drawn by Hypothesis."""
+"""Hypothesis strategies for arguments of primitives."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""cache_read, cache_write, pack: meaning, printed result, and what they refuse."""
+"""cache_read, cache_write, pack: semantics, printed result, refusals."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_cache_read(golden) -> None:
     [(MATMUL, "C", "A"), (SCALE, "Y", "A"), (CHAIN, "Y", "T"), (CHAIN, "Y", "bias"), (STENCIL, "Y", "T"),
      (ROWS, "Y", "T")],
 )  # fmt: skip
-def test_cache_read_keeps_meaning(func: Func, block: str, buffer: str) -> None:
+def test_cache_read_preserves_semantics(func: Func, block: str, buffer: str) -> None:
     applied(func, "cache_read", block, buffer)
 
 
@@ -50,7 +50,7 @@ def test_cache_read_on_the_stack() -> None:
 
 
 @pytest.mark.parametrize("func", [MATMUL, STENCIL], ids=lambda f: f.name)
-def test_cache_read_in_a_layout_keeps_meaning(func: Func) -> None:
+def test_cache_read_in_a_layout_preserves_semantics(func: Func) -> None:
     block, buffer = ("C", func.params[0]) if func is MATMUL else ("Y", func.allocs[0])
     tiles = Layout.of(buffer.shape).pad_to(0, 4).split(0, (None, 4))
     applied(func, "cache_read", block, buffer.name, None, MemoryScope.MEMORY, tiles)
@@ -140,7 +140,7 @@ def blocked(func: Func, columns: int, depth: int, lanes: int) -> Func:
     return parallel(set_scope(func, "P", MemoryScope.STACK), "jo")
 
 
-def test_gemm_with_a_tile_packed_where_it_is_used(golden) -> None:
+def test_gemm_with_a_tile_packed_at_its_use(golden) -> None:
     golden(show(blocked(gemm("N", 24, 12), 8, 4, 4)))
 
 
@@ -148,12 +148,12 @@ def test_gemm_with_a_tile_packed_where_it_is_used(golden) -> None:
     st.tuples(*[st.sampled_from((1, 5, 8, 13, "M", "N"))] * 3), st.sampled_from((1, 2)), st.integers(1, 6),
     st.sampled_from((2, 4)),
 )  # fmt: skip
-def test_packing_where_it_is_used_keeps_meaning(sizes, vectors: int, depth: int, lanes: int) -> None:
+def test_packing_at_the_use_preserves_semantics(sizes, vectors: int, depth: int, lanes: int) -> None:
     func = gemm(*sizes)
     check_same(func, blocked(func, vectors * lanes, depth, lanes))
 
 
-def test_packing_where_it_is_used_in_native_code() -> None:
+def test_packing_at_the_use_in_native_code() -> None:
     func = blocked(gemm("M", "N", "K"), 32, 16, 16)
     func = vectorize(decompose_reduction(func, "C", "ko"), "jv")
     rng = np.random.default_rng(3)
@@ -185,7 +185,7 @@ def test_cache_write_on_the_stack() -> None:
 
 
 @pytest.mark.parametrize(("func", "block"), [(SCALE, "Y"), (CHAIN, "T"), (CHAIN, "Y"), (ROWS, "T")])
-def test_cache_write_keeps_meaning(func: Func, block: str) -> None:
+def test_cache_write_preserves_semantics(func: Func, block: str) -> None:
     check_same(func, cache_write(func, block))
 
 
@@ -226,7 +226,7 @@ func part(A: float32[6], Y: float32[8]):
             lambda: cache_write(decompose_reduction(MATMUL, "C", "k"), "C"),
             "cache_write of 'C': block 'C_init' writes 'C' too",
         ),
-        (lambda: cache_write(UPDATE, "Y"), "cache_write of 'Y': it adds to what is in 'Y' already"),
+        (lambda: cache_write(UPDATE, "Y"), "cache_write of 'Y': it accumulates into existing values of 'Y'"),
         (
             lambda: cache_write(PART, "Y"),
             "cache_write of 'Y': it does not write all of 'Y' at its plain iteration variables",
@@ -261,15 +261,15 @@ def test_a_stencil_keeps_its_guarded_reads_when_cached() -> None:
 
 
 @pytest.mark.parametrize(("dim", "factor"), [(1, 4), (1, 3), (0, 2), (0, 5), (1, 16)])
-def test_pack_keeps_meaning(dim: int, factor: int) -> None:
+def test_pack_preserves_semantics(dim: int, factor: int) -> None:
     applied(MATMUL, "pack", "C", "B", dim, factor)
 
 
-def test_pack_of_a_symbolic_dimension_keeps_meaning() -> None:
+def test_pack_of_a_symbolic_dimension_preserves_semantics() -> None:
     applied(MATMUL, "pack", "C", "A", 0, 4)
 
 
-def test_pack_of_an_internal_buffer_keeps_meaning() -> None:
+def test_pack_of_an_internal_buffer_preserves_semantics() -> None:
     applied(CHAIN, "pack", "Y", "T", 0, 4)
 
 

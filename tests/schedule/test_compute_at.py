@@ -1,10 +1,24 @@
-"""compute_at: meaning, printed result, and what it refuses."""
+"""compute_at: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
-from tests.schedule.test_staging import OVERWRITTEN
+from tests.schedule.functions import (
+    BLUR,
+    CHAIN,
+    GATHER,
+    MATMUL,
+    OVERWRITTEN,
+    PARTIAL,
+    ROWS,
+    SCALE,
+    SOFTMAX,
+    STENCIL,
+    applied,
+    check_same,
+    refuses,
+    tiled_consumer,
+)
 
 from tilewright.expr.nodes import MemoryScope, Symbol
 from tilewright.loops.ir import Func
@@ -20,27 +34,21 @@ from tilewright.schedule.staging import clone_producer, set_scope
 M = Symbol("M", 1, 64)
 
 
-def tiled(rows: int, lanes: int) -> Func:
-    """CHAIN with its consumer cut into tiles."""
-    func = split(split(CHAIN, "i_1", rows), "j_1", lanes)
-    return reorder(func, ("i_1_o", "j_1_o", "i_1_i", "j_1_i"))
-
-
 @pytest.mark.parametrize("loop", ["i_1_o", "j_1_o", "i_1_i", "j_1_i"])
 @pytest.mark.parametrize(("rows", "lanes"), [(4, 3), (5, 4), (1, 9), (8, 16)])
-def test_compute_at_keeps_meaning(loop: str, rows: int, lanes: int) -> None:
-    check_same(CHAIN, compute_at(tiled(rows, lanes), "T", loop))
+def test_compute_at_preserves_semantics(loop: str, rows: int, lanes: int) -> None:
+    check_same(CHAIN, compute_at(tiled_consumer(rows, lanes), "T", loop))
 
 
 def test_compute_at_an_exact_tile(golden) -> None:
-    golden(show(compute_at(tiled(1, 3), "T", "j_1_o")))
+    golden(show(compute_at(tiled_consumer(1, 3), "T", "j_1_o")))
 
 
 def test_compute_at_a_tail(golden) -> None:
-    golden(show(compute_at(tiled(4, 3), "T", "i_1_o")))
+    golden(show(compute_at(tiled_consumer(4, 3), "T", "i_1_o")))
 
 
-def test_compute_at_a_tail_that_may_be_computed_too() -> None:
+def test_unguarded_tail_where_reads_are_in_bounds() -> None:
     wide = parse("""
 func wide(A: float32[16], Y: float32[9]):
     alloc T: float32[9]
@@ -56,7 +64,7 @@ func wide(A: float32[16], Y: float32[9]):
     check_same(wide, func)
 
 
-def test_a_division_by_data_keeps_its_guard() -> None:
+def test_division_by_data_keeps_its_guard() -> None:
     wide = parse("""
 func wide(A: int32[16], B: int32[16], Y: int32[9]):
     alloc T: int32[9]
@@ -77,7 +85,7 @@ def test_a_region_that_starts_before_the_first_element(factor: int) -> None:
     applied(split(STENCIL, "j", factor), "compute_at", "T", "j_o")
 
 
-def test_a_part_of_the_domain_is_counted_from_its_first_element(golden) -> None:
+def test_shrunk_domain_starts_at_its_first_element(golden) -> None:
     func = clone_producer(peel(CHAIN, "i_1", M // 2), "T", "Y_2")
     func = compute_at(compute_at(func, "T", "i_1"), "T_3", "i_1_2")
     golden(show(func))
@@ -184,17 +192,6 @@ func outside(A: float32[1], Y: float32[2]):
         Y[u] = A[u - 1]
 """)
 
-GATHER = parse("""
-func gather(A: float32[8], I: int64[4], Y: float32[4]):
-    alloc T: float32[8]
-    for i in serial(8):
-        block T(v: 8 = i):
-            T[v] = A[v]
-    for j in serial(4):
-        block Y(w: 4 = j):
-            Y[w] = T[I[w]]
-""")
-
 MIRROR = parse("""
 func mirror(A: float32[9], Y: float32[9]):
     alloc T: float32[9]
@@ -206,20 +203,9 @@ func mirror(A: float32[9], Y: float32[9]):
             Y[w] = T[8 - w]
 """)
 
-PARTIAL = parse("""
-func partial(A: float32[8], Y: float32[8]):
-    alloc T: float32[8]
-    for i in serial(8):
-        block T(v: 8 = i) where i < 5:
-            T[v] = A[v]
-    for j in serial(8):
-        block Y(w: 8 = j):
-            Y[w] = select(w < 5, T[w], 0.0)
-""")
-
 
 @pytest.mark.parametrize(("func", "factor"), [(HALVES, 4), (HALVES, 3), (QUARTERS, 4), (MIRROR, 3), (MIRROR, 4)])
-def test_regions_of_indices_that_are_not_plain(func: Func, factor: int) -> None:
+def test_regions_of_composite_indices(func: Func, factor: int) -> None:
     check_same(func, compute_at(split(func, "j", factor), "T", "j_o"))
 
 
@@ -231,17 +217,6 @@ def test_the_region_of_a_loop_with_a_changing_extent() -> None:
 
 # several accesses: the box around them
 
-
-BLUR = parse("""
-func blur(A: float32[N], Y: float32[N]; N: 1..64):
-    alloc T: float32[N]
-    for i in serial(N):
-        block T(v: N = i):
-            T[v] = A[v] * 2.0
-    for j in serial(N):
-        block Y(w: N = j):
-            Y[w] = select(1 <= w, T[w - 1], 0.0) + T[w] * 2.0 + select(w + 1 < N, T[w + 1], 0.0)
-""")
 
 TWO_READERS = parse("""
 func two_readers(A: float32[N, 5], Y: float32[N], Z: float32[N]; N: 1..64):
@@ -280,7 +255,7 @@ def test_accesses_at_a_constant_distance() -> None:
     assert "alloc T: float32[5]" in show(func)
 
 
-def test_a_chain_of_stencils() -> None:
+def test_consecutive_stencils() -> None:
     chain = parse("""
 func chain(A: float32[N], Y: float32[N]; N: 1..64):
     alloc S: float32[N]
@@ -385,27 +360,7 @@ def test_compute_at_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
-SOFTMAX = parse("""
-func softmax(A: float32[M, N], Y: float32[M, N]; M: 0..64, N: 1..64):
-    alloc E: float32[M, N]
-    alloc S: float32[M]
-    for i in serial(M):
-        for j in serial(N):
-            block E(v_i: M = i, v_j: N = j):
-                E[v_i, v_j] = exp(A[v_i, v_j])
-    for i_1 in serial(M):
-        for l in serial(N):
-            block S(u: M = i_1, reduce v_l: N = l):
-                init S[u] = 0.0
-                S[u] = S[u] + E[u, v_l]
-    for i_2 in serial(M):
-        for j_2 in serial(N):
-            block Y(w_i: M = i_2, w_j: N = j_2):
-                Y[w_i, w_j] = E[w_i, w_j] / S[w_i]
-""")
-
-
-def test_parallel_iterations_keep_parts_of_their_own(golden) -> None:
+def test_parallel_iterations_keep_distinct_parts_of_memory(golden) -> None:
     func = parallel(SOFTMAX, "i_2")
     for block in ("S", "E"):
         func = compute_at(func, block, "i_2")
@@ -414,7 +369,7 @@ def test_parallel_iterations_keep_parts_of_their_own(golden) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
-def test_parallel_tiles_keep_parts_of_their_own(rows: int) -> None:
+def test_parallel_tiles_keep_distinct_parts_of_memory(rows: int) -> None:
     """The last tile is not whole; on the stack every thread has a tile of its own."""
     func = parallel(split(CHAIN, "i_1", rows), "i_1_o")
     shared = compute_at(func, "T", "i_1_o")
@@ -429,7 +384,7 @@ def shared_serial(rows: int) -> Func:
 
 
 def test_accumulators_in_registers(golden) -> None:
-    func = compute_at(tiled(2, 4), "T", "j_1_o")
+    func = compute_at(tiled_consumer(2, 4), "T", "j_1_o")
     func = set_scope(func, "T", MemoryScope.REGISTER)
     func = decompose_reduction(reorder(func, ("v_k_t", "v_i_t", "v_j_t")), "T", "v_k_t")
     func = vectorize(unroll(vectorize(func, "v_j_t"), "v_i_t"), "j_1_i")

@@ -1,8 +1,7 @@
-"""decompose_reduction: meaning, printed result, and what it refuses."""
+"""decompose_reduction: semantics, printed result, refusals."""
 
 import pytest
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, check_same, refuses
-from tests.schedule.test_compute_at import tiled
+from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, check_same, refuses, tiled_consumer
 
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -13,7 +12,7 @@ from tilewright.schedule.reduction import decompose_reduction
 
 
 @pytest.mark.parametrize("loop", ["i", "j", "k"])
-def test_decompose_reduction_keeps_meaning(loop: str) -> None:
+def test_decompose_reduction_preserves_semantics(loop: str) -> None:
     check_same(MATMUL, decompose_reduction(MATMUL, "C", loop))
 
 
@@ -45,7 +44,7 @@ func diagonal(A: float32[4, 5], Y: float32[4]):
 
 
 def test_a_staged_accumulator_is_initialised_in_every_tile() -> None:
-    func = compute_at(tiled(4, 3), "T", "j_1_o")
+    func = compute_at(tiled_consumer(4, 3), "T", "j_1_o")
     for loop in ("v_i_t", "v_j_t", "v_k_t"):
         order = (loop, *(x for x in ("v_i_t", "v_j_t", "v_k_t") if x != loop))
         check_same(CHAIN, decompose_reduction(reorder(func, order), "T", order[0]))
@@ -61,7 +60,7 @@ def test_a_staged_accumulator_is_initialised_in_every_tile() -> None:
         ),
         (
             lambda: decompose_reduction(CHAIN, "T", "i_1"),
-            "decompose_reduction of 'T': loop 'i_1' is not around it",
+            "decompose_reduction of 'T': loop 'i_1' does not enclose it",
         ),
         (
             lambda: decompose_reduction(compute_at(ROWS, "T", "i_1"), "T", "i_1"),
@@ -81,7 +80,7 @@ def test_decompose_reduction_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
-def test_an_init_is_not_moved_out_of_a_loop_that_starts_again() -> None:
+def test_init_stays_inside_a_restarting_loop() -> None:
     again = parse("""
 func again(A: float32[6], Y: float32[]):
     for n in serial(3):

@@ -1,4 +1,4 @@
-"""hoist: what is taken out of a loop and what stays, printed result, native code, refusals."""
+"""hoist: hoisted and remaining parts, printed result, native code, refusals."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def body(func: Func) -> str:
         ("cast(float32, K[v] * K[v] + cast(int64, B[w]))", "j", "cast(float32, Y_part[] + cast(int64, B[w]))"),
     ],
 )
-def test_what_is_hoisted(text: str, loop: str, expected: str | None) -> None:
+def test_hoisted_parts(text: str, loop: str, expected: str | None) -> None:
     func = value(text)
     if expected is None:
         what = "no part of its value stays the same while the loop runs"
@@ -92,7 +92,7 @@ def test_a_factor_of_a_reduction() -> None:
     check_same(MATMUL, after)
 
 
-def test_a_predicate_goes_along_as_far_as_it_is_known() -> None:
+def test_outer_predicates_are_hoisted_along() -> None:
     func = split(split(OUTER, "i", 4), "j", 2)
     text = show(hoist(func, "Y", "j_o"))
     assert "block Y_hoist(v_h: N = i_i + i_o * 4) where i_i + i_o * 4 < N:" in text
@@ -141,7 +141,7 @@ def test_native_code(kind: str, target: str) -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.sampled_from(("j", "j_o", "j_i", "i_i")))
-def test_hoist_keeps_meaning_in_tiles(rows: int, columns: int, loop: str) -> None:
+def test_hoist_preserves_semantics_in_tiles(rows: int, columns: int, loop: str) -> None:
     func = split(split(OUTER, "i", rows), "j", columns)
     func = reorder(func, ("i_o", "j_o", "j_i", "i_i")) if loop == "i_i" else func
     if loop == "j":
@@ -169,7 +169,7 @@ func shrinking(A: float32[N], B: float32[N, 9], Y: float32[N, 9]; N: 1..64):
         ),
         (
             lambda: hoist(CHAIN, "T", "j_1"),
-            "hoist of block 'T' before loop 'j_1': the loop is not around the block; loops around it: i, j, k",
+            "hoist of block 'T' before loop 'j_1': the loop does not enclose the block; enclosing loops: i, j, k",
         ),
         (
             # A is written while the loop runs
@@ -209,7 +209,7 @@ def test_hoist_refuses(make, message: str) -> None:
     refuses(make, message)
 
 
-def test_parts_that_can_be_computed_are_hoisted_without_the_others() -> None:
+def test_only_computable_parts_are_hoisted() -> None:
     func = value("cast(float32, K[v] // (K[v] + 1) + cast(int64, B[w])) + exp(A[v])")
     after = hoist(func, "Y", "j")
     assert body(after).endswith("+ Y_part[]")

@@ -1,13 +1,26 @@
-"""inline and reverse_inline: meaning, printed result, and what they refuse."""
+"""inline and reverse_inline: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, ROWS, SCALE, STENCIL, SUMS, TWO_STEPS, applied, check_same, refuses, run
-from tests.schedule.test_compute_at import BLUR, GATHER, PARTIAL
-from tests.schedule.test_reverse_compute_at import TRANSPOSED
-from tests.schedule.test_staging import OVERWRITTEN
+from tests.schedule.functions import (
+    BLUR,
+    CHAIN,
+    GATHER,
+    OVERWRITTEN,
+    PARTIAL,
+    ROWS,
+    SCALE,
+    STENCIL,
+    SUMS,
+    TRANSPOSED,
+    TWO_STEPS,
+    applied,
+    check_same,
+    refuses,
+    run,
+)
 
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -72,7 +85,7 @@ def test_inline_after_the_loops_were_changed() -> None:
     check_same(MIXED, inline(func, "P"))
 
 
-def test_data_may_be_the_index() -> None:
+def test_indirect_index() -> None:
     gather = parse(show(GATHER).replace("T[I[w]]", "T[max(0, min(I[w], 7))]"))
     assert "Y[w] = A[max(0, min(I[w], 7))]" in show(applied(gather, "inline", "T"))
 
@@ -91,7 +104,7 @@ func indexed(I: int64[4], A: float32[8], Y: float32[4]):
     check_same(func, inline(func, "J"))
 
 
-def test_a_packed_copy_goes_away_again() -> None:
+def test_packed_copy_is_inlined_again() -> None:
     func = pack(CHAIN, "T", "B", 1, 4)
     check_same(CHAIN, inline(func, "B_packed_pack"))
 
@@ -165,7 +178,7 @@ func longer(A: float32[5], Y: float32[8]):
         (lambda: inline(SCALE, "Y"), "'Y': it writes 'Y', which is not internal"),
         (
             lambda: inline(SUMS, "S"),
-            "'S': block 'S' uses what is in 'Y' already; use compute_at to run it in a loop of its readers",
+            "'S': block 'S' accumulates into 'Y'; use compute_at to run it in a loop of its readers",
         ),
         (lambda: inline(UNREAD, "T"), "'T': nothing reads 'T'"),
         (lambda: inline(IN_PLACE, "T"), "'T': block 'X' writes 'X', which it reads"),
@@ -207,7 +220,7 @@ def test_the_producer_keeps_its_schedule() -> None:
         check(folded, run(TRANSPOSED, {"M": size}), {"M": size})
 
 
-def test_a_copy_that_cache_write_made_goes_away_again() -> None:
+def test_cache_write_copy_is_inlined_again() -> None:
     func = reverse_inline(cache_write(SCALE, "Y"), "Y_write")
     assert "alloc" not in show(func)
     check_same(SCALE, func)

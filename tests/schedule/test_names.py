@@ -1,4 +1,4 @@
-"""Names that a caller chooses for what a primitive makes: taken, refused, recorded, and replayed."""
+"""Names given for new loops, blocks and buffers: used, refused, recorded, replayed."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,8 @@ from tilewright.errors import ScheduleError
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.schedule.loop_transforms import peel
-from tilewright.schedule.trace import PRIMITIVES, Schedule, replay
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, replay
 from tilewright.schedule.trace_json import decode, encode
 
 PEELED = peel(ROWS, "i_1", 5)
@@ -30,15 +31,15 @@ def test_chosen_names(case: str) -> None:
     answer = apply(s, names)
     wanted = (names,) if isinstance(names, str) else names
     assert isinstance(wanted, tuple)
-    there = {*s.loops(), *s.blocks, *s.buffers}
-    assert set(wanted) <= there
+    existing = {*s.loops(), *s.blocks, *s.buffers}
+    assert set(wanted) <= existing
     assert answer in (names, wanted[0])
     assert replay(func, decode(encode(s.trace))) == s.func
     check_same(func, s.func)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_names_that_are_chosen_for_the_caller_are_those_of_the_replay(case: str) -> None:
+def test_default_names_are_recorded_for_replay(case: str) -> None:
     func, apply, _ = CASES[case]
     s = Schedule(func)
     apply(s, None)
@@ -46,7 +47,7 @@ def test_names_that_are_chosen_for_the_caller_are_those_of_the_replay(case: str)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_name_that_is_taken_is_refused(case: str) -> None:
+def test_used_names_are_refused(case: str) -> None:
     func, apply, names = CASES[case]
     taken = func.params[0].name
     s = Schedule(func)
@@ -55,7 +56,7 @@ def test_a_name_that_is_taken_is_refused(case: str) -> None:
     assert s.trace == ()
 
 
-def test_as_many_names_as_new_loops() -> None:
+def test_number_of_names_must_match_new_loops() -> None:
     with pytest.raises(ScheduleError, match=r"expected names for 1 new loops \(.*_t\), got a, b"):
         Schedule(ROWS).compute_at("T", "i_1", ("a", "b"))
 
@@ -87,7 +88,7 @@ def _chain() -> tw.Tensor:
 
 
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))
-def test_the_help_of_a_method_is_that_of_the_primitive_too(name: str) -> None:
+def test_method_help_includes_the_primitives(name: str) -> None:
     text = getattr(tw.Workbench, name).__doc__
     assert "Legality: " in text
     first = (PRIMITIVES[name].__doc__ or "").strip().splitlines()[0]

@@ -16,7 +16,7 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize("index", range(COUNT))
-def test_accepted_schedules_keep_the_meaning(worker: Worker, index: int) -> None:
+def test_accepted_schedules_preserve_semantics(worker: Worker, index: int) -> None:
     outcome = worker.ask({"seed": SEED, "index": index})
     again = f"python -m tests.fuzz --seed {SEED} --only {index}"
     assert outcome.failure is None, f"{': '.join(outcome.failure)}\n{again}"

@@ -1,28 +1,34 @@
-"""reverse_compute_at: meaning, printed result, and what it refuses."""
+"""reverse_compute_at: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, MATRICES, ROWS, SCALE, STENCIL, TWO_STEPS, applied, check_same, refuses, run
+from tests.schedule.functions import (
+    CHAIN,
+    MATRICES,
+    ROWS,
+    SCALE,
+    STENCIL,
+    TRANSPOSED,
+    TWO_STEPS,
+    applied,
+    check_same,
+    refuses,
+    run,
+    tiled_producer,
+)
 
 from tilewright.expr.nodes import MemoryScope
-from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.annotate import parallel
 from tilewright.schedule.cache import cache_write
-from tilewright.schedule.loop_transforms import fuse, peel, reorder, split
+from tilewright.schedule.loop_transforms import fuse, peel, reorder
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.store_at import store_at
-
-
-def tiled(rows: int, lanes: int) -> Func:
-    """CHAIN with its producer cut into tiles."""
-    func = split(split(CHAIN, "i", rows), "j", lanes)
-    return reorder(func, ("i_o", "j_o", "i_i", "j_i", "k"))
 
 
 def test_reverse_compute_at(golden) -> None:
@@ -30,14 +36,14 @@ def test_reverse_compute_at(golden) -> None:
 
 
 def test_a_tile_with_tails(golden) -> None:
-    golden(show(applied(tiled(4, 4), "reverse_compute_at", "Y", "j_o")))
+    golden(show(applied(tiled_producer(4, 4), "reverse_compute_at", "Y", "j_o")))
 
 
 @pytest.mark.parametrize("loop", ["i_o", "j_o", "i_i", "j_i"])
 @pytest.mark.parametrize(("rows", "lanes"), [(4, 3), (5, 4), (1, 9), (8, 16)])
 @pytest.mark.parametrize("concurrent", [False, True])
-def test_it_keeps_meaning(loop: str, rows: int, lanes: int, concurrent: bool) -> None:
-    func = tiled(rows, lanes)
+def test_reverse_compute_at_preserves_semantics(loop: str, rows: int, lanes: int, concurrent: bool) -> None:
+    func = tiled_producer(rows, lanes)
     check_same(CHAIN, reverse_compute_at(parallel(func, "i_o") if concurrent else func, "Y", loop))
 
 
@@ -47,11 +53,11 @@ def test_any_order_of_the_loops_around_the_reduction(rows: int, lanes: int, orde
     for outer, inner in (("i_o", "i_i"), ("j_o", "j_i")):  # tiles around what is in them, so that a part is a box
         o, i = sorted((order.index(outer), order.index(inner)))
         order[o], order[i] = outer, inner
-    func = reorder(tiled(rows, lanes), (*order, "k"))
+    func = reorder(tiled_producer(rows, lanes), (*order, "k"))
     check_same(CHAIN, reverse_compute_at(func, "Y", order[at]))
 
 
-def test_a_reduction_behind_a_reduction() -> None:
+def test_reduction_after_a_reduction() -> None:
     """The second product runs for a row as soon as that row of the first is there."""
     func = applied(MATRICES, "reverse_compute_at", "C", "i")
     assert "for w_j_t in serial(4):" in show(func)
@@ -59,7 +65,7 @@ def test_a_reduction_behind_a_reduction() -> None:
 
 
 def test_loops_that_were_fused() -> None:
-    check_same(CHAIN, reverse_compute_at(fuse(tiled(4, 3), "i_o", "j_o"), "Y", "i_o_j_o"))
+    check_same(CHAIN, reverse_compute_at(fuse(tiled_producer(4, 3), "i_o", "j_o"), "Y", "i_o_j_o"))
 
 
 def test_two_producers_of_one_consumer() -> None:
@@ -68,20 +74,20 @@ def test_two_producers_of_one_consumer() -> None:
     check_same(TWO_STEPS, func)
 
 
-def test_behind_a_decomposed_reduction() -> None:
-    func = decompose_reduction(tiled(4, 4), "T", "j_i")
+def test_after_a_decomposed_reduction() -> None:
+    func = decompose_reduction(tiled_producer(4, 4), "T", "j_i")
     for loop in ("i_i", "j_o"):
         check_same(CHAIN, reverse_compute_at(func, "Y", loop))
 
 
 def test_the_copy_of_a_result_follows_its_tile() -> None:
-    func = cache_write(tiled(4, 4), "Y")
+    func = cache_write(tiled_producer(4, 4), "Y")
     copied = reverse_compute_at(func, "Y", "j_o")
     check_same(CHAIN, copied)
 
 
 def test_it_runs_natively() -> None:
-    func = store_at(reverse_compute_at(tiled(4, 4), "Y", "j_o"), "T", "i_o")
+    func = store_at(reverse_compute_at(tiled_producer(4, 4), "Y", "j_o"), "T", "i_o")
     func = set_scope(func, "T", MemoryScope.STACK)
     for size in (1, 7, 16):
         check(parallel(func, "i_o"), run(CHAIN, {"M": size}), {"M": size})
@@ -125,26 +131,13 @@ func last_wins(A: float32[8], Y: float32[1]):
             Y[0] = T[w]
 """)
 
-TRANSPOSED = parse("""
-func transposed(A: float32[M, 5], Y: float32[5, M]; M: 1..64):
-    alloc T: float32[M, 5]
-    for i in serial(M):
-        for j in serial(5):
-            block T(t_i: M = i, t_j: 5 = j):
-                T[t_i, t_j] = A[t_i, t_j] * 2.0
-    for a in serial(5):
-        for b in serial(M):
-            block Y(y_a: 5 = a, y_b: M = b):
-                Y[y_a, y_b] = T[y_b, y_a] + 1.0
-""")
-
 
 @pytest.mark.parametrize("loop", ["i", "j"])
 def test_a_transposing_consumer(loop: str) -> None:
     applied(TRANSPOSED, "reverse_compute_at", "Y", loop)
 
 
-def test_a_part_of_the_producer_that_nobody_reads() -> None:
+def test_unread_part_of_the_producer() -> None:
     part = parse("""
 func part(A: float32[9], Y: float32[5]):
     alloc T: float32[9]
@@ -163,12 +156,12 @@ func part(A: float32[9], Y: float32[5]):
     [
         (
             lambda: reverse_compute_at(ROWS, "Y", "k"),
-            "'Y' in loop 'k': 'T' is not finished there: block 'T' reduces over loop 'k'; "
+            "'Y' in loop 'k': 'T' is incomplete there: block 'T' reduces over loop 'k'; "
             "move it into a loop outside of the reduction",
         ),
         (
             lambda: reverse_compute_at(reorder(CHAIN, ("k", "i", "j")), "Y", "i"),
-            "'Y' in loop 'i': 'T' is not finished there: block 'T' reduces over loop 'k'; "
+            "'Y' in loop 'i': 'T' is incomplete there: block 'T' reduces over loop 'k'; "
             "move it into a loop outside of the reduction",
         ),
         (
@@ -189,11 +182,11 @@ func part(A: float32[9], Y: float32[5]):
         ),
         (
             lambda: reverse_compute_at(LAST_WINS, "Y", "i"),
-            "'Y' in loop 'i': 'w' is no index of 'Y', which it writes",
+            "'Y' in loop 'i': 'w' is not an index of 'Y', which it writes",
         ),
         (
             lambda: reverse_compute_at(ROWS, "T", "i_1"),
-            "'T' in loop 'i_1': it comes before the place that it would move to",
+            "'T' in loop 'i_1': it comes before its new place",
         ),
         (lambda: reverse_compute_at(SCALE, "Y", "i"), "'Y' in loop 'i': it is inside the loop already"),
         (
@@ -205,10 +198,10 @@ func part(A: float32[9], Y: float32[5]):
             "'Y' in loop 'i_2': block 'Y': binding i_2 + 4 of 'w_i' covers 4..7, expected 0..7 once",
         ),
         (
-            lambda: reverse_compute_at(reorder(tiled(4, 3), ("i_i", "i_o")), "Y", "i_i"),
+            lambda: reverse_compute_at(reorder(tiled_producer(4, 3), ("i_i", "i_o")), "Y", "i_i"),
             "'Y' in loop 'i_i': elements of 'T' that it reads are not proved to belong to one iteration of loop 'i_i'",
         ),
     ],
 )
-def test_it_refuses(make, message: str) -> None:
+def test_reverse_compute_at_refuses(make, message: str) -> None:
     refuses(make, f"reverse_compute_at of {message}")

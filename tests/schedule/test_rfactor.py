@@ -1,4 +1,4 @@
-"""rfactor: meaning, printed result, use with compute_at, and what it refuses."""
+"""rfactor: semantics, printed result, use with compute_at, refusals."""
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ def test_rfactor(golden) -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 4, 5, 6, 7])
-def test_every_length_of_chunks_keeps_meaning(factor: int) -> None:
+def test_every_factor_preserves_semantics(factor: int) -> None:
     check_same(ROWS, rfactor(ROWS, "T", 0, factor))
 
 
@@ -33,7 +33,7 @@ def test_a_parameter_may_be_the_result() -> None:
     check_same(MATMUL, rfactor(MATMUL, "C", 0, 5))
 
 
-def test_partial_results_move_into_the_loop_over_chunks() -> None:
+def test_partial_results_are_computed_at_the_chunk_loop() -> None:
     func = rfactor(CHAIN, "T", 0, 1)
     chunks, partial = find_block(func, "T")[1][-1].var.name, blocks(func.body)[0].name
     func = decompose_reduction(func, "T", chunks)
@@ -61,7 +61,7 @@ func started(A: float32[M * 4, M, 6], B: float32[M], Y: float32[M], Z: float32[M
 
 @pytest.mark.parametrize(("block", "axis", "factor"), [("Y", 0, 4), ("Y", 0, 2), ("Y", 1, 3), ("Z", 0, 4), ("Z", 0, 1),
                           ("Y", 0, 8), ("Y", 1, 4), ("Z", 0, 7), ("Z", 0, 100)])  # fmt: skip
-def test_symbolic_axes_and_totals_that_start_from_something(block: str, axis: int, factor: int) -> None:
+def test_symbolic_axes_and_nonzero_inits(block: str, axis: int, factor: int) -> None:
     func = applied(STARTED, "rfactor", block, axis, factor)
     assert f"alloc {block}_partial: float32[M, {'2' if axis else func.allocs[0].shape[1]}]" in show(func)
 
@@ -88,7 +88,7 @@ def test_strands(golden) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 16])
-def test_any_number_of_strands_keeps_meaning(count: int) -> None:
+def test_any_number_of_strands_preserves_semantics(count: int) -> None:
     func = rfactor(ROWS, "T", 0, count, strands=True)
     check_same(ROWS, func)
     assert func.allocs[-1].shape[-1] is const(count)
@@ -115,7 +115,7 @@ func reduction(A: int32[M, {size}], Y: int32[M]; M: 1..9{f", K: 1..{extent}" if 
     check_same(func, rfactor(func, "Y", 0, count, "P", True))
 
 
-def test_strands_in_lanes_of_registers_with_a_step_of_its_own_that_is_not_whole() -> None:
+def test_strands_as_vector_lanes_with_a_peeled_partial_step() -> None:
     func = rfactor(ROWS, "T", 0, 4, strands=True)
     partial = blocks(func.body)[0].name
     func = compute_at(func, "T", find_block(func, "Y")[1][0].var.name)
@@ -136,7 +136,7 @@ BEFORE = "use rfactor before its loops are split, reordered or fused with others
         (lambda: rfactor(ROWS, "T", 0, 0, None, True), "T", "expected at least 1 strand, got 0"),
         (lambda: rfactor(ROWS, "T", 1, 2), "T", "there is no reduction axis 1; it has 1"),
         (lambda: rfactor(SCALE, "Y", 0, 2), "Y", "there is no reduction axis 0; it has 0"),
-        (lambda: rfactor(BARE, "T", 0, 2), "T", "its init was taken out; use rfactor before decompose_reduction"),
+        (lambda: rfactor(BARE, "T", 0, 2), "T", "its init was decomposed; use rfactor before decompose_reduction"),
         (lambda: rfactor(split(ROWS, "k", 4), "T", 0, 2), "T", f"it has a predicate; {BEFORE}"),
         (lambda: rfactor(split(ROWS, "k", 3), "T", 0, 2), "T", f"its loops were changed; {BEFORE}"),
         (lambda: rfactor(reorder(ROWS, ("k", "i")), "T", 0, 2), "T", f"its loops were changed; {BEFORE}"),

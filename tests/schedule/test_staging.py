@@ -1,12 +1,11 @@
-"""set_scope, clone_producer, pad_storage: meaning, printed result, and what they refuse."""
+"""set_scope, clone_producer, pad_storage: semantics, printed result, refusals."""
 
 import numpy as np
 import pytest
 from tests.codegen.native import check
-from tests.schedule.functions import CHAIN, MATMUL, ROWS, STENCIL, applied, check_same, refuses
+from tests.schedule.functions import CHAIN, MATMUL, OVERWRITTEN, ROWS, STENCIL, applied, check_same, refuses
 
 from tilewright.expr.nodes import MemoryScope, Symbol
-from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.loop_transforms import peel, split
@@ -19,7 +18,7 @@ M = Symbol("M", 1, 64)
 
 
 @pytest.mark.parametrize("scope", list(MemoryScope))
-def test_set_scope_keeps_meaning(scope: MemoryScope) -> None:
+def test_set_scope_preserves_semantics(scope: MemoryScope) -> None:
     func = set_scope(ROWS, "T", scope)
     assert f"alloc T: float32[8]{'' if scope is MemoryScope.MEMORY else f' in {scope}'}\n" in show(func)
     check_same(ROWS, func)
@@ -51,7 +50,7 @@ def test_clone_producer(golden) -> None:
     check_same(ROWS, func)
 
 
-def test_clones_are_computed_where_they_are_needed() -> None:
+def test_clones_are_computed_at_their_consumers() -> None:
     func = peel(CHAIN, "i_1", M // 4 * 4)
     func = clone_producer(func, "T", "Y_2")
     func = split(func, "i_1", 4)
@@ -59,26 +58,6 @@ def test_clones_are_computed_where_they_are_needed() -> None:
     check_same(CHAIN, func)
 
 
-OVERWRITTEN = parse("""
-func overwritten(A: float32[6], Y: float32[6], Z: float32[6]):
-    alloc S: float32[6]
-    alloc T: float32[6]
-    for i in serial(6):
-        block S(v: 6 = i):
-            S[v] = A[v]
-    for j in serial(6):
-        block T(w: 6 = j):
-            T[w] = S[w] * 2.0
-    for k in serial(6):
-        block S_again(u: 6 = k):
-            S[u] = 0.0
-    for l in serial(6):
-        block Y(x: 6 = l):
-            Y[x] = T[x]
-    for m in serial(6):
-        block Z(z: 6 = m):
-            Z[z] = S[z]
-""")
 """T can't be computed again for Y: what it reads is no longer there."""
 
 
@@ -116,7 +95,7 @@ def test_pad_storage(golden) -> None:
 
 
 @pytest.mark.parametrize("args", [("T", 0, 4), ("T", 1, 16), ("T", 1, 1, 3), ("T", 0, 3, 2)])
-def test_pad_storage_keeps_meaning(args) -> None:
+def test_pad_storage_preserves_semantics(args) -> None:
     applied(CHAIN, "pad_storage", *args)
 
 

@@ -1,11 +1,9 @@
-"""store_at: meaning, printed result, and what it refuses."""
+"""store_at: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, refuses
-from tests.schedule.test_compute_at import BLUR
-from tests.schedule.test_reverse_compute_at import tiled
+from tests.schedule.functions import BLUR, CHAIN, ROWS, STENCIL, applied, check_same, refuses, tiled_producer
 
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.parser import parse
@@ -17,7 +15,7 @@ from tilewright.schedule.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.store_at import store_at
 
-FUSED = reverse_compute_at(tiled(4, 4), "Y", "j_o")
+FUSED = reverse_compute_at(tiled_producer(4, 4), "Y", "j_o")
 
 
 def test_store_at(golden) -> None:
@@ -29,7 +27,7 @@ def test_one_element(golden) -> None:
 
 
 @pytest.mark.parametrize(("loop", "shape"), [("i_o", "4, 9"), ("j_o", "4, 4")])
-def test_the_loop_decides_about_the_shape(loop: str, shape: str) -> None:
+def test_shape_depends_on_the_loop(loop: str, shape: str) -> None:
     func = store_at(FUSED, "T", loop)
     assert f"alloc T: float32[{shape}]\n" in show(func)
     check_same(CHAIN, parallel(set_scope(func, "T", MemoryScope.STACK), "i_o"))
@@ -39,12 +37,12 @@ def test_the_loop_decides_about_the_shape(loop: str, shape: str) -> None:
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["i_o", "j_o", "i_i", "j_i"]), st.integers(0, 3))
 def test_any_tile(rows: int, lanes: int, at: str, outwards: int) -> None:
     loops = ["i_o", "j_o", "i_i", "j_i"]
-    func = reverse_compute_at(tiled(rows, lanes), "Y", at)
+    func = reverse_compute_at(tiled_producer(rows, lanes), "Y", at)
     check_same(CHAIN, store_at(func, "T", loops[max(0, loops.index(at) - outwards)]))
 
 
 def test_the_loop_of_fused_tiles() -> None:
-    func = reverse_compute_at(fuse(tiled(4, 3), "i_o", "j_o"), "Y", "i_o_j_o")
+    func = reverse_compute_at(fuse(tiled_producer(4, 3), "i_o", "j_o"), "Y", "i_o_j_o")
     check_same(CHAIN, store_at(func, "T", "i_o_j_o"))
 
 
@@ -101,7 +99,7 @@ func again(A: float32[3, 8], Y: float32[3, 8]):
         ),
     ],
 )
-def test_it_refuses(make, message: str) -> None:
+def test_store_at_refuses(make, message: str) -> None:
     refuses(make, f"store_at of {message}")
 
 

@@ -1,4 +1,4 @@
-"""What split and tile do with the last tile: meaning, printed result, and what the strategies refuse."""
+"""Tail strategies of split and tile: semantics, printed result, refusals."""
 
 import pytest
 from hypothesis import given, settings
@@ -38,30 +38,30 @@ PACKED = pack(cache_write(MATMUL, "C"), "C", "B", 1, 4)
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("loop", ["i", "j", "k"])
-def test_a_remainder_keeps_meaning(loop: str, factor: int) -> None:
+def test_remainder_preserves_semantics(loop: str, factor: int) -> None:
     check_same(MATMUL, split(MATMUL, loop, factor, None, Tail.REMAINDER))
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("loop", ["i", "j"])
-def test_shifted_tiles_keep_meaning(loop: str, factor: int) -> None:
+def test_shift_inwards_preserves_semantics(loop: str, factor: int) -> None:
     check_same(WIDE, split(WIDE, loop, factor, None, Tail.SHIFT_INWARDS))
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 5, 16])
-def test_masks_keep_meaning(factor: int) -> None:
+def test_mask_preserves_semantics(factor: int) -> None:
     check_same(MATMUL, split(MATMUL, "j", factor, None, Tail.MASK))
     check_same(SCALE, split(SCALE, "i", factor, None, Tail.MASK))
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 5, 16])
-def test_padding_keeps_meaning(factor: int) -> None:
+def test_pad_preserves_semantics(factor: int) -> None:
     check_same(INDEX, split(INDEX, "i", factor, None, Tail.PAD))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 5, 16])
 @pytest.mark.parametrize("loop", ["i", "j", "k"])
-def test_parts_keep_meaning(loop: str, parts: int) -> None:
+def test_split_parts_preserves_semantics(loop: str, parts: int) -> None:
     check_same(MATMUL, split_parts(MATMUL, loop, parts))
 
 
@@ -86,7 +86,7 @@ def test_parts(golden) -> None:
 
 
 @pytest.mark.parametrize("tail", [Tail.GUARD, Tail.REMAINDER, Tail.SHIFT_INWARDS])
-def test_tails_that_are_not_needed_change_nothing(tail: Tail) -> None:
+def test_unneeded_tails_change_nothing(tail: Tail) -> None:
     assert split(MATMUL, "j", 3, None, tail) == split(MATMUL, "j", 3)
 
 
@@ -115,7 +115,7 @@ def test_a_tile_inside_a_tile_has_a_remainder() -> None:
     check_same(MATMUL, split(split(MATMUL, "k", 4, None, Tail.REMAINDER), "k_i", 3, None, Tail.REMAINDER))
 
 
-def test_whole_tiles_and_remainders_are_scheduled_apart() -> None:
+def test_whole_tiles_and_remainders_are_scheduled_separately() -> None:
     func = tile(MATMUL, ("i", "j"), (4, 4), None, Tail.REMAINDER)
     func = decompose_reduction(func, "C", "i_i")
     check_same(MATMUL, func)
@@ -220,15 +220,15 @@ func in_place(A: float32[9], Y: float32[9]):
         ),
         (
             lambda: split(reorder(MATMUL, ("k", "i", "j")), "j", 4, None, Tail.SHIFT_INWARDS),
-            "split of loop 'j': block 'C' reads 'C', which an iteration that runs again has changed",
+            "split of loop 'j': block 'C' reads 'C', which a repeated iteration has changed",
         ),
         (
             lambda: split(IN_PLACE, "i", 4, None, Tail.SHIFT_INWARDS),
-            "split of loop 'i': block 'U' reads 'T', which an iteration that runs again has changed",
+            "split of loop 'i': block 'U' reads 'T', which a repeated iteration has changed",
         ),
         (
             lambda: split(SUMS, "i", 4, None, Tail.SHIFT_INWARDS),
-            "split of loop 'i': block 'S' reads 'Y', which an iteration that runs again has changed",
+            "split of loop 'i': block 'S' reads 'Y', which a repeated iteration has changed",
         ),
         (
             lambda: split(parallel(WIDE, "i"), "i", 4, None, Tail.SHIFT_INWARDS),
@@ -242,7 +242,7 @@ func in_place(A: float32[9], Y: float32[9]):
         ),
         (
             lambda: decompose_reduction(split(WIDE, "i", 4, None, Tail.SHIFT_INWARDS), "C", "i_o"),
-            "decompose_reduction of 'C': block 'C': iterations of loop 'i_o' count the same points into one element "
+            "decompose_reduction of 'C': block 'C': iterations of loop 'i_o' accumulate the same points into one element "
             "of 'C'",
         ),
     ],
@@ -296,7 +296,7 @@ def test_padding_refuses(make, message: str) -> None:
 
 @pytest.mark.parametrize("tail", [Tail.GUARD, Tail.MASK, Tail.REMAINDER, Tail.SHIFT_INWARDS])
 @pytest.mark.parametrize("loops", [("i", "j"), ("i",), ("j",)])
-def test_tile_keeps_meaning(loops: tuple[str, ...], tail: Tail) -> None:
+def test_tile_preserves_semantics(loops: tuple[str, ...], tail: Tail) -> None:
     check_same(WIDE, tile(WIDE, loops, (4, 2)[: len(loops)], None, tail))
 
 

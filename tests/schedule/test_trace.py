@@ -1,5 +1,4 @@
-"""Traces: recorded by `Schedule`, replayed to an equal function on the same and on other sizes, printed; every step is
-checked again."""
+"""Traces: recording, replay on the same and on other sizes, printing, checks of every step."""
 
 import inspect
 import re
@@ -8,65 +7,25 @@ from typing import get_type_hints
 
 import pytest
 from tests.schedule.functions import CHAIN, MATMUL, check_same
+from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.define import Size, collect_stages, compute, placeholder, reduce_axis, symbol
-from tilewright.expr.define import sum as sum_over
+from tilewright.expr.define import Size, symbol
 from tilewright.expr.nodes import MemoryScope, Symbol, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
-from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
-from tilewright.schedule.argument_kinds import SizeKind as SizeKind
+from tilewright.schedule.argument_kinds import SizeKind
 from tilewright.schedule.arguments import parameters
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, replay
 from tilewright.schedule.tails import Tail
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, replay
 from tilewright.verify.verifier import verify
 
 
-def made() -> Schedule:
-    """A schedule with many primitives."""
-    s = Schedule(CHAIN)
-    packed = s.pack("T", "B", 1, 4)
-    assert packed == "B_packed"
-    rows, row = s.split("i_1", 4)
-    lanes, lane = s.split("j_1", 4)
-    s.reorder((rows, lanes, row, lane))
-    assert s.compute_at("T", lanes) == ("v_i_t", "v_j_t", "v_k_t")
-    s.set_scope("T", "register")
-    s.reorder(("v_k_t", "v_i_t", "v_j_t"))
-    assert s.decompose_reduction("T", "v_k_t") == "T_init"
-    s.vectorize("v_j_t")
-    s.unroll("v_i_t")
-    s.vectorize(lane)
-    s.parallel(s.fuse(rows, lanes))
-    return s
-
-
-def gemm(m: Size, n: Size, k: Size) -> Func:
-    """C = A B for the given sizes; symbols are parameters."""
-    a, b, r = placeholder((m, k), name="A"), placeholder((k, n), name="B"), reduce_axis(k, "k")
-    c = compute((m, n), lambda i, j: sum_over(a[i, r] * b[r, j], r), "C")
-    inputs, stages = collect_stages([c])
-    symbols = tuple(x for x in (m, n, k) if isinstance(x, Var))
-    return lower_to_loops("gemm", stages, [*(t.plain_buffer for t in inputs), c.plain_buffer], symbols)
-
-
-def tuned() -> Schedule:
-    """What is done with a GEMM of 512 x 512 x 512."""
-    s = Schedule(gemm(512, 512, 512))
-    s.pack("C", "B", 1, 16)
-    outer = s.tile(("i", "j"), (8, 16))[:2]
-    local = s.cache_write("C")
-    s.transform_layout(local, Layout.of((512, 512)).reorder((1, 0)))
-    s.parallel(s.fuse(*outer))
-    s.peel("k", 256)
-    return s
-
-
 def test_replay_gives_an_equal_function() -> None:
-    s = made()
+    s = chain_schedule()
     assert s.origin is CHAIN
     assert replay(CHAIN, s.trace) == s.func
     check_same(CHAIN, s.func)
@@ -74,17 +33,17 @@ def test_replay_gives_an_equal_function() -> None:
 
 def test_replay_on_another_function_checks_every_step() -> None:
     with pytest.raises(ScheduleError) as e:
-        replay(MATMUL, made().trace)
+        replay(MATMUL, chain_schedule().trace)
     step = "step 1, pack('T', 'B', 1, 4, name='B_packed')"
     assert str(e.value) == f"[schedule] {step}: matmul: there is no block 'T'; blocks are C"
 
 
 def test_a_trace_prints(golden: Callable[[str], None]) -> None:
-    s = made()
+    s = chain_schedule()
     golden("\n".join(map(str, s.trace)) + "\n\n" + show(s.func))
 
 
-def test_names_are_chosen_so_that_they_are_new() -> None:
+def test_default_names_are_fresh() -> None:
     s = Schedule(MATMUL)
     assert s.split("i", 2) == ("i_o", "i_i")
     assert s.split("i_o", 2) == ("i_o_o", "i_o_i")
@@ -93,7 +52,7 @@ def test_names_are_chosen_so_that_they_are_new() -> None:
     assert replay(MATMUL, s.trace) == s.func
 
 
-def test_names_of_what_is_new() -> None:
+def test_methods_return_created_names() -> None:
     s = Schedule(CHAIN)
     assert (s.loops(), s.blocks, s.buffers) == (("i", "j", "k", "i_1", "j_1"), ("T", "Y"), ("T",))
     assert s.split("i_1", 4, tail="remainder") == ("i_1_o", "i_1_i", "i_1_r")
@@ -109,7 +68,7 @@ def test_names_of_what_is_new() -> None:
     assert replay(CHAIN, s.trace) == s.func
 
 
-def test_tile_answers_with_its_loops() -> None:
+def test_tile_returns_its_loops() -> None:
     s = Schedule(MATMUL)
     assert s.tile(("i", "j"), (4, 3)) == ("i_o", "j_o", "i_i", "j_i")
     s = Schedule(MATMUL)
@@ -119,7 +78,7 @@ def test_tile_answers_with_its_loops() -> None:
     assert replay(MATMUL, s.trace) == s.func
 
 
-def test_arguments_have_one_form() -> None:
+def test_arguments_are_normalised() -> None:
     by_method, by_name, positional = Schedule(CHAIN), Schedule(CHAIN), Schedule(CHAIN)
     by_method.set_scope("T", "memory")
     by_name.do("set_scope", scope=MemoryScope.MEMORY, buffer="T")
@@ -164,13 +123,13 @@ def test_a_refused_step_changes_nothing() -> None:
         (lambda: Step.of("transform_layout", "T", {"shape": 3}), "'layout': expected a layout (shape: expected"),
     ],
 )  # fmt: skip
-def test_arguments_that_do_not_fit(step: Callable[[], object], message: str) -> None:
+def test_invalid_arguments(step: Callable[[], object], message: str) -> None:
     with pytest.raises(ScheduleError) as e:
         step()
     assert message in str(e.value)
 
 
-def test_an_unknown_loop_is_answered_with_one_that_is_like_it() -> None:
+def test_unknown_loop_suggests_a_similar_name() -> None:
     s = Schedule(MATMUL)
     s.split("i", 2)
     with pytest.raises(ScheduleError, match=r"^\[schedule\] matmul: there is no loop 'io'; .*; did you mean 'i_o'\?$"):
@@ -180,8 +139,8 @@ def test_an_unknown_loop_is_answered_with_one_that_is_like_it() -> None:
 # Other sizes
 
 
-def test_a_trace_for_512_fits_1024() -> None:
-    s = tuned()
+def test_trace_for_512_replays_on_1024() -> None:
+    s = gemm_schedule()
     larger = gemm(1024, 1024, 1024)
     after = replay(larger, s.trace)
     verify(after)
@@ -192,12 +151,12 @@ def test_a_trace_for_512_fits_1024() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(12, 20, 300), (7, 5, 257), (symbol("M", 1, 40), 33, 260), (8, 16, 300)])
-def test_a_trace_computes_the_same_on_other_sizes(sizes: tuple[Size, Size, Size]) -> None:
+def test_trace_preserves_semantics_on_other_sizes(sizes: tuple[Size, Size, Size]) -> None:
     func = gemm(*sizes)
-    check_same(func, replay(func, tuned().trace))
+    check_same(func, replay(func, gemm_schedule().trace))
 
 
-def test_a_trace_with_a_symbolic_size_finds_the_symbol_of_that_name() -> None:
+def test_symbolic_size_resolves_to_the_symbol_of_its_name() -> None:
     s = Schedule(gemm(symbol("M", 8, 64), 6, 5))
     s.peel("i", Symbol("M", 8, 64) // 8 * 8 - 7)
     s.peel("j", "6 - 2")
@@ -219,13 +178,13 @@ PEEL = "step 7, peel('k', 256, name='k_2'): peel of loop 'k'"
         ((512, 512, symbol("K", 1, 512)), f"{PEEL}: cut 256 is not proved to "),
     ],
 )
-def test_a_step_that_is_not_legal_for_other_sizes_is_named(sizes: tuple[Size, Size, Size], message: str) -> None:
+def test_error_names_the_step_illegal_for_other_sizes(sizes: tuple[Size, Size, Size], message: str) -> None:
     with pytest.raises(ScheduleError) as e:
-        replay(gemm(*sizes), tuned().trace)
+        replay(gemm(*sizes), gemm_schedule().trace)
     assert message in str(e.value)
 
 
-def test_a_layout_that_does_not_fit_other_sizes_is_named() -> None:
+def test_error_names_the_layout_illegal_for_other_sizes() -> None:
     s = Schedule(gemm(32, 32, 32))
     s.cache_write("C")
     s.transform_layout("C_local", Layout.of((32, 32)).split(1, (2, 16)))
@@ -239,15 +198,15 @@ def test_a_layout_that_does_not_fit_other_sizes_is_named() -> None:
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))
 def test_every_primitive_is_a_method_with_its_arguments(name: str) -> None:
     primitive, method = PRIMITIVES[name], getattr(Schedule, name)
-    wanted = list(inspect.signature(primitive).parameters.values())[1:]
-    given = list(inspect.signature(method).parameters.values())[1:]
-    assert [(p.name, p.default) for p in given] == [(p.name, p.default) for p in wanted]
+    expected = list(inspect.signature(primitive).parameters.values())[1:]
+    method_parameters = list(inspect.signature(method).parameters.values())[1:]
+    assert [(p.name, p.default) for p in method_parameters] == [(p.name, p.default) for p in expected]
     place = f"{primitive.__module__.removeprefix('tilewright.')}.{name}"
     assert place in " ".join(method.__doc__.split()), f"the method's docstring names {place}"
 
 
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))
-def test_every_primitive_takes_data(name: str) -> None:
+def test_every_argument_of_a_primitive_is_data(name: str) -> None:
     assert get_type_hints(PRIMITIVES[name])["return"] is Func
     for p in parameters(PRIMITIVES[name]).values():
         assert p.required or p.kind.read(p.kind.write(p.default)) == p.default
@@ -265,9 +224,9 @@ def test_expressions_keep_no_ranges() -> None:
                                       "primitives": [["split", 1, ["q", 3]]]}),
     Step.of("cache_read", "Y", "T", layout=Layout.of((Symbol("M", 1, 64), 9)).pad(1, 0, Symbol("q", 0, 64))),
 ], ids=lambda s: s.primitive)  # fmt: skip
-def test_layouts_that_name_what_the_function_does_not_have(step: Step) -> None:
+def test_layouts_with_unknown_symbols(step: Step) -> None:
     before = Schedule(CHAIN)
-    message = f"{step.primitive}: the layout names 'q', which is no symbol of func 'chain'; its symbols: M"
+    message = f"{step.primitive}: the layout names 'q', which is not a symbol of func 'chain'; its symbols: M"
     with pytest.raises(ScheduleError, match=re.escape(message)):
         before.apply((step,))
     assert before.func is CHAIN

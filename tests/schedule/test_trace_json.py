@@ -1,5 +1,4 @@
-"""Traces as JSON and as Python text: they come back as they were, and files that are no traces are answered with all of
-their problems."""
+"""Traces as JSON and Python text: round trips, and all problems of invalid files reported together."""
 
 import json
 from collections.abc import Callable
@@ -10,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.functions import CHAIN
-from tests.schedule.test_trace import gemm, made, tuned
+from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
 
 from tilewright.errors import TraceError
 from tilewright.expr.define import symbol
 from tilewright.layout.layout import Layout
 from tilewright.schedule import trace_json
 from tilewright.schedule.arguments import parameters
-from tilewright.schedule.trace import PRIMITIVES, Schedule, Step, Trace, replay, to_python
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import PRIMITIVES, Step, Trace, replay, to_python
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "trace.schema.json"
 
@@ -37,8 +37,10 @@ def every_kind() -> Trace:
     )
 
 
-@pytest.mark.parametrize("trace", [(), made().trace, tuned().trace, every_kind()], ids=["none", "chain", "gemm", "all"])
-def test_a_trace_comes_back(trace: Trace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "trace", [(), chain_schedule().trace, gemm_schedule().trace, every_kind()], ids=["none", "chain", "gemm", "all"]
+)
+def test_round_trip(trace: Trace, tmp_path: Path) -> None:
     text = trace_json.dumps(trace)
     assert trace_json.loads(text) == trace
     assert trace_json.loads(text.encode()) == trace
@@ -48,13 +50,13 @@ def test_a_trace_comes_back(trace: Trace, tmp_path: Path) -> None:
     assert trace_json.dumps(trace_json.loads(text)) == text
 
 
-def test_what_comes_back_replays() -> None:
-    s = made()
+def test_decoded_trace_replays() -> None:
+    s = chain_schedule()
     assert replay(CHAIN, trace_json.loads(trace_json.dumps(s.trace))) == s.func
 
 
 def test_python_text_can_be_pasted() -> None:
-    for before in (made(), tuned()):
+    for before in (chain_schedule(), gemm_schedule()):
         after = Schedule(before.origin)
         exec(before.to_python(), {"s": after})
         assert after.trace == before.trace
@@ -75,7 +77,7 @@ def test_the_schema_is_published(request: pytest.FixtureRequest) -> None:
 
 
 def test_the_schema_describes_what_is_written() -> None:
-    for trace in (made().trace, tuned().trace, every_kind()):
+    for trace in (chain_schedule().trace, gemm_schedule().trace, every_kind()):
         for step in trace_json.encode(trace)["steps"]:
             assert _fits(step, trace_json.schema()["$defs"][step["primitive"]])
 
@@ -109,8 +111,8 @@ def head(steps: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "[trace] trace: it is no JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("[" * 100_000, "[trace] trace: it is no JSON: it is nested too deeply"),
+        ("", "[trace] trace: it is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("[" * 100_000, "[trace] trace: it is not JSON: it is nested too deeply"),
         ("[1, 2]", "[trace] trace: expected an object, got list"),
         ('{"format": "x"}', "[trace] format: expected 'tilewright-trace', got 'x'"),
         ('{"format": "tilewright-trace", "version": 2, "steps": []}',
@@ -118,8 +120,8 @@ def head(steps: str) -> str:
         ('{"format": "tilewright-trace", "version": true, "steps": []}', "trace, version: expected 1, got True"),
         ('{"format": "tilewright-trace", "version": 1}', "[trace] trace, steps: expected a list, got None"),
         (head('[], "more": 1'), "[trace] trace, 'more': there is no such field; there are format, version, steps"),
-        (head('[], "steps": []'), "[trace] trace: it is no JSON: the field 'steps' appears twice"),
-        (head("[NaN]"), "[trace] trace: it is no JSON: NaN is no JSON number"),
+        (head('[], "steps": []'), "[trace] trace: it is not JSON: the field 'steps' appears twice"),
+        (head("[NaN]"), "[trace] trace: it is not JSON: NaN is no JSON number"),
         (head("[3]"), "[trace] trace, step 1: expected an object with `primitive` and `args`, got 3"),
         (head('[{"primitive": "split", "args": [3]}]'), "step 1 (split), args: expected an object, got [3]"),
         (head('[{"primitive": 7}]'), "[trace] trace, step 1: there is no primitive 7; there are bind, "),
@@ -137,7 +139,7 @@ def head(steps: str) -> str:
          "expected an expression (unknown buffer 'A'), got 'A[0]'"),
     ],
 )  # fmt: skip
-def test_texts_that_are_no_traces(text: str, message: str) -> None:
+def test_invalid_texts(text: str, message: str) -> None:
     with pytest.raises(TraceError) as e:
         trace_json.loads(text)
     assert message in str(e.value)
@@ -152,13 +154,13 @@ def test_all_problems_are_listed() -> None:
     assert str(e.value).startswith("[trace] file 'a.json': 6 problems\n  [trace] step 1: there is no primitive 'spilt'")
 
 
-def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^\[trace\] file '.*none\.json': can't be read: No such file or directory$"):
         trace_json.load(tmp_path / "none.json")
     with pytest.raises(TraceError, match=r"can't be read: Is a directory$"):
         trace_json.load(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00garbage")
-    with pytest.raises(TraceError, match="it is no JSON: "):
+    with pytest.raises(TraceError, match="it is not JSON: "):
         trace_json.load(tmp_path / "binary")
 
 
@@ -169,7 +171,7 @@ JSON = st.recursive(
 )
 
 
-def test_all_problems_of_a_trace_come_at_once() -> None:
+def test_all_problems_of_a_trace_are_reported_together() -> None:
     text = '{"format": "x", "version": 2, "more": 1, "steps": [{"primitive": "splt"}, {"primitive": "parallel"}]}'
     with pytest.raises(TraceError) as error:
         trace_json.loads(text)
@@ -186,7 +188,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(st.lists(damaged(), max_size=3) | JSON)
-def test_whatever_the_values_are_the_answer_is_a_trace_or_a_trace_error(steps: Any) -> None:
+def test_any_values_decode_to_a_trace_or_a_trace_error(steps: Any) -> None:
     data = {"format": "tilewright-trace", "version": 1, "steps": steps}
     try:
         trace = trace_json.decode(data)
@@ -195,7 +197,7 @@ def test_whatever_the_values_are_the_answer_is_a_trace_or_a_trace_error(steps: A
     assert trace_json.decode(trace_json.encode(trace)) == trace
 
 
-def test_a_trace_of_one_size_is_read_for_another(tmp_path: Path) -> None:
-    trace_json.dump(tuned().trace, tmp_path / "gemm.json")
+def test_decoded_trace_replays_on_other_sizes(tmp_path: Path) -> None:
+    trace_json.dump(gemm_schedule().trace, tmp_path / "gemm.json")
     larger = gemm(1024, 1024, 1024)
-    assert replay(larger, trace_json.load(tmp_path / "gemm.json")) == replay(larger, tuned().trace)
+    assert replay(larger, trace_json.load(tmp_path / "gemm.json")) == replay(larger, gemm_schedule().trace)

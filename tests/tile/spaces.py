@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from benchmarks.populations import reachable_tile_sizes
 from tests.optimize.programs import Program, buffer
-from tests.optimize.test_construct import MACHINES, task_of
+from tests.optimize.tasks import MACHINES, task_of
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, float64, int32

@@ -6,24 +6,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.test_module import hot_loop
+from tests.codegen.assembly_text import hot_loop
 from tests.optimize import programs
-from tests.optimize.programs import Program, data_for, shape_of
-from tests.optimize.test_construct import MACHINES, products_of_pictures, task_of
-from tests.optimize.test_rule import product
+from tests.optimize.computations import product, products_of_pictures
+from tests.optimize.programs import Program
+from tests.optimize.tasks import MACHINES, task_of
+from tests.tile.results import check_same_results
 
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
-from tilewright.loops.interpreter import interpret
-from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine.shipped import machine_named
-from tilewright.measure.native_functions import with_workspace_params
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import search_spaces
-from tilewright.schedule.trace import replay
+from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import Sketch, TileProgram, check_program, is_legal
@@ -55,18 +54,6 @@ def test_any_state_can_be_lowered_and_keeps_the_meaning(kind: str) -> None:
         check_same_results(task.func, made.func, program, rng)
 
     run()
-
-
-def check_same_results(naive: Func, made: Func, program: Program, rng: np.random.Generator) -> None:
-    """Both functions give equal results on random data."""
-    feeds = {p.name: data_for(p, program.sizes, rng) for p in naive.params[:-1]}
-    out = naive.params[-1]
-    results: list[np.ndarray] = []
-    for f in (naive, made):
-        result = np.full(shape_of(out, program.sizes), 99, out.dtype.numpy)
-        interpret(f, {**feeds, out.name: result}, program.sizes, seed=3)
-        results.append(result)
-    np.testing.assert_array_equal(results[1], results[0])
 
 
 def a_product(sizes: tuple[tuple[int, ...], ...]) -> tuple[TileProgram, Program]:
@@ -195,7 +182,7 @@ def test_what_a_register_tile_reads_does_not_push_out_its_sums(
         TileProgram(problem, Sketch(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False
     ).func
     verify(made)
-    loop = hot_loop(assembly(emit_llvm([with_workspace_params(made)], [], task.target), task.target), "vfmadd")
+    loop = hot_loop(assembly(emit_llvm([expose_workspace(made)], [], task.target), task.target), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
     check_same_results(task.func, made, program, np.random.default_rng(3))
@@ -211,11 +198,11 @@ def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        (((2, 16, 1), (3, 32, 24), (6, 64, 48)), "sizes are multiples of those below"),
-        (((2, 16, 1), (4, 32, 24), (12, 64, 48)), "fill those above"),
+        (((2, 16, 1), (3, 32, 24), (6, 64, 48)), "every size is a multiple of the one below"),
+        (((2, 16, 1), (4, 32, 24), (12, 64, 48)), "fills the one above"),
         (((2, 24, 1), (4, 24, 24), (4, 24, 48)), "the register tile has whole vectors"),
-        (((2, 16, 1), (4, 32, 24), (4, 64, 24)), "one reduction axis is cut at most"),
-        (((2, 16, 5), (4, 32, 5), (4, 64, 48)), "sizes are multiples of those below"),
+        (((2, 16, 1), (4, 32, 24), (4, 64, 24)), "at most one reduction axis is split"),
+        (((2, 16, 5), (4, 32, 5), (4, 64, 48)), "every size is a multiple of the one below"),
     ],
 )
 def test_what_is_no_program_is_refused(sizes: tuple[tuple[int, ...], ...], message: str) -> None:

@@ -1,37 +1,18 @@
 """Problems: what is read off a kernel's loops."""
 
-from collections.abc import Mapping, Sequence
-
 import pytest
+from tests.optimize.computations import M, image, product, relu, row_sums
 from tests.optimize.programs import axes, buffer
-from tests.optimize.test_rule import M, image, product, relu, row_sums
+from tests.tile.problems import problem, problem_or_none
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import DType, float16, float32, int64, uint8
 from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.expr.operations import cast, select
-from tilewright.loops.lowering import lower_to_loops
-from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.shape_samples import representative_size
 
 a, b, i = Var("a"), Var("b"), Var("i")
-
-
-def problem(stages: Sequence[Computation], symbols: Mapping[Var, int] | None = None, constants: str = "") -> Problem:
-    """The problem of stages, which must have one."""
-    found = problem_or_none(stages, symbols, constants)
-    assert found is not None
-    return found
-
-
-def problem_or_none(
-    stages: Sequence[Computation], symbols: Mapping[Var, int] | None = None, constants: str = ""
-) -> Problem | None:
-    made = {s.output for s in stages}
-    inputs = dict.fromkeys(x for s in stages for x in s.inputs if x not in made)
-    func = lower_to_loops("f", stages, (*inputs, stages[-1].output), tuple(symbols or {}))
-    return extract_problem(func, frozenset(constants.split()))
 
 
 def test_a_product() -> None:

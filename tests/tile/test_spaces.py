@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.optimize.computations import product, relu
 from tests.optimize.programs import TARGETS, Program, check
-from tests.optimize.test_construct import task_of
-from tests.optimize.test_rule import product, relu
+from tests.optimize.tasks import task_of
+from tests.tile.results import check_same_results
 from tests.tile.spaces import Drawn, drawn
-from tests.tile.test_lower import check_same_results
 
 from tilewright.expr.nodes import Symbol
 from tilewright.optimize.construct.optimizer import problem_for

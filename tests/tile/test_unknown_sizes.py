@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.optimize.computations import product
 from tests.optimize.programs import Program, data_for, shape_of
-from tests.optimize.test_construct import task_of
-from tests.optimize.test_rule import product
+from tests.optimize.tasks import task_of
 
 from tilewright.cost.analytical import CALL_NS, mean_time, program_times
 from tilewright.cost.candidate_batch import remainder_tiles

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +33,6 @@ class Graph:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._nodes: list[onnx.NodeProto] = []
-        self._domains: set[str] = set()
 
     def input(self, *shape: int | str, dtype: str = "float32") -> str:
         """An input; sizes are numbers or names of dimensions."""
@@ -53,16 +53,15 @@ class Graph:
             return self.constant(self._rng.integers(low, high, shape), dtype)
         return self.constant(self._rng.standard_normal(shape) * scale, dtype)
 
-    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """An operator of one output."""
-        return self.ops(kind, 1, *inputs, domain=domain, **attributes)[0]
+        return self.ops(kind, 1, *inputs, **attributes)[0]
 
-    def ops(self, kind: str, count: int, *inputs: str, domain: str = "", **attributes: object) -> list[str]:
+    def ops(self, kind: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
         """An operator of several outputs."""
         k = len(self._nodes)
         names = [f"v{k}" if i == 0 else f"v{k}_{i}" for i in range(count)]
-        self._nodes.append(helper.make_node(kind, inputs, names, name=f"node{k}", domain=domain, **attributes))
-        self._domains.add(domain)
+        self._nodes.append(helper.make_node(kind, inputs, names, name=f"node{k}", **attributes))
         return names
 
     def done(self, *outputs: str, dtype: str | tuple[str, ...] = "float32", name: str = "replay") -> onnx.ModelProto:
@@ -71,7 +70,6 @@ class Graph:
         values = [helper.make_tensor_value_info(o, tensor_type(t), None) for o, t in zip(outputs, types, strict=True)]
         graph = helper.make_graph(self._nodes, name, self._inputs, values, self._constants)
         opsets = [helper.make_opsetid("", self._opset)]
-        opsets += [helper.make_opsetid(d, 1) for d in sorted(self._domains - {""})]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="replay")
         model.ir_version = 9
         return model

@@ -1,6 +1,7 @@
 """Element-wise operators: arithmetic, functions, logic, casts, quantisation, broadcasts, and chains of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 
@@ -68,7 +69,7 @@ def _chain(kinds: Sequence[str], shape: Sequence[int | str], dtype: str = "float
     return g.done(x, dtype=dtype)
 
 
-def _one(kind: str, **attributes: object) -> onnx.ModelProto:
+def _one(kind: str, **attributes: Any) -> onnx.ModelProto:
     g = Graph()
     return g.done(g.op(kind, g.input(4, 40), **attributes))
 

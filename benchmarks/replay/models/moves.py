@@ -1,6 +1,7 @@
 """Operators that move elements: transposes, joins, cuts, borders, gathers, changes of shape, resizing."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 
@@ -55,7 +56,7 @@ def models() -> Models:
     yield Model("constant/output", _constant_output)
 
 
-def _one(kind: str, shape: Sequence[int | str], **attributes: object) -> onnx.ModelProto:
+def _one(kind: str, shape: Sequence[int | str], **attributes: Any) -> onnx.ModelProto:
     g = Graph()
     return g.done(g.op(kind, g.input(*shape), **attributes))
 

@@ -1,5 +1,7 @@
 """Networks of several kernels: perceptrons, blocks with a residual, attention, recurrent steps, a small detector."""
 
+from typing import Any
+
 import onnx
 
 from benchmarks.replay.models.build import Graph, Model, Models
@@ -38,7 +40,7 @@ def _dense(g: Graph, x: str, inner: int, outer: int, after: str = "") -> str:
     return g.op(after, y) if after else y
 
 
-def _conv(g: Graph, x: str, inner: int, outer: int, size: int = 3, after: str = "Relu", **attributes: object) -> str:
+def _conv(g: Graph, x: str, inner: int, outer: int, size: int = 3, after: str = "Relu", **attributes: Any) -> str:
     y = g.op("Conv", x, g.weight(outer, inner, size, size), g.weight(outer), pads=[size // 2] * 4, **attributes)
     return g.op(after, y) if after else y
 

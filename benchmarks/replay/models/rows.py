@@ -1,6 +1,7 @@
 """Reductions and what is made of them: softmax, normalisations, arguments of maxima, running sums."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 
@@ -49,7 +50,7 @@ def models() -> Models:
 
 
 def _unary(
-    kind: str, shape: Sequence[int | str], result: str = "", dtype: str = "float32", **attributes: object
+    kind: str, shape: Sequence[int | str], result: str = "", dtype: str = "float32", **attributes: Any
 ) -> onnx.ModelProto:
     g = Graph()
     return g.done(g.op(kind, g.input(*shape, dtype=dtype), **attributes), dtype=result or dtype)
@@ -104,7 +105,7 @@ def _reduce(
     return g.done(g.op(f"Reduce{kind}", x, *along, keepdims=keepdims), dtype=dtype)
 
 
-def _running(shape: Sequence[int | str], **attributes: object) -> onnx.ModelProto:
+def _running(shape: Sequence[int | str], **attributes: Any) -> onnx.ModelProto:
     g = Graph()
     return g.done(g.op("CumSum", g.input(*shape), g.constant(1, "int64"), **attributes))
 

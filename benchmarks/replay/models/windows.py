@@ -1,6 +1,7 @@
 """Convolutions and pools: window sizes, strides, dilations, groups, borders, one to three spatial dimensions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 
@@ -108,7 +109,7 @@ def _conv(
     bias: bool = True,
     after: str = "",
     dtype: str = "float32",
-    **attributes: object,
+    **attributes: Any,
 ) -> onnx.ModelProto:
     g = Graph()
     group = attributes.get("group", 1)
@@ -155,12 +156,12 @@ def _qlinear_conv() -> onnx.ModelProto:
     return g.done(g.op("QLinearConv", *operands, pads=[1] * 4), dtype="uint8")
 
 
-def _transpose(shape: Sequence[int], channels: int, size: Sequence[int], **attributes: object) -> onnx.ModelProto:
+def _transpose(shape: Sequence[int], channels: int, size: Sequence[int], **attributes: Any) -> onnx.ModelProto:
     g = Graph()
     x, w = g.input(*shape), g.weight(shape[1], channels, *size)
     return g.done(g.op("ConvTranspose", x, w, **attributes))
 
 
-def _pool(kind: str, shape: Sequence[int | str], **attributes: object) -> onnx.ModelProto:
+def _pool(kind: str, shape: Sequence[int | str], **attributes: Any) -> onnx.ModelProto:
     g = Graph()
     return g.done(g.op(kind, g.input(*shape), **attributes))

@@ -11,7 +11,6 @@ import math
 import os
 from typing import Any
 
-from tilewright import __version__
 from tilewright.cli.arrays import add_input_options, feeds_of
 from tilewright.cli.common import (
     Progress,
@@ -29,6 +28,7 @@ from tilewright.machine.host import host
 from tilewright.measure import engine_comparison
 from tilewright.measure.engines import PEERS, check_installed, is_installed, version
 from tilewright.measure.system_load import governor
+from tilewright.version import __version__
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load, load_artifact
 from tilewright.runtime.manifest import BuildSpec
@@ -96,20 +97,20 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
 
 
 _COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "plan")
-"""Options that only count where a model is compiled."""
+"""Flags that have no effect on a model that is compiled already."""
 
 
-def compile_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """What the options of `add_compile_options` say, as arguments of `compile_model` and `make_compilation`."""
-    return {
-        "shapes": shapes_of(options),
-        "target": options.target,
-        "optimizer": options.optimizer,
-        "machine": options.machine,
-        "layouts": None if options.plan is None else _read_plan(options.plan),
-        "exact": options.exact,
-        "winograd": options.winograd,
-    }
+def compile_options(options: argparse.Namespace) -> CompileOptions:
+    """The values of the flags of `add_compile_options`."""
+    return CompileOptions(
+        shapes=shapes_of(options),
+        target=options.target,
+        optimizer=options.optimizer,
+        machine=options.machine,
+        layouts=None if options.plan is None else _read_plan(options.plan),
+        exact=options.exact,
+        winograd=options.winograd,
+    )
 
 
 def _read_plan(path: Path) -> "Plan":
@@ -204,11 +205,11 @@ def executable_of(options: argparse.Namespace) -> Executable:
             what = f"{listed} {'has' if len(given) == 1 else 'have'} no effect on a model that is compiled already"
             raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
         return load(options.file, options.threads)
-    from tilewright.driver.compile import compile_model  # here because it imports the compiler
+    from tilewright.driver.compile import compile_with_options  # here because it imports the compiler
 
     return with_progress(
         options,
-        lambda tell: compile_model(options.file, threads=options.threads, progress=tell, **compile_arguments(options)),
+        lambda tell: compile_with_options(options.file, compile_options(options), options.threads, tell),
     )
 
 

@@ -14,7 +14,7 @@ from tilewright.cli.common import (
     add_compile_options,
     add_threads_option,
     build_text,
-    compile_arguments,
+    compile_options,
     reject_compiled,
     size_text,
     with_progress,
@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> Result:
     start = time.monotonic()
 
     def work(tell: Progress) -> "tuple[Compilation, Artifact]":
-        made = make_compilation(options.file, progress=tell, **compile_arguments(options))
+        made = make_compilation(options.file, compile_options(options), tell)
         tell("machine code", 0, 1)
         return made, made.artifact()
 

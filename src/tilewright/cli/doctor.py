@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tilewright import __version__
 from tilewright.cli.common import Result, Verbs, add_threads_option, size_text
 from tilewright.cli.machine import describe_machine
 from tilewright.errors import MachineError, OptionError
@@ -16,6 +15,7 @@ from tilewright.machine import Target, host, thread_count
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.threads import VARIABLES
 from tilewright.runtime.openmp import find_openmp
+from tilewright.version import __version__
 
 PACKAGES = ("numpy", "llvmlite", "onnx", "ml_dtypes", "onnxruntime", "torch", "hypothesis", "pytest")
 """Packages whose versions matter to reports; those after `ml_dtypes` are optional."""

@@ -13,7 +13,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     build_text,
-    compile_arguments,
+    compile_options,
     count_text,
     is_compiled,
     reject_compiled,
@@ -78,7 +78,7 @@ def execute(options: argparse.Namespace) -> Result:
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     made = with_progress(
         options,
-        lambda tell: make_compilation(options.file, progress=tell, **compile_arguments(options)),
+        lambda tell: make_compilation(options.file, compile_options(options), tell),
     )
     known = [k.name for k in made.kernels]
     if options.kernel is not None and options.kernel not in known:

@@ -14,10 +14,10 @@ import warnings
 from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
-from tilewright import __version__
 from tilewright.cli import bench, compile, doctor, inspect, profile, run, verify
 from tilewright.cli.common import Result
 from tilewright.errors import FallbackWarning, InternalError, ModelError, ShapeWarning, TilewrightError
+from tilewright.version import __version__
 
 USER_ERROR, USAGE_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 70, 130
 

@@ -16,7 +16,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
-    compile_arguments,
+    compile_options,
     reject_compiled,
     table,
     with_progress,
@@ -55,9 +55,7 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(what, where="--seconds")
     if options.top is not None and options.top < 1:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
-    made = with_progress(
-        options, lambda tell: make_compilation(options.file, progress=tell, **compile_arguments(options))
-    )
+    made = with_progress(options, lambda tell: make_compilation(options.file, compile_options(options), tell))
     feeds = feeds_of(options, made.manifest, random_default=True)
     found = profile_compilation(made, feeds, options.threads, options.seconds, options.overhead, options.file)
     if options.html is not None:

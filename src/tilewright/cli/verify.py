@@ -14,7 +14,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     add_threads_option,
-    compile_arguments,
+    compile_options,
     reject_compiled,
     table,
     with_progress,
@@ -54,12 +54,10 @@ def execute(options: argparse.Namespace) -> Result:
     if options.tolerance is not None and not options.tolerance >= 0:  # nan is not either
         raise OptionError(f"expected a number of at least 0, got {options.tolerance}", where="--tolerance")
 
-    def compiled(probes: bool) -> Any:
+    def compiled(expose_intermediates: bool) -> Any:
         return with_progress(
             options,
-            lambda tell: make_compilation(
-                options.file, progress=tell, expose_intermediates=probes, **compile_arguments(options)
-            ),
+            lambda tell: make_compilation(options.file, compile_options(options), tell, expose_intermediates),
         )
 
     made = compiled(False)
@@ -88,7 +86,7 @@ def execute(options: argparse.Namespace) -> Result:
 
 def _text(outputs: Sequence[Any], layers: Sequence[Any], diverging: str | None) -> str:
     rows = [
-        (c.name, f"{c.error:.2e}", "-" if c.other is None else f"{c.other:.2e}", f"{c.limit:.2e}",
+        (c.name, f"{c.error:.2e}", "-" if c.peer_error is None else f"{c.peer_error:.2e}", f"{c.limit:.2e}",
          "pass" if c.passed else "FAIL")
         for c in outputs
     ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""The meaning of every expression operation on LLVM values: types, wrapping, rounding and the cases that must not trap.
+"""Operations of expressions on LLVM values: wrapping, rounding, and the cases that must not trap.
 
-`Arith` works on values whose types are known (scalars or vectors, see `types`); it knows nothing of expressions,
-loops or memory. Semantics are those of `expr/nodes.py`.
+`Arith` works on typed scalars and vectors (`llvm_types`); it knows nothing of expressions, loops or memory. The
+semantics are those of `expr/nodes.py`.
 """
 
 from collections.abc import Callable
@@ -48,16 +48,16 @@ class Arith:
         self.has_native_half = target.arch == "aarch64" or target.has("f16c")
         self.has_native_extrema = target.arch == "aarch64"
 
-    # memory representation
+    # conversion between memory and registers
 
     def from_memory(self, dtype: DType, stored: ir.Value) -> ir.Value:
-        """The register value of what a load gave."""
+        """The register value of a loaded value."""
         if dtype.kind == "b":
             return self.builder.icmp_unsigned("!=", stored, constant_like(stored, 0))
         return half.extend(self.builder, dtype, stored, self.has_native_half) if is_half(dtype) else stored
 
     def to_memory(self, dtype: DType, value: ir.Value) -> ir.Value:
-        """What a store of the register value writes."""
+        """The value that a store of the register value writes."""
         if dtype.kind == "b":
             return self.builder.zext(value, with_lanes(memory_type(dtype), lane_count(value)))
         return half.truncate(self.builder, dtype, value, self.has_native_half) if is_half(dtype) else value
@@ -68,7 +68,7 @@ class Arith:
     # operations
 
     def select(self, cond: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`a` where `cond`; a scalar condition chooses whole vectors."""
+        """`a` where `cond` holds, else `b`; a scalar condition selects whole vectors."""
         if lane_count(cond):
             cond, a, b = broadcast(self.builder, cond, a, b)
         else:
@@ -100,11 +100,11 @@ class Arith:
             return b.select(negative, b.sub(zero, a), a)
         if op == "sign":
             return b.select(negative, constant_like(a, -1), b.zext(b.icmp_unsigned("!=", a, zero), a.type))
-        wide = vecmath.emit(b, op, [self.cast(dtype, float64, a)], self.features)
-        return self.cast(float64, dtype, wide)
+        result = vecmath.emit(b, op, [self.cast(dtype, float64, a)], self.features)
+        return self.cast(float64, dtype, result)
 
     def binary(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
-        """`op` of two values whose operands have type `dtype`."""
+        """`op` of two values of type `dtype`."""
         x, y = broadcast(self.builder, x, y)
         if op in _PREDICATES:
             return self.compare(op, dtype, x, y)
@@ -115,7 +115,7 @@ class Arith:
         return self._integer(op, dtype, x, y)
 
     def compare(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
-        """The comparison; false on NaN, except "ne"."""
+        """The comparison of two values; false on NaN, except "ne"."""
         b, sign = self.builder, _PREDICATES[op]
         if dtype.is_float:
             return b.fcmp_unordered(sign, x, y) if op == "ne" else b.fcmp_ordered(sign, x, y)
@@ -151,31 +151,31 @@ class Arith:
                 raise InternalError(f"operation {op!r} on floating point values")
 
     def _float_mod(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Remainder with the sign of the divisor, as Python's and NumPy's."""
+        """Remainder with the sign of the divisor, as in Python and NumPy."""
         b = self.builder
         r = b.frem(x, y)
         zero = constant_like(r, 0.0)
-        apart = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", r, zero))
-        moved = b.select(apart, b.fadd(r, y), r)
+        signs_differ = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", r, zero))
+        adjusted = b.select(signs_differ, b.fadd(r, y), r)
         signed_zero = call_intrinsic(b, f"copysign.{type_suffix(r.type)}", r.type, [zero, y])
-        return b.select(b.fcmp_ordered("==", r, zero), signed_zero, moved)
+        return b.select(b.fcmp_ordered("==", r, zero), signed_zero, adjusted)
 
     def _float_floordiv(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Quotient rounded down, exact where the plain quotient would round up to the next integer."""
+        """Quotient rounded down; exact where the plain quotient would round up to the next integer."""
         b = self.builder
         kind = x.type
         r = b.frem(x, y)
         zero = constant_like(r, 0.0)
-        apart = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", r, zero))
-        correct = b.and_(apart, b.fcmp_unordered("!=", r, zero))
+        signs_differ = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", r, zero))
+        adjust = b.and_(signs_differ, b.fcmp_unordered("!=", r, zero))
         quotient = b.fdiv(b.fsub(x, r), y)
-        quotient = b.select(correct, b.fsub(quotient, constant_like(r, 1.0)), quotient)
-        # the quotient is an integer up to rounding
-        near = call_intrinsic(b, f"rint.{type_suffix(kind)}", kind, [quotient])
-        plain = b.fdiv(x, y)
-        sign_of = b.select(b.fcmp_ordered("==", near, zero), plain, near)
-        signed = call_intrinsic(b, f"copysign.{type_suffix(kind)}", kind, [near, sign_of])
-        return b.select(b.fcmp_ordered("==", y, zero), plain, signed)
+        quotient = b.select(adjust, b.fsub(quotient, constant_like(r, 1.0)), quotient)
+        # an integer up to rounding
+        rounded = call_intrinsic(b, f"rint.{type_suffix(kind)}", kind, [quotient])
+        plain_quotient = b.fdiv(x, y)
+        sign = b.select(b.fcmp_ordered("==", rounded, zero), plain_quotient, rounded)
+        signed = call_intrinsic(b, f"copysign.{type_suffix(kind)}", kind, [rounded, sign])
+        return b.select(b.fcmp_ordered("==", y, zero), plain_quotient, signed)
 
     def _integer(self, op: str, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         b, signed = self.builder, dtype.kind == "i"
@@ -204,30 +204,30 @@ class Arith:
                 raise InternalError(f"operation {op!r} on integers")
 
     def _shift(self, op: str, x: ir.Value, y: ir.Value, signed: bool) -> ir.Value:
-        """Shifts by the width or more move all bits out."""
+        """Shift by an amount of at least the width shifts all bits out."""
         b = self.builder
         bits = x.type.element.width if lane_count(x) else x.type.width
-        inside = b.icmp_unsigned("<", y, constant_like(y, bits))
-        amount = b.select(inside, y, constant_like(y, bits - 1))
+        in_range = b.icmp_unsigned("<", y, constant_like(y, bits))
+        amount = b.select(in_range, y, constant_like(y, bits - 1))
         if op == "shr" and signed:
             return b.ashr(x, amount)
-        moved = b.shl(x, amount) if op == "shl" else b.lshr(x, amount)
-        return b.select(inside, moved, constant_like(x, 0))
+        shifted = b.shl(x, amount) if op == "shl" else b.lshr(x, amount)
+        return b.select(in_range, shifted, constant_like(x, 0))
 
     def _integer_power(self, dtype: DType, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Lane by lane through a helper function; a negative exponent gives the truncated reciprocal."""
+        """Per lane by a helper function; a negative exponent gives the truncated reciprocal."""
         b = self.builder
         helper = integer_power_function(b.module)
         lanes = lane_count(x)
-        wide = [b.sext(v, with_lanes(I64, lanes)) if dtype.kind == "i" and dtype.bits < 64 else (
+        wide_operands = [b.sext(v, with_lanes(I64, lanes)) if dtype.kind == "i" and dtype.bits < 64 else (
             b.zext(v, with_lanes(I64, lanes)) if dtype.bits < 64 else v) for v in (x, y)]  # fmt: skip
         if not lanes:
-            result: ir.Value = b.call(helper, wide)
+            result: ir.Value = b.call(helper, wide_operands)
         else:
             result = constant(ir.VectorType(I64, lanes), 0)
             for i in range(lanes):
                 at = ir.Constant(ir.IntType(32), i)
-                result = b.insert_element(result, b.call(helper, [b.extract_element(v, at) for v in wide]), at)
+                result = b.insert_element(result, b.call(helper, [b.extract_element(v, at) for v in wide_operands]), at)
         return b.trunc(result, x.type) if dtype.bits < 64 else result
 
     # conversions
@@ -261,49 +261,49 @@ class Arith:
 
     def _float_to_float(self, dtype: DType, a: ir.Value, kind: ir.Type) -> ir.Value:
         b = self.builder
-        wide = str(a.type).find("double") >= 0
+        is_double = str(a.type).find("double") >= 0
         if dtype.bits == 64:
-            return a if wide else b.fpext(a, kind)
-        if not wide:
+            return a if is_double else b.fpext(a, kind)
+        if not is_double:
             return self._round_to_half(dtype, a)
         return self._round_to_half(dtype, half.round_to_odd(b, a)) if is_half(dtype) else b.fptrunc(a, kind)
 
     # lanes
 
     def reduce_lanes(self, op: str, dtype: DType, vector: ir.Value) -> ir.Value:
-        """All lanes combined with `op` in a tree."""
+        """Horizontal reduction: all lanes combined with `op` in a tree."""
         return self.tree_reduce(lambda x, y: self.binary(op, dtype, x, y), vector)
 
     def tree_reduce(self, combine: Callable[[ir.Value, ir.Value], ir.Value], vector: ir.Value) -> ir.Value:
-        """All lanes combined in a tree by a function of two vectors, or two scalars."""
+        """All lanes combined in a tree by a function of two vectors or two scalars."""
         b = self.builder
         lanes = lane_count(vector)
-        left: list[ir.Value] = []
+        odd_lanes: list[ir.Value] = []
         while lanes > 1:
             middle = lanes // 2
             if lanes % 2:
-                left.append(b.extract_element(vector, ir.Constant(ir.IntType(32), lanes - 1)))
+                odd_lanes.append(b.extract_element(vector, ir.Constant(ir.IntType(32), lanes - 1)))
             low = shuffle(b, vector, vector, range(middle))
             high = shuffle(b, vector, vector, range(middle, 2 * middle))
             vector = combine(low, high)
             lanes = middle
         result: ir.Value = b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
-        for value in left:
+        for value in odd_lanes:
             result = combine(result, value)
         return result
 
 
 def integer_power_function(module: ir.Module) -> ir.Function:
-    """The helper `int64 power(int64 base, int64 exponent)`, wrapping; defined in the module at its first use."""
-    found = module.globals.get("tilewright_integer_power")
-    if found is not None:
-        return found
-    f = declare(module, "tilewright_integer_power", I64, [I64, I64])
-    f.linkage = "internal"
-    entry, loop, done = (f.append_basic_block(n) for n in ("entry", "loop", "done"))
-    base, exponent = f.args
+    """The helper `int64 power(int64 base, int64 exponent)`, wrapping; defined at its first use in the module."""
+    function = module.globals.get("tilewright_integer_power")
+    if function is not None:
+        return function
+    power = declare(module, "tilewright_integer_power", I64, [I64, I64])
+    power.linkage = "internal"
+    entry, loop, done = (power.append_basic_block(n) for n in ("entry", "loop", "done"))
+    base, exponent = power.args
     b = ir.IRBuilder(entry)
-    # for a negative exponent only the bases 1 and -1 have a result other than 0
+    # with a negative exponent only the bases 1 and -1 give a result other than 0
     negative = b.icmp_signed("<", exponent, I64(0))
     unit = b.or_(b.icmp_signed("==", base, I64(1)), b.icmp_signed("==", base, I64(-1)))
     start = b.select(b.and_(negative, b.not_(unit)), I64(0), I64(1))
@@ -312,12 +312,12 @@ def integer_power_function(module: ir.Module) -> ir.Function:
     n, square, result = b.phi(I64), b.phi(I64), b.phi(I64)
     odd = b.icmp_signed("!=", b.and_(n, I64(1)), I64(0))
     product = b.select(odd, b.mul(result, square), result)
-    rest = b.lshr(n, I64(1))
-    again = b.mul(square, square)
-    for phi, first, later in ((n, exponent, rest), (square, base, again), (result, start, product)):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(later, loop)
-    b.cbranch(b.icmp_signed("!=", rest, I64(0)), loop, done)
+    halved = b.lshr(n, I64(1))
+    squared = b.mul(square, square)
+    for phi, initial, next_value in ((n, exponent, halved), (square, base, squared), (result, start, product)):
+        phi.add_incoming(initial, entry)
+        phi.add_incoming(next_value, loop)
+    b.cbranch(b.icmp_signed("!=", halved, I64(0)), loop, done)
     b.position_at_end(done)
     b.ret(product)
-    return f
+    return power

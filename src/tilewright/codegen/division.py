@@ -1,39 +1,38 @@
-"""Integer division that never traps: rounding down or towards zero, division by zero gives 0, INT_MIN / -1 wraps."""
+"""Integer division that never traps: division by zero gives 0, INT_MIN / -1 wraps."""
 
 from llvmlite import ir
 
 from tilewright.codegen.llvm_types import I32, Splat, constant, constant_like, element_type, lane_count, with_lanes
-from tilewright.expr.dtype import DType
 
 
 def _constant_lanes(value: ir.Value) -> list[int] | None:
-    """The lanes of a literal, or None."""
+    """The lanes of a constant; None for other values."""
     if not isinstance(value, ir.Constant) or value.constant is None or value.constant is ir.Undefined:
         return None
     if isinstance(value, Splat):
         return [int(value.number)] * lane_count(value)
-    listed = value.constant if lane_count(value) else [value.constant]
-    return [int(v.constant if isinstance(v, ir.Constant) else v) for v in listed]
+    lanes = value.constant if lane_count(value) else [value.constant]
+    return [int(v.constant if isinstance(v, ir.Constant) else v) for v in lanes]
 
 
 def _nontrapping_divisor(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value | None]:
-    """A divisor that can't trap, and where the original one was zero (None: nowhere)."""
-    known = _constant_lanes(y)
-    if known is not None and 0 not in known and -1 not in known:
+    """A divisor that cannot trap, and where the original one is zero (None: nowhere)."""
+    lanes = _constant_lanes(y)
+    if lanes is not None and 0 not in lanes and -1 not in lanes:
         return y, None
     zero = b.icmp_unsigned("==", y, constant_like(y, 0))
-    bad: ir.Value = zero
+    traps: ir.Value = zero
     if signed:
         lowest = constant_like(x, -(1 << (element_type(x.type).width - 1)))
         overflow = b.and_(b.icmp_unsigned("==", x, lowest), b.icmp_unsigned("==", y, constant_like(y, -1)))
-        bad = b.or_(zero, overflow)
-    return b.select(bad, constant_like(y, 1), y), zero
+        traps = b.or_(zero, overflow)
+    return b.select(traps, constant_like(y, 1), y), zero
 
 
 def truncating_division(
     b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool, want_remainder: bool = False
 ) -> ir.Value:
-    """Quotient rounded towards zero, or with `rest` its remainder (C's operators)."""
+    """Quotient rounded towards zero, or with `want_remainder` its remainder, as C's operators."""
     divisor, zero = _nontrapping_divisor(b, x, y, signed)
     if want_remainder:
         result = b.srem(x, divisor) if signed else b.urem(x, divisor)
@@ -47,10 +46,10 @@ def floor_division(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> i
     if not signed:
         return truncating_division(b, x, y, False)
     divisor, zero = _nontrapping_divisor(b, x, y, True)
-    quotient, rest = b.sdiv(x, divisor), b.srem(x, divisor)
-    down = b.icmp_unsigned("!=", rest, constant_like(rest, 0))
-    apart = b.icmp_signed("<", b.xor(rest, divisor), constant_like(rest, 0))
-    result = b.add(quotient, b.sext(b.and_(down, apart), quotient.type))
+    quotient, remainder = b.sdiv(x, divisor), b.srem(x, divisor)
+    inexact = b.icmp_unsigned("!=", remainder, constant_like(remainder, 0))
+    signs_differ = b.icmp_signed("<", b.xor(remainder, divisor), constant_like(remainder, 0))
+    result = b.add(quotient, b.sext(b.and_(inexact, signs_differ), quotient.type))
     return result if zero is None else b.select(zero, constant_like(x, 0), result)
 
 
@@ -59,15 +58,15 @@ def floor_remainder(b: ir.IRBuilder, x: ir.Value, y: ir.Value, signed: bool) -> 
     if not signed:
         return truncating_division(b, x, y, False, want_remainder=True)
     divisor, zero = _nontrapping_divisor(b, x, y, True)
-    rest = b.srem(x, divisor)
-    down = b.icmp_unsigned("!=", rest, constant_like(rest, 0))
-    apart = b.icmp_signed("<", b.xor(rest, divisor), constant_like(rest, 0))
-    result = b.add(rest, b.select(b.and_(down, apart), divisor, constant_like(rest, 0)))
+    remainder = b.srem(x, divisor)
+    inexact = b.icmp_unsigned("!=", remainder, constant_like(remainder, 0))
+    signs_differ = b.icmp_signed("<", b.xor(remainder, divisor), constant_like(remainder, 0))
+    result = b.add(remainder, b.select(b.and_(inexact, signs_differ), divisor, constant_like(remainder, 0)))
     return result if zero is None else b.select(zero, constant_like(x, 0), result)
 
 
 def nonnegative_division(b: ir.IRBuilder, op: str, x: ir.Value, y: ir.Value, narrow: bool) -> ir.Value:
-    """`floordiv` or `mod` of int64 values known to be x >= 0 and y > 0; `narrow` when both fit 31 bits."""
+    """`floordiv` or `mod` of int64 values with x >= 0 and y > 0; `narrow` where both fit 31 bits."""
     wide = x.type
     if narrow:
         kind = with_lanes(I32, lane_count(x))
@@ -77,13 +76,7 @@ def nonnegative_division(b: ir.IRBuilder, op: str, x: ir.Value, y: ir.Value, nar
 
 
 def _truncate(b: ir.IRBuilder, v: ir.Value, kind: ir.Type) -> ir.Value:
-    known = _constant_lanes(v)
-    if known is None:
+    lanes = _constant_lanes(v)
+    if lanes is None:
         return b.trunc(v, kind)
-    return constant(kind, known[0] if len(set(known)) == 1 else known)
-
-
-def fits(bounds: tuple[int | None, int | None], dtype: DType) -> bool:
-    """Whether an interval lies within 0 and the largest value of a signed type."""
-    low, high = bounds
-    return low is not None and low >= 0 and high is not None and high < 1 << (dtype.bits - 1)
+    return constant(kind, lanes[0] if len(set(lanes)) == 1 else lanes)

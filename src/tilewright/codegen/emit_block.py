@@ -1,7 +1,7 @@
-"""Instances of blocks: one element, or one per lane of the vectorized loop around.
+"""Blocks: one element, or one per lane of the enclosing vectorized loop.
 
-Lanes run together where their elements differ; a block whose lanes accumulate into one element combines them; what is
-neither runs lane after lane. Conditions that all lanes share are branches, others masks.
+Lanes that write different elements run together; lanes that accumulate into one element are combined; all other blocks
+run lane by lane. Uniform conditions become branches, the others masks.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from llvmlite import ir
 
+from tilewright.codegen.address import ActiveLanes, Address
 from tilewright.codegen.emit_control_flow import ControlFlow
 from tilewright.codegen.emit_expr import ExprEmitter
-from tilewright.codegen.emit_memory import ActiveLanes, Address
 from tilewright.codegen.horizontal_reduction import HorizontalReduction
 from tilewright.codegen.llvm_types import I64, constant, lane_count, splat
 from tilewright.codegen.resolve_block import (
@@ -32,13 +32,13 @@ from tilewright.machine import Target
 
 
 class BlockEmitter:
-    """Writes blocks at a builder's position.
+    """Emits blocks at a builder's position.
 
     Args:
         control: control flow of the function.
-        values: expressions of the function.
+        exprs: expressions of the function.
         target: what the code runs on.
-        spare: names of buffers in which lanes without work may hold anything.
+        dead_lane_buffers: names of the buffers whose masked-off lanes are never read.
     """
 
     def __init__(
@@ -50,24 +50,24 @@ class BlockEmitter:
         self._accumulators: dict[str, VectorAccumulator] = {}
 
     def resolve(self, block: Block) -> ResolvedBlock:
-        """The block over loop variables, worked out once."""
-        known = self._resolved_blocks.get(block.name)
-        if known is None:
-            known = self._resolved_blocks[block.name] = resolve_block(block, self.scope.bounds)
-        return known
+        """The block over loop variables, cached."""
+        resolved = self._resolved_blocks.get(block.name)
+        if resolved is None:
+            resolved = self._resolved_blocks[block.name] = resolve_block(block, self.scope.bounds)
+        return resolved
 
     def emit(self, block: Block) -> None:
-        """One instance of a block: for one iteration, or for all lanes at once."""
+        """One instance of a block: of one iteration, or of all lanes at once."""
         r = self.resolve(block)
-        row = self._accumulators.get(block.name)
+        accumulator = self._accumulators.get(block.name)
         conditions = [c for c in r.conditions if c not in self.scope.true_conditions]
         uniform = self.residual_condition(c for c in conditions if not self.scope.is_lane_varying(c))
         if uniform is FALSE:
             return
         with self.if_then(None if uniform is TRUE else self.exprs.value(uniform)):
             lanes = tuple(c for c in conditions if self.scope.is_lane_varying(c) and not self._is_true_in_all_lanes(c))
-            if row is not None:
-                self._accumulate_lanes(r, lanes, row)
+            if accumulator is not None:
+                self._accumulate_lanes(r, lanes, accumulator)
             elif self.scope.lane is None:
                 self.emit_element(r, ActiveLanes())
             elif not self._is_lane_parallel(r) or (lanes and not self._has_native_masks(r, self.scope.lane)):
@@ -78,23 +78,23 @@ class BlockEmitter:
                 self._emit_uniform_target(r, lanes)
 
     def _is_true_in_all_lanes(self, condition: Expr) -> bool:
-        known = self.scope.fold_lanes(condition)
-        return known is not None and all(known)
+        values = self.scope.fold_lanes(condition)
+        return values is not None and all(values)
 
     def residual_condition(self, conditions: Iterable[Expr]) -> Expr:
-        """The conjunction of what is not known to hold here."""
-        rest: list[Expr] = []
+        """The conjunction of the conditions that are not known to hold here."""
+        unknown: list[Expr] = []
         for c in conditions:
-            known = self.scope.fold(c)
-            if known == 0:
+            value = self.scope.fold(c)
+            if value == 0:
                 return FALSE
-            if known is None:
-                rest.append(c)
-        return conjunction(*rest)
+            if value is None:
+                unknown.append(c)
+        return conjunction(*unknown)
 
     def max_active_lanes(self, body: Stmt) -> int:
-        """How many lanes of the vectorized loop around may have work in a block, as far as constants tell; all of them
-        where the body is no single block or accumulates in a vector."""
+        """Lanes of the enclosing vectorized loop that may be active in a block, as far as constants tell; all lanes
+        where the body is more than a block, or accumulates in a vector."""
         lanes = self.scope.lanes
         if not isinstance(body, Block) or self.is_accumulating(body):
             return lanes
@@ -107,7 +107,7 @@ class BlockEmitter:
         return lanes
 
     def has_cheap_masks(self, nested: NestedBlock) -> bool:
-        """Whether a block of a nest costs little more under a mask than without."""
+        """Whether a nested block costs little more with a mask than without."""
         if not self.target.mask_registers:
             return False
         lane = next((v for v in nested.expanded if v in self.scope.vector_variables), None)
@@ -115,22 +115,23 @@ class BlockEmitter:
             return self._has_native_masks(nested.block, lane)
 
     def has_slow_masked_store(self, nested: NestedBlock) -> bool:
-        """Whether a block stores under masks of AVX2, which take longer than to ask whether they are needed: one takes
-        Zen 3 18 cycles. What fits registers is stored whole; targets without masks ask anyway."""
+        """Whether a block stores under masks of AVX2, which are slower than a test whether they are needed: Zen 3 takes
+        18 cycles for one. Buffers that fit registers are stored whole; targets without masked stores test anyway."""
         masks_in_vectors = self.target.has("avx2") and not self.target.mask_registers
         return masks_in_vectors and not self._fits_registers(nested.block.target.buffer)
 
     def _has_native_masks(self, r: ResolvedBlock, lane: Var | None) -> bool:
-        """Whether the target masks all accesses by itself: their types, and elements side by side; of buffers of the
-        function's own also others, where all lanes lie inside and none needs a mask."""
+        """Whether the target masks all accesses of a block natively: element types that it masks, and contiguous
+        elements; in private buffers also other patterns, where all lanes are in bounds and need no mask."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
         accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
         all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False
+        addresses = self.exprs.addresses
         return lane is None or all(
-            self.exprs.lane_stride(b, i, lane) in (0, 1) or self.exprs.is_in_bounds(b, i) for b, i in accesses
+            addresses.lane_stride(b, i, lane) in (0, 1) or addresses.is_in_bounds(b, i) for b, i in accesses
         )
 
     def _is_lane_parallel(self, r: ResolvedBlock) -> bool:
@@ -143,7 +144,7 @@ class BlockEmitter:
         if any(by_lane(i) for i in r.target.indices):
             if reduces:
                 return False
-            offsets = self.exprs.address(r.target.buffer, r.target.indices).offsets
+            offsets = self.exprs.addresses.address(r.target.buffer, r.target.indices).offsets
             return offsets is None or len(set(offsets)) == len(offsets)
         if r.op is not None:
             return all(is_minimal_at_first_iteration(e, (lane,), self.scope.bounds) for e in reduces)
@@ -153,117 +154,118 @@ class BlockEmitter:
         lane = self.scope.lane
         if not conditions or lane is None:
             return ActiveLanes()
-        some = all(self.scope.fold(at_first_iteration(c, (lane,), self.scope.bounds)) for c in conditions)
+        nonempty = all(self.scope.fold(at_first_iteration(c, (lane,), self.scope.bounds)) for c in conditions)
         mask = self.exprs.value(conjunction(*conditions))
-        return ActiveLanes(mask=splat(self.builder, mask, self.scope.lanes), nonempty=some)
+        return ActiveLanes(mask=splat(self.builder, mask, self.scope.lanes), nonempty=nonempty)
 
     @contextmanager
     def _with_active(self, active: ActiveLanes) -> Generator[None]:
-        before, self.exprs.active = self.exprs.active, active
+        enclosing, self.exprs.active = self.exprs.active, active
         try:
             yield
         finally:
-            self.exprs.active = before
+            self.exprs.active = enclosing
 
     def emit_element(self, r: ResolvedBlock, active: ActiveLanes) -> None:
         """Computes and stores the element of this iteration, or of every active lane."""
-        values, dtype = self.exprs, r.target.buffer.dtype
-        address = values.address(r.target.buffer, r.target.indices)
+        exprs, dtype = self.exprs, r.target.buffer.dtype
+        address = exprs.addresses.address(r.target.buffer, r.target.indices)
         with self._with_active(active):
             if r.op is None:
                 self._emit_init(r, active)
-                result = values.value(r.target.value)
+                result = exprs.value(r.target.value)
             else:
-                # the operand first: its loads do not depend on what the accumulator holds
-                operand = values.value(r.target.value)
-                result = values.arith.binary(r.op, dtype, self._accumulator_value(r, address, active), operand)
+                # the operand first: its loads do not depend on the accumulator
+                operand = exprs.value(r.target.value)
+                result = exprs.arith.binary(r.op, dtype, self._accumulator_value(r, address, active), operand)
             self._store_value(r.target.buffer, address, result, active)
 
     def _store_value(self, buffer: Buffer, address: Address, value: ir.Value, active: ActiveLanes) -> None:
-        """Stores a value; a buffer of our own is written whole, so that it stays in registers under a mask.
+        """Stores a value. A private buffer is stored whole, by a blend with the old vector, so that LLVM promotes it.
 
-        One that registers can't hold is not: what is read back in between would wait for the store before.
+        A buffer too large for registers is stored under the mask: loads after the blend would wait for the previous
+        store.
         """
         memory = self.exprs.memory
-        whole = self.exprs.accessible_lanes(buffer, address, active)
-        if active.mask is not None and whole.mask is None and self._fits_registers(buffer):
+        accessible = self.exprs.addresses.accessible_lanes(buffer, address, active)
+        if active.mask is not None and accessible.mask is None and self._fits_registers(buffer):
             if buffer.name in self.dead_lane_buffers:
-                memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), whole)
+                memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), accessible)
                 return
             old = memory.load(buffer.dtype, address)
             value = self.exprs.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
-            active = whole
+            active = accessible
         memory.store(buffer.dtype, address, value, active)
 
     def _fits_registers(self, buffer: Buffer) -> bool:
-        """Whether all vector registers together hold a buffer."""
+        """Whether a buffer fits the vector registers."""
         size = constant_value(polynomial(buffer.size))
-        room = self.target.vector_registers * self.target.vector_bits
-        return buffer.scope is MemoryScope.REGISTER or (size is not None and size * buffer.dtype.bits <= room)
+        register_bits = self.target.vector_registers * self.target.vector_bits
+        return buffer.scope is MemoryScope.REGISTER or (size is not None and size * buffer.dtype.bits <= register_bits)
 
     def _emit_init(self, r: ResolvedBlock, active: ActiveLanes) -> None:
-        """The init of a block whose body is no accumulation: stored under its own condition."""
+        """The init of a block whose body is no accumulation, stored under its own condition."""
         if r.init is None or self.scope.fold(r.is_first) == 0:
             return
-        known = self.scope.fold(r.is_first) is not None
-        with self.if_then(None if known else self.exprs.value(r.is_first)):
+        is_constant = self.scope.fold(r.is_first) is not None
+        with self.if_then(None if is_constant else self.exprs.value(r.is_first)):
             self._emit_store(r.init, active)
 
     def _emit_store(self, store: Store, active: ActiveLanes) -> None:
-        address = self.exprs.address(store.buffer, store.indices)
+        address = self.exprs.addresses.address(store.buffer, store.indices)
         self._store_value(store.buffer, address, self.exprs.value(store.value), active)
 
     def _accumulator_value(
         self, r: ResolvedBlock, address: Address, active: ActiveLanes, first: Expr | None = None
     ) -> ir.Value:
-        """What is combined with: the element's value, or that of `init` in the first iteration."""
-        values, dtype = self.exprs, r.target.buffer.dtype
-        active = values.accessible_lanes(r.target.buffer, address, active)
+        """The value to combine with: the element, or that of `init` in the first iteration."""
+        exprs, dtype = self.exprs, r.target.buffer.dtype
+        active = exprs.addresses.accessible_lanes(r.target.buffer, address, active)
         if r.init is None:
-            return values.memory.load(dtype, address, active)
-        start = values.value(r.init.value)
+            return exprs.memory.load(dtype, address, active)
+        initial = exprs.value(r.init.value)
         condition = r.is_first if first is None else first
-        known = self.scope.fold(condition)
-        if known:
-            return start
-        old = values.memory.load(dtype, address, active)
-        return old if known == 0 else values.arith.select(values.value(condition), start, old)
+        folded = self.scope.fold(condition)
+        if folded:
+            return initial
+        old = exprs.memory.load(dtype, address, active)
+        return old if folded == 0 else exprs.arith.select(exprs.value(condition), initial, old)
 
     def _emit_by_lane(self, r: ResolvedBlock, conditions: tuple[Expr, ...]) -> None:
         """One lane after the other, where lanes depend on each other or masks would be slow."""
-        whole = self._is_lane_parallel(r) and bool(conditions)
-        if not whole:
+        masked = self._is_lane_parallel(r) and bool(conditions)
+        if not masked:
             self._lane_loop(r, conditions)
             return
         mask = self.exprs.value(conjunction(*conditions))
         bits = self.builder.bitcast(mask, ir.IntType(lane_count(mask)))
-        everything = self.builder.icmp_unsigned("==", bits, constant(bits.type, -1))
-        with self.if_then(everything):
+        all_active = self.builder.icmp_unsigned("==", bits, constant(bits.type, -1))
+        with self.if_then(all_active):
             if any(self.scope.is_lane_varying(i) for i in r.target.indices):
                 self.emit_element(r, ActiveLanes())
             else:
                 self._emit_uniform_target(r, ())
-        with self.if_then(self.builder.not_(everything)):
+        with self.if_then(self.builder.not_(all_active)):
             if r.target.buffer.scope is MemoryScope.MEMORY or not any(
                 self.scope.is_lane_varying(i) for i in r.target.indices
             ):
                 self._lane_loop(r, conditions)
             else:
-                # indices that are known keep a buffer of the function's own in registers
+                # constant indices keep a private buffer in registers
                 self.emit_element(r, self._active_lanes(conditions))
 
     def _lane_loop(self, r: ResolvedBlock, conditions: tuple[Expr, ...]) -> None:
         lanes = self.scope.lanes
         with self.scope.lane_by_lane() as lane:
 
-            def one() -> None:
+            def emit_lane() -> None:
                 with self.if_then(self.exprs.value(conjunction(*conditions)) if conditions else None):
                     self.emit_element(r, ActiveLanes())
 
-            self.control.counted_loop(lane, I64(0), I64(lanes), one, nonempty=True)
+            self.control.counted_loop(lane, I64(0), I64(lanes), emit_lane, nonempty=True)
 
     def _emit_uniform_target(self, r: ResolvedBlock, conditions: tuple[Expr, ...]) -> None:
-        """All lanes write one element: an accumulation over the lanes, or the same value."""
+        """All lanes write one element: a reduction over the lanes, or the same value."""
         active = self._active_lanes(conditions)
         present = None if active.mask is None or active.nonempty else self.exprs.memory.any_lane(active.mask)
         with self.if_then(present):
@@ -277,18 +279,18 @@ class BlockEmitter:
             self._combine_into_target(r, total, (self.scope.lane,) if self.scope.lane is not None else ())
 
     def _masked_operand(self, r: ResolvedBlock, active: ActiveLanes) -> ir.Value:
-        """The vector to be combined; lanes that are not active have the identity."""
+        """The vector to be combined; inactive lanes hold the identity."""
         operand = splat(self.builder, self.exprs.value(r.target.value), self.scope.lanes)
         if active.mask is None:
             return operand
         return self.exprs.arith.select(active.mask, operand, self.exprs.value(r.identity))
 
     def _combine_into_target(self, r: ResolvedBlock, total: ir.Value, variables: tuple[Var, ...]) -> None:
-        """target = target op total; the first iteration is where the variables are 0."""
+        """`target = target op total`; the first iteration is where the variables are 0."""
         dtype = r.target.buffer.dtype
-        address = self.exprs.address(r.target.buffer, r.target.indices)
-        first = at_first_iteration(r.is_first, variables, self.scope.bounds)
-        old = self._accumulator_value(r, address, ActiveLanes(), first)
+        address = self.exprs.addresses.address(r.target.buffer, r.target.indices)
+        is_first = at_first_iteration(r.is_first, variables, self.scope.bounds)
+        old = self._accumulator_value(r, address, ActiveLanes(), is_first)
         result = self.exprs.arith.binary(r.op or "add", dtype, old, total)
         self.exprs.memory.store(dtype, address, result)
 
@@ -297,31 +299,31 @@ class BlockEmitter:
         with self._with_active(active):
             accumulator.accumulate(self._masked_operand(r, active))
 
-    # reductions of rows
+    # horizontal reductions
 
     def emit_horizontal_reduction(
         self, reduction: HorizontalReduction, stack_alloc: Callable[[ir.Type], ir.Value], body: Callable[[], None]
     ) -> None:
-        """A reduction whose lanes accumulate in a vector over whole loops, and are combined once after them.
+        """A reduction that accumulates in a vector over whole loops and combines the lanes once after them.
 
         Args:
-            row: the loops and their block.
-            room: gives memory of the function's frame.
-            body: writes the loops.
+            reduction: the loops and their block.
+            stack_alloc: allocates on the function's stack.
+            body: emits the loops.
         """
         with self.scope.with_bounds(reduction.bounds):
             r = self.resolve(reduction.block)
-        outside = conjunction(*reduction.invariant_conditions)
-        with self.if_then(None if outside is TRUE else self.exprs.value(outside)):
+        invariant = conjunction(*reduction.invariant_conditions)
+        with self.if_then(None if invariant is TRUE else self.exprs.value(invariant)):
             identity = self.exprs.value(r.identity)
-            found = make_accumulator(
+            accumulator = make_accumulator(
                 self.exprs.arith, r.op or "add", r.target.buffer.dtype, identity, reduction.lanes, stack_alloc
             )
-            self._accumulators[reduction.block.name] = found
+            self._accumulators[reduction.block.name] = accumulator
             body()
             del self._accumulators[reduction.block.name]
-            self._combine_into_target(r, found.reduce_lanes(), reduction.variables)
+            self._combine_into_target(r, accumulator.reduce_lanes(), reduction.variables)
 
     def is_accumulating(self, block: Block) -> bool:
-        """Whether the block accumulates in a vector here already."""
+        """Whether the block is accumulating in a vector here."""
         return block.name in self._accumulators

@@ -1,8 +1,8 @@
-"""Index arithmetic: int64 expressions as sums of products, split into what is constant, uniform and per lane.
+"""Index arithmetic: int64 expressions as sums of products, split into constant, uniform and lane-varying parts.
 
-The constant part becomes an offset of the address, the uniform part one scalar that loop-invariant code motion can
-hoist term by term (outer variables are added first), and the part that depends on the lane either numbers known now or
-a vector. Unrolled variables take their values here, so no instance simplifies its indices anew.
+The constant part becomes the offset of an address. The uniform part is one scalar, summed from outer to inner
+variables, so that LLVM can hoist its prefix. The lane-varying part is a constant per lane or a vector. Unrolled
+variables are replaced by their values here, so that no instance simplifies its indices again.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,13 @@ Terms = dict[Monomial, int]
 
 @dataclass(frozen=True, slots=True)
 class IndexParts:
-    """offset + uniform + lanes: a number, a scalar (None: zero), and numbers or a vector per lane (None: no part)."""
+    """An index as the sum of its parts.
+
+    Attributes:
+        offset: the constant part.
+        uniform: the part that all lanes share; None for zero.
+        lanes: the lane-varying part, as constants or as a vector; None for none.
+    """
 
     offset: int
     uniform: ir.Value | None
@@ -31,7 +37,7 @@ class IndexParts:
 
 
 def linearize(buffer: Buffer, indices: tuple[Expr, ...], scope: EmitScope) -> Expr:
-    """The row-major position of an element, simplified with the bounds around."""
+    """The row-major index of an element, simplified with the enclosing bounds."""
     total: Expr | None = None
     for index, extent in zip(indices, buffer.shape, strict=True):
         total = index if total is None else total * extent + index
@@ -43,8 +49,8 @@ class IndexEmitter:
 
     Args:
         builder: where the instructions go.
-        scope: variables and remembered values.
-        atom: emits a factor that is no sum or product (a variable, a quotient, a load): a scalar or vector.
+        scope: variables and cached values.
+        atom: emits a factor that is no sum or product (a variable, a quotient, a load), as a scalar or vector.
     """
 
     def __init__(self, builder: ir.IRBuilder, scope: EmitScope, atom: Callable[[Expr], ir.Value]) -> None:
@@ -60,8 +66,11 @@ class IndexEmitter:
         return self._partition_terms(polynomial(e))[0]
 
     def interval(self, e: Expr) -> Interval:
-        """Integers that bound an expression from below and above, wherever the loops are that are not unrolled: their
-        names are their own in a function (`verify/verifier.py`), so that each has one range. None where unbounded."""
+        """Lower and upper bound of an expression over all iterations of the loops that are not unrolled; None for
+        unbounded.
+
+        Loop variables are unique in a function (`verify/verifier.py`), so an expression has one range, which is cached.
+        """
         offset, uniform, lanes = self._partition_terms(polynomial(e))
         terms = uniform | lanes
         key = frozenset(terms.items())
@@ -76,46 +85,48 @@ class IndexEmitter:
         )
 
     def split_by_subvector(self, e: Expr) -> tuple[IndexParts, ...]:
-        """The parts of a position: of each run of lanes that lie side by side, where what separates runs is known only
-        at run time, as the size of panels of as many rows as there are; else of all lanes together."""
+        """The parts of a linear index for each contiguous subvector of lanes, where run-time terms separate them (as
+        panels whose height is a symbol); otherwise the parts for all lanes together."""
         offset, uniform, lanes = self._partition_terms(polynomial(e))
-        found = self._subvector_terms(lanes)
-        if len(found) < 2:
+        starts = self._subvector_terms(lanes)
+        if len(starts) < 2:
             return (self._emit_parts(offset, uniform, lanes),)
-        length = self.scope.lanes // len(found)
-        sums = [(self._emit_sum(_add_terms(uniform, terms)), at) for terms, at in found]
-        return tuple(IndexParts(offset, total, tuple(range(at, at + length))) for total, at in sums)
+        length = self.scope.lanes // len(starts)
+        parts = [(self._emit_sum(_add_terms(uniform, terms)), first_lane) for terms, first_lane in starts]
+        return tuple(
+            IndexParts(offset, total, tuple(range(first_lane, first_lane + length))) for total, first_lane in parts
+        )
 
     def _subvector_terms(self, lanes: Terms) -> list[tuple[Terms, int]]:
-        """What each run of lanes adds to the position: terms that are equal for all lanes of the run, and a number for
-        the first of them."""
+        """What each subvector adds to the index: run-time terms that its lanes share, and the constant of its first
+        lane."""
         if not any(self.scope.fold(a, 0) is None for m in lanes for a in m):
             return []
-        known = {m: tuple(a for a in m if self.scope.is_lane_varying(a)) for m in lanes}
-        if any(not self._is_constant_per_lane(a) for atoms in known.values() for a in atoms):
+        constant_atoms = {m: tuple(a for a in m if self.scope.is_lane_varying(a)) for m in lanes}
+        if any(not self._is_constant_per_lane(a) for atoms in constant_atoms.values() for a in atoms):
             return []
-        each = [self._terms_in_lane(lanes, known, lane) for lane in range(self.scope.lanes)]
-        return each[:: subvector_length([(frozenset(terms.items()), at) for terms, at in each])]
+        by_lane = [self._terms_in_lane(lanes, constant_atoms, lane) for lane in range(self.scope.lanes)]
+        return by_lane[:: subvector_length([(frozenset(terms.items()), constant) for terms, constant in by_lane])]
 
     def _terms_in_lane(self, lanes: Terms, lane_atoms: dict[Monomial, Monomial], lane: int) -> tuple[Terms, int]:
-        """What the terms are in one lane: those with a factor that only the run tells, and the rest as a number."""
+        """The lane-varying terms in one lane: those with a run-time factor, and the sum of the others as a constant."""
         terms: Terms = {}
-        at = 0
+        constant = 0
         for monomial, factor in lanes.items():
             for atom in lane_atoms[monomial]:
                 factor *= self._atom_in_lane(atom, lane)
-            rest = tuple(a for a in monomial if a not in lane_atoms[monomial])
-            if rest:
-                terms[rest] = terms.get(rest, 0) + factor
+            run_time_atoms = tuple(a for a in monomial if a not in lane_atoms[monomial])
+            if run_time_atoms:
+                terms[run_time_atoms] = terms.get(run_time_atoms, 0) + factor
             else:
-                at += factor
-        return {m: f for m, f in terms.items() if f}, at
+                constant += factor
+        return {m: f for m, f in terms.items() if f}, constant
 
     def _atom_in_lane(self, atom: Expr, lane: int) -> int:
         return lane if isinstance(atom, Var) else self.scope.fold(atom, lane) or 0
 
     def emit(self, e: Expr) -> ir.Value:
-        """The value of a sum or product: a scalar, or a vector where it depends on the lane."""
+        """The value of a sum or product: a scalar, or a vector where it varies by lane."""
         parts = self.split_by_lane(e)
         b = self.builder
         scalar: ir.Value = I64(parts.offset) if parts.uniform is None else parts.uniform
@@ -131,28 +142,28 @@ class IndexEmitter:
         return b.add(splat(b, scalar, self.scope.lanes), lanes, flags=self._flags(e))
 
     def _flags(self, e: Expr) -> tuple[str, ...]:
-        # sizes and positions fit 63 bits; numbers from memory may be anything and must wrap
+        # sizes and indices fit 63 bits; values from memory are arbitrary and must wrap
         return () if self.scope.dependencies(e).reads_memory else ("nsw",)
 
     def _partition_terms(self, p: Polynomial) -> tuple[int, Terms, Terms]:
-        """The constant, the uniform terms and the terms that depend on the lane."""
+        """The constant, the uniform terms and the lane-varying terms of a polynomial."""
         scope = self.scope
         offset = 0
         uniform: Terms = {}
         lanes: Terms = {}
         for monomial, factor in p.items():
-            rest: list[Expr] = []
+            atoms: list[Expr] = []
             for atom in monomial:
-                known = scope.fold(atom)
-                if known is None:
-                    rest.append(atom)
+                folded = scope.fold(atom)
+                if folded is None:
+                    atoms.append(atom)
                 else:
-                    factor *= known
-            if not rest:
+                    factor *= folded
+            if not atoms:
                 offset += factor
             elif factor:
-                terms = lanes if any(scope.is_lane_varying(a) for a in rest) else uniform
-                key = tuple(rest)
+                terms = lanes if any(scope.is_lane_varying(a) for a in atoms) else uniform
+                key = tuple(atoms)
                 terms[key] = terms.get(key, 0) + factor
         return offset, uniform, lanes
 
@@ -165,18 +176,18 @@ class IndexEmitter:
 
     def _emit_sum(self, terms: Terms) -> ir.Value:
         key = frozenset(terms.items())
-        found = self.scope.lookup(key)
-        if found is not None:
-            return found
+        cached = self.scope.lookup(key)
+        if cached is not None:
+            return cached
         b = self.builder
         total: ir.Value | None = None
-        pure = True
+        is_pure = True
         for monomial, factor in self._outermost_first(terms):
             if not factor:
                 continue
-            facts = [self.scope.dependencies(a) for a in monomial]
-            pure = pure and not any(f.reads_memory for f in facts)
-            flags = ("nsw",) if pure else ()
+            dependencies = [self.scope.dependencies(a) for a in monomial]
+            is_pure = is_pure and not any(f.reads_memory for f in dependencies)
+            flags = ("nsw",) if is_pure else ()
             product: ir.Value | None = None
             for atom in sorted(monomial, key=lambda a: self._loop_depth((a,))):
                 value = self.atom(atom)
@@ -216,12 +227,12 @@ class IndexEmitter:
         return splat(b, I64(0) if total is None else total, scope.lanes)
 
     def _is_constant_per_lane(self, atom: Expr) -> bool:
-        """Whether the atom's value in every lane is a number known now."""
+        """Whether the atom is a compile-time constant in every lane."""
         if atom is self.scope.lane:
             return True
         return self.scope.fold(atom, 0) is not None
 
 
 def _add_terms(a: Terms, b: Terms) -> Terms:
-    """The sum of two sums."""
+    """The sum of two polynomials."""
     return {m: a.get(m, 0) + b.get(m, 0) for m in (*a, *b)}

@@ -1,20 +1,20 @@
-"""Loads and stores: which instructions read or write the elements at an address, for one lane or for many.
+"""Loads and stores: the instructions that access the elements at an address, for one lane or many.
 
-An address is a pointer plus one offset per lane. Offsets known at compile time become plain vector loads, loads and
-shuffles, or scalar loads; others become gathers and scatters. Elements that must not be touched are masked off, or, for
-a whole vector at once, read from a block of zeros instead.
+Offsets known at compile time become plain vector loads, loads with shuffles, or scalar loads; run-time offsets become
+gathers and scatters. Inactive elements are masked off or, for a whole vector at once, read from a block of zeros.
 
-No vector register is loaded or stored under a mask without an active lane: where the page behind an array is not
-present, x86 processors take hundreds of cycles for such an access, each time, as no fault ever makes the page present.
-So a mask is a constant with an active lane, or known to have one (metadata `some_lane`), or asked first.
+No vector register is loaded or stored under a mask without an active lane: where the page after an array is not
+present, x86 processors take hundreds of cycles for such an access, every time, as no fault makes the page present. So a
+mask is a constant with an active lane, or known to have one (metadata `some_lane`), or tested first.
 """
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llvmlite import ir
 
+from tilewright.codegen.address import ALL_ACTIVE, ActiveLanes, Address, offset_pointer
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.llvm_types import (
     I1,
@@ -26,7 +26,6 @@ from tilewright.codegen.llvm_types import (
     as_opaque_pointer,
     call_intrinsic,
     constant,
-    element_type,
     is_constant_splat,
     lane_count,
     memory_type,
@@ -35,70 +34,28 @@ from tilewright.codegen.llvm_types import (
     type_suffix,
     undefined,
 )
+from tilewright.codegen.llvm_workarounds import opaque_gather_mask, opaque_truncation
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, RegisterStream, constant_stride, load_start
 from tilewright.codegen.subvectors import concat_vectors, extract_subvector, subvector_length
 from tilewright.expr.dtype import DType
 
 NONEMPTY_MASK = "some_lane"
-"""Metadata of masked accesses whose masks are known to have an active lane."""
-
-PRIVATE_PADDING = 512
-"""Elements behind a private buffer that lanes without work may touch: as many as lanes can be."""
+"""Metadata of masked accesses whose mask is known to have an active lane."""
 
 ZERO_BLOCK_BYTES = 1024
-"""Size of the block of zeros that loads read when their condition does not hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where elements are, in elements from `base`.
-
-    Attributes:
-        base: pointer to the element at offset 0.
-        offsets: offset of every lane where they are known; None for a scalar or run-time offsets.
-        vector: offset of every lane as i64 lanes; None otherwise.
-        runs: of equally many lanes each, one after the other, where bases differ; `base` is then that of the first,
-            and neither `offsets` nor `vector` is there.
-        inside: whether all lanes are known to be elements of the buffer, or of the room behind it, masked or not.
-        room: what may be read around lanes at a small stride.
-    """
-
-    base: ir.Value
-    offsets: tuple[int, ...] | None = None
-    vector: ir.Value | None = None
-    subvectors: tuple["Address", ...] = ()
-    in_bounds: bool = False
-    margin: ReadMargin = NO_MARGIN
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveLanes:
-    """Which lanes an operation may touch.
-
-    Attributes:
-        guard: a condition for all lanes together, None for always.
-        mask: a condition per lane, None for all.
-        some: whether the mask is known to have an active lane.
-    """
-
-    guard: ir.Value | None = None
-    mask: ir.Value | None = None
-    nonempty: bool = True
-
-
-ALL_ACTIVE = ActiveLanes()
+"""Size of the block of zeros that guarded loads read where their guard fails."""
 
 
 def zero_block(module: ir.Module) -> ir.GlobalVariable:
     """The module's block of zeros."""
-    found = module.globals.get("tilewright_zeros")
-    if found is None:
+    block = module.globals.get("tilewright_zeros")
+    if block is None:
         kind = ir.ArrayType(I8, ZERO_BLOCK_BYTES)
-        found = ir.GlobalVariable(module, kind, "tilewright_zeros")
-        found.linkage, found.global_constant, found.align = "internal", True, 64
-        found.initializer = ir.Constant(kind, None)
-        as_opaque_pointer(found)
-    return found
+        block = ir.GlobalVariable(module, kind, "tilewright_zeros")
+        block.linkage, block.global_constant, block.align = "internal", True, 64
+        block.initializer = ir.Constant(kind, None)
+        as_opaque_pointer(block)
+    return block
 
 
 class MemoryEmitter:
@@ -107,12 +64,8 @@ class MemoryEmitter:
     def __init__(self, arith: Arith) -> None:
         self.arith, self.builder = arith, arith.builder
 
-    def offset_pointer(self, dtype: DType, base: ir.Value, offset: ir.Value | int) -> ir.Value:
-        """The pointer `offset` elements further."""
-        index = I64(offset) if isinstance(offset, int) else offset
-        if isinstance(offset, int) and offset == 0:
-            return base
-        return self.builder.gep(base, [index], source_etype=memory_type(dtype))
+    def _offset(self, dtype: DType, base: ir.Value, offset: int) -> ir.Value:
+        return offset_pointer(self.builder, dtype, base, offset)
 
     def any_lane(self, mask: ir.Value) -> ir.Value:
         """Whether any lane of a mask is set."""
@@ -120,14 +73,14 @@ class MemoryEmitter:
         return self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
     def uniform_guard(self, active: ActiveLanes) -> ir.Value | None:
-        """The condition under which an access that all lanes share may happen."""
+        """The condition for an access that all lanes share."""
         if active.mask is None or active.nonempty:
             return active.guard
         present = self.any_lane(active.mask)
         return present if active.guard is None else self.builder.and_(active.guard, present)
 
     def _pointer_or_zeros(self, base: ir.Value, guard: ir.Value | None) -> ir.Value:
-        """`base`, or the block of zeros where the guard does not hold."""
+        """`base`, or the block of zeros where the guard fails."""
         if guard is None:
             return base
         return self.builder.select(guard, base, zero_block(self.builder.module))
@@ -135,44 +88,20 @@ class MemoryEmitter:
     def _full_mask(self, active: ActiveLanes, lanes: int) -> ir.Value:
         mask, guard = active.mask, active.guard
         if guard is not None:
-            spread = splat(self.builder, guard, lanes)
-            mask = spread if mask is None else self.builder.and_(mask, spread)
+            lanes_guard = splat(self.builder, guard, lanes)
+            mask = lanes_guard if mask is None else self.builder.and_(mask, lanes_guard)
         return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
-
-    def _opaque_gather_mask(self, mask: ir.Value, bits: int) -> ir.Value:
-        """A gather's mask, of which LLVM does not know lanes.
-
-        For x86 with masks in vector registers LLVM 22 turns a masked access of several registers into an access of all
-        lanes where it knows a part of a mask that is no constant, as of `condition and lane < 4`. What an empty piece
-        of assembly hands on is not known to it. Comparisons alone are compiled right and stay as they are.
-        """
-        plain = isinstance(mask, ir.Constant) or getattr(mask, "opname", "") == "icmp"
-        in_vectors = self.arith.target.has("avx") and not self.arith.target.mask_registers
-        lanes, each = lane_count(mask), 256 // bits
-        if plain or not in_vectors or bits not in (32, 64) or lanes <= each:
-            return mask
-        kind = ir.VectorType(ir.IntType(bits), each)
-        handed_on = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", "=x,0", side_effect=False)
-        parts: list[ir.Value] = []
-        for start in range(0, lanes, each):
-            own = shuffle(self.builder, mask, mask, range(start, start + each))
-            spread = self.builder.call(handed_on, [self.builder.sext(own, kind)])
-            parts.append(self.builder.icmp_signed("<", spread, constant(kind, 0)))
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [shuffle(self.builder, a, b, range(2 * lane_count(a))) for a, b in pairs]
-        return parts[0]
 
     # loads
 
     def load(self, dtype: DType, address: Address, active: ActiveLanes = ALL_ACTIVE) -> ir.Value:
-        """The register value of the elements; lanes that are not active are 0 or anything."""
-        runs = self._subvectors(address, window=2)
-        each = [
-            self._load_subvector(dtype, run, self._active_in_subvector(active, i, len(runs)))
-            for i, run in enumerate(runs)
+        """The register value of the elements; inactive lanes are 0 or undefined."""
+        parts = self._subvectors(address, window=2)
+        loaded = [
+            self._load_subvector(dtype, part, self._active_in_subvector(active, i, len(parts)))
+            for i, part in enumerate(parts)
         ]
-        return self.arith.from_memory(dtype, concat_vectors(self.builder, each))
+        return self.arith.from_memory(dtype, concat_vectors(self.builder, loaded))
 
     def _load_subvector(self, dtype: DType, address: Address, active: ActiveLanes) -> ir.Value:
         if address.vector is not None:
@@ -182,8 +111,8 @@ class MemoryEmitter:
         return self._load_constant_offsets(dtype, address.base, address.offsets, active, address.margin)
 
     def _subvectors(self, address: Address, window: int) -> tuple[Address, ...]:
-        """The accesses of an address: one per run where they are farther apart than `window` times the lanes. What lies
-        nearer two loads bring, of which lanes are picked; nothing is stored like that."""
+        """The accesses of an address: one per subvector where these are farther apart than `window` times the lanes.
+        Nearer ones are covered by two loads and shuffles; stores have no such window."""
         offsets = address.offsets
         if offsets is None or max(offsets) - min(offsets) < window * len(offsets):
             return address.subvectors or (address,)
@@ -193,7 +122,7 @@ class MemoryEmitter:
         return tuple(Address(address.base, offsets[i : i + length]) for i in range(0, len(offsets), length))
 
     def _active_in_subvector(self, active: ActiveLanes, i: int, subvectors: int) -> ActiveLanes:
-        """What of the lanes of one run may be touched."""
+        """The active lanes of one subvector."""
         if subvectors == 1 or active.mask is None:
             return active
         length = lane_count(active.mask) // subvectors
@@ -207,28 +136,28 @@ class MemoryEmitter:
         self, dtype: DType, base: ir.Value, offsets: Sequence[int], active: ActiveLanes, margin: ReadMargin = NO_MARGIN
     ) -> ir.Value:
         lanes, low = len(offsets), min(offsets)
-        base = self.offset_pointer(dtype, base, low)
+        base = self._offset(dtype, base, low)
         offsets = [o - low for o in offsets]
         span = max(offsets) + 1
         if span == 1:
-            one = self._plain_load(dtype, self._pointer_or_zeros(base, self.uniform_guard(active)))
-            return splat(self.builder, one, lanes)
+            element = self._plain_load(dtype, self._pointer_or_zeros(base, self.uniform_guard(active)))
+            return splat(self.builder, element, lanes)
         if span * dtype.bytes > ZERO_BLOCK_BYTES and active.guard is not None:
             active = replace(active, guard=None, mask=self._full_mask(active, lanes))
         contiguous = offsets == list(range(lanes))
         if active.mask is not None:
             if contiguous and isinstance(active.mask, ir.Constant) and not isinstance(active.guard, ir.Constant):
-                # a pointer is chosen faster than a mask is made of both
+                # selecting a pointer is cheaper than combining guard and mask
                 return self._masked_load(
                     dtype, self._pointer_or_zeros(base, active.guard), active.mask, active.nonempty
                 )
             if contiguous:
-                some = active.nonempty and active.guard is None
-                return self._masked_load(dtype, base, self._full_mask(active, lanes), some)
+                nonempty = active.nonempty and active.guard is None
+                return self._masked_load(dtype, base, self._full_mask(active, lanes), nonempty)
             if lanes < span <= 2 * lanes and len(set(offsets)) == lanes:
                 return self._masked_window_load(dtype, base, offsets, self._full_mask(active, lanes))
-            spread = constant(ir.VectorType(I64, lanes), offsets)
-            return self._gather(dtype, Address(base, vector=spread), self._full_mask(active, lanes))
+            vector = constant(ir.VectorType(I64, lanes), offsets)
+            return self._gather(dtype, Address(base, vector=vector), self._full_mask(active, lanes))
         stride = constant_stride(offsets)
         if stride and not lanes & (lanes - 1):
             return self._strided_load(
@@ -244,115 +173,119 @@ class MemoryEmitter:
     def _strided_load(
         self, dtype: DType, base: ir.Value, stride: int, lanes: int, margin: ReadMargin, guard: ir.Value | None
     ) -> ir.Value:
-        """Every `stride`-th element, picked out of vectors that other accesses to the same row load, too."""
-        before, each = load_start(stride, lanes, margin), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
+        """Every `stride`-th element, shuffled out of vectors that other accesses to the same row load as well."""
+        before, register_lanes = load_start(stride, lanes, margin), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
         base, last = (
-            self._pointer_or_zeros(self.offset_pointer(dtype, base, -before), guard),
+            self._pointer_or_zeros(self._offset(dtype, base, -before), guard),
             before + stride * (lanes - 1),
         )
-        # where nothing behind the last lane may be read, the last vector ends with it
-        starts = [min(start, last + 1 + margin.after - each) for start in range(0, last + 1, each)]
+        # where nothing after the last lane may be read, the last vector ends with it
+        starts = [min(start, last + 1 + margin.after - register_lanes) for start in range(0, last + 1, register_lanes)]
         loaded = RegisterStream(
-            tuple((s, self._plain_load(dtype, self.offset_pointer(dtype, base, s), each)) for s in starts), each
+            tuple((s, self._plain_load(dtype, self._offset(dtype, base, s), register_lanes)) for s in starts),
+            register_lanes,
         )
-        later = before // stride
-        phase = loaded.phase(self.builder, stride, before % stride, later + lanes)
-        found = [v for _, v in phase.every_nth(self.builder, 1, later, lanes).registers]
-        if later and stride == 2:
-            # LLVM makes two shuffles of three loaded vectors where one of two vectors does
-            start = before + stride * (lanes - each)
-            found[-1] = self._window_load(
-                dtype, self.offset_pointer(dtype, base, start), range(0, 2 * each, 2), 2 * each - 1
+        skipped = before // stride
+        phase = loaded.phase(self.builder, stride, before % stride, skipped + lanes)
+        registers = [v for _, v in phase.every_nth(self.builder, 1, skipped, lanes).registers]
+        if skipped and stride == 2:
+            # LLVM would emit two shuffles of three loaded vectors where one shuffle of two suffices
+            start = before + stride * (lanes - register_lanes)
+            registers[-1] = self._window_load(
+                dtype, self._offset(dtype, base, start), range(0, 2 * register_lanes, 2), 2 * register_lanes - 1
             )
-        return concat_vectors(self.builder, found)
+        return concat_vectors(self.builder, registers)
 
     def _window_load(self, dtype: DType, base: ir.Value, offsets: Sequence[int], span: int) -> ir.Value:
-        """Everything between the first and the last element, then the lanes picked out; nothing lies outside."""
+        """All elements from the first to the last, with at most two loads, then shuffled; nothing outside is read."""
         lanes = len(offsets)
         if span <= lanes:
             low = self._plain_load(dtype, base, span)
             return shuffle(self.builder, low, low, offsets)
         low = self._plain_load(dtype, base, lanes)
         start = span - lanes
-        high = self._plain_load(dtype, self.offset_pointer(dtype, base, start), lanes)
+        high = self._plain_load(dtype, self._offset(dtype, base, start), lanes)
         return shuffle(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _masked_window_load(self, dtype: DType, base: ir.Value, offsets: Sequence[int], mask: ir.Value) -> ir.Value:
-        """Two vectors under the mask, spread to where the lanes' elements lie, then the lanes picked out. Gathers take
-        several times as long."""
+        """Two masked loads, with the mask spread to the lanes' elements, then shuffled. A gather takes several times as
+        long."""
         lanes, start = len(offsets), max(offsets) + 1 - len(offsets)
-        none = constant(mask.type, 0)
-        owners = {o: lane for lane, o in enumerate(offsets)}
+        no_lane = constant(mask.type, 0)
+        lane_at = {o: lane for lane, o in enumerate(offsets)}
         parts: list[ir.Value] = []
         for first in (0, start):
-            own = [owners.get(first + k, lanes) for k in range(lanes)]
-            spread = shuffle(self.builder, mask, none, own)
-            parts.append(self._masked_load(dtype, self.offset_pointer(dtype, base, first), spread))
+            lane_indices = [lane_at.get(first + k, lanes) for k in range(lanes)]
+            window_mask = shuffle(self.builder, mask, no_lane, lane_indices)
+            parts.append(self._masked_load(dtype, self._offset(dtype, base, first), window_mask))
         low, high = parts
         return shuffle(self.builder, low, high, [o if o < lanes else lanes + o - start for o in offsets])
 
     def _load_by_lane(self, dtype: DType, base: ir.Value, offsets: Sequence[int]) -> ir.Value:
         result: ir.Value = undefined(ir.VectorType(memory_type(dtype), len(offsets)))
         for i, offset in enumerate(offsets):
-            value = self._plain_load(dtype, self.offset_pointer(dtype, base, offset))
+            value = self._plain_load(dtype, self._offset(dtype, base, offset))
             result = self.builder.insert_element(result, value, I32(i))
         return result
 
     def _register_parts(self, lanes: int, bits: int) -> list[tuple[int, int]]:
-        """Start and length of the vector registers that an access under a mask takes; one for a target without masked
-        accesses, for which LLVM writes a branch per lane."""
-        each = min(lanes, self.arith.target.lanes(bits)) if self._has_masked_accesses else lanes
-        return [(start, each) for start in range(0, lanes, each)]
+        """Start and length of the vector registers of a masked access; one part for a target without masked accesses,
+        for which LLVM emits a branch per lane."""
+        register_lanes = min(lanes, self.arith.target.lanes(bits)) if self._has_masked_accesses else lanes
+        return [(start, register_lanes) for start in range(0, lanes, register_lanes)]
 
     @property
     def _has_masked_accesses(self) -> bool:
         return self.arith.target.has("avx")
 
     def _masked_load(self, dtype: DType, base: ir.Value, mask: ir.Value, nonempty: bool = False) -> ir.Value:
-        """Elements side by side under a mask; `some` where the mask is known to have an active lane."""
+        """Contiguous elements under a mask; `nonempty` where the mask is known to have an active lane."""
         registers = self._register_parts(lane_count(mask), 8 * dtype.bytes)
         nonempty = (nonempty and len(registers) == 1) or not self._has_masked_accesses
         parts: list[ir.Value] = []
         for start, lanes in registers:
-            own, kind = extract_subvector(self.builder, mask, start, lanes), ir.VectorType(memory_type(dtype), lanes)
-            pointer, nothing = self.offset_pointer(dtype, base, start), constant(kind, 0)
-            if is_constant_splat(own, 0):
-                parts.append(nothing)
+            part_mask, kind = (
+                extract_subvector(self.builder, mask, start, lanes),
+                ir.VectorType(memory_type(dtype), lanes),
+            )
+            pointer, zeros = self._offset(dtype, base, start), constant(kind, 0)
+            if is_constant_splat(part_mask, 0):
+                parts.append(zeros)
                 continue
-            if is_constant_splat(own, 1):
+            if is_constant_splat(part_mask, 1):
                 parts.append(self._plain_load(dtype, pointer, lanes))
                 continue
-            if not nonempty and not isinstance(own, ir.Constant):
-                pointer = self._pointer_or_zeros(pointer, self.any_lane(own))
-            arguments = [pointer, I32(dtype.bytes), own, nothing]
+            if not nonempty and not isinstance(part_mask, ir.Constant):
+                pointer = self._pointer_or_zeros(pointer, self.any_lane(part_mask))
+            arguments = [pointer, I32(dtype.bytes), part_mask, zeros]
             loaded = call_intrinsic(self.builder, f"masked.load.{type_suffix(kind)}.p0", kind, arguments)
-            parts.append(self._mark_nonempty(loaded, nonempty, own))
+            parts.append(self._mark_nonempty(loaded, nonempty, part_mask))
         return concat_vectors(self.builder, parts)
 
     def _masked_store(self, dtype: DType, base: ir.Value, stored: ir.Value, mask: ir.Value, nonempty: bool) -> None:
-        """Stores elements side by side under a mask; `some` where the mask is known to have an active lane."""
+        """Stores contiguous elements under a mask; `nonempty` where the mask is known to have an active lane."""
         registers = self._register_parts(lane_count(mask), 8 * dtype.bytes)
         nonempty = (nonempty and len(registers) == 1) or not self._has_masked_accesses
         for start, lanes in registers:
-            own = extract_subvector(self.builder, mask, start, lanes)
-            if is_constant_splat(own, 0):
+            part_mask = extract_subvector(self.builder, mask, start, lanes)
+            if is_constant_splat(part_mask, 0):
                 continue
             value, pointer = (
                 extract_subvector(self.builder, stored, start, lanes),
-                self.offset_pointer(dtype, base, start),
+                self._offset(dtype, base, start),
             )
-            if is_constant_splat(own, 1):
+            if is_constant_splat(part_mask, 1):
                 self.builder.store(value, pointer, align=dtype.bytes)
                 continue
-            value = self._opaque_truncation(value)
-            asked = None if nonempty or isinstance(own, ir.Constant) else self.any_lane(own)
-            with nullcontext() if asked is None else self.builder.if_then(asked):
-                arguments = [value, pointer, I32(dtype.bytes), own]
+            value = opaque_truncation(self.builder, self.arith.target, value)
+            present = None if nonempty or isinstance(part_mask, ir.Constant) else self.any_lane(part_mask)
+            with nullcontext() if present is None else self.builder.if_then(present):
+                arguments = [value, pointer, I32(dtype.bytes), part_mask]
                 call = call_intrinsic(self.builder, f"masked.store.{type_suffix(value.type)}.p0", VOID, arguments)
-                self._mark_nonempty(call, nonempty, own)
+                self._mark_nonempty(call, nonempty, part_mask)
 
     def _mark_nonempty(self, access: ir.Value, nonempty: bool, mask: ir.Value) -> ir.Value:
-        """An access with a note that its mask is known to have an active lane, where nothing else says so."""
+        """Marks an access whose non-constant mask is known to have an active lane."""
         if nonempty and self._has_masked_accesses and not isinstance(mask, ir.Constant):
             access.set_metadata(NONEMPTY_MASK, self.builder.module.add_metadata([]))
         return access
@@ -367,25 +300,27 @@ class MemoryEmitter:
         lanes = lane_count(mask)
         kind = ir.VectorType(memory_type(dtype), lanes)
         name = f"masked.gather.{type_suffix(kind)}.{type_suffix(ir.VectorType(PTR, lanes))}"
-        mask = self._opaque_gather_mask(mask, 8 * dtype.bytes)
+        mask = opaque_gather_mask(self.builder, self.arith.target, mask, 8 * dtype.bytes)
         pointers = self._lane_pointers(dtype, address, lanes)
         return call_intrinsic(self.builder, name, kind, [pointers, I32(dtype.bytes), mask, constant(kind, 0)])
 
     def prefetch(self, pointer: ir.Value) -> None:
-        """Asks for a cache line, to be read and kept in all levels of the cache; any address may be asked for."""
-        read, keep, data = I32(0), I32(3), I32(1)
-        call_intrinsic(self.builder, "prefetch.p0", VOID, [pointer, read, keep, data])
+        """Prefetches a cache line for reading into all cache levels; any address is valid."""
+        read, locality, data_cache = I32(0), I32(3), I32(1)
+        call_intrinsic(self.builder, "prefetch.p0", VOID, [pointer, read, locality, data_cache])
 
     # stores
 
     def store(self, dtype: DType, address: Address, value: ir.Value, active: ActiveLanes = ALL_ACTIVE) -> None:
-        """Writes the value to every active lane; the offsets of lanes differ. A guard must have been branched on."""
+        """Stores the value to every active lane, at distinct offsets. A guard must have been branched on."""
         stored = self.arith.to_memory(dtype, value)
-        runs = self._subvectors(address, window=1)
-        for i, run in enumerate(runs):
-            length = lane_count(stored) // len(runs)
-            own = extract_subvector(self.builder, stored, i * length, length) if length and len(runs) > 1 else stored
-            self._store_subvector(dtype, run, own, self._active_in_subvector(active, i, len(runs)))
+        parts = self._subvectors(address, window=1)
+        for i, part in enumerate(parts):
+            length = lane_count(stored) // len(parts)
+            part_value = (
+                extract_subvector(self.builder, stored, i * length, length) if length and len(parts) > 1 else stored
+            )
+            self._store_subvector(dtype, part, part_value, self._active_in_subvector(active, i, len(parts)))
 
     def _store_subvector(self, dtype: DType, address: Address, stored: ir.Value, active: ActiveLanes) -> None:
         if address.vector is not None:
@@ -399,11 +334,11 @@ class MemoryEmitter:
     def _store_constant_offsets(self, dtype: DType, address: Address, stored: ir.Value, active: ActiveLanes) -> None:
         offsets = list(address.offsets or (0,))
         start, lanes = offsets[0], len(offsets)
-        falling = list(range(start, start - lanes, -1))
+        descending = list(range(start, start - lanes, -1))
         mask = active.mask
-        if offsets in (falling, list(range(start, start + lanes))):
-            base = self.offset_pointer(dtype, address.base, min(offsets))
-            if lanes > 1 and offsets == falling:
+        if offsets in (descending, list(range(start, start + lanes))):
+            base = self._offset(dtype, address.base, min(offsets))
+            if lanes > 1 and offsets == descending:
                 backwards = range(lanes - 1, -1, -1)
                 stored = shuffle(self.builder, stored, stored, backwards)
                 mask = None if mask is None else shuffle(self.builder, mask, mask, backwards)
@@ -412,26 +347,8 @@ class MemoryEmitter:
             else:
                 self._masked_store(dtype, base, stored, mask, active.nonempty and active.guard is None)
             return
-        spread = constant(ir.VectorType(I64, lanes), offsets)
-        self._scatter(dtype, Address(address.base, vector=spread), stored, self._full_mask(active, lanes))
-
-    def _opaque_truncation(self, stored: ir.Value) -> ir.Value:
-        """Integers of which LLVM does not know how they became as narrow as they are stored.
-
-        For AVX-512 LLVM 22 makes of a masked store of truncated integers, where it finds that one lane alone is active,
-        a store of that lane before it was truncated, over the elements behind it.
-        """
-        kind = element_type(stored.type)
-        if not isinstance(kind, ir.IntType) or kind.width > 32 or isinstance(stored, ir.Constant):
-            return stored
-        lanes = lane_count(stored)
-        wide = max(128 // kind.width, 1 << (lanes - 1).bit_length())
-        if wide * kind.width > 256 or not self.arith.target.has("avx512f"):
-            return stored
-        register = ir.VectorType(kind, wide)
-        handed_on = ir.InlineAsm(ir.FunctionType(register, [register]), "", "=v,0", side_effect=False)
-        held = shuffle(self.builder, stored, stored, [min(k, lanes - 1) for k in range(wide)])
-        return shuffle(self.builder, self.builder.call(handed_on, [held]), held, range(lanes))
+        vector = constant(ir.VectorType(I64, lanes), offsets)
+        self._scatter(dtype, Address(address.base, vector=vector), stored, self._full_mask(active, lanes))
 
     def _scatter(self, dtype: DType, address: Address, stored: ir.Value, mask: ir.Value) -> None:
         pointers = self._lane_pointers(dtype, address, lane_count(mask))

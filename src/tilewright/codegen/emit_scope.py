@@ -1,8 +1,8 @@
-"""What is known at a point of the code being written: values of variables, bounds, and values computed already.
+"""Emission state at a point of the generated code: variables, bounds, known conditions, and cached values.
 
-Remembered values live in frames. A *control* frame belongs to a region of control flow (a function, the body of a
-loop, an arm of a branch); everything pure is remembered there. The other frames belong to one instance of a block or of
-an unrolled iteration and hold loads and whatever depends on constants that differ between instances.
+Cached values (common subexpressions) live in frames. A *control-flow* frame belongs to a region (a function, a loop
+body, an arm of a branch) and caches everything pure. The other frames belong to one instance of a block or of an
+unrolled iteration and cache loads and whatever depends on constants of the instance.
 """
 
 from collections.abc import Generator, Hashable
@@ -20,61 +20,62 @@ from tilewright.expr.traversal import conjuncts, post_order
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What an expression depends on: its variables, and whether it reads memory."""
+    """What the value of an expression depends on: variables, and memory."""
 
     variables: frozenset[Var]
     reads_memory: bool
 
 
 class DependencyAnalysis:
-    """`Dependencies` of expressions, remembered."""
+    """`Dependencies` of expressions, cached."""
 
     def __init__(self) -> None:
         self._analysed: dict[Expr, Dependencies] = {}
 
     def __call__(self, e: Expr) -> Dependencies:
-        """The facts of an expression."""
-        known = self._analysed.get(e)
-        if known is None:
+        """The dependencies of an expression."""
+        dependencies = self._analysed.get(e)
+        if dependencies is None:
             for node in post_order(e):
                 if node not in self._analysed:
                     self._analysed[node] = self._analyse(node)
-            known = self._analysed[e]
-        return known
+            dependencies = self._analysed[e]
+        return dependencies
 
     def _analyse(self, e: Expr) -> Dependencies:
         if isinstance(e, Var):
             return Dependencies(frozenset((e,)), False)
         variables: frozenset[Var] = frozenset()
-        loads = isinstance(e, Load)
+        reads_memory = isinstance(e, Load)
         for child in e.children():
-            facts = self._analysed[child]
-            variables, loads = variables | facts.variables, loads or facts.reads_memory
-        return Dependencies(variables, loads)
+            dependencies = self._analysed[child]
+            variables, reads_memory = variables | dependencies.variables, reads_memory or dependencies.reads_memory
+        return Dependencies(variables, reads_memory)
 
 
 @dataclass(slots=True)
 class ValueFrame:
-    """Values computed in one region."""
+    """Values that were emitted in one region."""
 
     is_control_flow: bool
     values: dict[Hashable, ir.Value] = field(default_factory=dict[Hashable, ir.Value])
 
 
 class EmitScope:
-    """Variables and remembered values, as a stack that follows the code being written.
+    """Variables, bounds and cached values, as a stack that follows the emitted code.
 
     Attributes:
-        facts: dependencies of expressions.
-        fixed: variables that are constants here (unrolled loops).
-        values: variables that are scalars at run time.
-        depth: position of every variable in the nest; outer ones first.
-        lane: the variable of the vectorized loop around, if any, and the number of its lanes.
-        bounds: ranges of the loop variables around.
-        decided: conditions known to hold here, because the code branched on them.
-        undecided_conditions: conditions that the code branched on, and that may or may not hold here.
-        decisions: how many such branches there are around.
-        vector_variables: variables of vectorized loops seen so far.
+        dependencies: of expressions.
+        constants: variables of unrolled loops, with their value here.
+        variables: variables with a run-time value.
+        loop_depth: nesting depth of every variable, outer ones first.
+        lane: variable of the enclosing vectorized loop, if any.
+        lanes: number of its lanes.
+        bounds: ranges of the enclosing loops' variables.
+        true_conditions: conditions that hold here, because the code branched on them.
+        undecided_conditions: conditions that the code branched on without deciding them.
+        unswitch_depth: number of enclosing unswitched branches.
+        vector_variables: variables of the vectorized loops seen so far.
     """
 
     def __init__(self, dependencies: DependencyAnalysis) -> None:
@@ -93,7 +94,7 @@ class EmitScope:
         self._false_conjunctions: tuple[frozenset[Expr], ...] = ()
 
     def fork(self) -> "EmitScope":
-        """The same knowledge without run-time values, for another function."""
+        """A scope for another function: the same facts without run-time values and cached ones."""
         other = EmitScope(self.dependencies)
         other.constants, other.loop_depth, other.bounds = dict(self.constants), dict(self.loop_depth), self.bounds
         other.true_conditions, other._false_conjunctions, other.undecided_conditions = (
@@ -105,13 +106,13 @@ class EmitScope:
         return other
 
     def bind(self, var: Var, value: ir.Value) -> None:
-        """Gives a variable a scalar value."""
+        """Gives a variable a run-time value."""
         self.variables[var] = value
         self.loop_depth.setdefault(var, len(self.loop_depth))
 
     @contextmanager
     def frame(self, is_control_flow: bool) -> Generator[None]:
-        """A region of its own."""
+        """A region with a frame of its own."""
         self.frames.append(ValueFrame(is_control_flow))
         try:
             yield
@@ -134,22 +135,23 @@ class EmitScope:
         self.lane, self.lanes = var, lanes
         self.loop_depth.setdefault(var, len(self.loop_depth))
         try:
-            with self.frame(False):  # no control flow: instances of the loop share what they have in common
+            with self.frame(False):  # no control flow: instances of the loop share common subexpressions
                 yield
         finally:
             self.lane, self.lanes = None, 0
 
     @contextmanager
     def lane_by_lane(self) -> Generator[Var]:
-        """Gives up the vectorized loop around for a while: its variable becomes an ordinary one, to be bound."""
+        """Leaves the enclosing vectorized loop for a while: its variable, which is returned, is to be bound to a
+        scalar."""
         lane, lanes, frames = self.lane, self.lanes, self.frames
         if lane is None:
             raise ValueError("no vectorized loop here")
-        depends = self.dependencies
-        kept = [ValueFrame(f.is_control_flow, {k: v for k, v in f.values.items()
-                                  if not (isinstance(k, Expr) and lane in depends(k).variables)
+        dependencies = self.dependencies
+        lane_invariant = [ValueFrame(f.is_control_flow, {k: v for k, v in f.values.items()
+                                  if not (isinstance(k, Expr) and lane in dependencies(k).variables)
                                   and not isinstance(k, frozenset)}) for f in frames]  # fmt: skip
-        self.lane, self.lanes, self.frames = None, 0, [*kept, ValueFrame(True)]
+        self.lane, self.lanes, self.frames = None, 0, [*lane_invariant, ValueFrame(True)]
         try:
             yield lane
         finally:
@@ -158,17 +160,18 @@ class EmitScope:
 
     @contextmanager
     def with_bounds(self, bounds: Bounds) -> Generator[None]:
-        """More bounds for a while."""
-        before, self.bounds = self.bounds, bounds
+        """Other bounds for a while."""
+        enclosing, self.bounds = self.bounds, bounds
         try:
             yield
         finally:
-            self.bounds = before
+            self.bounds = enclosing
 
     @contextmanager
     def with_outcome(self, conditions: tuple[Expr, ...], holds: bool | None) -> Generator[None]:
-        """A copy of a nest in which conditions hold (True), do not all hold (False), or stay open (None)."""
-        before = self.true_conditions, self._false_conjunctions, self.undecided_conditions
+        """One arm of an unswitched branch: the conditions all hold (True), do not all hold (False), or are undecided
+        (None)."""
+        enclosing = self.true_conditions, self._false_conjunctions, self.undecided_conditions
         self.unswitch_depth += 1
         if holds:
             self.true_conditions |= frozenset(conditions)
@@ -179,11 +182,11 @@ class EmitScope:
         try:
             yield
         finally:
-            self.true_conditions, self._false_conjunctions, self.undecided_conditions = before
+            self.true_conditions, self._false_conjunctions, self.undecided_conditions = enclosing
             self.unswitch_depth -= 1
 
     def is_false(self, condition: Expr) -> bool:
-        """Whether it is known here that the condition does not hold."""
+        """Whether the condition is known not to hold here."""
         if not self._false_conjunctions:
             return False
         parts = frozenset(conjuncts(condition))
@@ -200,15 +203,15 @@ class EmitScope:
         return self.lane is not None and self.lane in self.dependencies(e).variables
 
     def lookup(self, key: Hashable) -> ir.Value | None:
-        """The value computed already, where it is valid here."""
+        """The cached value; None where there is none that is valid here."""
         for frame in reversed(self.frames):
-            found = frame.values.get(key)
-            if found is not None:
-                return found
+            value = frame.values.get(key)
+            if value is not None:
+                return value
         return None
 
     def cache(self, key: Hashable, value: ir.Value, is_shareable: bool) -> None:
-        """Keeps a value; `shareable` when it is pure and the same in all unrolled instances."""
+        """Caches a value; `is_shareable` where it is pure and the same in all unrolled instances."""
         for frame in reversed(self.frames):
             if frame.is_control_flow or not is_shareable:
                 frame.values[key] = value
@@ -216,24 +219,25 @@ class EmitScope:
 
     def is_shareable(self, e: Expr) -> bool:
         """Whether the value is pure and the same in all unrolled instances."""
-        facts = self.dependencies(e)
-        return not facts.reads_memory and self.constants.keys().isdisjoint(facts.variables)
+        dependencies = self.dependencies(e)
+        return not dependencies.reads_memory and self.constants.keys().isdisjoint(dependencies.variables)
 
     def fold(self, e: Expr, lane: int | None = None) -> int | None:
-        """The integer (or truth value) of an expression over constants and, where given, the lane; else None."""
+        """The constant value of an int64 or bool expression, in a lane where one is given; None where it is not
+        constant."""
         if isinstance(e, Const):
             return int(e.value) if e.dtype.name in ("int64", "bool") else None
-        facts = self.dependencies(e)
-        if facts.reads_memory or e.dtype.name not in ("int64", "bool"):
+        dependencies = self.dependencies(e)
+        if dependencies.reads_memory or e.dtype.name not in ("int64", "bool"):
             return None
-        known = self.constants.keys()
-        for v in facts.variables:
-            if v not in known and (lane is None or v is not self.lane):
+        constants = self.constants.keys()
+        for v in dependencies.variables:
+            if v not in constants and (lane is None or v is not self.lane):
                 return None
         return self._fold(e, lane)
 
     def fold_lanes(self, e: Expr) -> tuple[int, ...] | None:
-        """`fold` for every lane of the vectorized loop around; None where that of any lane is not known."""
+        """`fold` for every lane of the enclosing vectorized loop; None where a lane's value is not constant."""
         if not self.is_lane_varying(e) or self.fold(e, 0) is None:
             return None
         values = tuple(self.fold(e, lane) for lane in range(self.lanes))
@@ -242,7 +246,7 @@ class EmitScope:
     def _fold(self, e: Expr, lane: int | None) -> int | None:
         match e:
             case Const(value):
-                # arithmetic of narrower types wraps around
+                # narrower types would wrap
                 return int(value) if e.dtype.name in ("int64", "bool") else None
             case Var():
                 return self.constants.get(e, lane)

@@ -1,4 +1,4 @@
-"""The C functions of a segment: check sizes, give shapes and workspace, run the kernels in order.
+"""The C functions of a segment: check sizes, compute shapes and workspace, run the kernels in order.
 
 int64 <name>_check(const int64 *symbols)                    0, or 1 + index of the first violated constraint, or
                                                             1 + number of constraints if the sizes are too large
@@ -17,22 +17,18 @@ from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
 from tilewright.codegen.llvm_types import I1, I8, I64, PTR, VOID, call_intrinsic
 from tilewright.codegen.overflow_guards import OverflowGuards
-from tilewright.codegen.segment import (
-    MAX_BUFFER_BYTES,
-    MAX_SIZE_VALUE,
-    BufferCopy,
-    BufferLocation,
-    ConstantLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-)
+from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, BufferCopy, KernelCall, Segment
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.graph.buffer_location import (
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    OutputLocation,
+    WorkspaceLocation,
+)
 from tilewright.machine import Target
 
 
@@ -43,16 +39,17 @@ def emit_segment(
     parallel_kernels: Collection[str],
     target: Target,
 ) -> None:
-    """Add the functions of a segment to a module that has its kernels.
+    """Adds the functions of a segment to a module that has its kernels.
 
     Args:
         teams: of the module.
-        segment: what they do.
-        kernels: by name; `shared` are the names of those that threads share.
+        segment: the segment.
+        kernels: LLVM functions by name.
+        parallel_kernels: names of those that have parallel loops.
         target: what the code runs on.
 
     Raises:
-        InternalError: a call names an unknown kernel or has the wrong number of arguments.
+        InternalError: a call names an unknown kernel or weight, or has the wrong number of arguments.
     """
     module = teams.module
     _emit_check(module, segment, target)
@@ -62,11 +59,12 @@ def emit_segment(
 
 
 class _SizeFunction:
-    """A function whose sizes come from an array of symbols."""
+    """A function over an array of symbols."""
 
     def __init__(
         self, module: ir.Module, name: str, result: ir.Type, kinds: Sequence[ir.Type], segment: Segment, target: Target
     ) -> None:
+        self.segment = segment
         self.function = ir.Function(module, ir.FunctionType(result, list(kinds)), name)
         self.function.attributes.add("nounwind")
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
@@ -86,53 +84,57 @@ class _SizeFunction:
 
 
 def _reject_buffer(buffer: Buffer) -> ir.Value:
-    raise InternalError(f"a size reads buffer {buffer.name!r}")
+    raise InternalError(f"a size expression reads buffer {buffer.name!r}")
 
 
 def _emit_check(module: ir.Module, segment: Segment, target: Target) -> None:
     f = _SizeFunction(module, f"{segment.name}_check", I64, [PTR], segment, target)
     f.load_symbols(segment.symbols, f.function.args[0])
-    magnitudes = OverflowGuards(f.builder, f.value)
-    # integers wrap, so nothing is computed from sizes before it is known that it can be
-    large = I64(len(segment.constraints) + 1)
-    _return_if(f, magnitudes.any_exceeds(magnitudes.int64_arithmetic(segment.constraints), MAX_SIZE_VALUE), large)
+    guards = OverflowGuards(f.builder, f.value)
+    # integers wrap, so a size is guarded before anything is computed from it
+    too_large = I64(len(segment.constraints) + 1)
+    _return_if(f, guards.any_exceeds(guards.int64_arithmetic(segment.constraints), MAX_SIZE_VALUE), too_large)
     for i, constraint in enumerate(segment.constraints):
         test = f.value(constraint)
         if test.type != I1:
             raise InternalError(f"constraint {constraint} of {segment.name!r} is no condition")
         _return_if(f, f.builder.not_(test), I64(i + 1))
-    _return_if(f, magnitudes.any_exceeds([*segment.buffer_bytes, segment.workspace_bytes], MAX_BUFFER_BYTES), large)
-    _return_if(f, magnitudes.any_exceeds(segment.index_bounds, MAX_SIZE_VALUE), large)
+    _return_if(f, guards.any_exceeds([*segment.buffer_bytes, segment.workspace_bytes], MAX_BUFFER_BYTES), too_large)
+    _return_if(f, guards.any_exceeds(segment.index_bounds, MAX_SIZE_VALUE), too_large)
     _return_if(
-        f, magnitudes.any_exceeds(magnitudes.int64_arithmetic(_computed_expressions(segment)), MAX_SIZE_VALUE), large
+        f, guards.any_exceeds(guards.int64_arithmetic(_computed_expressions(segment)), MAX_SIZE_VALUE), too_large
     )
     f.builder.ret(I64(0))
 
 
 def _return_if(f: _SizeFunction, test: ir.Value | None, status: ir.Constant) -> None:
-    """Returns a status if the test, where there is one, holds."""
+    """Returns a status where the test, if any, holds."""
     if test is None:
         return
-    bad, good = f.builder.append_basic_block("violated"), f.builder.append_basic_block("holds")
-    f.builder.cbranch(test, bad, good)
-    f.builder.position_at_end(bad)
+    violated, holds = f.builder.append_basic_block("violated"), f.builder.append_basic_block("holds")
+    f.builder.cbranch(test, violated, holds)
+    f.builder.position_at_end(violated)
     f.builder.ret(status)
-    f.builder.position_at_end(good)
+    f.builder.position_at_end(holds)
 
 
 def _computed_expressions(segment: Segment) -> list[Expr]:
-    """Everything that the functions of a segment compute, except constraints."""
-    found = [*segment.buffer_bytes, segment.workspace_bytes, *(e for shape in segment.output_shapes for e in shape)]
+    """All expressions that the functions of a segment compute, except constraints."""
+    expressions = [
+        *segment.buffer_bytes,
+        segment.workspace_bytes,
+        *(e for shape in segment.output_shapes for e in shape),
+    ]
     for call in segment.calls:
         match call:
             case BufferCopy(dst, src, size):
-                places = (dst, src)
-                found.append(size)
+                locations = (dst, src)
+                expressions.append(size)
             case KernelCall():
-                places = call.args
-                found += [*call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,))]
-        found += [p.offset for p in places if isinstance(p, WorkspaceLocation)]
-    return found
+                locations = call.args
+                expressions += [*call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,))]
+        expressions += [p.offset for p in locations if isinstance(p, WorkspaceLocation)]
+    return expressions
 
 
 def _emit_shapes(module: ir.Module, segment: Segment, target: Target) -> None:
@@ -159,35 +161,37 @@ def _emit_main(
     parallel_kernels: Collection[str],
     target: Target,
 ) -> None:
-    """The function that callers know: it starts a team where that pays for some kernel, else it runs alone."""
-    conduct = _emit_calls(teams.module, segment, kernels, target)
+    """The exported function: it starts a thread team where that pays for some kernel, else it runs serially."""
+    run_calls = _emit_calls(teams.module, segment, kernels, target)
     f = _SizeFunction(teams.module, f"{segment.name}_main", I64, [PTR] * 5 + [I64], segment, target)
     for argument, name in zip(f.function.args, _MAIN_PARAMETERS, strict=True):
         argument.name = name
     b, threads = f.builder, f.function.args[5]
     if segment.timestamps is not None:
         threads = limit_threads(b, segment.timestamps, threads)
-    works = [call for call in segment.calls if isinstance(call, KernelCall) and call.kernel in parallel_kernels]
-    if works:
-        several = b.icmp_signed(">", threads, I64(1))
-        with b.if_then(several):
+    parallel_calls = [
+        call for call in segment.calls if isinstance(call, KernelCall) and call.kernel in parallel_kernels
+    ]
+    if parallel_calls:
+        has_threads = b.icmp_signed(">", threads, I64(1))
+        with b.if_then(has_threads):
             f.load_symbols(segment.symbols, f.function.args[4])
-            pays = reduce(b.or_, [_is_parallel_profitable(f, call, threads) for call in works])
-            with b.if_then(pays):
-                teams.emit_start(b, conduct, list(f.function.args), threads)
+            is_profitable = reduce(b.or_, [_is_parallel_profitable(f, call, threads) for call in parallel_calls])
+            with b.if_then(is_profitable):
+                teams.emit_start(b, run_calls, list(f.function.args), threads)
                 b.ret(I64(0))
-    b.call(conduct, [*f.function.args, PTR(None)])
+    b.call(run_calls, [*f.function.args, PTR(None)])
     b.ret(I64(0))
 
 
 def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Function], target: Target) -> ir.Function:
-    """`void <name>_main.calls(...)`: the arguments of main and a team: the kernels in order."""
+    """`void <name>_main.calls(...)`, with the parameters of main and a team: runs the kernels in order."""
     f = _SizeFunction(module, f"{segment.name}_main.calls", VOID, [PTR] * 5 + [I64, PTR], segment, target)
     f.function.linkage = "internal"
     for argument, name in zip(f.function.args, (*_MAIN_PARAMETERS, "team"), strict=True):
         argument.name = name
     f.load_symbols(segment.symbols, f.function.args[4])
-    places: dict[BufferLocation, ir.Value] = {}
+    pointers: dict[BufferLocation, ir.Value] = {}
     recorder = None
     if segment.timestamps is not None:
         symbols = [f.value(s) for s in segment.symbols]
@@ -196,10 +200,10 @@ def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Fu
         record = None if recorder is None else recorder.begin(k)
         match call:
             case BufferCopy(dst, src, size):
-                target_, source = _location_pointer(f, dst, places), _location_pointer(f, src, places)
-                call_intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [target_, source, f.value(size), I1(0)])
+                destination, source = _location_pointer(f, dst, pointers), _location_pointer(f, src, pointers)
+                call_intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [destination, source, f.value(size), I1(0)])
             case KernelCall():
-                _emit_call(f, call, kernels, places, record)
+                _emit_call(f, call, kernels, pointers, record)
         if recorder is not None and record is not None:
             recorder.end(record)
     f.builder.ret_void()
@@ -210,41 +214,41 @@ def _emit_call(
     f: _SizeFunction,
     call: KernelCall,
     kernels: Mapping[str, ir.Function],
-    places: dict[BufferLocation, ir.Value],
+    cached: dict[BufferLocation, ir.Value],
     record: ir.Value | None,
 ) -> None:
     kernel = kernels.get(call.kernel)
     if kernel is None:
         raise InternalError(f"call of unknown kernel {call.kernel!r}")
-    noted = [] if record is None else [record]
-    given = len(call.args) + len(call.symbols) + 1 + len(noted)
-    if given != len(kernel.args):
-        raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {given}")
-    pointers = [_location_pointer(f, a, places) for a in call.args]
+    records = [] if record is None else [record]
+    count = len(call.args) + len(call.symbols) + 1 + len(records)
+    if count != len(kernel.args):
+        raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {count}")
+    pointers = [_location_pointer(f, a, cached) for a in call.args]
     threads, team = f.function.args[5:7]
     team = f.builder.select(_is_parallel_profitable(f, call, threads), team, PTR(None))
-    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), team, *noted])
+    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), team, *records])
 
 
 def _is_parallel_profitable(f: _SizeFunction, call: KernelCall, threads: ir.Value) -> ir.Value:
-    """Whether a kernel is work enough for several threads."""
+    """Whether a kernel has enough work for several threads."""
     if call.parallel_grains is None:
         return I1(1)
     return f.builder.icmp_signed(">=", f.value(call.parallel_grains), _required_grains(f, threads))
 
 
 def _required_grains(f: _SizeFunction, threads: ir.Value) -> ir.Value:
-    """1 + log2(threads), rounded up: the grains of work that so many threads ask for."""
-    zeros = call_intrinsic(f.builder, "ctlz.i64", I64, [f.builder.sub(threads, I64(1)), I1(0)])
-    return f.builder.sub(I64(65), zeros)
+    """1 + log2(threads), rounded up: the parallel grains that pay for so many threads."""
+    leading_zeros = call_intrinsic(f.builder, "ctlz.i64", I64, [f.builder.sub(threads, I64(1)), I1(0)])
+    return f.builder.sub(I64(65), leading_zeros)
 
 
-def _location_pointer(f: _SizeFunction, location: BufferLocation, places: dict[BufferLocation, ir.Value]) -> ir.Value:
-    """The pointer to a location."""
-    known = places.get(location)
-    if known is None:
-        known = places[location] = _emit_location(f, location)
-    return known
+def _location_pointer(f: _SizeFunction, location: BufferLocation, pointers: dict[BufferLocation, ir.Value]) -> ir.Value:
+    """The pointer to a location, cached."""
+    pointer = pointers.get(location)
+    if pointer is None:
+        pointer = pointers[location] = _emit_location(f, location)
+    return pointer
 
 
 def _emit_location(f: _SizeFunction, location: BufferLocation) -> ir.Value:
@@ -252,11 +256,13 @@ def _emit_location(f: _SizeFunction, location: BufferLocation) -> ir.Value:
     match location:
         case WorkspaceLocation(offset):
             return f.builder.gep(workspace, [f.value(offset)], source_etype=I8)
-        case InputLocation(k, apart):
+        case InputLocation(k, skipped):
             array = inputs
-        case OutputLocation(k, apart):
+        case OutputLocation(k, skipped):
             array = outputs
-        case ConstantLocation(k):
-            array, apart = weights, 0
+        case ConstantLocation(name):
+            if name not in f.segment.weights:
+                raise InternalError(f"segment {f.segment.name!r} has no weight {name!r}")
+            array, k, skipped = weights, f.segment.weights.index(name), 0
     start = f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)
-    return f.builder.gep(start, [I64(apart)], source_etype=I8) if apart else start
+    return f.builder.gep(start, [I64(skipped)], source_etype=I8) if skipped else start

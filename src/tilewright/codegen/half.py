@@ -1,7 +1,7 @@
 """Conversions between float and the 16-bit storage of float16 and bfloat16, rounding to nearest even.
 
-Integer arithmetic does it wherever the target has no instruction: LLVM would otherwise call functions of the C
-compiler's own library, which a process that links object code at run time need not have.
+They use integer arithmetic where the target has no instruction: LLVM would otherwise call functions of the C compiler's
+runtime library, which a process that links object code at run time need not have.
 """
 
 from llvmlite import ir
@@ -21,7 +21,7 @@ def _as_float(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def extend(b: ir.IRBuilder, dtype: DType, stored: ir.Value, native: bool) -> ir.Value:
-    """The float of stored bits (i16, scalar or vector); `native` when the target converts float16 itself."""
+    """The float of stored bits (i16, scalar or vector); `native` where the target converts float16."""
     lanes = lane_count(stored)
     if dtype.name == "bfloat16":
         wide = b.zext(stored, with_lanes(I32, lanes))
@@ -30,7 +30,7 @@ def extend(b: ir.IRBuilder, dtype: DType, stored: ir.Value, native: bool) -> ir.
         return b.fpext(b.bitcast(stored, with_lanes(_HALF, lanes)), with_lanes(FLOAT, lanes))
     wide = b.zext(stored, with_lanes(I32, lanes))
     shifted = b.shl(b.and_(wide, constant_like(wide, 0x7FFF)), constant_like(wide, 13))
-    # exponents differ in bias by 112; multiplying also makes subnormals normal
+    # the exponents' biases differ by 112; multiplying also normalises subnormals
     scaled = b.fmul(_as_float(b, shifted), constant_like(_as_float(b, shifted), 2.0**112))
     special = b.fcmp_ordered(">=", scaled, constant_like(scaled, 65536.0))
     exponent = b.or_(_as_int32(b, scaled), constant_like(wide, 255 << 23))
@@ -61,7 +61,7 @@ def _to_float16(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     bits = _as_int32(b, x)
     sign = b.and_(bits, constant_like(bits, 1 << 31))
     size = b.xor(bits, sign)
-    # 65520 and above round to infinity through the carry into the exponent; beyond 2**16 there is no such carry
+    # 65520 and above round to infinity by the carry into the exponent; beyond 2**16 there is no such carry
     huge = b.icmp_unsigned(">=", size, constant_like(size, (127 + 16) << 23))
     nan = b.icmp_unsigned(">", size, constant_like(size, 255 << 23))
     special = b.select(nan, constant_like(size, 0x7E00), constant_like(size, 0x7C00))
@@ -83,15 +83,15 @@ def round_trip(b: ir.IRBuilder, dtype: DType, x: ir.Value, native: bool) -> ir.V
 
 
 def round_to_odd(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The float of a double, rounded to odd: rounding that once more to 16 bits is rounding once."""
+    """The float of a double, rounded to odd: rounding that again to 16 bits is the same as rounding once."""
     lanes = lane_count(x)
-    near = b.fptrunc(x, with_lanes(FLOAT, lanes))
-    back = b.fpext(near, with_lanes(DOUBLE, lanes))
-    bits = _as_int32(b, near)
-    even = b.icmp_unsigned("==", b.and_(bits, constant_like(bits, 1)), constant_like(bits, 0))
+    nearest = b.fptrunc(x, with_lanes(FLOAT, lanes))
+    widened = b.fpext(nearest, with_lanes(DOUBLE, lanes))
+    bits = _as_int32(b, nearest)
+    is_even = b.icmp_unsigned("==", b.and_(bits, constant_like(bits, 1)), constant_like(bits, 0))
     kind = with_lanes(I64, lanes)
-    size_back, size = (b.and_(b.bitcast(v, kind), constant(kind, (1 << 63) - 1)) for v in (back, x))
+    size_back, size = (b.and_(b.bitcast(v, kind), constant(kind, (1 << 63) - 1)) for v in (widened, x))
     above = b.icmp_unsigned(">", size_back, size)
-    inexact = b.and_(b.fcmp_ordered("!=", back, x), even)
+    inexact = b.and_(b.fcmp_ordered("!=", widened, x), is_even)
     step = b.select(above, constant_like(bits, -1), constant_like(bits, 1))
     return _as_float(b, b.select(inexact, b.add(bits, step), bits))

@@ -1,7 +1,7 @@
-"""Reductions along a row: serial (and unrolled) loops around a vectorized loop around one accumulating block.
+"""Horizontal reductions: serial (and unrolled) loops around a vectorized loop around one accumulating block.
 
-Their lanes need not be combined in every iteration: a vector accumulates over the serial loops and its lanes are
-combined once. (Reassociation of reductions is allowed; a schedule that wants several vectors uses more lanes.)
+Their lanes need not be combined in every iteration: a vector accumulates over the serial loops, and its lanes are
+combined once. (Reductions may be reassociated; a schedule that wants several accumulators uses more lanes.)
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from tilewright.loops.ir import Block, For, LoopKind, Stmt
 
 @dataclass(frozen=True, slots=True)
 class HorizontalReduction:
-    """A match.
+    """A matched loop nest.
 
     Attributes:
         block: the accumulating block.
-        lanes: lanes of the vectorized loop.
-        variables: the serial loops' variables and the lane; the first iteration has 0 in all of them.
-        outside: the block's conditions that do not depend on these variables.
-        bounds: what is known inside the loops.
+        lanes: of the vectorized loop.
+        variables: of the serial loops and the lane; in the first iteration all are 0.
+        invariant_conditions: the block's conditions that do not depend on these variables.
+        bounds: inside the loops.
     """
 
     block: Block
@@ -34,7 +34,7 @@ class HorizontalReduction:
 
 
 def match_horizontal_reduction(loop: For, scope: EmitScope) -> HorizontalReduction | None:
-    """The reduction that a serial loop is, or None."""
+    """The horizontal reduction that a serial loop is; None for other loops."""
     bounds = scope.bounds.with_loop(loop.var, loop.extent)
     variables = [loop.var]
     inner: Stmt = loop.body
@@ -43,8 +43,7 @@ def match_horizontal_reduction(loop: For, scope: EmitScope) -> HorizontalReducti
         variables.append(inner.var)
         size = constant_value(polynomial(inner.extent))
         if inner.kind is LoopKind.VECTORIZED and size is not None and size > 1:
-            found = _match_block(inner.body, size, tuple(variables), bounds, scope)
-            return found
+            return _match_block(inner.body, size, tuple(variables), bounds, scope)
         if inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             return None
         inner = inner.body
@@ -57,14 +56,14 @@ def _match_block(
     if not isinstance(body, Block):
         return None
     r = resolve_block(body, bounds)
-    moving = frozenset(variables)
-    facts = scope.dependencies
-    fixed_target = all(moving.isdisjoint(facts(i).variables) for i in r.target.indices)
-    if r.op is None or not fixed_target:
+    loop_variables = frozenset(variables)
+    dependencies = scope.dependencies
+    has_invariant_target = all(loop_variables.isdisjoint(dependencies(i).variables) for i in r.target.indices)
+    if r.op is None or not has_invariant_target:
         return None
     if any(not is_minimal_at_first_iteration(e, variables, bounds) for e in r.reduce_bindings):
         return None
-    if not any(variables[-1] in facts(e).variables for e in r.reduce_bindings):
+    if not any(variables[-1] in dependencies(e).variables for e in r.reduce_bindings):
         return None
-    outside = tuple(c for c in r.conditions if moving.isdisjoint(facts(c).variables))
-    return HorizontalReduction(body, lanes, variables, outside, bounds)
+    invariant_conditions = tuple(c for c in r.conditions if loop_variables.isdisjoint(dependencies(c).variables))
+    return HorizontalReduction(body, lanes, variables, invariant_conditions, bounds)

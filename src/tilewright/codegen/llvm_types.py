@@ -1,7 +1,7 @@
-"""LLVM types and vector plumbing shared by the emitters: element types in memory and in registers, splats, literals.
+"""LLVM types of elements in memory and in registers, and helpers for vectors: splats, shuffles, constants.
 
-A value of dtype bool is i1 in registers and i8 (0 or 1) in memory. float16 and bfloat16 are i16 in memory and a float
-that holds a representable value in registers, so that arithmetic is float arithmetic followed by one rounding.
+A bool is i1 in registers and i8 (0 or 1) in memory. float16 and bfloat16 are i16 in memory and a float that holds a
+representable value in registers, so that arithmetic is float arithmetic followed by one rounding.
 """
 
 from collections.abc import Sequence
@@ -17,48 +17,53 @@ FLOAT, DOUBLE, PTR, VOID = ir.FloatType(), ir.DoubleType(), ir.PointerType(), ir
 
 
 def register_type(dtype: DType) -> ir.Type:
-    """The type that one value has in arithmetic."""
+    """The type of a value in arithmetic."""
     if dtype.is_float:
         return DOUBLE if dtype.bits == 64 else FLOAT
     return I1 if dtype.kind == "b" else ir.IntType(dtype.bits)
 
 
 def memory_type(dtype: DType) -> ir.Type:
-    """The type that one element has in memory."""
+    """The type of an element in memory."""
     if dtype.is_float and dtype.bits > 16:
         return register_type(dtype)
     return ir.IntType(dtype.bits)
 
 
 def is_half(dtype: DType) -> bool:
-    """Whether values are stored in 16-bit floating point."""
+    """Whether values are stored as 16-bit floating point."""
     return dtype.is_float and dtype.bits == 16
+
+
+def vector_lanes(kind: ir.Type) -> int:
+    """Lanes of a vector type; 0 for a scalar type."""
+    return int(kind.count) if isinstance(kind, ir.VectorType) else 0
 
 
 def lane_count(value: ir.Value) -> int:
     """Lanes of a value; 0 for a scalar."""
-    return value.type.count if isinstance(value.type, ir.VectorType) else 0
+    return vector_lanes(value.type)
 
 
 def element_type(kind: ir.Type) -> ir.Type:
-    """The element of a vector type, or the type itself."""
+    """The element type of a vector type, or the type itself."""
     return kind.element if isinstance(kind, ir.VectorType) else kind
 
 
 def with_lanes(kind: ir.Type, lanes: int) -> ir.Type:
-    """A vector of `kind`, or `kind` itself for no lanes."""
+    """The vector type of `lanes` elements, or the element type for 0 lanes."""
     return ir.VectorType(kind, lanes) if lanes else kind
 
 
 def constant(kind: ir.Type, value: int | float | Sequence[int] | Sequence[float]) -> ir.Constant:
-    """A literal of a scalar or vector type; one number fills all lanes."""
-    listed = tuple(value) if isinstance(value, Sequence) else value
-    # -0.0 and 0.0 are equal as keys, so the sign belongs to the key
-    return _constant(str(kind), kind, listed, str(listed))
+    """A constant of a scalar or vector type; one number fills all lanes."""
+    numbers = tuple(value) if isinstance(value, Sequence) else value
+    # -0.0 and 0.0 are equal as cache keys, so the text belongs to the key
+    return _constant(str(kind), kind, numbers, str(numbers))
 
 
 class Splat(ir.Constant):
-    """A vector literal whose lanes are all `number`; its text stays short for any number of lanes."""
+    """A vector constant whose lanes are all `number`; its text is short for any number of lanes."""
 
     def __init__(self, kind: ir.VectorType, number: int | float) -> None:
         super().__init__(kind, None)
@@ -71,7 +76,7 @@ class Splat(ir.Constant):
 
 @lru_cache(maxsize=4096)
 def _constant(_: str, kind: ir.Type, value: float | tuple[float, ...], __: str) -> ir.Constant:
-    # shared objects: llvmlite renders the text of a literal once per object, and vectors have long texts
+    # shared objects: llvmlite renders the text of a constant once per object, and vectors have long texts
     base = element_type(kind)
     numbers = list(value) if isinstance(value, tuple) else [value]
     if isinstance(base, ir.IntType):
@@ -88,7 +93,7 @@ def _undefined(_: str, kind: ir.Type) -> ir.Constant:
 
 
 def is_constant_splat(value: ir.Value, number: int) -> bool:
-    """Whether a value is a literal of which every lane is a number; bits may be 1 or -1."""
+    """Whether a value is a constant of which every lane has the magnitude `number`; true bits may be 1 or -1."""
     if isinstance(value, Splat):
         return abs(value.number) == number
     if not isinstance(value, ir.Constant):
@@ -98,12 +103,12 @@ def is_constant_splat(value: ir.Value, number: int) -> bool:
 
 
 def undefined(kind: ir.Type) -> ir.Constant:
-    """No value in particular."""
+    """LLVM's `undef`."""
     return _undefined(str(kind), kind)
 
 
 def constant_like(value: ir.Value, number: int | float) -> ir.Constant:
-    """A literal of the type of `value`."""
+    """A constant of the type of `value`."""
     return constant(value.type, number)
 
 
@@ -122,24 +127,24 @@ def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
 
 
 def broadcast(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
-    """The values with equal shapes: scalars are splat where any is a vector."""
+    """The values with equal lanes: scalars are splat where any is a vector."""
     lanes = max(lane_count(v) for v in values)
     return [splat(builder, v, lanes) if lanes else v for v in values]
 
 
 def shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
-    """The chosen lanes of the concatenation of two vectors."""
+    """Lanes of the concatenation of two vectors."""
     return builder.shuffle_vector(a, b, constant(ir.VectorType(I32, len(lanes)), list(lanes)))
 
 
 def as_opaque_pointer(value: ir.Value) -> ir.Value:
-    """A stack slot, global or function as a plain pointer; llvmlite gives these the typed pointers of older LLVM."""
+    """A stack slot, global or function as an opaque pointer; llvmlite gives these the typed pointers of older LLVM."""
     setattr(value, "type", PTR)  # noqa: B010 - the attribute is read-only only in the type stubs
     return value
 
 
 def type_suffix(kind: ir.Type) -> str:
-    """A type in an overloaded intrinsic's name: `f32`, `v16i8`, `p0`, `v4p0`."""
+    """A type in the name of an overloaded intrinsic: `f32`, `v16i8`, `p0`, `v4p0`."""
     base = element_type(kind)
     if isinstance(base, ir.IntType):
         text = f"i{base.width}"
@@ -152,11 +157,11 @@ def type_suffix(kind: ir.Type) -> str:
 
 def declare(module: ir.Module, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
     """A function of the module, declared at its first use."""
-    found = module.globals.get(name)
-    return ir.Function(module, ir.FunctionType(result, list(args)), name) if found is None else found
+    function = module.globals.get(name)
+    return ir.Function(module, ir.FunctionType(result, list(args)), name) if function is None else function
 
 
 def call_intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
-    """A call of the intrinsic `llvm.<name>`, the overload written out."""
+    """A call of the intrinsic `llvm.<name>`, the overload included in the name."""
     function = declare(builder.module, f"llvm.{name}", result, [a.type for a in args])
     return builder.call(function, list(args))

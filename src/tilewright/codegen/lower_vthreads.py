@@ -1,7 +1,7 @@
-"""Kinds of loops that a CPU does not have: vthread loops become unrolled ones, loops on the axes of a GPU are refused.
+"""Lowering of loop kinds that a CPU lacks: vthread loops become unrolled ones, loops bound to GPU axes are refused.
 
-A vthread loop is interleaved by moving it inwards, to every statement by itself. A statement is a block, or the
-vectorized loop around one: the lanes of one iteration stay together.
+A vthread loop is interleaved by sinking it to every innermost statement: a block, or the vectorized loop around one,
+whose lanes stay together.
 
     for v in vthread(2):                for k in serial(K):
         for k in serial(K):                 for v in unrolled(2):
@@ -21,10 +21,10 @@ from tilewright.schedule.rewrite_tree import substitute_vars
 
 
 def lower_vthreads(func: Func, target: Target) -> Func:
-    """The function with loops of the kinds that a CPU has.
+    """The function with only those loop kinds that a CPU has.
 
     Raises:
-        TargetError: a loop is bound to an axis of a GPU.
+        TargetError: a loop is bound to a GPU axis.
     """
     for s, _ in walk(func.body):
         if isinstance(s, For) and s.kind in GPU_AXES:
@@ -48,14 +48,14 @@ def _lower(s: Stmt) -> Stmt:
 
 
 class _SunkLoop:
-    """A loop on its way inwards; every statement gets one of its own."""
+    """A vthread loop that sinks inwards; each statement gets a copy of its own."""
 
     def __init__(self, loop: For) -> None:
         self.loop = loop
         self.copies = 0
 
     def sink_into(self, s: Stmt) -> Stmt:
-        """The statement with the loop around everything in it."""
+        """The statement with the loop around every innermost statement."""
         match s:
             case Seq(stmts):
                 return Seq(tuple(self.sink_into(x) for x in stmts))

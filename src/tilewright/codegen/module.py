@@ -1,6 +1,6 @@
-"""LLVM modules: kernels and entries as text, and the text compiled to an object file or to assembly.
+"""LLVM modules: kernels and segments as LLVM IR text, and the text compiled to an object file or to assembly.
 
-The text depends on its arguments alone, and so does the object code: the target machine is made from the target's own
+The text depends on its arguments alone, and so does the object code: the target machine is built from the target's
 description, never from the machine that compiles.
 """
 
@@ -23,17 +23,17 @@ from tilewright.machine import Target
 
 
 def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Target) -> str:
-    """LLVM IR text of one module.
+    """The LLVM IR text of one module.
 
     Args:
-        kernels: loop-IR functions with distinct names; internal to the module when there are segments, else exported
-            as `void name(void *params..., int64 symbols..., int64 threads)`.
-        segments: entries that call them; all of them note clock readings (`stamps`), or none.
-        target: what the code will run on.
+        kernels: loop-IR functions with distinct names; internal to the module where there are segments, otherwise
+            exported as `void name(void *params..., int64 symbols..., int64 threads)`.
+        segments: native segments that call them; either all of them record timestamps or none.
+        target: what the code runs on.
 
     Raises:
-        InternalError: two kernels with one name, or one that can't be expressed.
-        TargetError: a loop is bound to an axis of a GPU.
+        InternalError: two kernels have one name, or one cannot be expressed.
+        TargetError: a loop is bound to a GPU axis.
     """
     module = ir.Module(name="tilewright")
     module.triple = target.triple
@@ -55,7 +55,7 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
 
 
 def has_parallel_loop(func: Func) -> bool:
-    """Whether a function has loops that threads share."""
+    """Whether a function has parallel loops."""
     return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(func.body))
 
 
@@ -113,7 +113,7 @@ def optimize_module(llvm_ir: str, target: Target) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    # loops come vectorized; LLVM's own attempts would only undo the schedule's choices
+    # the schedule has vectorized the loops; LLVM's vectorizers would undo its choices
     tuning.loop_vectorization = False
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False

@@ -1,18 +1,23 @@
-"""Parallel loops: the body becomes a function over a range of iterations, which the threads of a team divide.
+"""Outlining of parallel loops: the body becomes a function over a range of iterations, which the threads of a team
+share.
 
     body(buffers..., values..., begin, end)      the iterations
-    run(context, begin, end)                     the same for a thread that takes some: reads buffers and values
+    run(context, begin, end)                     the same for a thread: loads buffers and values from the context
 
-Parallel loops directly inside one another are one range of iterations, the innermost varying fastest.
-Without a team or with one iteration the body is called directly. Parallel loops inside run serially.
+Perfectly nested parallel loops are coalesced into one range, the innermost varying fastest. Without a team, or with
+one iteration, the body is called directly. Parallel loops inside the body run serially.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from llvmlite import ir
 
 from tilewright.codegen import timestamps
+from tilewright.codegen.emit_expr import ExprEmitter
+from tilewright.codegen.emit_scope import EmitScope
+from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.llvm_types import I32, I64, PTR, VOID, as_opaque_pointer, declare
 from tilewright.codegen.thread_team import RUN_TYPE, load_fields
 from tilewright.expr.computation import Axis, iteration_space_size
@@ -20,97 +25,146 @@ from tilewright.expr.nodes import Buffer, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
 
-if TYPE_CHECKING:
-    from tilewright.codegen.emit_kernel import FunctionEmitter
+
+class EnclosingFunction(Protocol):
+    """The emitter of the function that contains a parallel loop."""
+
+    @property
+    def kernel(self) -> KernelContext:
+        """What the functions of the kernel share."""
+        ...
+
+    @property
+    def builder(self) -> ir.IRBuilder:
+        """Positioned where the loop goes."""
+        ...
+
+    @property
+    def scope(self) -> EmitScope:
+        """Variables that are bound around the loop."""
+        ...
+
+    @property
+    def exprs(self) -> ExprEmitter:
+        """Emits expressions at the builder's position."""
+        ...
+
+    @property
+    def record(self) -> ir.Value | None:
+        """Pointer to the record of timestamps; None where nothing is recorded."""
+        ...
+
+    def pointer(self, buffer: Buffer) -> ir.Value:
+        """The address of a buffer."""
+        ...
+
+    def stack_alloc(self, kind: ir.Type) -> ir.Value:
+        """Memory on the function's stack."""
+        ...
+
+
+BodyEmitter = Callable[[ir.Function, EmitScope, dict[str, ir.Value], list[For]], None]
+"""Emits the outlined body: its function without blocks, its variables, the addresses of buffers from outside, and the
+nest of parallel loops whose range of iterations the function's last two arguments are."""
 
 
 def mark_buffer_argument(argument: ir.Argument, buffer: Buffer) -> None:
-    """Attributes of a pointer to a buffer: nothing else points there, elements are aligned."""
+    """Attributes of a pointer to a buffer: no other pointer aliases it, and elements are aligned."""
     argument.add_attribute("noalias")
     argument.attributes.align = buffer.dtype.bytes
 
 
 def used_buffers(s: Stmt) -> dict[str, Buffer]:
-    """The buffers that a statement reads or writes, in the order of their first use."""
-    found: dict[str, Buffer] = {}
+    """The buffers that a statement reads, writes or prefetches, in the order of their first use."""
+    buffers: dict[str, Buffer] = {}
     for block in blocks(s):
         for store in (block.init, block.body):
             if store is not None:
                 for e in (*store.indices, store.value):
-                    found.update((load.buffer.name, load.buffer) for load in loads(e))
-                found[store.buffer.name] = store.buffer
-        found.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
-    found.update((hint.buffer.name, hint.buffer) for x, _ in walk(s) if isinstance(x, For) for hint in x.prefetches)
-    return found
+                    buffers.update((load.buffer.name, load.buffer) for load in loads(e))
+                buffers[store.buffer.name] = store.buffer
+        buffers.update((load.buffer.name, load.buffer) for load in loads(block.predicate))
+    buffers.update((hint.buffer.name, hint.buffer) for x, _ in walk(s) if isinstance(x, For) for hint in x.prefetches)
+    return buffers
 
 
 def shared_buffers(func: Func, loop: For) -> list[Buffer]:
-    """The buffers that a parallel loop uses and that live outside it; the others belong to every thread alone."""
+    """The buffers of a parallel loop that live outside of it; the others are private to every thread."""
     params = {b.name for b in func.params}
-    within = _count_users(loop)
-    everywhere = _count_users(func.body)
-    return [b for n, b in used_buffers(loop).items() if n in params or within[n] != everywhere[n]]
+    uses_in_loop = _count_users(loop)
+    uses_in_func = _count_users(func.body)
+    return [b for n, b in used_buffers(loop).items() if n in params or uses_in_loop[n] != uses_in_func[n]]
 
 
 def _count_users(s: Stmt) -> Counter[str]:
     return Counter(name for block in blocks(s) for name in used_buffers(block))
 
 
-def emit_parallel_loop(writer: "FunctionEmitter", loop: For, team: ir.Value) -> None:
-    """Writes a parallel loop at the writer's position, for a team of threads or, where it is null, for one."""
-    shared = shared_buffers(writer.kernel.func, loop)
-    variables = list(writer.scope.variables)
+def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, emit_body: BodyEmitter) -> None:
+    """Emits a parallel loop at the position of the enclosing function's builder.
+
+    Args:
+        function: the enclosing function.
+        loop: the outermost loop of the nest.
+        team: the team that shares the iterations; one thread runs them where it is null.
+        emit_body: emits the outlined body.
+    """
+    shared = shared_buffers(function.kernel.func, loop)
+    variables = list(function.scope.variables)
     nest = parallel_nest(loop)
-    body = _outlined_body(writer, nest, shared, variables)
-    b = writer.builder
-    captured = [*(writer.pointer(buffer) for buffer in shared), *(writer.scope.variables[v] for v in variables)]
-    extent = writer.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
-    shared_out = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
-    many, one, after = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
-    b.cbranch(shared_out, many, one)
-    b.position_at_end(one)
+    body = _outlined_body(function, nest, shared, variables, emit_body)
+    b = function.builder
+    captured = [*(function.pointer(buffer) for buffer in shared), *(function.scope.variables[v] for v in variables)]
+    extent = function.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
+    is_shared = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
+    team_block, serial_block, merge = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
+    b.cbranch(is_shared, team_block, serial_block)
+    b.position_at_end(serial_block)
     b.call(body, [*captured, I64(0), extent])
-    b.branch(after)
-    b.position_at_end(many)
-    noted = [] if writer.record is None else [writer.record]
-    captured += noted
+    b.branch(merge)
+    b.position_at_end(team_block)
+    records = [] if function.record is None else [function.record]
+    captured += records
     kind = ir.LiteralStructType([v.type for v in captured])
-    context = writer.stack_alloc(kind)
+    context = function.stack_alloc(kind)
     for i, value in enumerate(captured):
         b.store(value, b.gep(context, [I32(0), I32(i)], source_etype=kind))
-    for record in noted:
+    for record in records:
         timestamps.record_fork(b, record)
     b.call(
-        writer.kernel.teams.stage, [team, as_opaque_pointer(_thread_function(body, kind, bool(noted))), context, extent]
+        function.kernel.teams.stage,
+        [team, as_opaque_pointer(_thread_function(body, kind, bool(records))), context, extent],
     )
-    for record in noted:
+    for record in records:
         timestamps.record_join(b, record)
-    b.branch(after)
-    b.position_at_end(after)
+    b.branch(merge)
+    b.position_at_end(merge)
 
 
 def _thread_function(body: ir.Function, kind: ir.LiteralStructType, timestamped: bool) -> ir.Function:
-    """The function that threads call: the iterations of `body` with the values of a context, behind which stands the
-    record for clock readings where these are noted."""
+    """The function that threads call: iterations of `body` with the values of a context.
+
+    The last value is the record of timestamps, where these are recorded.
+    """
     function = ir.Function(body.module, RUN_TYPE, body.module.get_unique_name(f"{body.name}.run"))
     function.linkage = "internal"
     function.attributes.add("nounwind")
     context, begin, end = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
     values = load_fields(b, context, kind)
-    noted = None
+    work = None
     if timestamped:
         thread = b.zext(b.call(declare(b.module, "omp_get_thread_num", I32, []), []), I64)
-        noted = timestamps.record_work_begin(b, values.pop(), thread)
+        work = timestamps.record_work_begin(b, values.pop(), thread)
     b.call(body, [*values, begin, end])
-    if noted is not None:
-        timestamps.record_work_end(b, noted)
+    if work is not None:
+        timestamps.record_work_end(b, work)
     b.ret_void()
     return function
 
 
 def parallel_nest(loop: For) -> list[For]:
-    """The loop and the parallel loops directly inside it whose extents are known before it."""
+    """The loop and the parallel loops perfectly nested in it whose extents do not depend on the nest."""
     nest = [loop]
     while isinstance(nest[-1].body, For) and nest[-1].body.kind is LoopKind.PARALLEL:
         inner = nest[-1].body
@@ -121,14 +175,16 @@ def parallel_nest(loop: For) -> list[For]:
 
 
 def _outlined_body(
-    writer: "FunctionEmitter", nest: list[For], shared: list[Buffer], variables: list[Var]
+    enclosing: EnclosingFunction,
+    nest: list[For],
+    shared: list[Buffer],
+    variables: list[Var],
+    emit_body: BodyEmitter,
 ) -> ir.Function:
     """The function that runs iterations begin..end."""
-    from tilewright.codegen.emit_kernel import FunctionEmitter
-
-    module = writer.kernel.module
+    module = enclosing.kernel.module
     kinds = [PTR] * len(shared) + [I64] * (len(variables) + 2)
-    name = module.get_unique_name(f"{writer.kernel.func.name}.{nest[0].var.name}")
+    name = module.get_unique_name(f"{enclosing.kernel.func.name}.{nest[0].var.name}")
     function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
     function.linkage = "internal"
     for attribute in ("nounwind", "noinline"):
@@ -138,10 +194,9 @@ def _outlined_body(
         argument.name = buffer.name
         mark_buffer_argument(argument, buffer)
         pointers[buffer.name] = argument
-    scope = writer.scope.fork()
+    scope = enclosing.scope.fork()
     for argument, v in zip(function.args[len(shared) :], variables, strict=False):
         argument.name = v.name
         scope.bind(v, argument)
-    inner = FunctionEmitter(writer.kernel, function, scope, pointers, team=None)
-    inner.emit_range(nest, function.args[-2], function.args[-1])
+    emit_body(function, scope, pointers, nest)
     return function

@@ -1,7 +1,7 @@
-"""How large sizes are, computed in double precision, where products of sizes can't wrap around.
+"""Overflow guards: sizes computed in double precision, where products of sizes cannot wrap.
 
-A size that does not fit its limit is found before any integer arithmetic with it. Rounding makes the limits inexact
-by a few parts in 2^52, far less than the room between them and what int64 holds.
+A size beyond its limit is rejected before any integer arithmetic on it. Rounding makes the limits inexact by a few
+parts in 2^52, far less than the distance between them and the range of int64.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ class OverflowGuards:
 
     Args:
         builder: where the instructions go.
-        value: gives what is no arithmetic, symbols above all, as the function's own values.
+        value: returns the function's own value of an expression that is no arithmetic, such as a symbol.
     """
 
     def __init__(self, builder: ir.IRBuilder, value: Callable[[Expr], ir.Value]) -> None:
@@ -32,25 +32,25 @@ class OverflowGuards:
         self._emitted: dict[Expr, ir.Value] = {}
 
     def int64_arithmetic(self, expressions: Iterable[Expr]) -> list[Expr]:
-        """The sums, differences and products of int64 numbers in some expressions."""
-        found: dict[Expr, None] = {}
+        """The int64 sums, differences and products in some expressions."""
+        operations: dict[Expr, None] = {}
         for e in dict.fromkeys(expressions):
             nodes = (n for n in post_order(e) if isinstance(n, Binary) and n.op in _OVERFLOWING and n.dtype is int64)
-            found |= dict.fromkeys(nodes)
-        return list(found)
+            operations |= dict.fromkeys(nodes)
+        return list(operations)
 
     def any_exceeds(self, expressions: Iterable[Expr], limit: int) -> ir.Value | None:
-        """Whether one of some sizes is above a limit or below its negative; None where that can't be."""
-        found: ir.Value | None = None
+        """Whether the magnitude of one of some sizes exceeds a limit; None where none can."""
+        exceeds: ir.Value | None = None
         for e in dict.fromkeys(expressions):
             low, high = interval(e)
             if not free_vars(e) or (low is not None and high is not None and -limit <= low and high <= limit):
                 continue
-            # ordered, so that a division by zero in an arm that nobody takes does not count
+            # ordered, so that a division by zero in an arm that is not taken does not count
             size = call_intrinsic(self._builder, "fabs.f64", DOUBLE, [self.as_double(e)])
             test = self._builder.fcmp_ordered(">", size, DOUBLE(float(limit)))
-            found = test if found is None else self._builder.or_(found, test)
-        return found
+            exceeds = test if exceeds is None else self._builder.or_(exceeds, test)
+        return exceeds
 
     def as_double(self, e: Expr) -> ir.Value:
         """A number as a double; a condition as a bit."""
@@ -63,25 +63,25 @@ class OverflowGuards:
             case Const(value):
                 return I1(int(value)) if e.dtype.kind == "b" else DOUBLE(float(value))
             case Binary(op, a, b):
-                made = self._emit_binary(op, a, b)
+                result = self._emit_binary(op, a, b)
             case Unary("neg", a):
-                made = self._builder.fneg(self.as_double(a))
+                result = self._builder.fneg(self.as_double(a))
             case Unary("not", a):
-                made = self._builder.not_(self.as_double(a))
+                result = self._builder.not_(self.as_double(a))
             case Unary(op, a) if op in _INTRINSICS:
-                made = call_intrinsic(self._builder, f"{_INTRINSICS[op]}.f64", DOUBLE, [self.as_double(a)])
+                result = call_intrinsic(self._builder, f"{_INTRINSICS[op]}.f64", DOUBLE, [self.as_double(a)])
             case Cast(_, a) if e.dtype.kind != "b" and a.dtype.kind != "b":
-                whole = a.dtype.is_float and not e.dtype.is_float
-                made = (
+                truncates = a.dtype.is_float and not e.dtype.is_float
+                result = (
                     call_intrinsic(self._builder, "trunc.f64", DOUBLE, [self.as_double(a)])
-                    if whole
+                    if truncates
                     else self.as_double(a)
                 )
             case Select(condition, a, b):
-                made = self._builder.select(self.as_double(condition), self.as_double(a), self.as_double(b))
+                result = self._builder.select(self.as_double(condition), self.as_double(a), self.as_double(b))
             case _:
-                made = None
-        return self._convert(e) if made is None else made
+                result = None
+        return self._convert(e) if result is None else result
 
     def _emit_binary(self, op: str, a: Expr, b: Expr) -> ir.Value | None:
         builder = self._builder

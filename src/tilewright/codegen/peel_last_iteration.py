@@ -1,4 +1,4 @@
-"""Loops whose last iteration alone needs masks: what holds in all iterations before it."""
+"""Last-iteration peeling: conditions on lanes that hold in all iterations of a loop but the last."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from tilewright.loops.ir import Block, For, LoopKind
 
 
 def is_around_vector_loop(loop: For) -> bool:
-    """Whether a loop's body is one vectorized loop around a block."""
+    """Whether the body of a loop is a single vectorized loop around a block."""
     inner = loop.body
     return isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED and isinstance(inner.body, Block)
 
@@ -19,26 +19,26 @@ def is_around_vector_loop(loop: For) -> bool:
 def conditions_before_last_iteration(
     loop: For, nested_blocks: Iterable[NestedBlock], scope: EmitScope
 ) -> tuple[Expr, ...]:
-    """The conditions of lanes that hold in all iterations of a loop but the last.
+    """The conditions on lanes that hold in all iterations of a loop but the last.
 
     Args:
         loop: a loop that is not vectorized.
-        inside: the blocks in it.
-        scope: what is bound outside the loop.
+        nested_blocks: the blocks in it.
+        scope: variables bound outside the loop.
     """
     pairs = [(c, inner) for inner in nested_blocks for c in inner.block.conditions if c not in scope.true_conditions]
-    ended = [c for c, inner in pairs
+    edge_conditions = [c for c, inner in pairs
              if _is_edge_condition(loop, c, scope) and simplify(c, _bounds_before_last_iteration(loop,
              inner)) is TRUE]  # fmt: skip
-    return tuple(dict.fromkeys(ended))
+    return tuple(dict.fromkeys(edge_conditions))
 
 
 def _is_edge_condition(loop: For, c: Expr, scope: EmitScope) -> bool:
-    """Whether a loop and lanes decide a condition, beside what is known before the loop and loops inside it."""
+    """Whether a condition depends on the loop and on lanes."""
     variables = scope.dependencies(c).variables
     return loop.var in variables and any(v in scope.vector_variables for v in variables)
 
 
 def _bounds_before_last_iteration(loop: For, nested: NestedBlock) -> Bounds:
-    """What is known of a block in all iterations but the last."""
+    """The bounds of a nested block in all iterations but the last."""
     return nested.bounds.with_loop(loop.var, loop.extent - 1)

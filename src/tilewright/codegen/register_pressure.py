@@ -1,10 +1,9 @@
-"""Register pressure of unrolled reductions: steps whose loads must not move in front of the steps before them.
+"""Register pressure of unrolled reductions: where loads of a step must not move before the previous step.
 
-LLVM clusters loads of neighbouring addresses (`ScheduleDAGSDNodes::ClusterNeighboringLoads`) without asking how many
-registers are free. In an unrolled reduction it so loads the operands of a step while those of the step before are in
-use. Where accumulators leave no registers for both, they are spilled: a tile of 9 x 48 for 32 vector registers then
-has 28 accesses to the stack for 54 multiply-adds. A barrier of the compiler, which is no instruction, keeps the loads
-of a step behind it.
+LLVM clusters loads of neighbouring addresses (`ScheduleDAGSDNodes::ClusterNeighboringLoads`) regardless of free
+registers. In an unrolled reduction it so loads the operands of a step while those of the previous step are live. Where
+the accumulators leave no registers for both, they are spilled: a tile of 9 x 48 for 32 vector registers then has 28
+stack accesses for 54 multiply-adds. A compiler barrier, which is no instruction, keeps the loads of a step after it.
 """
 
 from collections.abc import Iterable
@@ -20,12 +19,12 @@ from tilewright.machine import Target
 
 
 def has_register_pressure(loop: For, nested_blocks: Iterable[NestedBlock], scope: EmitScope, target: Target) -> bool:
-    """Whether the iterations of a loop accumulate into registers of which not enough are left for the operands of two.
+    """Whether a loop's accumulators leave too few registers for the operands of two iterations.
 
     Args:
         loop: an unrolled loop.
-        inside: the blocks in it, with the extents of the loops that are expanded inside.
-        scope: of the loop; it knows which variables stand for lanes.
+        nested_blocks: the blocks in it, with the extents of the loops that are expanded inside.
+        scope: of the loop; knows which variables are lanes.
         target: whose registers are counted.
     """
     return any(_block_has_register_pressure(loop, inner, scope, target) for inner in nested_blocks)
@@ -34,8 +33,8 @@ def has_register_pressure(loop: For, nested_blocks: Iterable[NestedBlock], scope
 def memory_resident_tiles(func: Func, target: Target) -> frozenset[str]:
     """Names of the stack buffers that must stay in memory: large ones beside a large register buffer.
 
-    A reduction in blocks adds the sums of a block, in registers, to such a buffer. LLVM would turn both into registers,
-    and spill the sums of the innermost loop rather than what waits outside of it.
+    A K-blocked reduction adds the partial sums of a block, in registers, to such a buffer. LLVM would promote both, and
+    spill the sums of the innermost loop rather than the values that are live across it.
     """
     large = [b for b in func.allocs if _is_large(b, target)]
     if not any(b.scope is MemoryScope.REGISTER for b in large):
@@ -44,13 +43,13 @@ def memory_resident_tiles(func: Func, target: Target) -> frozenset[str]:
 
 
 def is_register_accumulation(loop: For, memory_resident: frozenset[str], target: Target) -> bool:
-    """Whether a loop accumulates into a large register buffer and touches none of the buffers that stay in memory."""
+    """Whether a loop accumulates into a large register buffer and accesses none of the buffers that stay in memory."""
     if not memory_resident:
         return False
     stores = [x for b in blocks(loop.body) for x in (b.body, b.init) if x is not None]
     touched = {s.buffer.name for s in stores} | {x.buffer.name for s in stores for x in loads(s.value)}
-    held = any(s.buffer.scope is MemoryScope.REGISTER and _is_large(s.buffer, target) for s in stores)
-    return held and not touched & memory_resident
+    is_large_accumulation = any(s.buffer.scope is MemoryScope.REGISTER and _is_large(s.buffer, target) for s in stores)
+    return is_large_accumulation and not touched & memory_resident
 
 
 def _is_large(buffer: Buffer, target: Target) -> bool:
@@ -70,16 +69,16 @@ def _block_has_register_pressure(loop: For, nested: NestedBlock, scope: EmitScop
         return False
 
     def vectors(indices: Iterable[Expr], bits: int) -> int:
-        """Registers that the elements at `indices` take in one step, where lanes run along them."""
-        own = {v: n for v, n in tile.items() if _uses_variable(indices, v)}
-        wide = prod(own.pop(v) for v in lanes if v in own)
-        return prod(own.values()) * -(-wide * bits // target.vector_bits)
+        """Registers of the elements at `indices` in one step, with lanes along the lane variables."""
+        extents = {v: n for v, n in tile.items() if _uses_variable(indices, v)}
+        lane_elements = prod(extents.pop(v) for v in lanes if v in extents)
+        return prod(extents.values()) * -(-lane_elements * bits // target.vector_bits)
 
     operands = {(x.buffer.name, x.indices): vectors(x.indices, x.buffer.dtype.bits)
                 for x in loads(r.target.value) if any(_uses_variable(x.indices, v) for v in lanes)}  # fmt: skip
-    scalar = 1  # the other operand of a product, the same in all lanes
+    broadcast = 1  # the other factor of a product, uniform over the lanes
     accumulators = vectors(r.target.indices, r.target.buffer.dtype.bits)
-    return accumulators + 2 * sum(operands.values()) + scalar > target.vector_registers
+    return accumulators + 2 * sum(operands.values()) + broadcast > target.vector_registers
 
 
 def _uses_variable(indices: Iterable[Expr], var: Var) -> bool:

@@ -1,4 +1,4 @@
-"""Blocks seen from the loops around them: iteration variables replaced by their bindings, accumulations recognised."""
+"""Blocks over loop variables: iteration variables replaced by their bindings, accumulations recognised."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ class ResolvedBlock:
     """A block over loop variables and symbols.
 
     Attributes:
-        conditions: the conjuncts of its predicate.
-        target: where it stores; the value is that of `body`, or of what is combined when `op` is given.
-        op: the operation of `target = target op value`, None for a plain store.
-        init: what is stored before the first reduction iteration, None for nothing.
-        first: whether this is the first reduction iteration.
-        reduce: bindings of the reduction variables.
+        conditions: conjuncts of the predicate.
+        target: the store; with `op`, its value is the operand that is combined.
+        op: combining operation of `target = target op value`; None for a plain store.
+        init: store before the first reduction iteration; None for none.
+        is_first: whether this is the first reduction iteration.
+        reduce_bindings: bindings of the reduction variables.
     """
 
     conditions: tuple[Expr, ...]
@@ -36,47 +36,48 @@ class ResolvedBlock:
 
     @property
     def identity(self) -> Const:
-        """The value that changes nothing when combined."""
+        """The neutral element of the combining operation."""
         return _REDUCERS[self.op or "add"].identity(self.target.buffer.dtype)
 
     @property
     def reads_target(self) -> bool:
-        """Whether the value reads the buffer that is written (the value of an accumulation does not)."""
+        """Whether the value reads the stored buffer (the operand of an accumulation does not)."""
         return any(load.buffer.name == self.target.buffer.name for load in loads(self.target.value))
 
 
 def _match_accumulation(store: Store) -> tuple[str | None, Expr]:
-    """The combining operation and the other operand, where the store accumulates onto its own element."""
+    """The combining operation and the other operand, where a store accumulates into its own element; else None and the
+    value."""
     value = store.value
     if isinstance(value, Binary) and value.op in _REDUCERS:
-        own = Load(store.buffer, store.indices)
-        for mine, other in ((value.a, value.b), (value.b, value.a)):
-            if mine is own and all(load.buffer.name != store.buffer.name for load in loads(other)):
+        accumulator = Load(store.buffer, store.indices)
+        for operand, other in ((value.a, value.b), (value.b, value.a)):
+            if operand is accumulator and all(load.buffer.name != store.buffer.name for load in loads(other)):
                 return value.op, other
     return None, value
 
 
 def resolve_block(block: Block, bounds: Bounds) -> ResolvedBlock:
-    """A block with its variables replaced by their bindings, simplified with the bounds of the loops around."""
+    """The block with its variables replaced by their bindings, simplified with the bounds of the enclosing loops."""
     predicate = simplify(block.predicate, bounds)
-    inside = bounds.assuming(predicate)
+    block_bounds = bounds.assuming(predicate)
     mapping = {i.var: simplify(i.binding, bounds) for i in block.iters}
 
-    def replaced(e: Expr) -> Expr:
-        return substitute(e, mapping, inside) if mapping else simplify(e, inside)
+    def over_loops(e: Expr) -> Expr:
+        return substitute(e, mapping, block_bounds) if mapping else simplify(e, block_bounds)
 
-    def store(s: Store, value: Expr) -> Store:
-        return Store(s.buffer, tuple(replaced(i) for i in s.indices), replaced(value))
+    def resolve_store(s: Store, value: Expr) -> Store:
+        return Store(s.buffer, tuple(over_loops(i) for i in s.indices), over_loops(value))
 
     op, value = _match_accumulation(block.body)
     reduce = tuple(mapping[i.var] for i in block.iters if i.kind is IterKind.REDUCE)
     first = conjunction(*(simplify(r.equals(0), bounds) for r in reduce)) if block.init is not None else TRUE
-    init = None if block.init is None else store(block.init, block.init.value)
-    return ResolvedBlock(conjuncts(predicate), store(block.body, value), op, init, first, reduce)
+    init = None if block.init is None else resolve_store(block.init, block.init.value)
+    return ResolvedBlock(conjuncts(predicate), resolve_store(block.body, value), op, init, first, reduce)
 
 
 def at_first_iteration(e: Expr, variables: tuple[Var, ...], bounds: Bounds) -> Expr:
-    """The expression where the variables are 0."""
+    """The expression with the variables set to 0."""
     return substitute(e, {v: const(0) for v in variables}, bounds)
 
 

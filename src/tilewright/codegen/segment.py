@@ -1,6 +1,6 @@
-"""The native entry of one segment of a model as data: which kernels run in which order, on which memory.
+"""A native segment of a model as data: which kernels its entry runs in which order, on which memory.
 
-The driver builds a `Segment` (memory planned, sizes as expressions over its symbols); `entry` turns it into the C
+The driver builds a `Segment` (memory planned, sizes as expressions over its symbols); `emit_segment` emits the C
 functions that the runtime calls.
 """
 
@@ -8,45 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.expr.nodes import Expr, Var
+from tilewright.graph.buffer_location import BufferLocation
 
 MAX_BUFFER_BYTES = 1 << 46
-"""Largest size of one buffer: half of the addresses that a process has on x86-64 and AArch64."""
+"""Largest size of a buffer: half of the address space of a process on x86-64 and AArch64."""
 
 MAX_SIZE_VALUE = 1 << 62
-"""Largest number that arithmetic on sizes may meet, with room left before int64 wraps."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputLocation:
-    """The data of input `index` of the call, from `offset` bytes after its start."""
-
-    index: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OutputLocation:
-    """The data of output `index` of the call, from `offset` bytes after its start."""
-
-    index: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantLocation:
-    """The data of weight `index` of the artifact."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceLocation:
-    """The workspace, `offset` bytes from its start; an int64 expression over the segment's symbols."""
-
-    offset: Expr
-
-
-BufferLocation = InputLocation | OutputLocation | ConstantLocation | WorkspaceLocation
+"""Largest value in arithmetic on sizes, well below the overflow of int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +23,10 @@ class KernelCall:
 
     Attributes:
         kernel: name of the loop-IR function.
-        args: one location per parameter of the kernel, in order.
-        symbols: one int64 expression over the segment's symbols per symbol of the kernel, in order.
-        grains: how much work it is, an int64 expression: n threads are started where it is at least 1 + log2(n),
-            rounded up, else the kernel runs on the calling thread. None where threads are always started.
+        args: location per parameter of the kernel, in order.
+        symbols: int64 expression over the segment's symbols per symbol of the kernel, in order.
+        parallel_grains: amount of work, an int64 expression: n threads are used where it is at least 1 + log2(n),
+            rounded up, otherwise the kernel runs on the calling thread. None where threads are always used.
     """
 
     kernel: str
@@ -69,7 +37,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class BufferCopy:
-    """`bytes` bytes from `src` to `dst`, which do not overlap."""
+    """A copy of `bytes` bytes from `src` to `dst`, which do not overlap."""
 
     dst: BufferLocation
     src: BufferLocation
@@ -78,22 +46,23 @@ class BufferCopy:
 
 @dataclass(frozen=True, slots=True)
 class TimestampBuffer:
-    """Where an instrumented entry notes clock readings: one of its outputs, int64, which every call has for itself.
+    """Where an instrumented entry records timestamps: one of its outputs, int64, so that overlapping calls have one
+    each.
 
-    First the values of the segment's symbols; then, from a cache line on, one record per call of a kernel or copy: a
-    line of the calling thread and one line per thread (`codegen.stamps` names their words). Readings are those of
+    First the values of the segment's symbols; then, from a cache line on, one record per kernel call or copy: a line of
+    the calling thread and one line per thread (`codegen.timestamps` names their words). Timestamps are readings of
     `llvm.readcyclecounter`.
 
     Attributes:
         output: index of the output.
-        threads: lines of threads in a record; an instrumented entry starts no more.
+        threads: lines of threads in a record; an instrumented entry starts no more threads.
     """
 
     output: int
     threads: int
 
     WORDS_PER_LINE: ClassVar[int] = 8
-    """Words of a line."""
+    """Words of a cache line."""
 
     def first_record(self, symbols: int) -> int:
         """The word at which the records begin."""
@@ -104,7 +73,7 @@ class TimestampBuffer:
         return (1 + self.threads) * self.WORDS_PER_LINE
 
     def total_words(self, symbols: int, calls: int) -> int:
-        """Words of the whole."""
+        """Words of the buffer."""
         return self.first_record(symbols) + calls * self.record_words()
 
 
@@ -118,10 +87,12 @@ class Segment:
         calls: kernel calls and copies in order of execution.
         workspace_bytes: size of the workspace.
         output_shapes: shape of every output.
+        weights: names of the weights, in the order of their pointers.
         constraints: bool expressions over the symbols that must hold; the first violated one is reported.
-        sizes: bytes of every buffer that the segment touches; sizes for which one exceeds `MAX_BYTES` are rejected.
-        numbers: what numbers in the kernels are at most; sizes for which one exceeds `MAX_SIZE_VALUE` are rejected.
-        stamps: where clock readings go, for profiles; None in all other code.
+        buffer_bytes: bytes of every buffer that the segment touches; sizes with one above `MAX_BUFFER_BYTES` are
+            rejected.
+        index_bounds: upper bounds of index arithmetic in kernels; sizes with one above `MAX_SIZE_VALUE` are rejected.
+        timestamps: where timestamps are recorded, for profiles; None in all other code.
     """
 
     name: str
@@ -129,6 +100,7 @@ class Segment:
     calls: tuple[KernelCall | BufferCopy, ...]
     workspace_bytes: Expr
     output_shapes: tuple[tuple[Expr, ...], ...]
+    weights: tuple[str, ...] = ()
     constraints: tuple[Expr, ...] = ()
     buffer_bytes: tuple[Expr, ...] = ()
     index_bounds: tuple[Expr, ...] = ()

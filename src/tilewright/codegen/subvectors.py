@@ -1,4 +1,4 @@
-"""Lanes whose elements lie side by side in several runs, as those of a register tile as wide as two packed panels."""
+"""Subvectors: groups of lanes whose elements are contiguous, such as a register tile as wide as two packed panels."""
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
@@ -8,16 +8,16 @@ from llvmlite import ir
 from tilewright.codegen.llvm_types import Splat, constant, lane_count, shuffle
 
 MIN_SUBVECTOR_LANES = 4
-"""Lanes of the shortest run that gets an access of its own: what the narrowest vector register holds."""
+"""Lanes of the shortest subvector that gets an access of its own: the narrowest vector register."""
 
 
 def subvector_length(lane_offsets: Sequence[tuple[Hashable, int]]) -> int:
-    """How many lanes each run has where all are equally long and not too short; as many as there are lanes both where
-    they are one run and where they are none.
+    """Lanes per subvector, where all are equally long and not too short; otherwise, and where all lanes are contiguous,
+    the number of lanes.
 
     Args:
-        places: where each lane's element lies: in which run, by anything that can be compared, and at which offset. As
-            many as a power of two (`widths.py`), so that runs are, too, in their number and length.
+        lane_offsets: the location of each lane's element: a key of its base, and an offset. Their number is a power of
+            two (`legalize_vectors.py`), so number and length of subvectors are, too.
     """
     lanes = len(lane_offsets)
     ends = [i + 1 for i, ((a, x), (b, y)) in enumerate(pairwise(lane_offsets)) if a != b or y != x + 1]
@@ -27,7 +27,7 @@ def subvector_length(lane_offsets: Sequence[tuple[Hashable, int]]) -> int:
 
 
 def extract_subvector(builder: ir.IRBuilder, vector: ir.Value, start: int, length: int) -> ir.Value:
-    """The lanes of one run; of a literal a literal."""
+    """Consecutive lanes of a vector; of a constant a constant."""
     lanes = range(start, start + length)
     if length == lane_count(vector):
         return vector
@@ -39,9 +39,9 @@ def extract_subvector(builder: ir.IRBuilder, vector: ir.Value, start: int, lengt
 
 
 def concat_vectors(builder: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
-    """One vector of the lanes of all runs, which are equally long and as many as a power of two."""
-    whole = list(vectors)
-    while len(whole) > 1:
-        pairs = zip(whole[::2], whole[1::2], strict=True)
-        whole = [shuffle(builder, a, b, range(2 * lane_count(a))) for a, b in pairs]
-    return whole[0]
+    """One vector of the lanes of all vectors, which are equally long and whose number is a power of two."""
+    joined = list(vectors)
+    while len(joined) > 1:
+        pairs = zip(joined[::2], joined[1::2], strict=True)
+        joined = [shuffle(builder, a, b, range(2 * lane_count(a))) for a, b in pairs]
+    return joined[0]

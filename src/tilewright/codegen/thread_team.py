@@ -1,17 +1,18 @@
-"""A team of threads that works on one native call from its first parallel loop to its last: one parallel region of
-OpenMP, inside which loops are *stages* that end when their work is done, not when every thread has come.
+"""Thread teams: one OpenMP parallel region per native call, in which every parallel loop is a *stage*.
 
-    region(conduct, argument, threads)   starts the team; thread 0, the caller's, runs conduct(argument, team)
-    stage(team, run, context, extent)    called by `conduct`: iterations 0..extent, run(context, begin, end) does some
+A stage ends when its iterations are done, not when every thread has arrived.
 
-The other threads wait for stages and take iterations of them (`shares.py`). A stage has a number; what is known about
-it lies in the team's memory and is overwritten by the next. The counts of taken iterations carry the number of their
-stage, so a thread that comes late takes nothing, and only who has taken something reads the context, which lies in the
-frame of the function that waits for it. Decision 0016 says why that is right.
+    region(conduct, argument, threads)   starts the team; thread 0, the calling one, runs conduct(argument, team)
+    stage(team, run, context, extent)    called by `conduct`: iterations 0..extent, in parts run(context, begin, end)
 
-Who waits spins for a while and then sleeps until it is woken (Linux' futex), so that a thread without a core finds one.
-The end of the region waits for all threads, and so does the start of the next one; small calls are run alone for a
-while when that has taken longer than their work.
+The other threads wait for stages and steal iterations of them (`work_stealing.py`). A stage is numbered; its
+description lies in the team's memory and is overwritten by the next one. The counts of taken iterations contain the
+number of their stage, so a late thread takes nothing, and only a thread that has taken iterations reads the context,
+which lies on the stack of the function that waits for them. Decision 0016 explains why this is correct.
+
+A waiting thread spins for a while and then sleeps until it is woken (Linux futex), so that threads without a core get
+one. The end of a region and the start of the next one wait for all threads; where that took longer than the work, the
+next calls run serially (exponential backoff).
 """
 
 from collections.abc import Callable, Sequence
@@ -31,26 +32,26 @@ from tilewright.codegen.work_stealing import (
 )
 
 SPIN_TICKS = 1 << 17
-"""How long a thread spins before it sleeps, in ticks of x86's time stamp counter: 30 to 65 us at 2 to 4 GHz."""
+"""Spinning time of a thread before it sleeps, in ticks of x86's time-stamp counter: 30 to 65 us at 2 to 4 GHz."""
 
 _SPINS_PER_SECOND = 20_000
-"""The same on AArch64, whose counter says how often it ticks per second: 50 us."""
+"""The same on AArch64, whose counter tells its frequency: 50 us."""
 
 MAX_SERIAL_CALLS = 63
-"""Where the start and the end of a region take longer than what is between them, threads cost more than they can save:
-the next call runs alone, and if regions after it are no better, then three, up to so many."""
+"""Limit of the backoff: after a region whose start and end took longer than its work, the next call runs serially; if
+the region after it is no better, the next 3 calls, then 7, up to this number."""
 
 _SLICE_SPINS = 16
-"""A region that lost more than so many times the ticks of a spin (0.5 to 1 ms) waited for a core."""
+"""A region with an overhead of more than this many spinning times (0.5 to 1 ms) waited for a core."""
 
 _REGION_END = I64(-1)
-"""The number that stands for the end of the region."""
+"""Stage number that stands for the end of the region."""
 
 _FIELDS = (
-    # written by the thread that conducts, read by all
+    # written by thread 0, read by all
     ("stage", I64), ("run", PTR), ("context", PTR), ("extent", I64), ("pieces", I64), ("unit", I64), ("shares", I64),
     ("threads", I64), ("conduct", PTR), ("argument", PTR), ("began", I64), ("ended", I64), ("", ir.ArrayType(I8, 32)),
-    # written by those that sleep
+    # written by sleeping threads
     ("asleep", I32), ("", ir.ArrayType(I8, 124)),
     # written by all
     ("done", I64), ("awaited", I32), ("", ir.ArrayType(I8, 116)),
@@ -61,10 +62,10 @@ _COUNTS_OFFSET = 384
 """Bytes before the counts."""
 
 RUN_TYPE = ir.FunctionType(VOID, [PTR, I64, I64])
-"""Of the functions that run iterations: context, begin, end."""
+"""Type of the functions that run iterations: context, begin, end."""
 
 _CONDUCT_TYPE = ir.FunctionType(VOID, [PTR, PTR])
-"""Of the function that thread 0 runs: argument, team."""
+"""Type of the function that thread 0 runs: argument, team."""
 
 _FIELD_TYPES = dict(_FIELDS)
 _FIELD_INDICES = {name: k for k, (name, _) in enumerate(_FIELDS)}
@@ -75,22 +76,22 @@ _WAIT, _WAKE = 0 | 128, 1 | 128
 
 
 class TeamEmitter:
-    """Writes the functions of teams into a module, those that are used.
+    """Emits those functions of teams that a module uses.
 
     Args:
-        module: its triple says for which processor.
+        module: its triple names the processor.
     """
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
         self._arch = str(module.triple).partition("-")[0]
 
-    def emit_start(self, b: ir.IRBuilder, conduct: ir.Function, values: Sequence[ir.Value], threads: ir.Value) -> None:
-        """Starts a team whose thread 0 calls `conduct` with these values and the team.
+    def emit_start(self, b: ir.IRBuilder, primary: ir.Function, values: Sequence[ir.Value], threads: ir.Value) -> None:
+        """Starts a team whose thread 0 calls `primary` with these values and the team.
 
         Args:
             b: where the code goes.
-            conduct: takes the values, and a pointer to the team behind them.
+            primary: takes the values and, as its last parameter, the team.
             values: its other arguments.
             threads: i64.
         """
@@ -98,9 +99,9 @@ class TeamEmitter:
         argument = as_opaque_pointer(b.alloca(kind))
         for k, value in enumerate(values):
             b.store(value, b.gep(argument, [I32(0), I32(k)], source_etype=kind))
-        function, inner = self._define_function(f"{conduct.name}.conduct", VOID, [PTR, PTR])
-        given, team = function.args
-        inner.call(conduct, [*load_fields(inner, given, kind), team])
+        function, inner = self._define_function(f"{primary.name}.conduct", VOID, [PTR, PTR])
+        fields, team = function.args
+        inner.call(primary, [*load_fields(inner, fields, kind), team])
         inner.ret_void()
         b.call(self.region, [as_opaque_pointer(function), argument, threads])
 
@@ -108,41 +109,43 @@ class TeamEmitter:
     def region(self) -> ir.Function:
         """`void region(ptr conduct, ptr argument, i64 threads)`."""
         function, b = self._define_function("team.region", VOID, [PTR, PTR, I64])
-        conduct, argument, threads = function.args
-        room = b.alloca(_TEAM_TYPE)
-        room.align = 128
-        team = as_opaque_pointer(room)
-        alone, pause = (self._shared_counter(name) for name in ("team.alone", "team.pause"))
-        left = b.load_atomic(alone, "monotonic", 8, typ=I64)
-        with b.if_then(b.icmp_signed(">", left, I64(0)), likely=False):
-            # meanwhile the other threads fall asleep: -1 says that the next region has to wake them
-            last = b.icmp_signed("==", left, I64(1))
-            store_atomic(b, b.select(last, I64(-1), b.sub(left, I64(1))), alone, "monotonic")
-            b.call(_typed_function(b.gep(conduct, [I64(0)], source_etype=I8), _CONDUCT_TYPE), [argument, PTR(None)])
+        primary, argument, threads = function.args
+        slot = b.alloca(_TEAM_TYPE)
+        slot.align = 128
+        team = as_opaque_pointer(slot)
+        serial_calls, last_backoff = (self._shared_counter(name) for name in ("team.alone", "team.pause"))
+        remaining = b.load_atomic(serial_calls, "monotonic", 8, typ=I64)
+        with b.if_then(b.icmp_signed(">", remaining, I64(0)), likely=False):
+            # the other threads fall asleep meanwhile: -1 says that the next region has to wake them
+            is_last = b.icmp_signed("==", remaining, I64(1))
+            store_atomic(b, b.select(is_last, I64(-1), b.sub(remaining, I64(1))), serial_calls, "monotonic")
+            b.call(_typed_function(b.gep(primary, [I64(0)], source_etype=I8), _CONDUCT_TYPE), [argument, PTR(None)])
             b.ret_void()
         call_intrinsic(b, "memset.p0.i64", VOID, [team, I8(0), I64(_COUNTS_OFFSET), I1(0)])
         shares = call_intrinsic(b, "smin.i64", I64, [threads, I64(MAX_SHARES)])
-        for name, value in (("conduct", conduct), ("argument", argument), ("threads", threads), ("shares", shares)):
+        for name, value in (("conduct", primary), ("argument", argument), ("threads", threads), ("shares", shares)):
             b.store(value, _field_pointer(b, team, name))
-        start = declare(self.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
-        called = self._clock(b)
-        b.call(start, [as_opaque_pointer(self._enter), team, b.trunc(threads, I32), I32(0)])
-        over, began, ended = self._clock(b), _load_field(b, team, "began"), _load_field(b, team, "ended")
-        lost = b.add(b.sub(began, called), b.sub(over, ended))
+        start_region = declare(self.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
+        start_ticks = self._clock(b)
+        b.call(start_region, [as_opaque_pointer(self._enter), team, b.trunc(threads, I32), I32(0)])
+        end_ticks, began, ended = self._clock(b), _load_field(b, team, "began"), _load_field(b, team, "ended")
+        overhead = b.add(b.sub(began, start_ticks), b.sub(end_ticks, ended))
         slice_ticks = b.mul(self._spin_limit(b), I64(_SLICE_SPINS))
-        before = b.load_atomic(pause, "monotonic", 8, typ=I64)
-        for value, place in zip(
-            next_backoff(b, (left, before), lost, b.sub(ended, began), slice_ticks), (alone, pause), strict=True
+        previous = b.load_atomic(last_backoff, "monotonic", 8, typ=I64)
+        for value, counter in zip(
+            next_backoff(b, (remaining, previous), overhead, b.sub(ended, began), slice_ticks),
+            (serial_calls, last_backoff),
+            strict=True,
         ):
-            store_atomic(b, value, place, "monotonic")
+            store_atomic(b, value, counter, "monotonic")
         b.ret_void()
         return function
 
     def _shared_counter(self, name: str) -> ir.Value:
-        """A number that all calls of the module share; what it says is a hint, so that its order does not matter."""
-        number = ir.GlobalVariable(self.module, I64, self.module.get_unique_name(name))
-        number.linkage, number.initializer = "internal", I64(0)
-        return as_opaque_pointer(number)
+        """A counter shared by all calls of the module; it is a hint, so races do not matter."""
+        counter = ir.GlobalVariable(self.module, I64, self.module.get_unique_name(name))
+        counter.linkage, counter.initializer = "internal", I64(0)
+        return as_opaque_pointer(counter)
 
     @cached_property
     def stage(self) -> ir.Function:
@@ -164,8 +167,8 @@ class TeamEmitter:
         return function
 
     def _announce_stage(self, b: ir.IRBuilder, team: ir.Value, number: ir.Value) -> None:
-        """Says that a stage, or the end, has come, and wakes who sleeps."""
-        # whoever goes to sleep counts itself first and then looks at the number: one of the two sees the other
+        """Publishes a stage, or the end of the region, and wakes sleeping threads."""
+        # a thread that falls asleep first counts itself, then reads the number: one of the two sees the other
         store_atomic(b, number, _field_pointer(b, team, "stage"), "seq_cst")
         asleep = b.load_atomic(_field_pointer(b, team, "asleep"), "seq_cst", 4, typ=I32)
         with b.if_then(b.icmp_signed(">", asleep, I32(0)), likely=False):
@@ -173,7 +176,7 @@ class TeamEmitter:
 
     @cached_property
     def _enter(self) -> ir.Function:
-        """What every thread of the region runs."""
+        """The function that every thread of the region runs."""
         function, b = self._define_function("team.enter", VOID, [PTR])
         (team,) = function.args
         thread = b.call(declare(self.module, "omp_get_thread_num", I32, []), [])
@@ -188,19 +191,19 @@ class TeamEmitter:
         self._announce_stage(b, team, _REGION_END)
         b.ret_void()
         b.position_at_end(helps)
-        look, found, over = (b.append_basic_block(n) for n in ("look", "found", "over"))
+        wait_block, work_block, end_block = (b.append_basic_block(n) for n in ("look", "found", "over"))
         number = b.zext(thread, I64)
-        b.branch(look)
-        b.position_at_end(look)
+        b.branch(wait_block)
+        b.position_at_end(wait_block)
         seen = b.phi(I64, name="seen")
-        now = b.call(self._await_stage, [team, seen])
+        stage = b.call(self._await_stage, [team, seen])
         seen.add_incoming(I64(0), helps)
-        seen.add_incoming(now, found)
-        b.cbranch(b.icmp_signed("==", now, _REGION_END), over, found)
-        b.position_at_end(found)
-        b.call(self._work, [team, number, now])
-        b.branch(look)
-        b.position_at_end(over)
+        seen.add_incoming(stage, work_block)
+        b.cbranch(b.icmp_signed("==", stage, _REGION_END), end_block, work_block)
+        b.position_at_end(work_block)
+        b.call(self._work, [team, number, stage])
+        b.branch(wait_block)
+        b.position_at_end(end_block)
         b.ret_void()
         return function
 
@@ -209,40 +212,42 @@ class TeamEmitter:
         """`void work(ptr team, i64 thread, i64 number)`: takes iterations of a stage until none is left."""
         function, b = self._define_function("team.work", VOID, [PTR, I64, I64])
         team, thread, number = function.args
-        # a stage that begins meanwhile may write these, but then nothing of this one can be taken any more
+        # the next stage may overwrite these meanwhile, but then nothing of this one is left to take
         names = ("run", "context", "extent", "pieces", "unit", "shares")
         run, context, extent, pieces, unit, shares = (
             b.load_atomic(_field_pointer(b, team, name), "monotonic", 8, typ=_FIELD_TYPES[name]) for name in names
         )
 
-        def piece(begin: ir.Value, end: ir.Value) -> None:
+        def run_pieces(begin: ir.Value, end: ir.Value) -> None:
             first, last = b.mul(begin, unit), call_intrinsic(b, "smin.i64", I64, [b.mul(end, unit), extent])
             b.call(_typed_function(run, RUN_TYPE), [context, first, last])
 
-        def finished(count: ir.Value) -> None:
+        def report_done(count: ir.Value) -> None:
             done = b.add(b.atomic_rmw("add", _field_pointer(b, team, "done"), count, "seq_cst"), count)
             with b.if_then(b.icmp_signed("==", done, pieces), likely=False):
-                # changed before it is woken, so that it does not fall asleep after that
+                # changed before the wake-up, so that the waiting thread does not fall asleep after it
                 awaited = b.atomic_rmw("xchg", _field_pointer(b, team, "awaited"), I32(0), "seq_cst")
                 with b.if_then(b.icmp_signed("!=", awaited, I32(0)), likely=False):
                     self._futex(b, _field_pointer(b, team, "awaited"), _WAKE, I32(1))
 
-        emit_work_stealing(b, _field_pointer(b, team, "counts"), (thread, number, shares, pieces), piece, finished)
+        emit_work_stealing(
+            b, _field_pointer(b, team, "counts"), (thread, number, shares, pieces), run_pieces, report_done
+        )
         b.ret_void()
         return function
 
     @cached_property
     def _await_stage(self) -> ir.Function:
-        """`i64 await_stage(ptr team, i64 seen)`: the number of a stage other than `seen`."""
+        """`i64 await_stage(ptr team, i64 seen)`: waits for a stage other than `seen` and returns its number."""
         function, b = self._define_function("team.await_stage", I64, [PTR, I64])
         team, seen = function.args
         head = b.append_basic_block("head")
         b.branch(head)
         b.position_at_end(head)
-        found = self._spin(b, _field_pointer(b, team, "stage"), lambda now: b.icmp_signed("!=", now, seen), b.ret)
-        b.position_at_end(found)
+        late = self._spin(b, _field_pointer(b, team, "stage"), lambda now: b.icmp_signed("!=", now, seen), b.ret)
+        b.position_at_end(late)
         b.atomic_rmw("add", _field_pointer(b, team, "asleep"), I32(1), "seq_cst")
-        # the system looks again: little-endian, so the lower half of the number stands first
+        # the system call compares the lower half of the number, which comes first (little-endian)
         self._futex(b, _field_pointer(b, team, "stage"), _WAIT, b.trunc(seen, I32))
         b.atomic_rmw("sub", _field_pointer(b, team, "asleep"), I32(1), "seq_cst")
         b.branch(head)
@@ -261,7 +266,7 @@ class TeamEmitter:
             b, _field_pointer(b, team, "done"), lambda now: b.icmp_signed("==", now, pieces), lambda _: b.ret_void()
         )
         b.position_at_end(late)
-        # whoever is done last counts first and then looks whether it is awaited: one of the two sees the other
+        # the last thread first counts its pieces, then reads `awaited`: one of the two sees the other
         store_atomic(b, I32(1), awaited, "seq_cst")
         done = b.load_atomic(_field_pointer(b, team, "done"), "seq_cst", 8, typ=I64)
         b.cbranch(b.icmp_signed("==", done, pieces), awake, doze)
@@ -276,41 +281,44 @@ class TeamEmitter:
     def _spin(
         self,
         b: ir.IRBuilder,
-        place: ir.Value,
+        pointer: ir.Value,
         holds: Callable[[ir.Value], ir.Value],
         then: Callable[[ir.Value], object],
     ) -> ir.Block:
-        """Reads an i64 again and again until something holds of it, and does `then`, which returns from the function;
-        goes on in the block that is returned after a while."""
-        look, good, bad, late = (b.append_basic_block(n) for n in ("look", "good", "bad", "late"))
+        """Polls an i64 until a condition holds of it, then emits `then`, which returns from the function.
+
+        Returns:
+            The block that is reached when the spinning time is over.
+        """
+        poll, success, failure, late = (b.append_basic_block(n) for n in ("look", "good", "bad", "late"))
         start = self._clock(b)
-        b.branch(look)
-        b.position_at_end(look)
-        now = b.load_atomic(place, "acquire", 8, typ=I64)
-        b.cbranch(holds(now), good, bad)
-        b.position_at_end(good)
+        b.branch(poll)
+        b.position_at_end(poll)
+        now = b.load_atomic(pointer, "acquire", 8, typ=I64)
+        b.cbranch(holds(now), success, failure)
+        b.position_at_end(success)
         then(now)
-        b.position_at_end(bad)
+        b.position_at_end(failure)
         self._relax(b)
         spent = b.sub(self._clock(b), start)
-        b.cbranch(b.icmp_unsigned("<", spent, self._spin_limit(b)), look, late)
+        b.cbranch(b.icmp_unsigned("<", spent, self._spin_limit(b)), poll, late)
         return late
 
     def _relax(self, b: ir.IRBuilder) -> None:
-        """Tells the processor that a thread waits."""
+        """Tells the processor that the thread is spinning."""
         if self._arch == "x86_64":
             b.call(declare(self.module, "llvm.x86.sse2.pause", VOID, []), [])
         else:
             call_intrinsic(b, "aarch64.hint", VOID, [I32(1)])
 
     def _clock(self, b: ir.IRBuilder) -> ir.Value:
-        """Ticks of a counter that all programs may read."""
+        """A counter that user programs may read."""
         if self._arch == "x86_64":
             return call_intrinsic(b, "readcyclecounter", I64, [])
         return self._read_register(b, "cntvct_el0")
 
     def _spin_limit(self, b: ir.IRBuilder) -> ir.Value:
-        """How many ticks a thread spins."""
+        """Ticks that a thread spins."""
         if self._arch == "x86_64":
             return I64(SPIN_TICKS)
         return b.udiv(self._read_register(b, "cntfrq_el0"), I64(_SPINS_PER_SECOND))
@@ -319,13 +327,14 @@ class TeamEmitter:
         read = declare(self.module, "llvm.read_volatile_register.i64", I64, [ir.MetaDataType()])
         return b.call(read, [self.module.add_metadata([name])])
 
-    def _futex(self, b: ir.IRBuilder, place: ir.Value, operation: int, value: ir.Value) -> None:
-        """A system call that lets the thread sleep while an i32 has a value, or wakes so many that sleep there."""
-        arguments = [I64(_FUTEX_SYSCALL[self._arch]), place, I64(operation), b.zext(value, I64), *[I64(0)] * 3]
-        call = self.module.globals.get("syscall")
-        if call is None:
-            call = ir.Function(self.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
-        b.call(call, arguments)
+    def _futex(self, b: ir.IRBuilder, pointer: ir.Value, operation: int, value: ir.Value) -> None:
+        """The system call that puts the thread to sleep while an i32 has a value, or wakes that many sleeping
+        threads."""
+        arguments = [I64(_FUTEX_SYSCALL[self._arch]), pointer, I64(operation), b.zext(value, I64), *[I64(0)] * 3]
+        syscall = self.module.globals.get("syscall")
+        if syscall is None:
+            syscall = ir.Function(self.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
+        b.call(syscall, arguments)
 
     def _define_function(self, name: str, result: ir.Type, kinds: list[ir.Type]) -> tuple[ir.Function, ir.IRBuilder]:
         function = ir.Function(self.module, ir.FunctionType(result, kinds), self.module.get_unique_name(name))
@@ -336,36 +345,36 @@ class TeamEmitter:
 
 
 def next_backoff(
-    b: ir.IRBuilder, backoff: tuple[ir.Value, ir.Value], lost: ir.Value, work: ir.Value, slice_ticks: ir.Value
+    b: ir.IRBuilder, backoff: tuple[ir.Value, ir.Value], overhead: ir.Value, work: ir.Value, slice_ticks: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """How many of the next calls run alone, after a region.
+    """The number of next calls to run serially, after a region.
 
     Args:
         b: where the code goes.
-        pace: two i64: calls left to run alone (0, or -1 after some did), and how many these were the last time.
-        lost: ticks of the start and the end of the region.
+        backoff: two i64: serial calls that remain (0, or -1 when the last one has run), and their number the last time.
+        overhead: ticks of the start and the end of the region.
         work: ticks between them.
-        slice_ticks: a region that lost more than this waited for a core, not for sleeping threads to wake.
+        slice_ticks: a region with a larger overhead waited for a core, not for sleeping threads to wake.
 
     Returns:
-        `pace` for the next call.
+        `backoff` for the next call.
     """
-    left, before = backoff
-    # the first region after calls alone wakes threads: what that takes says nothing about regions that follow at once
-    wakes = b.and_(b.icmp_signed("<", left, I64(0)), b.icmp_signed("<", lost, slice_ticks))
-    longer = call_intrinsic(b, "smin.i64", I64, [b.add(b.shl(before, I64(1)), I64(1)), I64(MAX_SERIAL_CALLS)])
-    now = b.select(b.icmp_signed(">", lost, work), longer, I64(0))
-    return b.select(wakes, I64(0), now), b.select(wakes, before, now)
+    remaining, previous = backoff
+    # the first region after serial calls wakes threads: its overhead says nothing about regions in quick succession
+    wakes = b.and_(b.icmp_signed("<", remaining, I64(0)), b.icmp_signed("<", overhead, slice_ticks))
+    longer = call_intrinsic(b, "smin.i64", I64, [b.add(b.shl(previous, I64(1)), I64(1)), I64(MAX_SERIAL_CALLS)])
+    next_calls = b.select(b.icmp_signed(">", overhead, work), longer, I64(0))
+    return b.select(wakes, I64(0), next_calls), b.select(wakes, previous, next_calls)
 
 
 def load_fields(b: ir.IRBuilder, context: ir.Value, kind: ir.LiteralStructType) -> list[ir.Value]:
-    """The values of a structure."""
+    """The fields of a structure."""
     return [b.load(b.gep(context, [I32(0), I32(i)], source_etype=kind), typ=element)
             for i, element in enumerate(kind.elements)]  # fmt: skip
 
 
 def _typed_function(pointer: ir.Value, kind: ir.FunctionType) -> ir.Value:
-    """A pointer as llvmlite calls it."""
+    """A function pointer in the form that llvmlite can call."""
     setattr(pointer, "type", TypedPointer(kind))  # noqa: B010 - the attribute is read-only only in the type stubs
     return pointer
 

@@ -1,23 +1,22 @@
-"""Clock readings of an instrumented entry, for profiles: when each kernel began and ended, and the same of every
-thread's share of its parallel loops.
+"""Timestamps of an instrumented entry, for profiles: begin and end of each kernel, and of each thread's work in its
+parallel regions.
 
-An entry notes them in one of its outputs (`plan.TimestampBuffer`), so calls that overlap have one each, and every
-thread writes
-to a line of its own. Nothing here is part of other code: what is emitted without a record is as if this file were not.
+An entry records them in one of its outputs (`segment.TimestampBuffer`), so overlapping calls have one each, and every
+thread writes to a line of its own. Code without a record is the same as if this module did not exist.
 
     line of the caller    BEGIN, END     of the call
-                          FORK           when the parallel region that is running, or ran last, was started
-                          PARALLEL       ticks of all parallel regions, from the start to the end of the join
+                          FORK           start of the current or latest parallel region
+                          PARALLEL       ticks of all parallel regions, from fork to join
                           REGIONS        their number
-    line of a thread      DELAY          ticks from the start of regions to the thread's first work in them
+    line of a thread      DELAY          ticks from forks to the thread's first work
                           BUSY           ticks of its work
-                          SHARES         regions in which it had some
-                          FIRST, LAST    beginning of its first work, end of the last
-                          LAST_REGION           the start of the region in which it worked last
+                          JOINED         number of regions in which it worked
+                          FIRST, LAST    begin of its first work, end of its last
+                          LAST_REGION    fork of the region in which it worked last
 
 The counter is LLVM's: the time-stamp counter on x86-64, the virtual counter (CNTVCT_EL0) on AArch64. Both run at one
-rate on all cores of the machines that Linux trusts them on. The first is read ahead of instructions that are not done
-yet, tens of cycles at most.
+rate on all cores of the machines that Linux trusts them on. The first is read ahead of unfinished instructions, by tens
+of cycles at most.
 """
 
 from collections.abc import Sequence
@@ -53,12 +52,12 @@ def _add_to_word(b: ir.IRBuilder, line: ir.Value, word: int, value: ir.Value) ->
 
 
 class TimestampRecorder:
-    """The records of one segment, written in its main function.
+    """The records of one segment, written by its main function.
 
     Args:
         b: where the code goes.
-        stamps: where the records lie.
-        calls: how many there are.
+        stamps: the layout of the records.
+        calls: number of records.
         outputs: pointer to the pointers of the outputs.
         symbols: values of the segment's symbols.
     """
@@ -75,35 +74,34 @@ class TimestampRecorder:
             _store_word(b, self._base, k, value)
 
     def begin(self, call: int) -> ir.Value:
-        """Notes that a call begins; pointer to its record."""
+        """Records that a call begins; returns the pointer to its record."""
         record = _word_pointer(self._b, self._base, self._start + call * self._stamps.record_words())
         _store_word(self._b, record, BEGIN, read_clock(self._b))
         return record
 
     def end(self, record: ir.Value) -> None:
-        """Notes that the call of a record has ended."""
+        """Records that the call of a record has ended."""
         _store_word(self._b, record, END, read_clock(self._b))
 
 
 def limit_threads(b: ir.IRBuilder, stamps: TimestampBuffer, threads: ir.Value) -> ir.Value:
-    """A number of threads, at most as many as records have lines for."""
+    """A number of threads, at most as many as a record has lines."""
     return call_intrinsic(b, "smin.i64", I64, [threads, I64(stamps.threads)])
 
 
 def record_fork(b: ir.IRBuilder, record: ir.Value) -> None:
-    """Notes that threads are about to be started."""
+    """Records that threads are about to be started."""
     _store_word(b, record, FORK, read_clock(b))
 
 
 def record_join(b: ir.IRBuilder, record: ir.Value) -> None:
-    """Notes that all threads have ended."""
+    """Records that all threads have ended."""
     _add_to_word(b, record, PARALLEL, b.sub(read_clock(b), _load_word(b, record, FORK)))
     _add_to_word(b, record, REGIONS, I64(1))
 
 
 def record_work_begin(b: ir.IRBuilder, record: ir.Value, thread: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Notes that a thread begins work, of which it may have several pieces in a region; what `record_work_end` is
-    given.
+    """Records that a thread begins work, possibly not its first in a region; the result is for `record_work_end`.
 
     Args:
         b: where the code goes.
@@ -111,18 +109,18 @@ def record_work_begin(b: ir.IRBuilder, record: ir.Value, thread: ir.Value) -> tu
         thread: the thread's number, less than the number of lines.
     """
     line = b.gep(record, [b.mul(b.add(thread, I64(1)), I64(TimestampBuffer.WORDS_PER_LINE))], source_etype=I64)
-    start, forked = read_clock(b), _load_word(b, record, FORK)
-    comes = b.icmp_signed("!=", _load_word(b, line, LAST_REGION), forked)
-    _add_to_word(b, line, DELAY, b.select(comes, b.sub(start, forked), I64(0)))
+    start, fork = read_clock(b), _load_word(b, record, FORK)
+    is_new_region = b.icmp_signed("!=", _load_word(b, line, LAST_REGION), fork)
+    _add_to_word(b, line, DELAY, b.select(is_new_region, b.sub(start, fork), I64(0)))
     first = b.icmp_signed("==", _load_word(b, line, JOINED), I64(0))
     _store_word(b, line, FIRST, b.select(first, start, _load_word(b, line, FIRST)))
-    _add_to_word(b, line, JOINED, b.zext(comes, I64))
-    _store_word(b, line, LAST_REGION, forked)
+    _add_to_word(b, line, JOINED, b.zext(is_new_region, I64))
+    _store_word(b, line, LAST_REGION, fork)
     return line, start
 
 
 def record_work_end(b: ir.IRBuilder, work: tuple[ir.Value, ir.Value]) -> None:
-    """Notes that the work has ended."""
+    """Records that the work has ended."""
     line, start = work
     end = read_clock(b)
     _add_to_word(b, line, BUSY, b.sub(end, start))

@@ -1,8 +1,8 @@
-"""Conditions decided once before a nest, not in every iteration: a nest in copies, in each of which more is known.
+"""Loop unswitching: a condition is tested once before a nest, which gets one copy per outcome.
 
-A padded convolution asks for every product whether its row lies inside the image, but the answer changes only with
-outer loops: one branch chooses between a copy where it does and one where it does not. A tile at the edge of a tensor
-checks every row and lane: one branch chooses the copy without checks where the whole tile lies inside.
+A padded convolution tests for every product whether its row lies inside the image, but the outcome depends on outer
+loops alone: one branch selects between a copy where it does and one where it does not. A tile at the edge of a tensor
+checks every row and lane: one branch selects a copy without checks where the whole tile lies inside.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from tilewright.expr.traversal import conjuncts
 from tilewright.loops.ir import For, LoopKind, Stmt, walk
 
 MAX_UNSWITCH_DEPTH = 5
-"""Decisions around one nest; chains of selects need one per link."""
+"""Nested unswitched branches around a nest; a sequence of selects needs one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Unswitch:
     """A branch before a nest.
 
     Attributes:
-        test: what is asked; over variables that are bound outside.
+        test: the condition, over variables that are bound outside.
         conditions: what holds in the first copy.
-        exact: whether in the second copy they do not all hold anywhere (else nothing is known there).
+        exact: whether in the second copy they never all hold (otherwise nothing is known there).
     """
 
     test: Expr
@@ -39,7 +39,8 @@ class Unswitch:
 
 @dataclass(frozen=True, slots=True)
 class NestedBlock:
-    """A block inside a nest, the extents of the expanded (unrolled, vectorized) loops between, and all bounds there."""
+    """A block inside a nest, the extents of the expanded (unrolled or vectorized) loops around it, and the bounds
+    there."""
 
     block: ResolvedBlock
     expanded: Mapping[Var, int]
@@ -47,7 +48,8 @@ class NestedBlock:
 
 
 def is_worth_unswitching(s: Stmt) -> bool:
-    """Whether a nest does so much that a branch before it pays: it has a loop that is unrolled, or one around lanes."""
+    """Whether a nest does enough work for a branch before it: it has an unrolled loop, or a loop around a vectorized
+    one."""
     loops = [x for x, _ in walk(s) if isinstance(x, For)]
     kinds = {x.kind for x in loops}
     return LoopKind.UNROLLED in kinds or (LoopKind.VECTORIZED in kinds and len(loops) > 1)
@@ -56,53 +58,55 @@ def is_worth_unswitching(s: Stmt) -> bool:
 def choose_unswitch(
     nested_blocks: Iterable[NestedBlock], scope: EmitScope, has_cheap_masks: Callable[[NestedBlock], bool]
 ) -> Unswitch | None:
-    """What to decide before a nest, or None.
+    """The branch to put before a nest; None where none pays.
 
     Args:
-        inside: the blocks of the nest.
-        scope: what is bound outside the nest.
-        has_cheap_masks: whether a block costs little more under a mask than without.
+        nested_blocks: the blocks of the nest.
+        scope: variables bound outside the nest.
+        has_cheap_masks: whether a block costs little more with a mask than without.
     """
     if scope.unswitch_depth >= MAX_UNSWITCH_DEPTH:
         return None
-    listed = list(nested_blocks)
-    for inner in listed:
-        select = _select_unswitch(inner.block.target.value, scope)
+    blocks = list(nested_blocks)
+    for nested in blocks:
+        select = _select_unswitch(nested.block.target.value, scope)
         if select is not None:
             return select
-    return choose_edge_unswitch(listed, scope, has_cheap_masks)
+    return choose_edge_unswitch(blocks, scope, has_cheap_masks)
 
 
 def choose_edge_unswitch(
     nested_blocks: Iterable[NestedBlock], scope: EmitScope, has_cheap_masks: Callable[[NestedBlock], bool]
 ) -> Unswitch | None:
-    """What to decide before a nest so that rows and lanes of a tile need no conditions each, or None; arguments as of
-    `choose_unswitch`."""
+    """The branch to put before a nest so that rows and lanes of a tile need no conditions of their own; None where
+    there is none. Arguments as of `choose_unswitch`."""
     if scope.unswitch_depth >= MAX_UNSWITCH_DEPTH:
         return None
-    listed = list(nested_blocks)
-    edges = [x for inner in listed for x in _edge_conditions(inner.block.conditions, inner, scope, has_cheap_masks)]
+    blocks = list(nested_blocks)
+    edges = [x for nested in blocks for x in _edge_conditions(nested.block.conditions, nested, scope, has_cheap_masks)]
     if not edges and not scope.undecided_conditions:
-        # where all lanes have work: else stores are masked whatever is loaded, and one test for both would mask them
-        # wherever loads differ
-        masks = [(_load_mask_conditions(inner.block.target.value, scope), inner) for inner in listed]
-        edges = [x for conditions, inner in masks for x in _edge_conditions(conditions, inner, scope, has_cheap_masks)]
+        # only where no store is masked: a masked store stays masked whatever is loaded, and one test for both would
+        # take the masked copy wherever loads vary
+        masks = [(_load_mask_conditions(nested.block.target.value, scope), nested) for nested in blocks]
+        edges = [
+            x for conditions, nested in masks for x in _edge_conditions(conditions, nested, scope, has_cheap_masks)
+        ]
     conditions = tuple(dict.fromkeys(c for c, _ in edges))
     return Unswitch(conjunction(*dict.fromkeys(test for _, test in edges)), conditions, False) if edges else None
 
 
 def _select_unswitch(e: Expr, scope: EmitScope) -> Unswitch | None:
-    """The outermost select that loads and whose condition can be decided."""
-    for rest in _undecided_selects(e, scope, set()):
-        found = tuple(c for c in rest if _is_loop_invariant(c, scope))
-        if found:
-            return Unswitch(conjunction(*found), found, True)
+    """The unswitch on the outermost select that reads memory and whose condition is loop-invariant."""
+    for unknown in _undecided_selects(e, scope, set()):
+        invariant = tuple(c for c in unknown if _is_loop_invariant(c, scope))
+        if invariant:
+            return Unswitch(conjunction(*invariant), invariant, True)
     return None
 
 
 def _undecided_selects(e: Expr, scope: EmitScope, seen: set[Expr]) -> Iterator[tuple[Expr, ...]]:
-    """What is not known to hold of the conditions of selects that load, the outer ones first; arms known not to be
-    taken are skipped, and what was seen."""
+    """The unknown conjuncts of the conditions of selects that read memory, outer selects first; arms known not to be
+    taken are skipped, and expressions seen before."""
     if e in seen or not scope.dependencies(e).reads_memory:
         return
     seen.add(e)
@@ -111,26 +115,31 @@ def _undecided_selects(e: Expr, scope: EmitScope, seen: set[Expr]) -> Iterator[t
         if scope.is_false(e.cond):
             children = (e.b,)
         else:
-            rest = conjuncts(scope.residual(e.cond))
-            yield rest
-            children = children if rest else (e.a,)
+            unknown = conjuncts(scope.residual(e.cond))
+            yield unknown
+            children = children if unknown else (e.a,)
     for child in children:
         yield from _undecided_selects(child, scope, seen)
 
 
 def _is_loop_invariant(c: Expr, scope: EmitScope) -> bool:
-    """Whether a condition compares positions whose variables have scalar values here."""
+    """Whether a condition compares indices over variables with run-time values here."""
     if not isinstance(c, Binary) or c.a.dtype.name != "int64":
         return False
-    facts = scope.dependencies(c)
-    return not facts.reads_memory and bool(facts.variables) and all(v in scope.variables for v in facts.variables)
+    dependencies = scope.dependencies(c)
+    return (
+        not dependencies.reads_memory
+        and bool(dependencies.variables)
+        and all(v in scope.variables for v in dependencies.variables)
+    )
 
 
 def _edge_conditions(
     conditions: Iterable[Expr], nested: NestedBlock, scope: EmitScope, has_cheap_masks: Callable[[NestedBlock], bool]
 ) -> list[tuple[Expr, Expr]]:
-    """Conditions of a block that differ between rows or lanes of a tile, each with the one that implies it for all."""
-    found: list[tuple[Expr, Expr]] = []
+    """Conditions of a block that vary between rows or lanes of a tile, each with the condition that implies it for
+    all."""
+    edges: list[tuple[Expr, Expr]] = []
     for c in conditions:
         if (
             c in scope.true_conditions
@@ -139,32 +148,34 @@ def _edge_conditions(
             or c.op not in ("lt", "le")
         ):
             continue
-        facts = scope.dependencies(c)
-        moving = [v for v in facts.variables if v not in scope.variables and v not in scope.constants]
-        if facts.reads_memory or not moving or any(v not in nested.expanded for v in moving):
+        dependencies = scope.dependencies(c)
+        variables = [v for v in dependencies.variables if v not in scope.variables and v not in scope.constants]
+        if dependencies.reads_memory or not variables or any(v not in nested.expanded for v in variables):
             continue
-        lanes_only = all(v in scope.vector_variables for v in moving)
-        worst = (
-            None if lanes_only and has_cheap_masks(nested) else _strongest_instance(c, moving, nested.expanded, scope)
+        lanes_only = all(v in scope.vector_variables for v in variables)
+        strongest = (
+            None
+            if lanes_only and has_cheap_masks(nested)
+            else _strongest_instance(c, variables, nested.expanded, scope)
         )
-        if worst is not None:
-            found.append((c, worst))
-    return found
+        if strongest is not None:
+            edges.append((c, strongest))
+    return edges
 
 
 def _load_mask_conditions(e: Expr, scope: EmitScope) -> Iterator[Expr]:
-    """Comparisons of positions that differ between lanes and tell which of them load."""
-    for rest in _undecided_selects(e, scope, set()):
-        for c in rest:
-            positions = isinstance(c, Binary) and c.a.dtype.name == "int64"
-            if positions and scope.dependencies(c).variables & scope.vector_variables:
+    """Lane-varying comparisons of indices that decide which lanes load."""
+    for unknown in _undecided_selects(e, scope, set()):
+        for c in unknown:
+            compares_indices = isinstance(c, Binary) and c.a.dtype.name == "int64"
+            if compares_indices and scope.dependencies(c).variables & scope.vector_variables:
                 yield c
 
 
 def _strongest_instance(c: Binary, variables: list[Var], expanded: Mapping[Var, int], scope: EmitScope) -> Expr | None:
-    """The condition at the end of the variables' ranges where it is hardest to meet; None where it is not linear.
+    """The instance of a condition, over the variables' ranges, that is hardest to satisfy; None where it is not linear.
 
-    Positions of lanes that have no work count too: sizes at which these would leave 64 bits are refused before.
+    Inactive lanes count, too: sizes at which their indices would leave 64 bits are rejected before.
     """
     slack = polynomial(c.b - c.a)
     ends: dict[Var, Expr] = {}

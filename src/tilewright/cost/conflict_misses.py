@@ -1,7 +1,8 @@
-"""How rows that lie a power of two apart crowd into few sets of a cache: closed formulas over arrays of boxes.
+"""Conflict misses: cache sets to which rows a power of two apart alias, in closed formulas over arrays of boxes.
 
-A line's set is its address modulo the sets. Rows S bytes apart begin in only sets / gcd(sets, S / line) different ones;
-more rows than those share the sets that they cover, however much of the cache is free.
+The set of a line is its address modulo the number of sets. Rows S bytes apart begin in only
+sets / gcd(sets, S / line) different sets; more rows than that share the sets that they cover, however much of the cache
+is free.
 """
 
 from collections.abc import Sequence
@@ -13,61 +14,82 @@ import numpy.typing as npt
 
 from tilewright.cost.footprint import Numbers, any_true, index_count_and_span
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
+from tilewright.tile.program import Mask
+
+MAX_CONFLICT_PENALTY = 5.0
+"""Upper bound of the slowdown of lines that are read into overfull sets. Transposing 1024 x 1024 elements takes 0.8 ns
+each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows, 3.5 ns with 64 and 128; 1040 x 1024 elements,
+whose rows are spread over all sets, take 0.3 ns with any (one core of an EPYC of Zen 3)."""
 
 
 def can_conflict(operand: OperandView, sets: int, line: int) -> bool:
-    """Whether rows of an operand can crowd in a cache at all."""
-    return any(any_true(begins < sets) for begins in _start_set_counts(operand, sets, line)[:-1])
+    """Whether rows of an operand can alias in a cache at all."""
+    return any(any_true(starts < sets) for starts in _start_set_counts(operand, sets, line)[:-1])
 
 
 def conflict_factors(
     operand: OperandView, box: Sequence[Numbers], set_counts: Sequence[int], line: int
 ) -> dict[int, Numbers]:
-    """By how much more of caches the points of a box take than their lines: 1 where these lie in all sets alike; of the
-    caches, by their positions, in which rows can crowd at all.
+    """Effective-footprint factor per cache due to set conflicts (1.0: evenly spread over the sets).
 
     Args:
-        operand: that is read where it lies, not from a packed copy.
+        operand: an access that does not read a packed copy.
         box: sizes per axis.
-        caches: sets of each.
-        line: bytes of a line.
+        set_counts: number of sets of each cache.
+        line: bytes of a cache line.
+
+    Returns:
+        The factors by the cache's position; caches without possible conflicts are omitted.
     """
-    places = {
+    start_sets = {
         k: _start_set_counts(operand, sets, line)
         for k, sets in enumerate(set_counts)
         if can_conflict(operand, sets, line)
     }
-    if not places:
+    if not start_sets:
         return {}
-    found: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in places}
-    # sets that are touched of each cache, from the last dimension outwards
-    touched: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in places}
-    reach: float | npt.NDArray[np.floating] = float(operand.element_bytes)
-    step: float | npt.NDArray[np.floating] = float(operand.element_bytes)
+    factors: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in start_sets}
+    # sets of each cache that are touched, from the last dimension outwards
+    touched: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in start_sets}
+    span: float | npt.NDArray[np.floating] = float(operand.element_bytes)
+    pitch: float | npt.NDArray[np.floating] = float(operand.element_bytes)
     for d in range(len(operand.shape) - 1, -1, -1):
         size = operand.shape[d]
-        if operand.index_terms[d]:
-            count, far = (
-                np.minimum(x, operand.dim_sizes[d]) for x in index_count_and_span(operand.index_terms[d], box)
-            )
-            reach = reach + (far - 1.0) * step
-            for k, begins in places.items():
-                sets, starts = set_counts[k], begins[d]
+        if terms := operand.index_terms[d]:
+            rows, row_span = (np.minimum(x, operand.dim_sizes[d]) for x in index_count_and_span(terms, box))
+            span = span + (row_span - 1.0) * pitch
+            for k, starts_by_dim in start_sets.items():
+                sets, starts = set_counts[k], starts_by_dim[d]
                 covered = np.minimum(sets, starts * touched[k])
-                found[k] = np.where((count > starts) & (starts < sets), np.maximum(found[k], sets / covered), found[k])
-                apart = np.minimum(covered, count * touched[k])
-                touched[k] = np.minimum(np.where(step < line, sets, apart), np.ceil(reach / line))
-        step = step * size
-    return found
+                aliases = (rows > starts) & (starts < sets)
+                factors[k] = np.where(aliases, np.maximum(factors[k], sets / covered), factors[k])
+                spread = np.minimum(covered, rows * touched[k])
+                touched[k] = np.minimum(np.where(pitch < line, sets, spread), np.ceil(span / line))
+        pitch = pitch * size
+    return factors
+
+
+def conflict_bytes(cached: Numbers, uncached: Numbers, pressure: Numbers, overflows: Mask) -> Numbers:
+    """Bytes that a register tile moves of an access whose rows alias to few sets of L1.
+
+    Args:
+        cached: bytes that it moves if everything stays in L1 that an L2 tile touches.
+        uncached: bytes that it moves if every element brings its line.
+        pressure: lines in the aliased sets over the lines that fit them; 0 without aliasing.
+        overflows: whether a register tile does not fit L1, whatever its sets.
+    """
+    lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
+    slowed = np.maximum(cached, uncached * MAX_CONFLICT_PENALTY * lost**3)
+    return np.where(pressure > 1.0, np.where(overflows, np.maximum(slowed, uncached), slowed), uncached)
 
 
 def _start_set_counts(operand: OperandView, sets: int, line: int) -> tuple[FloatPerCandidate, ...]:
-    """In how many different sets rows along each dimension of an operand can begin."""
+    """Per dimension of an operand the number of different sets in which its rows can begin."""
     return operand.per_shape(lambda o: _start_set_counts_of_shape(o.element_bytes, o.shape, sets, line))
 
 
 @lru_cache(maxsize=4096)
 def _start_set_counts_of_shape(element_bytes: int, shape: tuple[int, ...], sets: int, line: int) -> tuple[int, ...]:
-    """In how many different sets rows along each dimension of an array can begin; bytes of an element and a line."""
-    steps = [element_bytes * prod(shape[d + 1 :]) for d in range(len(shape))]
-    return tuple(sets // gcd(sets, max(1, s // line)) if s % line == 0 and s else sets for s in steps)
+    """Per dimension of an array the number of different sets in which its rows can begin."""
+    pitches = [element_bytes * prod(shape[d + 1 :]) for d in range(len(shape))]
+    return tuple(sets // gcd(sets, max(1, s // line)) if s % line == 0 and s else sets for s in pitches)

@@ -1,25 +1,29 @@
-"""What is known of the register tiles and the tasks of programs without running them: closed formulas over arrays."""
+"""Features of tile programs: instruction counts, streams and pages of register tiles, as formulas over arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.cost.candidate_batch import (
-    PAGE_BYTES,
-    CandidateBatch,
+from tilewright.cost.caches import PAGE_BYTES
+from tilewright.cost.candidate_batch import CandidateBatch, is_packed, k_block_count
+from tilewright.cost.footprint import (
+    Numbers,
     distant_segments,
-    is_packed,
-    k_block_count,
+    index_count_and_span,
     sum_arrays,
+    touched_elements,
 )
-from tilewright.cost.footprint import Numbers, index_count_and_span, touched_elements
 from tilewright.cost.shape_family import OperandView
-from tilewright.tile.problem import Operand, Problem
-from tilewright.tile.program import L1, L2, LINE_BYTES, REGISTER, Sketch
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L1, L2, REGISTER, Sketch
 
 MIN_STREAM_DISTANCE = 1024
-"""Bytes from which on two rows are different streams."""
+"""Bytes from which on two rows are separate streams."""
+
+MAX_SHUFFLE_STRIDE = 2
+"""Largest stride, in elements, at which vectors are assembled by shuffles from vectors of everything in between."""
 
 _SEGMENT_DISTANCES = np.array([[float(MIN_STREAM_DISTANCE)], [float(PAGE_BYTES)]])
 
@@ -28,27 +32,29 @@ _SEGMENT_DISTANCES = np.array([[float(MIN_STREAM_DISTANCE)], [float(PAGE_BYTES)]
 class Features:
     """Features of a batch.
 
+    A step is one iteration of the innermost reduction loop: a fully unrolled register tile.
+
     Attributes:
-        tasks: parallel tasks, B.
-        register_tiles: register tiles, each over one chunk of the reduction.
-        accumulators: vectors that are accumulated at once.
-        registers: vectors that must be held at once.
-        steps: steps of the reduction of one register tile and chunk, each a register tile written out.
-        vector_loads, broadcast_loads: per step, of whole vectors, and of elements that are broadcast.
-        gathers: vectors per step that are put together from elements that lie apart.
-        multiply_adds: vector operations per step.
-        streams: places far apart in memory that a register tile reads; nothing waits for what is only written.
-        pages: pages that a register tile reads over one chunk of the reduction.
-        all_pages: pages that it reads over all chunks.
-        starts: places far apart at which a register tile begins to read, per chunk of the reduction.
-        crossings: of the vector loads per step, those that touch two cache lines.
-        stores: vectors that element-wise work stores per step.
-        apart: elements per step that lie far apart along the lanes: they are loaded one by one.
-        spread: elements per step that are stored so.
-        hoisted: of the elements that are broadcast per step, those that are the same in the next register tiles.
-        fixed: elements that are broadcast and the same in all steps of a register tile.
-        again: vectors that a window written out has loaded and uses again for another line: as many for every shift
-            along the lanes.
+        tasks: parallel tasks.
+        register_tiles: register tiles, each over one K-block.
+        accumulators: vectors that are accumulated at the same time.
+        registers: vectors that are live at the same time.
+        steps: steps of one register tile over one K-block.
+        vector_loads: loads of whole vectors per step.
+        broadcast_loads: loads of elements that are broadcast, per step.
+        shuffled_vectors: vectors per step that shuffles assemble from strided elements.
+        vector_operations: arithmetic instructions per step.
+        streams: separate streams that a register tile reads; nothing waits for stores.
+        pages: pages that a register tile reads over one K-block.
+        all_pages: pages that it reads over all K-blocks.
+        stream_starts: separate streams of operands that a register tile starts per K-block.
+        split_loads: vector loads per step that touch two cache lines.
+        vector_stores: vectors that elementwise work stores per step.
+        gather_loads: elements per step that are loaded one by one, as they are far apart along the lanes.
+        scatter_stores: elements per step that are stored one by one.
+        tile_invariant_broadcasts: broadcast loads per step that the next register tiles share.
+        step_invariant_broadcasts: broadcast loads that are the same in all steps of a register tile.
+        reused_vectors: vectors of an unrolled window that the next output row reuses, per lane shift.
     """
 
     tasks: Numbers
@@ -73,141 +79,201 @@ class Features:
     reused_vectors: Numbers
 
 
-MAX_SHUFFLE_STRIDE = 2
-"""The largest stride, in elements, at which vectors are put together from vectors that hold all between."""
+class _StepCounts:
+    """Counts per step, summed over operands; see `Features`.
+
+    Attributes:
+        operand_registers: most vectors of one operand that are live at the same time.
+        window_registers: vectors of unrolled windows that stay live for reuse.
+    """
+
+    def __init__(self, problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int, window: Numbers) -> None:
+        """`line` in bytes; `window` is the number of steps that an unrolled window stands for."""
+        self._problem, self._sketch, self._box = problem, sketch, batch.tiles[REGISTER]
+        self._line, self._window = line, window
+        zeros: Numbers = np.zeros_like(window)
+        self.vector_loads = self.broadcast_loads = self.shuffled_vectors = zeros
+        self.split_loads = self.vector_stores = self.gather_loads = self.scatter_stores = zeros
+        self.tile_invariant_broadcasts = self.step_invariant_broadcasts = self.reused_vectors = zeros
+        self.operand_registers = self.window_registers = zeros
+
+    def add(self, position: int, operand: OperandView, stride: int) -> None:
+        """Counts one of the problem's operands, by its position and its stride along the lanes (`lane_strides`)."""
+        elements = touched_elements(operand, self._box)
+        if operand.written:
+            if stride > MAX_SHUFFLE_STRIDE:
+                self.scatter_stores = self.scatter_stores + elements
+            else:
+                self.vector_stores = self.vector_stores + elements / self._sketch.lanes
+            return
+        shifts = _lane_shifts(operand, self._sketch.lane, self._box)
+        if stride > MAX_SHUFFLE_STRIDE:
+            self.gather_loads = self.gather_loads + elements * shifts
+            return
+        if window_axes := _window_axes(self._problem, self._sketch, operand, self._box):
+            reused = _window_registers(self._problem, self._sketch, operand, self._box, window_axes)
+            self.window_registers = self.window_registers + reused
+            self.reused_vectors = self.reused_vectors + reused * shifts
+        if stride == 0:
+            self._add_broadcast(operand, elements)
+        else:
+            self._add_vectors(position, operand, stride, elements, shifts)
+
+    def _add_broadcast(self, operand: OperandView, elements: Numbers) -> None:
+        """Counts an operand that does not move along the lanes."""
+        if not any(operand.uses(r) for r in self._problem.reduce):
+            self.step_invariant_broadcasts = self.step_invariant_broadcasts + elements
+            return
+        self.broadcast_loads = self.broadcast_loads + elements
+        if not any(operand.uses(a) for a in self._sketch.order[-2:]):
+            self.tile_invariant_broadcasts = self.tile_invariant_broadcasts + elements
+
+    def _add_vectors(
+        self, position: int, operand: OperandView, stride: int, elements: Numbers, shifts: Numbers
+    ) -> None:
+        """Counts an operand that is contiguous along the lanes, or that shuffles make so."""
+        lanes = self._sketch.lanes
+        count, span = _lane_extent(operand, self._sketch.lane, self._box)
+        # every shift of a window along the lanes is a vector of its own
+        vectors = elements / count * shifts * self._box[self._sketch.lane] / lanes
+        if stride == 1:
+            if not is_packed(self._sketch, position):
+                (split,) = operand.per_shape(lambda at: _split_fraction(at, self._sketch, self._line))
+                self.split_loads = self.split_loads + vectors * split
+            self.vector_loads = self.vector_loads + vectors
+            self.operand_registers = np.maximum(self.operand_registers, vectors / self._window)
+        else:
+            # everything between the elements is loaded as well
+            self.vector_loads = self.vector_loads + elements / count * span / lanes
+            self.shuffled_vectors = self.shuffled_vectors + vectors
 
 
-def extract_features(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Features:
+def extract_features(problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int) -> Features:
     """The features of candidates.
 
     Args:
-        problem: what they are programs of, or one of several problems whose strides along lanes are alike.
-        form, columns: the candidates.
+        problem: the candidates' problem, or one of several with the same strides along the lanes.
+        sketch, batch: the candidates.
+        line: bytes of a cache line.
     """
     one: Numbers = np.ones_like(batch.covered[0])
-    tasks, micro, accumulators = one, k_block_count(sketch, batch), one / sketch.lanes
+    tasks, register_tiles, accumulators = one, k_block_count(sketch, batch), one / sketch.lanes
     for a in problem.spatial:
         size = batch.tiles[REGISTER][a]
         tasks = tasks * np.ceil(batch.covered[a] / batch.tiles[L2][a])
-        micro = micro * np.ceil(batch.covered[a] / size)
+        register_tiles = register_tiles * np.ceil(batch.covered[a] / size)
         accumulators = accumulators * size
     steps = window = one
     for k in problem.reduce:
         steps = steps * (batch.tiles[L1][k] / batch.tiles[REGISTER][k])
         if k == sketch.lane:
-            # every vector along the reduction has sums of its own
+            # every vector along the reduction has partial sums of its own
             accumulators = accumulators * batch.tiles[REGISTER][k]
         else:
             window = window * batch.tiles[REGISTER][k]
-    none: Numbers = np.zeros_like(one)
-    vectors = broadcast = gathers = held = kept = none
-    crossings = stores = apart = spread = hoisted = fixed = again = none
-    strides = lane_strides(problem, sketch)
-    for k, o in enumerate(batch.family.operands):
-        touched = touched_elements(o, batch.tiles[REGISTER])
-        along = strides[k]
-        if along > MAX_SHUFFLE_STRIDE:
-            if o.written:
-                spread = spread + touched
-            else:
-                apart = apart + touched * _lane_shifts(o, sketch.lane, batch.tiles[REGISTER])
-            continue
-        if o.written:
-            stores = stores + touched / sketch.lanes
-            continue
-        box, lanes = batch.tiles[REGISTER], batch.tiles[REGISTER][sketch.lane]
-        shifts = _lane_shifts(o, sketch.lane, box)
-        shifted = _window_axes(problem, sketch, o, box)
-        if shifted:
-            more = _window_registers(problem, sketch, o, box, shifted)
-            kept, again = kept + more, again + more * shifts
-        if along == 0:
-            if any(o.uses(r) for r in problem.reduce):
-                broadcast = broadcast + touched
-                hoisted = hoisted + (0.0 if any(o.uses(a) for a in sketch.order[-2:]) else touched)
-            else:
-                fixed = fixed + touched
-            continue
-        # shifted windows are vectors of their own
-        run = _lane_extent(o, sketch.lane, box)
-        made = touched / run[0] * shifts * lanes / sketch.lanes
-        if along == 1:
-            if not is_packed(sketch, k):
-                (crossing,) = o.per_shape(lambda at: _split_fraction(at, sketch))
-                crossings = crossings + made * crossing
-            vectors = vectors + made
-            held = np.maximum(held, made / window)
-        else:
-            # all that lies between the elements is loaded too
-            vectors = vectors + touched / run[0] * run[1] / sketch.lanes
-            gathers = gathers + made
-    registers = accumulators + np.minimum(held, accumulators) + kept + 1
-    done = accumulators * window * problem.operations
-    # a register tile, and what it reads over one chunk
-    swept = [batch.sizes[: L1 + 1, a] if x.is_reduction else batch.sizes[[REGISTER, REGISTER], a]
-             for a, x in enumerate(problem.axes)]  # fmt: skip
-    places = [
-        distant_segments(o, swept, _SEGMENT_DISTANCES, is_packed(sketch, k))
-        for k, o in enumerate(batch.family.accesses)
-    ]
-    streams = none + sum_arrays(p[0] for p, o in zip(places, batch.family.accesses, strict=True) if not o.written)
-    starts, pages = np.zeros((2, 1)) + sum_arrays(places[: len(problem.operands)])
-    swept = [np.stack((batch.sizes[REGISTER, a], batch.covered[a])) if x.is_reduction else own
-             for a, (x, own) in enumerate(zip(problem.axes, swept, strict=True))]  # fmt: skip
-    read = batch.family.accesses[: len(problem.operands)]
-    all_pages = none + sum_arrays(
-        distant_segments(o, swept, _SEGMENT_DISTANCES, is_packed(sketch, k))[1] for k, o in enumerate(read)
-    )
+    counts = _StepCounts(problem, sketch, batch, line, window)
+    for k, (operand, stride) in enumerate(zip(batch.family.operands, lane_strides(problem, sketch), strict=True)):
+        counts.add(k, operand, stride)
+    streams, stream_starts, pages, all_pages = _streams_and_pages(problem, sketch, batch, line)
     return Features(
-        tasks=tasks, register_tiles=micro, accumulators=accumulators, registers=registers, steps=steps,
-        vector_loads=vectors, broadcast_loads=broadcast, shuffled_vectors=gathers, vector_operations=done,
+        tasks=tasks,
+        register_tiles=register_tiles,
+        accumulators=accumulators,
+        registers=accumulators + np.minimum(counts.operand_registers, accumulators) + counts.window_registers + 1,
+        steps=steps,
+        vector_loads=counts.vector_loads,
+        broadcast_loads=counts.broadcast_loads,
+        shuffled_vectors=counts.shuffled_vectors,
+        vector_operations=accumulators * window * problem.operations,
         streams=streams,
-        pages=pages, all_pages=all_pages, stream_starts=starts, split_loads=crossings, vector_stores=stores,
-        gather_loads=apart, scatter_stores=spread,
-        tile_invariant_broadcasts=hoisted, step_invariant_broadcasts=fixed, reused_vectors=again,
-    )  # fmt: skip
+        pages=pages,
+        all_pages=all_pages,
+        stream_starts=stream_starts,
+        split_loads=counts.split_loads,
+        vector_stores=counts.vector_stores,
+        gather_loads=counts.gather_loads,
+        scatter_stores=counts.scatter_stores,
+        tile_invariant_broadcasts=counts.tile_invariant_broadcasts,
+        step_invariant_broadcasts=counts.step_invariant_broadcasts,
+        reused_vectors=counts.reused_vectors,
+    )
+
+
+def _streams_and_pages(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Per register tile the streams, stream starts, pages of one K-block, and pages of all K-blocks."""
+    zeros: Numbers = np.zeros_like(batch.covered[0])
+    accesses, operand_count = batch.family.accesses, len(problem.operands)
+    # row 0: one register tile; row 1: a register tile over a K-block
+    boxes = [
+        batch.sizes[: L1 + 1, a] if x.is_reduction else batch.sizes[[REGISTER, REGISTER], a]
+        for a, x in enumerate(problem.axes)
+    ]
+    segments = [
+        distant_segments(o, boxes, line, _SEGMENT_DISTANCES, is_packed(sketch, k)) for k, o in enumerate(accesses)
+    ]
+    streams = zeros + sum_arrays(x[0] for x, o in zip(segments, accesses, strict=True) if not o.written)
+    stream_starts, pages = np.zeros((2, 1)) + sum_arrays(segments[:operand_count])
+    # row 1: a register tile over the whole reduction
+    boxes = [
+        np.stack((batch.sizes[REGISTER, a], batch.covered[a])) if x.is_reduction else box
+        for a, (x, box) in enumerate(zip(problem.axes, boxes, strict=True))
+    ]
+    all_pages = zeros + sum_arrays(
+        distant_segments(o, boxes, line, _SEGMENT_DISTANCES, is_packed(sketch, k))[1]
+        for k, o in enumerate(accesses[:operand_count])
+    )
+    return streams, stream_starts, pages, all_pages
 
 
 def lane_strides(problem: Problem, sketch: Sketch) -> tuple[int, ...]:
-    """Per operand by how many elements it moves along the lanes, as far as that matters: all strides too large for
-    shuffles count alike."""
-    moved = [1 if (k, sketch.lane) in sketch.packed else o.strides[sketch.lane] for k, o in enumerate(problem.operands)]
-    return tuple([s if abs(s) <= MAX_SHUFFLE_STRIDE else MAX_SHUFFLE_STRIDE + 1 for s in moved])
+    """Per operand the stride along the lanes, in elements; all strides too large for shuffles count as one more than
+    `MAX_SHUFFLE_STRIDE`."""
+    strides = [
+        1 if (k, sketch.lane) in sketch.packed else o.strides[sketch.lane] for k, o in enumerate(problem.operands)
+    ]
+    return tuple([s if abs(s) <= MAX_SHUFFLE_STRIDE else MAX_SHUFFLE_STRIDE + 1 for s in strides])
 
 
-def _split_fraction(operand: Operand, sketch: Sketch) -> tuple[float]:
-    """The part of an operand's vectors that begin in one line and end in another: rows, or windows along the lanes,
-    that start anywhere."""
-    vector = sketch.lanes * operand.element_bytes
-    anywhere = any(s * operand.element_bytes % vector for a, s in enumerate(operand.strides) if a != sketch.lane)
-    return (vector / LINE_BYTES if anywhere else 0.0,)
+def _split_fraction(operand: Operand, sketch: Sketch, line: int) -> tuple[float]:
+    """Share of an operand's vectors that touch two cache lines, because rows or shifted windows are unaligned."""
+    vector_bytes = sketch.lanes * operand.element_bytes
+    strides = [s * operand.element_bytes for a, s in enumerate(operand.strides) if a != sketch.lane]
+    return (vector_bytes / line if any(s % vector_bytes for s in strides) else 0.0,)
 
 
 def _window_axes(problem: Problem, sketch: Sketch, operand: OperandView, box: Sequence[Numbers]) -> list[int]:
-    """The axes of windows that are written out, along which later steps use an operand's elements again."""
-    # along the lanes, a shifted window is loaded anew
-    return [k for k in problem.reduce if k != sketch.lane and operand.uses(k) and (box[k] > 1.0).any()
-            and not any(row[sketch.lane] and row[k] for row in operand.index)]  # fmt: skip
+    """The axes of unrolled windows along which later steps reuse an operand's elements."""
+    # along the lanes, a shifted window is loaded again
+    return [
+        k
+        for k in problem.reduce
+        if k != sketch.lane
+        and operand.uses(k)
+        and (box[k] > 1.0).any()
+        and not any(row[sketch.lane] and row[k] for row in operand.index)
+    ]
 
 
 def _window_registers(
     problem: Problem, sketch: Sketch, operand: OperandView, box: Sequence[Numbers], window_axes: Sequence[int]
 ) -> Numbers:
-    """Registers for what one step of a window that is written out has loaded and a later one uses again."""
+    """Registers for what one step of an unrolled window has loaded and a later step reuses."""
     one: Numbers = np.ones_like(box[0])
-    most: Numbers = np.zeros_like(one)
-    single = [one if problem.axes[a].is_reduction else x for a, x in enumerate(box)]
-    step = touched_elements(operand, single)
+    registers: Numbers = np.zeros_like(one)
+    one_step = [one if problem.axes[a].is_reduction else x for a, x in enumerate(box)]
+    loaded = touched_elements(operand, one_step)
     for k in window_axes:
-        window = list(single)
+        window = list(one_step)
         window[k] = box[k]
-        again = box[k] * step - touched_elements(operand, window)
-        most = np.maximum(most, again / np.maximum(box[k] - 1.0, 1.0))
-    return most / sketch.lanes if operand.uses(sketch.lane) else most
+        reused = box[k] * loaded - touched_elements(operand, window)
+        registers = np.maximum(registers, reused / np.maximum(box[k] - 1.0, 1.0))
+    return registers / sketch.lanes if operand.uses(sketch.lane) else registers
 
 
 def _lane_shifts(operand: OperandView, lane: int, box: Sequence[Numbers]) -> Numbers:
-    """How many vectors that start at different elements one vector of lanes stands for: a window along the lanes."""
+    """Number of vectors, each shifted by some elements, per vector of lanes: points of a window along the lanes."""
     shifts: Numbers = np.ones_like(box[0])
     for row in operand.index:
         if row[lane]:
@@ -218,12 +284,12 @@ def _lane_shifts(operand: OperandView, lane: int, box: Sequence[Numbers]) -> Num
 
 
 def _lane_extent(operand: OperandView, lane: int, box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """Of the dimensions that the lane axis moves in: the elements touched, and those from the first to the last."""
+    """In the dimensions that depend on the lane axis: elements touched, and distance from first to last + 1."""
     count: Numbers = np.ones_like(box[0])
-    reach: Numbers = np.ones_like(box[0])
-    for row, steps, size in zip(operand.index, operand.index_terms, operand.dim_sizes, strict=True):
+    span: Numbers = np.ones_like(box[0])
+    for row, terms, size in zip(operand.index, operand.index_terms, operand.dim_sizes, strict=True):
         if row[lane]:
-            found = index_count_and_span(steps, box)
-            count = count * np.minimum(found[0], size)
-            reach = reach * np.minimum(found[1], size)
-    return count, reach
+            dim_count, dim_span = index_count_and_span(terms, box)
+            count = count * np.minimum(dim_count, size)
+            span = span * np.minimum(dim_span, size)
+    return count, span

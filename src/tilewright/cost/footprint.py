@@ -1,6 +1,11 @@
-"""How much of an operand a box of points touches: closed formulas over arrays of boxes."""
+"""Footprints: elements, contiguous segments and cache lines of an operand that a box of points touches.
 
-from collections.abc import Sequence
+Closed formulas over arrays of boxes. A box is given by its sizes per axis, each an array [candidate] or
+[depth, candidate]. A segment is a maximal run of adjacent memory in the buffer's last dimension, or in several of the
+last dimensions where rows are shorter than a cache line.
+"""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +17,14 @@ Numbers = npt.NDArray[np.float64]
 """One number per candidate."""
 
 IndexTerms = tuple[tuple[int, int], ...]
-"""An index as (c_a, a), by rising c_a; see `Operand.steps`."""
+"""The terms (c_a, a) of an index sum(c_a * x_a), by rising c_a; see `Operand.index_terms`."""
 
 
 def index_count_and_span(terms: IndexTerms, box: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """How many values the index sum(c_a * x_a), 0 <= x_a < box_a, takes, and how far they reach from first to last.
+    """Number of values that the index sum(c_a * x_a), 0 <= x_a < box_a, takes, and distance from first to last + 1.
 
-    Taken by rising coefficients: an axis whose step is longer than what the axes before it reach leaves gaps, so that
-    numbers multiply; else the runs overlap and join. Exact where runs that overlap have no gaps.
+    Axes are taken by rising coefficients: where a coefficient exceeds the span of the axes before it there are gaps and
+    counts multiply, else the ranges overlap and merge. Exact unless overlapping ranges have gaps.
     """
     if len(terms) == 1:
         ((c, axis),) = terms
@@ -28,63 +33,65 @@ def index_count_and_span(terms: IndexTerms, box: Sequence[Numbers]) -> tuple[Num
         one = np.ones_like(box[0]) if box else np.ones(1)
         return one, one
     (c, axis), *others = terms
-    count, reach = box[axis], c * (box[axis] - 1.0) + 1.0
+    count, span = box[axis], c * (box[axis] - 1.0) + 1.0
     for c, axis in others:
-        grown = c * (box[axis] - 1.0) + reach
-        count = np.where(c >= reach, count * box[axis], np.minimum(count * box[axis], grown))
-        reach = grown
-    return count, reach
+        merged = c * (box[axis] - 1.0) + span
+        count = np.where(c >= span, count * box[axis], np.minimum(count * box[axis], merged))
+        span = merged
+    return count, span
 
 
 def touched_elements(operand: OperandView, box: Sequence[Numbers]) -> Numbers:
-    """How many elements of an operand the points of a box touch."""
-    return _index_combinations(operand.index_terms, operand.dim_sizes, box)
-
-
-def _index_combinations(
-    index: Sequence[IndexTerms], dim_sizes: Sequence[IntPerCandidate], box: Sequence[Numbers]
-) -> Numbers:
-    """How many combinations the indices of some dimensions take."""
+    """Number of elements of an operand that the points of a box touch."""
     total: Numbers | None = None
-    for steps, size in zip(index, dim_sizes, strict=True):
-        if steps:
-            part = np.minimum(index_count_and_span(steps, box)[0], size)
-            total = part if total is None else total * part
+    for terms, size in zip(operand.index_terms, operand.dim_sizes, strict=True):
+        if terms:
+            count = np.minimum(index_count_and_span(terms, box)[0], size)
+            total = count if total is None else total * count
     if total is None:
         return np.ones_like(box[0]) if box else np.ones(1)
     return total
 
 
 def contiguous_dims(operand: OperandView, line: int) -> list[bool | Mask]:
-    """Per dimension whether it goes on with the row of those behind it: the last one does, and others as long as rows
-    are shorter than a line, as these follow each other within one."""
-    found: list[bool | Mask] = [True]
-    size = operand.element_bytes * operand.shape[-1]
+    """Per dimension whether it continues the segment of the dimensions after it.
+
+    The last dimension does, and others as long as rows are shorter than a cache line, as adjacent rows then share
+    lines.
+    """
+    dims: list[bool | Mask] = [True]
+    row_bytes = operand.element_bytes * operand.shape[-1]
     for length in operand.shape[-2::-1]:
-        if not any_true(found[0]) or not any_true(size < line):
-            return [False] * (len(operand.shape) - len(found)) + found
-        found.insert(0, found[0] & (size < line))
-        size = size * length
-    return found
+        if not any_true(dims[0]) or not any_true(row_bytes < line):
+            return [False] * (len(operand.shape) - len(dims)) + dims
+        dims.insert(0, dims[0] & (row_bytes < line))
+        row_bytes = row_bytes * length
+    return dims
 
 
 def segment_count(operand: OperandView, box: Sequence[Numbers], line: int) -> Numbers:
-    """How many rows the points of a box touch; see `joined`."""
+    """Number of segments that the points of a box touch."""
     total: Numbers = np.ones_like(box[0])
-    for steps, size, row in zip(operand.index_terms, operand.dim_sizes, contiguous_dims(operand, line), strict=True):
-        if steps and not all_true(row):
-            part = np.minimum(index_count_and_span(steps, box)[0], size)
-            total = total * (np.where(row, 1.0, part) if any_true(row) else part)
+    dims = zip(operand.index_terms, operand.dim_sizes, contiguous_dims(operand, line), strict=True)
+    for terms, size, is_contiguous in dims:
+        if terms and not all_true(is_contiguous):
+            count = np.minimum(index_count_and_span(terms, box)[0], size)
+            total = total * (np.where(is_contiguous, 1.0, count) if any_true(is_contiguous) else count)
     return total
 
 
 def moved_bytes(
     operand: OperandView, box: Sequence[Numbers], line: int, packed: bool = False, unaligned: bool = True
 ) -> Numbers:
-    """How many bytes move when the points of a box are touched for the first time: whole cache lines.
+    """Bytes of the cache lines that the points of a box touch.
 
-    A packed operand has no gaps, so that only its elements count. Where rows begin `anywhere`, they end in one more
-    line as often as they would; else they are in as few lines as can be.
+    Args:
+        operand: the access.
+        box: sizes per axis.
+        line: bytes of a cache line.
+        packed: whether the operand is a packed copy; it has no gaps, so only its elements count.
+        unaligned: whether segments may begin anywhere in a line, so that on average they touch one line more at their
+            ends; else they touch as few lines as possible.
     """
     if packed or not operand.index:
         return touched_elements(operand, box) * operand.element_bytes
@@ -94,47 +101,76 @@ def moved_bytes(
 def segment_bytes(
     operand: OperandView, box: Sequence[Numbers], line: int, segments: Numbers, unaligned: bool = True
 ) -> Numbers:
-    """What `moved_bytes` answers for an operand that is not packed, with the runs that the points touch in `total`."""
-    count, reach, size = _segment_extent(operand, box, line)
+    """`moved_bytes` of an operand that is not packed, given the number of segments that the box touches."""
+    count, span, size = _segment_extent(operand, box, line)
     per_line = max(1, line // operand.element_bytes)
-    # a whole operand of less than a line
-    short = size < per_line
-    if all_true(short):
+    # the whole operand is shorter than a line
+    is_short = size < per_line
+    if all_true(is_short):
         return np.maximum(segments * count * operand.element_bytes, line)
-    lines = np.ceil(reach / per_line)
+    lines = np.ceil(span / per_line)
     if unaligned:
-        part, ragged = reach < size, size % per_line != 0
-        if not all_true(ragged):
-            part &= (reach % per_line != 0) | ragged
-        lines = np.where(part, 1.0 + (reach - 1.0) / per_line, lines)
-    found = segments * np.minimum(count, lines) * line
-    return (
-        np.where(short, np.maximum(segments * count * operand.element_bytes, line), found) if any_true(short) else found
-    )
+        is_partial, is_ragged = span < size, size % per_line != 0
+        if not all_true(is_ragged):
+            is_partial &= (span % per_line != 0) | is_ragged
+        lines = np.where(is_partial, 1.0 + (span - 1.0) / per_line, lines)
+    total = segments * np.minimum(count, lines) * line
+    if not any_true(is_short):
+        return total
+    return np.where(is_short, np.maximum(segments * count * operand.element_bytes, line), total)
 
 
 def _segment_extent(
     operand: OperandView, box: Sequence[Numbers], line: int
 ) -> tuple[Numbers, Numbers, IntPerCandidate]:
-    """Of a row: the elements that a box touches, those from the first to the last of them, and all."""
+    """Of a segment: elements that a box touches, distance from the first to the last of them + 1, and all elements."""
     size = operand.shape[-1]
-    count, reach = (np.minimum(x, size) for x in index_count_and_span(operand.index_terms[-1], box))
-    for d, row in reversed(list(enumerate(contiguous_dims(operand, line)))[:-1]):
-        if not any_true(row):
+    count, span = (np.minimum(x, size) for x in index_count_and_span(operand.index_terms[-1], box))
+    for d, is_contiguous in reversed(list(enumerate(contiguous_dims(operand, line)))[:-1]):
+        if not any_true(is_contiguous):
             break
         length = operand.shape[d]
-        more, far = (np.minimum(x, length) for x in index_count_and_span(operand.index_terms[d], box))
-        reach = np.where(row, (far - 1.0) * size + reach, reach)
-        count = np.where(row, count * more, count)
-        size = size * length if all_true(row) else np.where(row, size * length, size)
-    return count, reach, size
+        rows, row_span = (np.minimum(x, length) for x in index_count_and_span(operand.index_terms[d], box))
+        span = np.where(is_contiguous, (row_span - 1.0) * size + span, span)
+        count = np.where(is_contiguous, count * rows, count)
+        size = size * length if all_true(is_contiguous) else np.where(is_contiguous, size * length, size)
+    return count, span, size
+
+
+def distant_segments(
+    operand: OperandView, box: Sequence[Numbers], line: int, distance: int | Numbers, packed: bool
+) -> Numbers:
+    """Number of segments that a box touches, where segments closer than `distance` bytes count as one."""
+    if packed:
+        return np.ones_like(box[0])
+    return np.minimum(segment_count(operand, box, line), _distance_count(operand, box, distance))
+
+
+def distant_segment_bytes(operand: OperandView, box: Sequence[Numbers], line: int, distance: int) -> Numbers:
+    """Bytes of cache lines per segment that a box touches, where segments closer than `distance` bytes count as one."""
+    segments = segment_count(operand, box, line)
+    return segment_bytes(operand, box, line, segments) / np.minimum(segments, _distance_count(operand, box, distance))
+
+
+def _distance_count(operand: OperandView, box: Sequence[Numbers], distance: int | Numbers) -> Numbers:
+    """Number of positions `distance` bytes apart from the first to the last element that a box touches."""
+    span = sum_arrays(stride * (box[axis] - 1.0) for axis, stride in operand.byte_strides)
+    return 1.0 + span / distance
+
+
+def sum_arrays(arrays: Iterable[Numbers]) -> Numbers:
+    """The sum of arrays; one zero where there are none."""
+    total: Numbers | None = None
+    for x in arrays:
+        total = x if total is None else total + x
+    return np.zeros(1) if total is None else total
 
 
 def all_true(mask: bool | Mask) -> bool:
-    """Whether it is yes for all candidates."""
+    """Whether a condition holds for all candidates."""
     return mask if isinstance(mask, bool) else bool(mask.all())
 
 
 def any_true(mask: bool | Mask) -> bool:
-    """Whether it is yes for any candidate."""
+    """Whether a condition holds for any candidate."""
     return mask if isinstance(mask, bool) else bool(mask.any())

@@ -1,16 +1,17 @@
-"""While how much of its work a program still brings data from far memory: the rest of the work hides nothing of it.
+"""Load phase: fraction of register tiles that execute while loads from beyond L2 are outstanding.
 
-A panel that is used by one row of register tiles after the other comes during the first row; while the others run,
-memory is idle. A program that uses each byte up as it comes computes all the time that memory is busy.
+Only that work can hide the loads. A panel that several rows of register tiles use is loaded during the first row, and
+memory is idle during the others; a program that uses every byte once computes all the time that memory is busy.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.cost.candidate_batch import CandidateBatch, sum_arrays
-from tilewright.cost.footprint import Numbers
-from tilewright.cost.traffic import USABLE_CACHE_FRACTION, LoopFootprints, innermost_depths
+from tilewright.cost.caches import USABLE_CACHE_FRACTION
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.footprint import Numbers, sum_arrays
+from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Mask, Sketch
 
@@ -23,39 +24,47 @@ def load_phase_fraction(
     line: int,
     footprints: LoopFootprints | None = None,
 ) -> Numbers:
-    """The part of all register tiles, each over one chunk of the reduction, during which data come from beyond a cache
-    of `capacity` bytes; the average over bytes, between 0 and 1.
+    """Fraction of all register tiles, each over one K-block, that execute while data is loaded from beyond a cache:
+    between 0 and 1, averaged over the bytes.
 
-    Of an operand that is loaded once in all iterations of a loop, and that the loop does not move, it is one iteration.
-    `known` saves counting what is touched.
+    For an operand that is loaded once in all iterations of a loop, and that does not depend on the loop, it is one
+    iteration.
+
+    Args:
+        problem, sketch, batch: the candidates.
+        capacity: bytes of the cache.
+        line: bytes of a cache line.
+        footprints: of the candidates, if they have been computed already.
     """
     footprints = footprints or LoopFootprints.of(problem, sketch, batch, line)
     # the loops of a register tile are the innermost ones
-    tiles = sum(x.level != REGISTER or x.axis not in problem.reduce for x in footprints.loops)
-    feet, there = footprints.operand_bytes[:, : tiles + 1], footprints.present[:tiles]
-    stays = ((sum_arrays(feet) <= capacity * USABLE_CACHE_FRACTION) | innermost_depths(there))[1:] & there
-    # all operands at once: formulas cost as much for few numbers as for many
-    loaded, anew = _loaded_bytes(feet, footprints.counts[:tiles], stays)
-    weights = loaded * loaded / anew
-    bytes_in_all: Numbers = np.zeros_like(batch.covered[0])
-    weighted = bytes_in_all
+    tile_loops = sum(x.level != REGISTER or x.axis not in problem.reduce for x in footprints.loops)
+    operand_bytes, present = footprints.operand_bytes[:, : tile_loops + 1], footprints.present[:tile_loops]
+    fits_cache = sum_arrays(operand_bytes) <= capacity * USABLE_CACHE_FRACTION
+    fits = (fits_cache | innermost_depths(present))[1:] & present
+    # all operands in one array: formulas cost as much for few numbers as for many
+    loaded, reloaded = _loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)
+    weights = loaded * loaded / reloaded
+    total: Numbers = np.zeros_like(batch.covered[0])
+    weighted = total
     for k, o in enumerate(batch.family.accesses):
-        # every line that is written comes and goes, as results are finished one after the other
-        moved, weight = (2.0 * feet[k, 0], 2.0 * feet[k, 0]) if o.written else (loaded[k], weights[k])
-        bytes_in_all, weighted = bytes_in_all + moved, weighted + weight
-    return np.clip(weighted / np.maximum(bytes_in_all, 1.0), 0.0, 1.0)
+        # every written line is read and written back, all the time, as results are finished one after the other
+        stored = 2.0 * operand_bytes[k, 0]
+        moved, weight = (stored, stored) if o.written else (loaded[k], weights[k])
+        total, weighted = total + moved, weighted + weight
+    return np.clip(weighted / np.maximum(total, 1.0), 0.0, 1.0)
 
 
 def _loaded_bytes(operand_bytes: Numbers, counts: Sequence[Numbers], fits: Mask) -> tuple[Numbers, Numbers]:
-    """Bytes that operands load in the whole program, and if every register tile loaded its own anew.
+    """Bytes that accesses load in the whole program, and bytes if every register tile loaded its own again.
 
     Args:
-        feet: their bytes [operand, depth, candidate].
+        operand_bytes: footprints of the accesses [access, depth, candidate].
         counts: iterations of the loops, outermost first.
-        stays: whether all that the bodies of loops touch fits [loop, candidate].
+        fits: whether everything that the bodies of loops touch fits [loop, candidate].
     """
-    loaded = anew = operand_bytes[:, -1]
+    loaded = reloaded = operand_bytes[:, -1]
     for d in range(len(counts) - 1, -1, -1):
         loaded = np.where(fits[d], operand_bytes[:, d], loaded * counts[d])
-        anew = anew * counts[d]
-    return loaded, anew
+        reloaded = reloaded * counts[d]
+    return loaded, reloaded

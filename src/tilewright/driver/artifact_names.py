@@ -42,6 +42,10 @@ class ArtifactNames:
         return substitute(e, {v: v.renamed(self.symbol_name(v)) for v in free_vars(e)})
 
 
+NO_NAMES = ArtifactNames({}, {}, frozenset())
+"""Every value and symbol keeps its internal name."""
+
+
 def _unused_internal_name(name: str, values: Mapping[str, str]) -> str:
     taken = set(values.values())
     while name in taken:

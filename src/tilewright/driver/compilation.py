@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen import assembly, compile_object, emit_llvm
+from tilewright.driver.build import Build
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
-from tilewright.driver.options import Build
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan

@@ -1,7 +1,7 @@
-"""How convolutions are computed: by minimal filtering where the user allows it and the cost model finds it faster, and
-from a copy of their operand without gaps."""
+"""Cost-based choice of convolution algorithms: direct sums, Winograd, and densified operands."""
 
-from tilewright.driver.options import Build
+from tilewright.driver.build import Build
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
 from tilewright.graph.densify_operands import densify_operands
 from tilewright.graph.program import Program
@@ -11,27 +11,28 @@ from tilewright.machine import Target
 from tilewright.optimize.stage_cost import StageCost, is_faster, pick_fastest, stage_cost_oracle
 
 WINOGRAD_TILES = (2, 4)
-"""Sizes of tiles, m of F(m, r), that are considered."""
+"""Winograd tile sizes to consider: m of F(m, r)."""
 
 MAX_ERROR_GROWTH = {"safe": 8.0, "fast": 100.0}
-"""By how much rounding errors may grow beyond those of the direct sum, as a bound, per value of the option. In two
-dimensions F(2, 3) has 7.1 and errs up to 2.4 times as much, F(4, 3) has 97 and errs up to 12 times as much."""
+"""Upper bound of the growth of rounding errors over the direct sum, per value of the option `winograd`. In two
+dimensions the bound of F(2, 3) is 7.1 and its measured errors grow up to 2.4 times; F(4, 3) has 97 and 12."""
 
 DIRECT = "direct"
-"""All sums are computed as they are defined."""
+"""Every convolution is the sum of its definition."""
 
 DEFAULT_WINOGRAD = "safe"
 
 
-def choose_conv_algorithm(exact: bool, winograd: str | None, build: Build, has_layouts: bool) -> str:
-    """What convolutions may be computed by: a key of `MAX_ERROR_GROWTH`, or `DIRECT`.
+def choose_conv_algorithm(options: CompileOptions, build: Build, has_layouts: bool) -> str:
+    """The algorithm that convolutions may use: a key of `MAX_ERROR_GROWTH`, or `DIRECT`.
 
-    An optimizer that reads no description of a machine has nothing to estimate by: all sums stay direct. So they do
-    where layouts were planned (`placed`): a plan names values that fast convolutions would not have.
+    It is `DIRECT` if the optimizer has no machine, as nothing estimates times then, and if layouts are planned, as a
+    plan names values that Winograd replaces.
 
     Raises:
-        OptionError: an option has no such value, or would have no effect.
+        OptionError: an option has no such value, or has no effect.
     """
+    exact, winograd = options.exact, options.winograd
     if not isinstance(exact, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
         raise OptionError(f"expected True or False, got {exact!r}", where="argument 'exact'")
     if winograd is not None and winograd not in MAX_ERROR_GROWTH:
@@ -47,19 +48,19 @@ def choose_conv_algorithm(exact: bool, winograd: str | None, build: Build, has_l
 
 
 def make_stage_oracle(program: Program, build: Build, target: Target) -> StageCost | None:
-    """Estimates for a program's stages, which all decisions about it share; None without a machine to estimate by."""
+    """Time estimates of a program's stages, shared by all choices of algorithms; None without a machine."""
     if build.machine is None:
         return None
     return stage_cost_oracle(target, build.machine.for_target(target), implied_ranges(program))
 
 
 def select_winograd(program: Program, build: Build, oracle: StageCost | None) -> Program:
-    """The program with minimal filtering where it is estimated to be faster than the direct sum.
+    """Rewrites convolutions to Winograd (minimal filtering) where the estimate is faster than the direct sum.
 
     Args:
-        program: as the graph was lowered.
-        build: tells what is allowed.
-        times: estimates of its stages; None leaves the program as it is.
+        program: the lowered graph.
+        build: the allowed algorithm.
+        oracle: time estimates of stages; None leaves the program unchanged.
     """
     if oracle is None or build.convolutions == DIRECT:
         return program
@@ -72,12 +73,11 @@ def select_winograd(program: Program, build: Build, oracle: StageCost | None) ->
 
 
 def select_dense_copies(program: Program, oracle: StageCost | None) -> Program:
-    """The program where sums that skip elements of an operand read a copy without gaps if that is estimated to be
-    faster.
+    """Copies strided operands of contractions densely where the estimate is faster.
 
     Args:
-        program: as the graph was lowered.
-        times: estimates of its stages; None leaves the program as it is.
+        program: the lowered graph.
+        oracle: time estimates of stages; None leaves the program unchanged.
     """
     if oracle is None:
         return program

@@ -1,17 +1,18 @@
-"""What a kernel takes and gives: which parameters are inputs, whether arrays fit them, which sizes they tell."""
+"""Signature of a kernel: its inputs and outputs, and the binding of arrays and sizes to them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tilewright.driver.artifact_names import NO_NAMES, tensor_spec
 from tilewright.errors import FeedError, Problem
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Buffer, Const, Expr, Var
+from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show as show_expr
 from tilewright.loops.ir import Func, blocks
 from tilewright.runtime.feeds import InputSignature, feed_array, raise_problems
-from tilewright.runtime.manifest import Dim, SymbolSpec, TensorSpec, format_dims
+from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +24,7 @@ class KernelSignature:
         func: the function.
         inputs: the parameters that it only reads.
         outputs: the parameters that it writes.
-        free: names of the symbols that no dimension of an input is: the caller says them.
+        free_symbols: names of the symbols that no dimension of an input binds; the caller passes them.
     """
 
     def __init__(self, func: Func) -> None:
@@ -122,9 +123,5 @@ class KernelSignature:
 
 
 def parameter_spec(b: Buffer) -> TensorSpec:
-    """The record of a parameter, as the runtime checks arrays against it."""
-    return TensorSpec(b.name, b.dtype.name, tuple(_dim_spec(n) for n in b.shape))
-
-
-def _dim_spec(n: Expr) -> Dim:
-    return int(n.value) if isinstance(n, Const) else n.name if isinstance(n, Var) else None
+    """The record of a parameter that the runtime checks arrays against; compound sizes are None."""
+    return tensor_spec(b.name, b, NO_NAMES, printed=False)

@@ -10,7 +10,7 @@ from tilewright.errors import InternalError, ScheduleError, UnsupportedError, Ve
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
-from tilewright.graph.coalesce_axes import Kernel
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk
@@ -21,7 +21,7 @@ from tilewright.lower.prepack_constants import drop_unused_symbols, prepack_cons
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.interface import FALLBACK, Optimizer, Task, optimizer_named
-from tilewright.schedule.trace import Trace
+from tilewright.schedule.step import Trace
 from tilewright.tile.shape_samples import Ranges, ShapeSamples, used_by
 from tilewright.verify.verifier import verify
 

@@ -1,41 +1,24 @@
-"""One loop function as native code that can be called: the same entry, linker, workspace and checks as a model's."""
+"""A loop function as a native callable, with the entry, linker, workspace and checks of compiled models."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.codegen import (
-    BufferLocation,
-    InputLocation,
-    KernelCall,
-    OutputLocation,
-    Segment,
-    WorkspaceLocation,
-    assembly,
-    compile_object,
-    emit_llvm,
-)
+from tilewright.codegen import compile_object
+from tilewright.driver.kernel_entry import ENTRY_PREFIX, kernel_llvm, kernel_text
 from tilewright.driver.kernel_signature import KernelSignature, parameter_spec
-from tilewright.errors import FeedError, OptionError
-from tilewright.expr.nodes import Expr, const
-from tilewright.expr.operations import ceildiv
-from tilewright.expr.traversal import free_vars
+from tilewright.errors import FeedError
 from tilewright.loops.ir import Func
-from tilewright.loops.printer import show
 from tilewright.machine import Target, team_size, thread_count
-from tilewright.measure.native_functions import with_workspace_params
 from tilewright.runtime.call_frame import CallPlan
 from tilewright.runtime.feeds import make_contiguous
 from tilewright.runtime.linker import link
 from tilewright.runtime.manifest import NativeStep, format_dims
 from tilewright.runtime.native_call import NativeCall, cache_plan
-from tilewright.runtime.workspace import ALIGNMENT, WorkspacePool
-from tilewright.verify.index_overflow import overflow_candidates
+from tilewright.runtime.workspace import WorkspacePool
 
 Array = np.ndarray[Any, Any]
-
-_PREFIX = "tw"
 
 
 class NativeKernel:
@@ -63,8 +46,8 @@ class NativeKernel:
         self.signature = KernelSignature(func)
         code = compile_object(kernel_llvm(func, target), target)
         outputs = tuple(parameter_spec(b) for b in self.signature.outputs)
-        step = NativeStep(_PREFIX, self.signature.specs, outputs, (), tuple(s.name for s in func.symbols))
-        self._native = NativeCall(step, link(code, [_PREFIX], f"kernel '{func.name}'"), {})
+        step = NativeStep(ENTRY_PREFIX, self.signature.specs, outputs, (), tuple(s.name for s in func.symbols))
+        self._native = NativeCall(step, link(code, [ENTRY_PREFIX], f"kernel '{func.name}'"), {})
         self._pool = WorkspacePool()
         self._plans: dict[tuple[tuple[int, ...], ...], CallPlan] = {}
 
@@ -80,36 +63,36 @@ class NativeKernel:
             FeedError: lists every input that is missing, unknown, or of the wrong type or shape.
             ShapeError: sizes that contradict each other or leave their declared range.
         """
-        given = self.signature.bind_inputs(arrays, named)
-        shapes = tuple(a.shape for a in given.values())
+        feeds = self.signature.bind_inputs(arrays, named)
+        shapes = tuple(a.shape for a in feeds.values())
         plan = None if self.signature.free_symbols else self._plans.get(shapes)
         if plan is None:
-            plan = self._native.plan(self.signature.bind_sizes(given, named))
+            plan = self._native.plan(self.signature.bind_sizes(feeds, named))
             if not self.signature.free_symbols:
                 cache_plan(self._plans, shapes, plan)
-        inputs = [make_contiguous(name, array) for name, array in given.items()]
+        inputs = [make_contiguous(name, array) for name, array in feeds.items()]
         into = None if out is None else self._checked_out(out, plan, inputs)
         results = self._native.run(inputs, plan, self._pool, self._team, into)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _checked_out(self, out: "Array | Sequence[Array]", plan: CallPlan, inputs: Sequence[Array]) -> list[Array]:
-        """The arrays for the outputs, which fit and lie apart from everything else."""
-        given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
+        """The arrays for the outputs, which fit and share no memory with inputs or each other."""
+        targets: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
         outputs = self.signature.outputs
-        if len(given) != len(outputs):
-            raise FeedError(f"expected {len(outputs)} arrays, got {len(given)}", where="out")
-        for k, (b, array, (shape, dtype)) in enumerate(zip(outputs, given, plan.outputs, strict=True)):
+        if len(targets) != len(outputs):
+            raise FeedError(f"expected {len(outputs)} arrays, got {len(targets)}", where="out")
+        for k, (b, array, (shape, dtype)) in enumerate(zip(outputs, targets, plan.outputs, strict=True)):
             where = f"out, output '{b.name}'"
-            wanted = f"{b.dtype} {format_dims(shape)}"
+            expected = f"{b.dtype} {format_dims(shape)}"
             if not isinstance(array, np.ndarray):
-                raise FeedError(f"expected a NumPy array {wanted}, got {type(array).__name__}", where=where)
+                raise FeedError(f"expected a NumPy array {expected}, got {type(array).__name__}", where=where)
             if array.dtype != dtype or array.shape != shape:
-                raise FeedError(f"expected {wanted}, got {array.dtype.name} {format_dims(array.shape)}", where=where)
+                raise FeedError(f"expected {expected}, got {array.dtype.name} {format_dims(array.shape)}", where=where)
             if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
                 raise FeedError("expected a contiguous, aligned and writeable array", where=where)
-            if any(np.may_share_memory(array, other) for other in (*inputs, *given[:k])):
+            if any(np.may_share_memory(array, other) for other in (*inputs, *targets[:k])):
                 raise FeedError("it shares memory with an input or another output", where=where)
-        return given
+        return targets
 
     def inspect(self, level: str = "loops") -> str:
         """The kernel as text; `level` is "loops", "llvm" or "assembly"."""
@@ -118,49 +101,3 @@ class NativeKernel:
     def __repr__(self) -> str:
         ins, outs = (", ".join(map(str, bs)) for bs in (self.signature.inputs, self.signature.outputs))
         return f"<NativeKernel {self.func.name} ({ins}) -> ({outs}), {self.target}, {self.threads} threads>"
-
-
-def native_segment(func: Func) -> tuple[Func, Segment]:
-    """The function with its internal memory as parameters, and the native entry that calls it.
-
-    Every buffer of scope memory gets a place of its own in the workspace.
-    """
-    kernel, known = with_workspace_params(func), KernelSignature(func)
-    offset: Expr = const(0)
-    rooms: list[BufferLocation] = []
-    for b in kernel.params[len(func.params) :]:
-        rooms.append(WorkspaceLocation(offset))
-        offset = offset + ceildiv(b.size * b.dtype.bytes, ALIGNMENT) * ALIGNMENT
-    places: dict[str, BufferLocation] = {b.name: InputLocation(k) for k, b in enumerate(known.inputs)}
-    places |= {b.name: OutputLocation(k) for k, b in enumerate(known.outputs)}
-    call = KernelCall(func.name, (*(places[p.name] for p in func.params), *rooms), func.symbols)
-    sizes = tuple(dict.fromkeys(e for e in (b.size * b.dtype.bytes for b in kernel.params) if free_vars(e)))
-    shapes = tuple(b.shape for b in known.outputs)
-    return kernel, Segment(_PREFIX, func.symbols, (call,), offset, shapes, (), sizes, overflow_candidates(func, {}))
-
-
-def kernel_llvm(func: Func, target: Target) -> str:
-    """The LLVM IR of a function and its entry.
-
-    Raises:
-        TargetError: a loop is bound to an axis of a GPU.
-    """
-    kernel, segment = native_segment(func)
-    return emit_llvm([kernel], [segment], target)
-
-
-def kernel_text(func: Func, level: str, target: Target) -> str:
-    """A scheduled function as text of one level.
-
-    Raises:
-        OptionError: there is no such level.
-    """
-    match level:
-        case "loops":
-            return show(func)
-        case "llvm":
-            return kernel_llvm(func, target)
-        case "assembly":
-            return assembly(kernel_llvm(func, target), target)
-        case _:
-            raise OptionError(f"there is no level {level!r}", where="inspect", hint="use loops, llvm or assembly")

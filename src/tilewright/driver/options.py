@@ -1,65 +1,41 @@
-"""How a model is built: the optimizer, and the machine that it constructs for; what an artifact records of both."""
+"""What a caller may choose about a compilation, apart from the model.
+
+This module imports no part of the compiler, so a session that loads a compiled artifact can name the options.
+"""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tilewright import __version__
-from tilewright.errors import OptionError
-from tilewright.machine import Target
-from tilewright.machine.choice import MachineChoice, choose_machine
-from tilewright.machine.model import Machine
-from tilewright.machine.shipped import generic_machine
-from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
-from tilewright.runtime.manifest import BuildSpec, MachineSpec
-
-MachineOption = Machine | str | os.PathLike[str]
-"""A description, the name of one that comes with the package, or a file."""
+if TYPE_CHECKING:
+    from tilewright.frontend.onnx import ShapeOption
+    from tilewright.graph.layouts.plan import Choice, Plan
+    from tilewright.machine import Target
+    from tilewright.machine.model import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
-    """The choices that decide which code comes out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """The choices that decide which code a model becomes. `tilewright.compile` has a keyword of each name.
+
+    Values are kept as the caller wrote them; the pipeline checks them.
 
     Attributes:
-        optimizer: the preferred one.
-        machine: what it constructs for; None where it reads no description of a machine.
-        convolutions: what they may be computed by (`choose_conv_algorithm`).
+        shapes: ranges or sizes of dynamic dimensions, such as {"batch": "1..64"}.
+        target: the target or its name; None for this machine.
+        optimizer: name of the preferred optimizer; None for the default.
+        machine: the machine that `gensor` and `roller` construct programs for: a description, the name of one in the
+            package, or a file; None for the description that fits the target.
+        layouts: storage layouts by node or value.
+        exact: whether convolutions are always computed directly, never by Winograd.
+        winograd: "safe" or "fast", the error growth that Winograd may have; None for the default.
     """
 
-    optimizer: Optimizer
-    machine: MachineChoice | None
-    convolutions: str = "direct"
-
-    def machine_for(self, target: Target) -> Machine:
-        """The machine that code for a target is expected to run on: what the optimizer constructs for, else a typical
-        one of the target's instruction set, which is no choice that would have to be recorded."""
-        return generic_machine(target) if self.machine is None else self.machine.for_target(target)
-
-    def spec(self) -> BuildSpec:
-        """What the artifact records."""
-        seed = self.optimizer.seed if isinstance(self.optimizer, Seeded) else None
-        chosen = self.machine
-        machine = None if chosen is None else MachineSpec(chosen.machine.name, str(chosen.origin), chosen.sha256)
-        return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions)
-
-
-def make_build(optimizer: str | None, machine: MachineOption | None, target: Target) -> Build:
-    """The choices for a target.
-
-    Args:
-        optimizer: name of the preferred optimizer.
-        machine: what it constructs for; by default the description that fits the target.
-        target: what code is generated for.
-
-    Raises:
-        OptionError: there is no optimizer of that name, or it reads no description of a machine and one is given.
-        MachineError: there is no such machine, its file is wrong, or it is of another architecture than the target.
-    """
-    found = optimizer_named(optimizer or DEFAULT)
-    if isinstance(found, MachineOptimizer):
-        chosen = choose_machine(machine, target)
-        return Build(found.for_machine(chosen.for_target(target)), chosen)
-    if machine is not None:
-        what = f"the optimizer {found.name!r} reads no description of a machine, so this one would have no effect"
-        raise OptionError(what, where="machine", hint="leave it out, or choose the optimizer gensor or roller")
-    return Build(found, None)
+    shapes: "Mapping[str, ShapeOption] | None" = None
+    target: "Target | str | None" = None
+    optimizer: str | None = None
+    machine: "Machine | str | os.PathLike[str] | None" = None
+    layouts: "Plan | Mapping[str, Choice] | None" = None
+    exact: bool = False
+    winograd: str | None = None

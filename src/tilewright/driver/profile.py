@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.segment import BufferCopy, BufferLocation, KernelCall, OutputLocation, WorkspaceLocation
+from tilewright.codegen.segment import BufferCopy, KernelCall
 from tilewright.cost.roofline import (
     OperandUse,
     OperationCounts,
@@ -20,12 +20,13 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import Progress, make_compilation
 from tilewright.driver.instrumentation import instrument
 from tilewright.driver.kernels import BoundKernel
-from tilewright.driver.options import MachineOption
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.segments import calls_in_order
 from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.frontend.onnx import ShapeOption
+from tilewright.graph.buffer_location import BufferLocation, OutputLocation, WorkspaceLocation
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.machine import thread_count
 from tilewright.machine.choice import choose_machine
@@ -130,7 +131,7 @@ def profile(
     optimizer: str | None = None,
     progress: Progress | None = None,
     layouts: Plan | Mapping[str, Choice] | None = None,
-    machine: MachineOption | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
     exact: bool = False,
     winograd: str | None = None,
     seconds: float = 1.0,
@@ -148,12 +149,14 @@ def profile(
     Raises:
         What `tilewright.compile` raises, and what a call of the model raises.
     """
-    made = make_compilation(model, shapes, None, optimizer, progress, layouts=layouts, machine=machine, exact=exact,
-                            winograd=winograd)  # fmt: skip
+    options = CompileOptions(
+        shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd
+    )
+    compilation = make_compilation(model, options, progress)
     if progress is not None:
         progress("machine code", 0, 1)
     return profile_compilation(
-        made, feeds, threads, seconds, name=str(model) if isinstance(model, str | os.PathLike) else None
+        compilation, feeds, threads, seconds, name=str(model) if isinstance(model, str | os.PathLike) else None
     )
 
 

@@ -8,11 +8,12 @@ at all is an error.
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
 from tilewright.runtime import Executable, is_artifact, load
 from tilewright.runtime.artifact import MAGIC, path_text
@@ -24,7 +25,7 @@ _log = logging.getLogger("tilewright.session")
 _IGNORED_KEYWORDS = frozenset(["disabled_optimizers", "enable_fallback", "read_config_from_model"])
 """Keyword arguments of ONNX Runtime's class that have no meaning here."""
 
-_COMPILE_KEYWORDS = ("shapes", "target", "optimizer", "machine", "layouts", "exact", "winograd")
+_COMPILE_KEYWORDS = tuple(f.name for f in fields(CompileOptions))
 """Keyword arguments of `tilewright.compile`."""
 
 _ONNX_TYPES = {"float32": "float", "float64": "double", "any": "unknown"}
@@ -277,12 +278,12 @@ def _make_executable(
                 raise OptionError(what, where=f"argument '{name}'", hint="leave it out or give the ONNX model")
         return load(source, threads=threads)
     # here, so that an artifact loads without the compiler
-    from tilewright.driver.compile import compile_model
+    from tilewright.driver.compile import compile_with_options
 
     shapes = given.get("shapes")
     if overrides and (shapes is None or isinstance(shapes, Mapping)):
         given["shapes"] = {**overrides, **(shapes or {})}
-    return compile_model(source, threads=threads, progress=kwargs.get("progress"), **given)
+    return compile_with_options(source, CompileOptions(**given), threads, kwargs.get("progress"))
 
 
 def _is_artifact_source(source: str | os.PathLike[str] | bytes) -> bool:

@@ -10,7 +10,13 @@ from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
-from tilewright.graph.memory_plan import BufferLocation, InConstant, InInput, InOutput, InWorkspace
+from tilewright.graph.buffer_location import (
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    OutputLocation,
+    WorkspaceLocation,
+)
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
 
@@ -89,13 +95,13 @@ def _bytes_text(e: Expr) -> str:
 
 def _place_text(place: BufferLocation) -> str:
     match place:
-        case InInput(index):
+        case InputLocation(index):
             return f"input {index}"
-        case InOutput(index):
+        case OutputLocation(index):
             return f"output {index}"
-        case InConstant(name):
+        case ConstantLocation(name):
             return f"constant {name}"
-        case InWorkspace(slot, _):
+        case WorkspaceLocation(_, slot):
             return f"slot {slot}"
 
 

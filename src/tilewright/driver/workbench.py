@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.driver.kernel_entry import kernel_text
 from tilewright.driver.kernel_signature import KernelSignature
-from tilewright.driver.native_kernel import NativeKernel, kernel_text
+from tilewright.driver.native_kernel import NativeKernel
 from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError
 from tilewright.expr.computation import Computation
@@ -25,7 +26,7 @@ from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.runtime.feeds import make_contiguous
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
 
 Array = np.ndarray[Any, Any]

@@ -1,7 +1,7 @@
-"""Shapes of results whose sizes only the data tell, which ONNX's shape inference leaves open or loses.
+"""Types of results with data-dependent sizes, which ONNX's shape inference leaves open or loses.
 
-A size that nobody knows yet is `DataDependentSize`. Outputs of one node that have such a size in common name the
-same one, and nodes whose sizes are told by the same data name their source.
+Outputs of one node that share such a size have one key for it; nodes whose sizes depend on the same data share an
+origin.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -16,17 +16,17 @@ from tilewright.graph.ir import Node
 from tilewright.ops.definition import Operand
 
 MAX_DATA_DEPENDENT_SIZE = 2**31 - 1
-"""Upper end of a size of which nothing is known."""
+"""Upper bound of a size without any other bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataDependentSize:
-    """A size that is known when the node has run; equal keys within a node mean equal sizes.
+    """A size that is known once the node has run; within a node equal keys mean equal sizes.
 
     Attributes:
-        key: tells the unknown sizes of one node apart.
-        most: the largest value that it can have.
-        source: what it is a function of, where nodes may share that: sizes with equal sources are equal.
+        key: distinguishes the data-dependent sizes of one node.
+        upper_bound: the largest possible value.
+        origin: the data that determine the size, where several nodes may read them: sizes of equal origin are equal.
     """
 
     key: str
@@ -46,11 +46,11 @@ class ResultType:
 
 
 def data_dependent_types(node: Node, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
-    """Types of a node's outputs, in the order of its operator's definition; None where there is no rule for it.
+    """Types of a node's outputs, in the order of its operator's definition; None without a rule for the operator.
 
     Args:
         node: of any operator.
-        operands: its arguments; None where one is left out or is no tensor.
+        operands: its arguments; None for an omitted one and for one that is not a tensor.
     """
     rule = _RULES.get(node.op_type) if not node.domain else None
     if rule is None or not operands or operands[0] is None or operands[0].dtype is opaque:
@@ -62,19 +62,19 @@ def _top_k(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[
     axis = _axis(node, x, -1)
     if axis is None:
         return None
-    kept = _top_k_count(node, operands)
-    if kept is None:
-        kept = DataDependentSize("k", _max_product(x.shape[axis]))
-    shape = (*x.shape[:axis], kept, *x.shape[axis + 1 :])
+    count = _top_k_count(node, operands)
+    if count is None:
+        count = DataDependentSize("k", _max_product(x.shape[axis]))
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     return ResultType(x.dtype, shape), ResultType(int64, shape)
 
 
 def _top_k_count(node: Node, operands: Sequence[Operand | None]) -> Expr | None:
     """TopK's k: an attribute before version 10, an input since."""
-    stated = node.attributes.get("k")
+    attribute = node.attributes.get("k")
     k = operands[1] if len(operands) > 1 else None
-    if isinstance(stated, int):
-        size: Expr = const(stated)
+    if isinstance(attribute, int):
+        size: Expr = const(attribute)
     elif k is not None and k.known_elements is not None and len(k.known_elements) == 1:
         size = k.known_elements[0]
     else:
@@ -97,7 +97,7 @@ def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tup
     if axis is None and not flat:
         return None
     length = reduce(mul, x.shape, const(1)) if axis is None or flat else x.shape[axis]
-    # Data along the axis and condition may differ in length: entries count that both have.
+    # The data along the axis and the condition may differ in length; the shorter one limits the count.
     count = DataDependentSize(
         "count", min(_max_product(length), _max_product(*condition.shape)), ("Compress", condition.buffer, length)
     )
@@ -108,17 +108,17 @@ def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tup
 
 def _unique(node: Node, x: Operand, _: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
     if "axis" not in node.attributes:
-        whole = reduce(mul, x.shape, const(1))
-        count, values = DataDependentSize("count", _max_product(*x.shape)), ()
+        length = reduce(mul, x.shape, const(1))
+        count, around = DataDependentSize("count", _max_product(*x.shape)), ()
     else:
         axis = _axis(node, x, 0)
         if axis is None:
             return None
-        whole = x.shape[axis]
-        count, values = DataDependentSize("count", _max_product(whole)), (x.shape[:axis], x.shape[axis + 1 :])
-    shape = (count,) if not values else (*values[0], count, *values[1])
-    places = ResultType(int64, (count,))
-    return ResultType(x.dtype, shape), places, ResultType(int64, (whole,)), places
+        length = x.shape[axis]
+        count, around = DataDependentSize("count", _max_product(length)), (x.shape[:axis], x.shape[axis + 1 :])
+    shape = (count,) if not around else (*around[0], count, *around[1])
+    indices = ResultType(int64, (count,))
+    return ResultType(x.dtype, shape), indices, ResultType(int64, (length,)), indices
 
 
 def _non_max_suppression(_: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
@@ -143,7 +143,7 @@ def _axis(node: Node, x: Operand, default: int) -> int | None:
 
 
 def _max_product(*sizes: Expr) -> int:
-    """The largest product of some sizes, as far as it is known."""
-    ends = [int(n.value) if isinstance(n, Const) else interval(n)[1] for n in sizes]
-    product = reduce(mul, (MAX_DATA_DEPENDENT_SIZE if n is None else max(n, 0) for n in ends), 1)
+    """The largest possible product of sizes, at most `MAX_DATA_DEPENDENT_SIZE`."""
+    upper_bounds = [int(n.value) if isinstance(n, Const) else interval(n)[1] for n in sizes]
+    product = reduce(mul, (MAX_DATA_DEPENDENT_SIZE if n is None else max(n, 0) for n in upper_bounds), 1)
     return min(product, MAX_DATA_DEPENDENT_SIZE)

@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.computation import Axis, Computation, Reducer
+from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.pattern import is_sum_of_products
 from tilewright.expr.traversal import free_vars, loads, replace_loads
-from tilewright.graph.inline_elementwise import is_contraction_body
 from tilewright.graph.program import Program, Step, unique_name
 
 IsFaster = Callable[[Computation, Sequence[Computation]], bool]
@@ -54,7 +54,7 @@ def densify_operands(program: Program, is_faster: IsFaster) -> Program:
 
 def strided_loads(stage: Step, constants: Container[str]) -> tuple[Load, ...]:
     """The loads of a sum of products, of data that is not known, that skip elements of a dimension."""
-    if not isinstance(stage, Computation) or stage.reducer is not Reducer.SUM or not is_contraction_body(stage.body):
+    if not isinstance(stage, Computation) or not is_sum_of_products(stage):
         return ()
     found = dict.fromkeys(x for x in loads(stage.body) if x.buffer.name not in constants)
     return tuple(x for x in found if _strided_dims(x))

@@ -1,13 +1,13 @@
-"""Nodes that run on ONNX's reference evaluator: what they compute, and the model that computes it.
+"""Fallback steps: nodes that run on ONNX's reference evaluator.
 
-Values that are no tensors of known rank (sequences, optional values) have buffers of the type `opaque`; they and
-tensors of types that native code does not touch (strings, float8) flow between these steps as Python objects.
+Values that are not tensors of known rank (sequences, optional values) have buffers of dtype `opaque`. These, and
+tensors of types without native code (strings, float8), pass between fallback steps as Python objects.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.errors import Problem
+from tilewright.errors import Problem, UnsupportedError
 from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
 from tilewright.graph.data_dependent_shapes import (
@@ -17,7 +17,7 @@ from tilewright.graph.data_dependent_shapes import (
     Size,
     data_dependent_types,
 )
-from tilewright.graph.ir import Array, Graph, Node
+from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
 from tilewright.graph.program import Constraint, Fallback
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.ops.definition import Operand
@@ -25,17 +25,17 @@ from tilewright.ops.definition import Operand
 
 @dataclass(frozen=True, slots=True)
 class FallbackContext:
-    """What surrounds fallback nodes.
+    """The surroundings of a fallback node.
 
     Attributes:
-        feeds: buffers of the values that they need, by value name.
-        constants: constant values that they need, by value name.
-        operands: both, with the elements that are known.
+        feeds: buffers of the non-constant values that it reads, by value name.
+        constants: arrays of the constants that it reads, by value name.
+        operands: operands of both, with known elements.
         graph: the whole graph.
-        settled: what is known of sizes that only the evaluator tells, by the symbol's name.
-        loose: Constant nodes whose values are no arrays of native types, and which they need.
-        types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
-        told: symbols of sizes that nodes before told, by what they are functions of; grows.
+        solved: what constraints say about data-dependent sizes, by symbol name.
+        opaque_constants: Constant nodes of types without arrays, which the node reads.
+        opaque_types: serialized types of opaque buffers by buffer name, where they are known.
+        shared_sizes: symbol and size that stand for a data-dependent size, by its origin; extended by each node.
     """
 
     feeds: Mapping[str, Buffer]
@@ -47,17 +47,28 @@ class FallbackContext:
     opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     shared_sizes: MutableMapping[Hashable, tuple[Var, Expr]] = field(default_factory=dict[Hashable, tuple[Var, Expr]])
 
+    def region(self, node: Node, results: Mapping[str, Buffer] | None = None) -> FallbackRegion:
+        """The region of a node and the opaque constants that it reads."""
+        return FallbackRegion(
+            nodes=(*self.opaque_constants, node),
+            feeds=self.feeds,
+            constants=self.constants,
+            results=results or {},
+            opsets=self.graph.opsets,
+            opaque_types=self.opaque_types,
+        )
+
 
 @dataclass(slots=True)
 class FallbackResults:
-    """The values that fallback nodes give.
+    """The results of a fallback node.
 
     Attributes:
-        buffers: by value name; opaque where not even a rank is known.
-        types: serialized TypeProtos of opaque buffers, by the buffer's name, where they are known.
-        arriving: their sizes as the evaluator tells them: literals and symbols.
-        fresh: those symbols that come up here for the first time.
-        constraints: that sizes are what `buffers` say where that is something else than what arrives.
+        buffers: by value name; opaque where not even the rank is known.
+        opaque_types: serialized types of opaque buffers by buffer name, where they are known.
+        runtime_shapes: shapes as the evaluator reports them: literals and symbols.
+        data_symbols: the symbols among them that are defined here.
+        constraints: equate the sizes of `buffers` with the reported ones where they differ.
     """
 
     buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
@@ -70,45 +81,45 @@ class FallbackResults:
 def infer_results(
     node: Node, context: FallbackContext, requested: Iterable[str], make_name: Callable[[str], str]
 ) -> FallbackResults:
-    """What a node gives, with fresh symbols for sizes that nobody knows.
+    """The result buffers of a node, with new symbols for data-dependent sizes.
 
     Sizes that the model declares are not relied on: exporters write those of one run of the network.
 
     Args:
         node: the node.
-        outside: what it takes.
-        wanted: values to make buffers for.
-        name: gives a buffer's name for a value's name.
+        context: its surroundings.
+        requested: names of the values that need a buffer.
+        make_name: generates a buffer's name from a value's name.
     """
-    types, others = _infer_types(node, context)
+    types, serialized = _infer_types(node, context)
     result = FallbackResults()
-    # The symbols of unknown sizes, so that outputs that have one in common share it, and what is known of them.
-    shared: dict[str, tuple[Var, Expr]] = {}
+    # Symbol and size per data-dependent size, so that outputs with a common size share them.
+    node_sizes: dict[str, tuple[Var, Expr]] = {}
     for value in requested:
         buffer_name = make_name(value)
         if value not in types:
             result.buffers[value], result.runtime_shapes[value] = Buffer(buffer_name, (), opaque), ()
-            if value in others:
-                result.opaque_types[buffer_name] = others[value]
+            if value in serialized:
+                result.opaque_types[buffer_name] = serialized[value]
             continue
-        known = types[value]
-        pairs: list[tuple[Expr, Expr]] = []
-        for axis, size in enumerate(known.shape):
+        result_type = types[value]
+        dims: list[tuple[Expr, Expr]] = []
+        for axis, size in enumerate(result_type.shape):
             key = size.key if isinstance(size, DataDependentSize) else f"{value}.{axis}"
             if isinstance(size, Const | Var):
-                pairs.append((size, size))
+                dims.append((size, size))
                 continue
             source = size.origin if isinstance(size, DataDependentSize) else None
-            if key not in shared and source in context.shared_sizes:
-                shared[key] = context.shared_sizes[source]
-            if key not in shared:
-                what = f"node {node.label}: dimension {axis} of '{value}'"
-                shared[key] = _make_data_symbol(f"{buffer_name}_n{axis}", size, what, context.solved, result)
+            if key not in node_sizes and source in context.shared_sizes:
+                node_sizes[key] = context.shared_sizes[source]
+            if key not in node_sizes:
+                description = f"node {node.label}: dimension {axis} of '{value}'"
+                node_sizes[key] = _make_data_symbol(f"{buffer_name}_n{axis}", size, description, context.solved, result)
             if source is not None:
-                context.shared_sizes[source] = shared[key]
-            pairs.append(shared[key])
-        result.runtime_shapes[value] = tuple(p[0] for p in pairs)
-        result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in pairs), known.dtype)
+                context.shared_sizes[source] = node_sizes[key]
+            dims.append(node_sizes[key])
+        result.runtime_shapes[value] = tuple(p[0] for p in dims)
+        result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in dims), result_type.dtype)
     return result
 
 
@@ -119,69 +130,60 @@ def _make_data_symbol(
     solved: Mapping[str, SolvedSize],
     result: FallbackResults,
 ) -> tuple[Var, Expr]:
-    """The symbol of a size that the evaluator tells, and the expression that stands for it elsewhere."""
+    """The symbol of a size that the evaluator reports, and the expression that stands for it in shapes."""
     symbol = Symbol(name, 0, size.upper_bound if isinstance(size, DataDependentSize) else MAX_DATA_DEPENDENT_SIZE)
     if isinstance(size, DataDependentSize):
-        known = solved.get(name)
-        meant, message = (symbol, "") if known is None else (known.size, known.message)
+        solution = solved.get(name)
+        stands_for, message = (symbol, "") if solution is None else (solution.size, solution.message)
     else:
-        meant, message = size, f"{description}: sizes {symbol} and {size} differ"
-    if isinstance(meant, Var) and meant.name == name:
-        symbol = meant
-    elif meant is not symbol:
-        result.constraints.append(Constraint(symbol.equals(meant), message))
+        stands_for, message = size, f"{description}: sizes {symbol} and {size} differ"
+    if isinstance(stands_for, Var) and stands_for.name == name:
+        symbol = stands_for
+    elif stands_for is not symbol:
+        result.constraints.append(Constraint(symbol.equals(stands_for), message))
     result.data_symbols.append(symbol)
-    return symbol, meant
+    return symbol, stands_for
 
 
-def _infer_types(node: Node, context: FallbackContext) -> tuple[dict[str, ResultType], dict[str, bytes]]:
-    """Types of the tensors that a node computes, as far as ranks are known, and the serialized types of the others."""
-    from tilewright.frontend.onnx.reference_evaluator import infer_outputs  # here because it imports onnx
-
-    inferred, others = infer_outputs(node, context)
+def _infer_types(node: Node, context: FallbackContext) -> tuple[Mapping[str, ResultType], Mapping[str, bytes]]:
+    """Types of the tensor results, as far as their ranks are known, and serialized types of all results."""
+    inferred, serialized = context.graph.dialect.infer_types(context.region(node))
     texts = {repr(s): s for b in context.feeds.values() for s in b.shape}
-    ours = data_dependent_types(node, [context.operands.get(v) for v in node.arguments]) or ()
-    found: dict[str, ResultType] = {}
+    data_dependent = data_dependent_types(node, [context.operands.get(v) for v in node.arguments]) or ()
+    types: dict[str, ResultType] = {}
     for value in filter(None, node.outputs):
-        theirs, declared = inferred.get(value), context.graph.declared_types.get(value)
-        if theirs is not None:
-            sizes = tuple(_parse_dim(d, texts, f"{value}.{axis}") for axis, d in enumerate(theirs.dims))
-            found[value] = ResultType(theirs.dtype, sizes)
+        type_, declared = inferred.get(value), context.graph.declared_types.get(value)
+        if type_ is not None:
+            sizes = tuple(_parse_dim(d, texts, f"{value}.{axis}") for axis, d in enumerate(type_.dims))
+            types[value] = ResultType(type_.dtype, sizes)
         elif declared is not None:
             sizes = tuple(_parse_dim(None, texts, f"{value}.{axis}") for axis, _ in enumerate(declared.shape))
-            found[value] = ResultType(declared.dtype, sizes)
-    return found | {v: known for v, known in zip(node.outputs, ours, strict=False) if v}, others
+            types[value] = ResultType(declared.dtype, sizes)
+    types |= {v: t for v, t in zip(node.outputs, data_dependent, strict=False) if v}
+    return types, serialized
 
 
 def _parse_dim(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Size:
-    """A dimension that ONNX infers: a size, the text of an input's dimension, or nothing."""
+    """A dimension that the dialect infers: a size, the text of a feed's dimension, or unknown."""
     if isinstance(dim, int):
         return const(dim)
-    known = texts.get(dim or "")
-    return DataDependentSize(key) if known is None else known
+    size = texts.get(dim or "")
+    return DataDependentSize(key) if size is None else size
 
 
 def make_fallback(node: Node, context: FallbackContext, results: FallbackResults, reason: str) -> "Fallback | Problem":
-    """The step, or the problem that the reference evaluator has no such operator either."""
-    from tilewright.frontend.onnx.reference_evaluator import (  # here because it imports onnx
-        evaluator_error,
-        reference_model,
-    )
-
-    model = reference_model(
-        (*context.opaque_constants, node),
-        context.feeds,
-        context.constants,
-        results.buffers,
-        context.graph.opsets,
-        context.opaque_types,
-    )
-    lacking = evaluator_error(model)
-    if lacking is not None:
-        what = f"{reason}, and ONNX's reference evaluator can't run it either ({lacking})"
+    """The step that runs a node, or the problem that the dialect's evaluator cannot run it either."""
+    try:
+        model = context.graph.dialect.serialize(context.region(node, results.buffers))
+    except UnsupportedError as error:
+        what = f"{reason}, and ONNX's reference evaluator can't run it either ({error.what})"
         return Problem("unsupported", f"node {node.label}", what)
-    data = model.SerializeToString(deterministic=True)
-    outputs, arriving = results.buffers.values(), tuple(results.runtime_shapes[v] for v in results.buffers)
     return Fallback(
-        (node,), tuple(context.feeds.values()), tuple(outputs), arriving, tuple(results.data_symbols), reason, data
+        nodes=(node,),
+        inputs=tuple(context.feeds.values()),
+        outputs=tuple(results.buffers.values()),
+        runtime_shapes=tuple(results.runtime_shapes[v] for v in results.buffers),
+        data_symbols=tuple(results.data_symbols),
+        reason=reason,
+        model=model,
     )

@@ -1,7 +1,7 @@
-"""Inlining of element-wise computations into their consumers, on the level of tensor expressions.
+"""Inlining of element-wise computations into their consumers.
 
-A producer disappears where computing its elements anew costs no more than storing and loading them: it has one
-consumer that reads every element once at most, or its body is so cheap that repeating it does not matter.
+A producer is inlined where recomputing its elements costs no more than storing and loading them: it has one consumer,
+which reads every element at most once, or its body is so cheap that repetition does not matter.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -12,16 +12,17 @@ from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation, iteration_space_size
 from tilewright.expr.dtype import DTYPES
-from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Unary, Var, const
+from tilewright.expr.pattern import Pattern, is_same_element, pattern_of, product_operands
 from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 
 MAX_NODES = 160
-"""Size of an expression beyond which nothing more is inlined into it."""
+"""Expression nodes up to which bodies are inlined."""
 
 MAX_WEIGHT = 1 << 11
-"""The same with shared parts counted at every place: x * x ten times in a row has few nodes and a long text."""
+"""The same limit with shared nodes counted at every use: x * x ten times in a row has few nodes and a long text."""
 
 CHEAP_OPS = frozenset(("add", "sub", "mul", "neg", "min", "max", "abs", "floordiv", "mod", "and", "or", "not",
                    "eq", "ne", "lt", "le", "gt", "ge"))  # fmt: skip
@@ -43,18 +44,17 @@ def inline_scalars(program: Program) -> Program:
 
 
 def inline_elementwise(program: Program) -> Program:
-    """The program with cheap or once-used element-wise computations inlined; outputs stay.
+    """The program with element-wise computations inlined where that is cheap or where they have one use; outputs stay.
 
-    What several steps have used may be used once when these have become one, as x + 3 and x are in x * (x + 3): the
-    program is gone through until nothing changes.
+    Iterated to a fixed point: several users of a value may become one, as x + 3 and x do in x * (x + 3).
     """
     once = _inline_once(program)
     return once if len(once.steps) == len(program.steps) else inline_elementwise(once)
 
 
 def _inline_once(program: Program) -> Program:
-    """The program after going through it once, producers before their consumers."""
-    kept_outputs = {buffer.name for _, buffer in program.outputs}
+    """The program after one pass over the steps, producers before their consumers."""
+    pinned = {buffer.name for _, buffer in program.outputs}
     steps: list[Step | None] = list(program.steps)
     readers: dict[Buffer, list[int]] = {}
     for j, step in enumerate(program.steps):
@@ -62,52 +62,39 @@ def _inline_once(program: Program) -> Program:
             readers.setdefault(b, []).append(j)
     for k in range(len(steps)):
         producer = steps[k]
-        if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in kept_outputs:
+        if not isinstance(producer, Computation) or producer.is_reduction or producer.output.name in pinned:
             continue
         users = readers.get(producer.output, [])
-        targets = [steps[j] for j in users]
-        free = is_constant_transpose(producer, program.constants)
-        if not users or not all(
-            isinstance(t, Computation)
-            and (_can_inline(producer, t, len(users)) or (free and is_contraction_body(t.body)))
-            for t in targets
+        consumers = [c for j in users if isinstance(c := steps[j], Computation)]
+        if not users or len(consumers) < len(users):
+            continue
+        is_transpose = is_constant_transpose(producer, program.constants)
+        if not all(
+            _can_inline(producer, c, len(users)) or (is_transpose and product_operands(c.body) is not None)
+            for c in consumers
         ):
             continue
-        if all(isinstance(t, Computation) and _is_padded_copy(t) for t in targets) and _is_reduction_epilogue(
-            k, steps, readers
-        ):
+        only_moved = all(pattern_of(c) is Pattern.DATA_MOVEMENT for c in consumers)
+        if only_moved and _is_reduction_epilogue(k, steps, readers):
             continue
-        for j, target in zip(users, targets, strict=True):
-            if isinstance(target, Computation):
-                steps[j] = inline_into(producer, target)
+        for j, consumer in zip(users, consumers, strict=True):
+            steps[j] = inline_into(producer, consumer)
         steps[k] = None
         for b in producer.inputs:
             readers[b] = sorted({*readers[b], *users} - {k})
     return replace(program, steps=tuple(s for s in steps if s is not None))
 
 
-def is_copy(c: Computation) -> bool:
-    """Whether a computation only puts elements elsewhere."""
-    return isinstance(c.body, Load) and not c.is_reduction
-
-
-def _is_padded_copy(c: Computation) -> bool:
-    """Whether a computation only puts elements elsewhere, with constants around them or without."""
-    body = c.body
-    while isinstance(body, Select) and isinstance(body.b, Const):
-        body = body.a
-    return isinstance(body, Load) and not c.is_reduction
-
-
 def _is_reduction_epilogue(k: int, steps: Sequence[Step | None], readers: Mapping[Buffer, Sequence[int]]) -> bool:
-    """Whether step k takes over the results of a reduction as they are made, which a copy of its own results can't."""
+    """Whether step k reads the results of a reduction at its own indices and is their only reader, so that it can be
+    fused as the reduction's epilogue (a copy of its results could not)."""
     step = steps[k]
     if not isinstance(step, Computation):
         return False
-    made = {s.output for s in steps if isinstance(s, Computation) and s.is_reduction}
+    reduced = {s.output for s in steps if isinstance(s, Computation) and s.is_reduction}
     index = tuple(a.var for a in step.axes)
     return any(
-        x.buffer in made
+        x.buffer in reduced
         and readers[x.buffer] == [k]
         and x.buffer.shape == step.output.shape
         and is_same_element(x, index)
@@ -115,14 +102,9 @@ def _is_reduction_epilogue(k: int, steps: Sequence[Step | None], readers: Mappin
     )
 
 
-def is_same_element(x: Load, index: Sequence[Expr]) -> bool:
-    """Whether a load reads at the index; a dimension of one element has only one."""
-    return all(i is v or is_one(n) for i, v, n in zip(x.indices, index, x.buffer.shape, strict=True))
-
-
 def is_constant_transpose(c: Computation, constants: Container[str]) -> bool:
-    """Whether a computation only puts a constant's elements elsewhere (a transposition): contractions choose the layout
-    of constant operands themselves, so they may as well read the original."""
+    """Whether a computation only permutes a constant's elements: contractions choose the layout of constant operands
+    themselves, so they can read the original."""
     return (
         isinstance(c.body, Load) and c.body.buffer.name in constants and all(isinstance(i, Var) for i in c.body.indices)
     )
@@ -139,33 +121,33 @@ def _can_inline(producer: Computation, consumer: Computation, users: int) -> boo
     if _weight_after_inlining(consumer.body, dict.fromkeys(reads, producer.body.tree_size)) > MAX_WEIGHT:
         return False
     axes = (*consumer.axes, *consumer.reduce_axes)
-    once = len(reads) == 1 and (
+    reads_once = len(reads) == 1 and (
         iteration_space_size(producer.axes) is iteration_space_size(axes) or _is_injective_read(reads[0], axes)
     )
     if consumer.is_reduction:
-        return once and users == 1 and not is_contraction_body(consumer.body)
-    return (once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
+        return reads_once and users == 1 and product_operands(consumer.body) is None
+    return (reads_once and users == 1) or (is_cheap(producer.body) and size * len(reads) * users <= 24)
 
 
 def _is_injective_read(x: Load, axes: Sequence[Axis]) -> bool:
-    """Whether no two points of the axes are seen to read the same element, as in padding: every axis moves the load
-    along a dimension that no other axis moves it along. Places that data chooses may be the same."""
-    wanted = {a.var for a in axes if not is_one(a.extent)}
-    moving: set[Var] = set()
+    """Whether a load provably reads no element at two points of the axes, as in padding: every axis moves the load
+    along a dimension that no other axis moves it along. Data-dependent indices may repeat."""
+    variables = {a.var for a in axes if not is_one(a.extent)}
+    separated: set[Var] = set()
     for i in x.indices:
-        own = wanted & free_vars(i)
+        used = variables & free_vars(i)
         if (
             loads(i)
-            or len(own) > 1
-            or any(m != tuple(own) for m in polynomial(i) if any(own & free_vars(e) for e in m))
+            or len(used) > 1
+            or any(m != tuple(used) for m in polynomial(i) if any(used & free_vars(e) for e in m))
         ):
             return False
-        moving |= own
-    return moving == wanted
+        separated |= used
+    return separated == variables
 
 
 def _weight_after_inlining(body: Expr, replaced_weights: Mapping[Load, int]) -> int:
-    """The weight of an expression in which some loads are replaced by expressions of these weights."""
+    """The weight of an expression after some of its loads are replaced by expressions of the given weights."""
     weights: dict[Expr, int] = {**replaced_weights}
     for node in post_order(body):
         if node not in weights:
@@ -173,20 +155,8 @@ def _weight_after_inlining(body: Expr, replaced_weights: Mapping[Load, int]) -> 
     return weights[body]
 
 
-def is_contraction_body(body: Expr) -> bool:
-    """Whether a body multiplies two loads of different elements (a contraction), casts aside."""
-    if not (isinstance(body, Binary) and body.op == "mul"):
-        return False
-    a, b = _strip_casts(body.a), _strip_casts(body.b)
-    return isinstance(a, Load) and isinstance(b, Load) and a is not b
-
-
-def _strip_casts(e: Expr) -> Expr:
-    return _strip_casts(e.a) if isinstance(e, Cast) else e
-
-
 def is_cheap(body: Expr) -> bool:
-    """Whether a body costs a handful of simple instructions and at most one load."""
+    """Whether a body is a handful of simple instructions with at most one load."""
     if len(loads(body)) > 1:
         return False
     return all(n.op in CHEAP_OPS for n in post_order(body) if isinstance(n, Unary | Binary))

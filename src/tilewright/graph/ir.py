@@ -1,21 +1,23 @@
-"""The model as a graph of operators: frozen nodes over named values, with symbolic shapes.
+"""The graph IR: frozen operator nodes over named values with symbolic shapes.
 
-The front end makes a `Graph`; graph passes rewrite it; `lower.py` turns it into a `Program` of tensor expressions.
+A front end builds a `Graph`, graph passes rewrite it, and `lower.py` lowers it to a `Program` of tensor expressions.
+What only the front end knows about its operators is behind the graph's `Dialect`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.errors import UnsupportedError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 
 Array = np.ndarray[Any, Any]
 
 Attribute = int | float | str | bytes | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
-"""Attribute values; a sub-graph or other exotic attribute stays in `Node.source` only."""
+"""Attribute values; a sub-graph or an attribute of another type is in `Node.source` only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,14 @@ class Node:
         name: the user's name of the node, or "OpType#index" where the model gives none; unique within the graph.
         op_type: operator name.
         domain: "" for the standard operators.
-        opset: version of the operator set that the model imports for the domain.
-        inputs: value names; "" marks an optional input that is left out.
-        outputs: value names; "" marks an output that nobody needs.
+        opset: version of the domain's operator set that the model imports.
+        inputs: value names; "" marks an omitted optional input.
+        outputs: value names; "" marks an output without uses.
         attributes: by name.
-        source: the serialized NodeProto, for the reference evaluator.
-        captures: names under which sub-graphs in `source` use values of the graph around them; the last
-            `len(captures)` entries of `inputs` are those values, so that order and liveness see them.
-        nested: whether `source` holds sub-graphs or attributes that `attributes` leaves out.
+        source: the serialized NodeProto, for the dialect's evaluator.
+        captures: names by which sub-graphs in `source` refer to values of the enclosing graph; the last `len(captures)`
+            entries of `inputs` are those values, so that the order of nodes and liveness take them into account.
+        has_opaque_attributes: whether `source` holds sub-graphs or attributes that are missing in `attributes`.
     """
 
     name: str
@@ -68,13 +70,100 @@ class Node:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The inputs that the operator itself takes, without the values that its sub-graphs capture."""
+        """The operator's own inputs, without the values that its sub-graphs capture."""
         return self.inputs[: len(self.inputs) - len(self.captures)]
 
     @property
     def label(self) -> str:
-        """How errors and reports call the node: "conv1 (Conv)"."""
+        """The node's name in errors and reports: "conv1 (Conv)"."""
         return f"{self.name} ({self.op_type})"
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackRegion:
+    """Nodes that the dialect's evaluator runs, with the values that cross the region's border.
+
+    Attributes:
+        nodes: in topological order.
+        feeds: buffers of the values that enter the region, by value name.
+        constants: arrays of the constants that the nodes read, by value name.
+        results: buffers of the values that leave the region, by value name.
+        opsets: operator set versions by domain.
+        opaque_types: serialized types of opaque buffers by buffer name, where they are known.
+    """
+
+    nodes: tuple[Node, ...]
+    feeds: Mapping[str, Buffer]
+    constants: Mapping[str, Array]
+    results: Mapping[str, Buffer]
+    opsets: Mapping[str, int]
+    opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class InferredType:
+    """The type that a dialect infers for a result: a dimension is a size, the text of a feed's dimension, or None."""
+
+    dtype: DType
+    dims: tuple[int | str | None, ...]
+
+
+class Dialect(Protocol):
+    """What a front end knows about its own operators (as MLIR's dialect interfaces for type inference and folding).
+
+    The graph's passes and its lowering call it for nodes without a definition in `ops`.
+    """
+
+    def infer_types(self, region: FallbackRegion) -> tuple[Mapping[str, InferredType], Mapping[str, bytes]]:
+        """Types of the last node's results by value name: tensors of known rank, and serialized types of all.
+
+        Results whose type cannot be inferred are missing.
+        """
+        ...
+
+    def serialize(self, region: FallbackRegion) -> bytes:
+        """The region as a model that the dialect's evaluator runs, inputs and outputs named like the buffers.
+
+        Raises:
+            UnsupportedError: the evaluator cannot run one of the operators.
+        """
+        ...
+
+    def evaluate(self, region: FallbackRegion) -> Mapping[str, Array]:
+        """The results of a region without feeds, by value name; empty where the evaluation fails."""
+        ...
+
+    def optional_outputs(self, node: Node) -> Sequence[bool] | None:
+        """Which outputs the operator's schema calls optional, None where the dialect has no such operator."""
+        ...
+
+    def set_ints_attribute(self, source: bytes, name: str, values: tuple[int, ...]) -> bytes:
+        """A serialized node (`Node.source`) with one attribute replaced by a list of integers."""
+        ...
+
+
+class NoDialect:
+    """The dialect of a graph whose operators all have definitions: it infers, evaluates and serializes nothing."""
+
+    def infer_types(self, region: FallbackRegion) -> tuple[Mapping[str, InferredType], Mapping[str, bytes]]:
+        """No types."""
+        return {}, {}
+
+    def serialize(self, region: FallbackRegion) -> bytes:
+        """Always raises UnsupportedError."""
+        raise UnsupportedError("the graph has no reference evaluator")
+
+    def evaluate(self, region: FallbackRegion) -> Mapping[str, Array]:
+        """No results."""
+        return {}
+
+    def optional_outputs(self, node: Node) -> Sequence[bool] | None:
+        """Unknown."""
+        return None
+
+    def set_ints_attribute(self, source: bytes, name: str, values: tuple[int, ...]) -> bytes:
+        """The node unchanged."""
+        return source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,19 +171,20 @@ class Graph:
     """A model.
 
     Attributes:
-        name: the model's graph name.
-        inputs: what a caller feeds; dimensions are literals or symbols (`Var`), nothing compound.
-        outputs: names of the values returned, in order.
+        name: name of the model's graph.
+        inputs: values that the caller feeds; a dimension is a literal or a symbol (`Var`), never a compound expression.
+        outputs: names of the returned values, in order.
         constants: initializers by value name.
-        nodes: topologically sorted.
-        symbols: the symbolic dimensions with their declared ranges, in the order of their first use in `inputs`.
-        declared: types that the model file declares for values, by name (symbols of declared dims are ignored for
-            everything but inputs); used to check and as a last resort for operators without a definition.
+        nodes: in topological order.
+        symbols: symbolic dimensions with their declared ranges, in order of first use in `inputs`.
+        declared_types: types that the model file declares for values, by name (symbols are ignored for all but inputs);
+            checked, and a last resort for operators without a definition.
         metadata: producer, version and custom properties ("custom:<key>"), all strings.
-        opsets: version of every operator set that the model imports, by domain.
-        symbol_names: what the user calls a symbol, by its identifier ("height" for "height", "x[2]" for an unnamed
+        opsets: version of every imported operator set, by domain.
+        symbol_names: the user's name of each symbol by identifier ("height" for "height", "x[2]" for an unnamed
             dimension).
-        types: serialized TypeProtos of inputs that are no tensors of known rank (`opaque`), by name.
+        opaque_types: serialized types of inputs that are not tensors of known rank (dtype `opaque`), by name.
+        dialect: the front end's knowledge about its operators.
     """
 
     name: str
@@ -108,7 +198,8 @@ class Graph:
     opsets: Mapping[str, int] = field(default_factory=dict[str, int])
     symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
     opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    dialect: Dialect = field(default_factory=NoDialect)
 
     def with_nodes(self, nodes: tuple[Node, ...], constants: Mapping[str, Array] | None = None) -> "Graph":
-        """The same graph over other nodes."""
+        """The graph with other nodes, and with other constants where they are given."""
         return replace(self, nodes=nodes, constants=self.constants if constants is None else constants)

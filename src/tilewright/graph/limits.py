@@ -1,4 +1,7 @@
-"""Limits of what is known about a value: small models can make sizes whose formulas fill the memory."""
+"""Limits on types and known elements of values.
+
+A small model can define sizes whose formulas fill the memory.
+"""
 
 from math import prod
 
@@ -7,17 +10,17 @@ from tilewright.graph.constant_values import MAX_BUFFER_BYTES, literal_bytes
 from tilewright.ops.definition import Operand
 
 MAX_RANK = 64
-"""Dimensions of a value, as NumPy's arrays have them."""
+"""Dimensions of a value; NumPy's limit."""
 
 MAX_FORMULA_NODES = 1 << 14
-"""Nodes of the formula of one size or known element, shared ones counted at every place."""
+"""Expression nodes of one size or known element, with shared nodes counted at every use."""
 
 MAX_TERMS = 1 << 12
-"""Terms of the product of all sizes, which strides and bytes are computed from."""
+"""Terms of the product of all sizes, from which strides and bytes are computed."""
 
 
 def limit_violation(x: Operand) -> str | None:
-    """What is too large about a value, None where nothing is."""
+    """Which limit a value exceeds, None where it exceeds none."""
     if x.rank > MAX_RANK:
         return f"with {x.rank} dimensions, expected at most {MAX_RANK}"
     if literal_bytes(x.buffer) > MAX_BUFFER_BYTES:

@@ -1,9 +1,9 @@
-"""Lowering of a graph to a program: every node through its operator's definition, in one walk.
+"""Lowering of a graph to a program of tensor expressions.
 
-Shape and type inference is this walk: an output's shape is the shape of what the definition computes, and the values of
-shape arithmetic are known as expressions. What is a literal in the end becomes a constant; steps that nobody needs are
-dropped. Nodes without a definition become steps of ONNX's reference evaluator. Problems of all nodes are reported
-together.
+Every node is lowered by its operator's definition in one walk (`NodeLowering`), which infers shapes and types on the
+way: an output's shape is the shape of what the definition computes, and results of shape arithmetic are known as
+expressions. Literal results become constants, and steps without uses are dropped. Nodes without a definition become
+steps of ONNX's reference evaluator. The problems of all nodes are reported together.
 """
 
 import warnings
@@ -21,75 +21,77 @@ from tilewright.graph.program import Fallback, Program, Step, step_outputs
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
 
 _MAX_LISTED = 8
-"""Values with wrong declared shapes that the warning names."""
+"""Values with wrong declared shapes that one warning names."""
 
 
 def lower_graph(graph: Graph) -> Program:
     """The program of a graph.
+
+    The graph is walked again until no constraint narrows a symbol any further.
 
     Warns:
         FallbackWarning: nodes run on ONNX's reference evaluator; one warning names all of them.
         ShapeWarning: the model declares other shapes than it computes; one warning names them.
 
     Raises:
-        ModelError: shapes do not fit, a type differs from what the model declares, or an operator can't be run at
-            all; lists all such problems.
+        ModelError: shapes do not fit, a type differs from the declared one, or an operator cannot be run at all; lists
+            all such problems.
     """
-    settled: dict[str, SolvedSize] = {}
-    assumed: frozenset[Expr] = frozenset()
+    solved: dict[str, SolvedSize] = {}
+    assumed_equal: frozenset[Expr] = frozenset()
     while True:
-        walk = NodeLowering(graph, settled, assumed).run()
-        if walk.problems:
-            raise ModelError(walk.problems)
-        refined = solve_symbols(graph, walk.constraints, walk.data_symbols)
-        # What is settled stays a constraint, which says the same again.
-        found = {n: s for n, s in refined.data_sizes.items() if n not in settled or s.size is not settled[n].size}
-        if refined.inputs or found:
-            graph = substitute_symbols(graph, refined.inputs)
-            settled |= found
-            settled = {n: replace(s, size=substitute(s.size, refined.inputs)) for n, s in settled.items()}
-        elif assumed.issuperset(walk.unproven_equalities):
+        lowering = NodeLowering(graph, solved, assumed_equal).run()
+        if lowering.problems:
+            raise ModelError(lowering.problems)
+        solution = solve_symbols(graph, lowering.constraints, lowering.data_symbols)
+        # Solved sizes stay constraints, so they are solved again.
+        new = {n: s for n, s in solution.data_sizes.items() if n not in solved or s.size is not solved[n].size}
+        if solution.inputs or new:
+            graph = substitute_symbols(graph, solution.inputs)
+            solved |= new
+            solved = {n: replace(s, size=substitute(s.size, solution.inputs)) for n, s in solved.items()}
+        elif assumed_equal.issuperset(lowering.unproven_equalities):
             break
-        assumed |= frozenset(walk.unproven_equalities)
-    program = _build_program(graph, walk)
-    _emit_warnings(program, walk.shape_mismatches)
+        assumed_equal |= frozenset(lowering.unproven_equalities)
+    program = _build_program(graph, lowering)
+    _emit_warnings(program, lowering.shape_mismatches)
     return program
 
 
-def _build_program(graph: Graph, walk: NodeLowering) -> Program:
-    outputs = tuple((name, walk.operands[name].buffer) for name in graph.outputs)
-    steps = _eliminate_dead_steps(walk.steps, {b.name for _, b in outputs})
+def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
+    outputs = tuple((name, lowering.operands[name].buffer) for name in graph.outputs)
+    steps = _eliminate_dead_steps(lowering.steps, {b.name for _, b in outputs})
     used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
-    kept = used | {b.name for s in steps for b in step_outputs(s)}
-    fresh = tuple(v for s in steps if isinstance(s, Fallback) for v in s.data_symbols)
+    live = used | {b.name for s in steps for b in step_outputs(s)}
+    data_symbols = tuple(v for s in steps if isinstance(s, Fallback) for v in s.data_symbols)
     return Program(
         name=graph.name,
-        inputs=tuple(walk.operands[v.name].buffer for v in graph.inputs),
+        inputs=tuple(lowering.operands[v.name].buffer for v in graph.inputs),
         outputs=outputs,
-        constants={name: array for name, array in walk.constants.items() if name in used},
+        constants={name: array for name, array in lowering.constants.items() if name in used},
         steps=tuple(steps),
-        symbols=graph.symbols + fresh,
-        constraints=tuple({c.condition: c for c in reversed(walk.constraints)}.values())[::-1],
+        symbols=graph.symbols + data_symbols,
+        constraints=tuple({c.condition: c for c in reversed(lowering.constraints)}.values())[::-1],
         metadata=graph.metadata,
         input_names=tuple(v.name for v in graph.inputs),
         symbol_names=graph.symbol_names,
-        values={name: o.buffer for name, o in walk.operands.items() if o.buffer.name in kept},
+        values={name: o.buffer for name, o in lowering.operands.items() if o.buffer.name in live},
     )
 
 
 def _eliminate_dead_steps(steps: list[Step], live: set[str]) -> list[Step]:
-    """The steps whose results reach `wanted`, or whose results' sizes those use, in order."""
+    """The steps whose results, or whose results' sizes, the live buffers depend on, in order."""
     live = set(live)
     sizes: set[Var] = set()
-    result: list[Step] = []
+    kept: list[Step] = []
     for step in reversed(steps):
-        tells = isinstance(step, Fallback) and not sizes.isdisjoint(step.data_symbols)
-        if tells or any(b.name in live for b in step_outputs(step)):
-            result.append(step)
+        defines_size = isinstance(step, Fallback) and not sizes.isdisjoint(step.data_symbols)
+        if defines_size or any(b.name in live for b in step_outputs(step)):
+            kept.append(step)
             live |= {b.name for b in step.inputs}
             sizes |= {v for b in (*step_outputs(step), *step.inputs) for n in b.shape for v in free_vars(n)}
             sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
-    return result[::-1]
+    return kept[::-1]
 
 
 def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
@@ -100,13 +102,13 @@ def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
         ]
         message = f"shapes that the model declares are not what it computes, which counts: {'; '.join(listed)}"
         warnings.warn(message, ShapeWarning, stacklevel=3)
-    found = [s for s in program.steps if isinstance(s, Fallback)]
-    if found:
+    fallbacks = [s for s in program.steps if isinstance(s, Fallback)]
+    if fallbacks:
         reasons: dict[str, list[str]] = {}
-        for step in found:
+        for step in fallbacks:
             reasons.setdefault(step.reason, []).append(step.label)
         listed = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
-        nodes = pluralize(sum(len(s.nodes) for s in found), "node")
+        nodes = pluralize(sum(len(s.nodes) for s in fallbacks), "node")
         warnings.warn(
             f"{nodes} on ONNX's reference evaluator, which is slow: {listed}",
             FallbackWarning,

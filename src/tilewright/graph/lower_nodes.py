@@ -1,4 +1,4 @@
-"""One walk over the nodes of a graph, from constants and inputs to operands of the outputs."""
+"""Lowering of a graph's nodes to steps, in one walk from inputs and constants to outputs."""
 
 from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import replace
@@ -19,17 +19,18 @@ from tilewright.ops.library import OPERATORS
 
 
 class NodeLowering:
-    """The state of the walk; `run` fills it.
+    """The state of the walk over a graph's nodes; `run` performs it.
 
     Attributes:
-        operands: values that are tensors, by name.
-        steps: in order; some may turn out not to be needed.
+        operands: operands of the values that are tensors, by value name.
+        steps: in order of execution, dead ones included.
         constants: data by buffer name.
         constraints: conditions on symbols.
-        problems: what is wrong.
-        fresh: symbols for sizes that only the reference evaluator tells, in the order in which they come up.
-        differing: conditions that sizes of one node's operands are equal where that is more than a symbol's value.
-        declared: values whose declared shape is not the computed one, in words.
+        problems: defects of the model.
+        data_symbols: symbols of sizes that only the reference evaluator tells, in the order of their definition.
+        unproven_equalities: required equalities of sizes of one node's operands, whose simpler side is not provably the
+            smaller one.
+        shape_mismatches: values whose declared shape is not the computed one, as texts.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class NodeLowering:
         solved: Mapping[str, SolvedSize] | None = None,
         assumed_equal: frozenset[Expr] = frozenset(),
     ) -> None:
-        """Args:
-        graph: what is walked.
-        settled: what earlier walks found out about sizes that only the reference evaluator tells, by symbol.
-        assumed: conditions, of those in `unproven_equalities`, that nodes may rely on.
+        """Prepares a walk.
+
+        Args:
+            graph: the graph to lower.
+            solved: what constraints of earlier walks say about data-dependent sizes, by symbol name.
+            assumed_equal: those of earlier walks' `unproven_equalities` that nodes may rely on.
         """
         self.graph = graph
         self.data_symbols: list[Var] = []
@@ -57,8 +60,8 @@ class NodeLowering:
         self._used_values = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
         self._namer = Namer(frozenset(s.name for s in graph.symbols))
         self._constant_elements: dict[Buffer, KnownElements] = {}
-        # Constants without an array, by value; types of opaque buffers; values that a failed node lacks; sizes that the
-        # data tell, by what they are functions of; names of the symbols for all of those.
+        # Constant nodes of types without arrays, by value; serialized types of opaque buffers, by buffer; results of
+        # failed nodes; symbols of data-dependent sizes, by origin; names of all such symbols.
         self._opaque_constants: dict[str, Node] = {}
         self._opaque_types: dict[str, bytes] = {}
         self._failed_values: set[str] = set()
@@ -66,7 +69,7 @@ class NodeLowering:
         self._data_symbol_names: set[str] = set()
 
     def run(self) -> "NodeLowering":
-        """Walks; returns itself."""
+        """Performs the walk; returns the object itself."""
         for value in self.graph.inputs:
             buffer = Buffer(self._namer.make_name(value.name), value.type.shape, value.type.dtype)
             self.operands[value.name] = Operand(buffer)
@@ -80,7 +83,7 @@ class NodeLowering:
         return self
 
     def _operand(self, name: str) -> Operand | None:
-        """The operand of a value; a constant becomes one when it is first used."""
+        """The operand of a value, None where it has none; constants get theirs on first use."""
         if name not in self.operands and name in self.graph.constants:
             self.operands[name] = self._add_constant(self._namer.make_name(name), self.graph.constants[name])
         return self.operands.get(name)
@@ -98,13 +101,13 @@ class NodeLowering:
             self._recover_values(node.outputs)
             return
         if node.op_type == "Constant" and not node.domain:
-            # Of a type that arrays here do not have; those who use it hold it in their model.
+            # Arrays have no such type: fallbacks that read the constant embed its node in their model.
             self._opaque_constants[node.outputs[0]] = node
             if node.outputs[0] in self.graph.outputs:
                 self._lower_to_fallback(node, "no native type")
             return
-        found = [self._operand(v) for v in node.inputs if v and v not in self._opaque_constants]
-        types = {o.dtype for o in found if o is not None and not o.dtype.is_native}
+        operands = [self._operand(v) for v in node.inputs if v and v not in self._opaque_constants]
+        types = {o.dtype for o in operands if o is not None and not o.dtype.is_native}
         if opaque in types:
             self._lower_to_fallback(node, "works on values that are no tensors")
         elif types or any(v in self._opaque_constants for v in node.inputs):
@@ -113,7 +116,7 @@ class NodeLowering:
             self._lower_by_definition(node)
 
     def _lower_by_definition(self, node: Node) -> None:
-        """Lowers a node through its definition, else as a fallback."""
+        """Lowers a node through its operator's definition, or to a fallback where that is not possible."""
         define = OPERATORS.get((node.domain, node.op_type))
         if define is None:
             self._lower_to_fallback(node, "no native definition")
@@ -133,9 +136,9 @@ class NodeLowering:
         )
         try:
             result = define(definition)
-            same = self._assumed_equal_sizes(definition)
-            if same:
-                definition = _replace_sizes(definition, same)
+            equal_sizes = self._assumed_equal_sizes(definition)
+            if equal_sizes:
+                definition = _replace_sizes(definition, equal_sizes)
                 result = define(definition)
         except UnsupportedError as error:
             self._lower_to_fallback(node, error.what)
@@ -161,37 +164,38 @@ class NodeLowering:
                 self._set_result(node, name, operand)
 
     def _maybe_broadcast_symbols(self, node: Node) -> Set[str]:
-        """Symbols that may be 1 where the node broadcasts. Before version 7 operators did so only where asked to, and
-        the evaluator does not know those of other domains."""
+        """Symbols whose size may be 1 where the node broadcasts; none where the operator does not broadcast by itself
+        (before version 7, and in other domains)."""
         return frozenset() if node.domain or node.opset < 7 else self._data_symbol_names
 
     def _assumed_equal_sizes(self, definition: Definition) -> dict[Expr, Expr]:
-        """Sizes of operands that a definition requires to equal others and that this walk assumes to; notes those that
-        a later walk may assume."""
+        """For sizes that the definition requires to be equal, and that this walk may assume to be, the replacement of
+        one by the other; other required equalities that cannot be proved go to `unproven_equalities`."""
         sizes = list(dict.fromkeys(n for o in definition.operands if o is not None for n in o.shape))
-        stated = {condition for condition, _ in definition.constraints}
-        same: dict[Expr, Expr] = {}
+        required = {condition for condition, _ in definition.constraints}
+        replacements: dict[Expr, Expr] = {}
         for i, a in enumerate(sizes):
             for b in sizes[:i]:
-                condition, one = a.equals(b), simplest_size(a, b)
-                other = b if one is a else a
-                # The result has the simpler size: where it is the smaller one too, nothing is read out of range.
-                if (condition in stated or b.equals(a) in stated) and not can_prove(one <= other):
+                condition, simpler = a.equals(b), simplest_size(a, b)
+                other = b if simpler is a else a
+                # Results get the simpler size; if it is provably not the larger one, no read is out of range.
+                if (condition in required or b.equals(a) in required) and not can_prove(simpler <= other):
                     self.unproven_equalities.append(condition)
                     if condition in self._assumed_equal:
-                        same[other] = same.get(one, one)
-        return same
+                        replacements[other] = replacements.get(simpler, simpler)
+        return replacements
 
     def _commit(self, definition: Definition) -> None:
-        """Adds what a definition emitted: literals replace loads, and stages of constants become constants."""
+        """Adds a definition's stages: loads of known elements become expressions, and stages of constants become
+        constants."""
         self._constant_elements.update(definition.derived_elements)
         for stage in definition.stages:
             array = as_constant_array(stage.output, self._constant_elements.get(stage.output))
-            simpler = substitute_constants(stage, self._constant_elements)
+            simplified = substitute_constants(stage, self._constant_elements)
             if array is None:
-                array = fold_stage(simpler, self.constants)
+                array = fold_stage(simplified, self.constants)
             if array is None:
-                self.steps.append(simpler)
+                self.steps.append(simplified)
                 continue
             self.constants[stage.output.name] = array
             elements = literal_elements(array)
@@ -215,20 +219,20 @@ class NodeLowering:
         self._check_declared(node, name, operand.buffer)
 
     def _check_declared(self, node: Node, name: str, computed: Buffer) -> None:
-        """Notes where the model declares another type, which is a problem, or another shape, which counts for nothing:
-        exporters write shapes of one run of the network, and editors leave those of other input sizes."""
+        """Compares a result with its declared type: another dtype is a problem, another shape a warning only (exporters
+        write the shapes of one run of the network, and editors leave those of other input sizes)."""
         declared = self.graph.declared_types.get(name)
         if declared is None:
             return
-        found = TensorType(computed.dtype, computed.shape)
-        if found.dtype != declared.dtype:
-            what = f"computes '{name}' as {found}, but the model declares {declared}"
+        inferred = TensorType(computed.dtype, computed.shape)
+        if inferred.dtype != declared.dtype:
+            what = f"computes '{name}' as {inferred}, but the model declares {declared}"
             self.problems.append(Problem("type", f"node {node.label}", what))
-        elif _has_other_shape(found.shape, declared.shape):
-            self.shape_mismatches.append(f"'{name}' is {found}, declared {declared}")
+        elif _has_other_shape(inferred.shape, declared.shape):
+            self.shape_mismatches.append(f"'{name}' is {inferred}, declared {declared}")
 
     def _fail_values(self, outputs: Iterable[str], problem: Problem) -> None:
-        """Notes a problem and goes on with the declared types where they are literal."""
+        """Records a problem and continues with the declared types of the outputs where they are literal."""
         self.problems.append(problem)
         self._recover_values(outputs)
 
@@ -285,14 +289,14 @@ class NodeLowering:
 
 
 def _replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:
-    """A definition started anew on views of its operands in which sizes are replaced by others that are equal."""
+    """A fresh definition on views of its operands whose sizes are replaced by equal ones."""
     views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={})
     operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
     return replace(views, operands=tuple(operands))
 
 
 def _has_other_shape(computed: tuple[Expr, ...], declared: tuple[Expr, ...]) -> bool:
-    """Whether ranks differ, or sizes that both are literal; names of sizes say nothing."""
+    """Whether ranks or literal sizes differ; symbol names carry no information."""
     if len(computed) != len(declared):
         return True
     pairs = zip(computed, declared, strict=True)
@@ -300,6 +304,6 @@ def _has_other_shape(computed: tuple[Expr, ...], declared: tuple[Expr, ...]) -> 
 
 
 def constant_results(graph: Graph) -> dict[str, Array]:
-    """Values that turn out to be constant when the graph is walked, by name; nodes that fail are passed over."""
+    """Values that are constant once the graph is lowered, by name; values of nodes that fail are missing."""
     walk = NodeLowering(graph).run()
     return {n: walk.constants[o.buffer.name] for n, o in walk.operands.items() if o.buffer.name in walk.constants}

@@ -17,9 +17,14 @@ from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.operations import ceildiv, maximum
 from tilewright.expr.traversal import free_vars
-
-ALIGNMENT = 64
-"""Every slot starts at a multiple of this many bytes."""
+from tilewright.graph.buffer_location import (
+    BufferLocation,
+    ConstantLocation,
+    InputLocation,
+    OutputLocation,
+    WorkspaceLocation,
+)
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 _REPRESENTATIVE_DIM = 64
 """Size that a symbolic dimension is taken to have when buffers are compared."""
@@ -44,38 +49,6 @@ class KernelAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class InInput:
-    """The memory of input `index`."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class InOutput:
-    """The memory of output `index`, which the caller provides."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class InConstant:
-    """The memory of the constant buffer `name`."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class InWorkspace:
-    """Slot `slot` of the workspace, `offset` bytes from its start."""
-
-    slot: int
-    offset: Expr
-
-
-BufferLocation = InInput | InOutput | InConstant | InWorkspace
-
-
-@dataclass(frozen=True, slots=True)
 class OutputCopy:
     """At the end output `index` is filled with the data of `source`, which lives elsewhere."""
 
@@ -88,7 +61,7 @@ class Slot:
     """A part of the workspace.
 
     Attributes:
-        size: bytes, a multiple of `ALIGNMENT`.
+        size: bytes, a multiple of `BUFFER_ALIGNMENT`.
         buffers: names of the buffers that use it, one after the other.
     """
 
@@ -116,12 +89,12 @@ class MemoryPlan:
 
 
 def byte_size(buffer: Buffer) -> Expr:
-    """Bytes of a buffer, rounded up to `ALIGNMENT`."""
+    """Bytes of a buffer, rounded up to `BUFFER_ALIGNMENT`."""
     return _round_up(buffer.size * buffer.dtype.bytes)
 
 
 def _round_up(size: Expr) -> Expr:
-    return ceildiv(size, ALIGNMENT) * ALIGNMENT
+    return ceildiv(size, BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
 
 
 @dataclass(slots=True)
@@ -161,8 +134,8 @@ def plan_memory(
         InternalError: a buffer is read before it is written, or written twice.
     """
     roots = _roots(steps, inputs, constants)
-    places: dict[str, BufferLocation] = {b.name: InConstant(b.name) for b in constants}
-    places |= {b.name: InInput(k) for k, b in enumerate(inputs)}
+    places: dict[str, BufferLocation] = {b.name: ConstantLocation(b.name) for b in constants}
+    places |= {b.name: InputLocation(k) for k, b in enumerate(inputs)}
     copies: list[OutputCopy] = []
     for k, b in enumerate(outputs):
         if b.name not in roots:
@@ -171,13 +144,13 @@ def plan_memory(
         if root.name in places:
             copies.append(OutputCopy(k, b))
         else:
-            places[root.name] = InOutput(k)
+            places[root.name] = OutputLocation(k)
     lives = _live_ranges(steps, roots, [c.source for c in copies])
     lives = [life for life in lives if life.buffer.name not in places]
     slots = _assign_slots(lives)
     offset: Expr = const(0)
     for k, slot in enumerate(slots):
-        places |= {name: InWorkspace(k, offset) for name in slot.buffers}
+        places |= {name: WorkspaceLocation(offset, k) for name in slot.buffers}
         offset = offset + slot.size
     unshared: Expr = const(0)
     for life in lives:

@@ -1,7 +1,7 @@
-"""Identifiers for buffers and symbols, made from the names that a model gives its values.
+"""Identifiers of buffers and symbols, derived from the model's names of values.
 
-A model calls values "/layer1/conv/Conv_output_0" or "p2o.DynamicDimension.0"; printed IR and generated code need
-identifiers. Errors that users see keep the model's names.
+A model names values "/layer1/conv/Conv_output_0" or "p2o.DynamicDimension.0"; printed IR and generated code need
+identifiers. Errors show the model's names.
 """
 
 import keyword
@@ -15,23 +15,23 @@ _MAX_LENGTH = 48
 
 
 def _literal_values(alias: object) -> set[str]:
-    found: set[str] = set()
+    literals: set[str] = set()
     for part in get_args(alias):
-        found |= {part} if isinstance(part, str) else _literal_values(part)
-    return found
+        literals |= {part} if isinstance(part, str) else _literal_values(part)
+    return literals
 
 
 _RESERVED = frozenset(
     {*keyword.kwlist, *keyword.softkwlist, *DTYPES, *_literal_values(BinaryOp), *_literal_values(UnaryOp)}
     | {"select", "cast", "not_", "sum", "prod", "inf", "nan", "main", "parallel", "serial", "vectorized", "unrolled"}
 )
-"""Words that printed IR gives a meaning."""
+"""Words with a meaning in printed IR."""
 
 _LOOP_VARIABLE = re.compile(r"[a-z]\d+")
 
 
 def identifier(name: str) -> str:
-    """A name as an identifier of at most 48 characters that printed IR does not use for anything else."""
+    """A name as an identifier of at most 48 characters that is not reserved in printed IR."""
     text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     if len(text) > _MAX_LENGTH:
         text = text[-_MAX_LENGTH:].lstrip("_")
@@ -45,27 +45,27 @@ def _is_reserved(name: str) -> bool:
 
 
 class Namer:
-    """Gives out names of buffers, each once.
+    """Generates unique names of buffers.
 
-    A name never ends in an underscore and digits, because one node's buffers are called `name`, `name_1`, ...
+    A name never ends in an underscore and digits, because the buffers of one node are named `name`, `name_1`, ...
     """
 
     def __init__(self, symbols: frozenset[str] = frozenset()) -> None:
         self._taken = set(symbols)
-        # with how many of a kind the search ended: names are only ever added
+        # Per base name, the number at which the last search ended: names are only added, so the next one starts there.
         self._counts: dict[tuple[str, bool], int] = {}
         self._stems = {re.sub(r"_\d+$", "", name) for name in symbols}
 
     def make_name(self, hint: str, *, reserve_numbered: bool = False) -> str:
-        """An identifier close to `wish` that was not given out before.
+        """A new identifier close to `hint`.
 
         Args:
-            wish: what the model calls the value.
-            numbered: whether `name_1`, `name_2`, ... must be free too.
+            hint: the model's name of the value.
+            reserve_numbered: whether `name_1`, `name_2`, ... must be free as well.
         """
         base = identifier(hint)
-        while shorter := re.search(r"^(.*)_(\d+)$", base):
-            base = f"{shorter[1]}{shorter[2]}"
+        while suffix := re.search(r"^(.*)_(\d+)$", base):
+            base = f"{suffix[1]}{suffix[2]}"
         base = f"{base}_" if _is_reserved(base) else base
         count = self._counts.get((base, reserve_numbered), 1)
         name = base if count == 1 else f"{base}_v{count}"

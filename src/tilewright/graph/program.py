@@ -1,4 +1,4 @@
-"""A model as tensor expressions: the form in which it is partitioned, scheduled and planned."""
+"""The program IR: a model as tensor expressions, ready to be partitioned, scheduled and planned."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tilewright.graph.ir import Array, Node
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A condition on the symbols that must hold at run time ("a == b" for two dimensions that are added)."""
+    """A condition on the symbols that must hold at run time, such as `a == b` for two dimensions that are added."""
 
     condition: Expr
     message: str
@@ -18,17 +18,18 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fallback:
-    """Nodes that run on ONNX's reference evaluator, between native segments.
+    """A step that runs nodes on ONNX's reference evaluator, between native segments.
 
     Attributes:
         nodes: the nodes.
-        inputs: buffers that are fed to the model; constants are part of the model instead.
-        outputs: buffers that it fills.
-        arriving: their sizes as the evaluator tells them, literals and symbols. Where a buffer has another size, a
-            constraint of the program says that the two are equal.
-        fresh: the symbols among them that only the evaluator knows.
+        inputs: buffers that the evaluator's model takes as inputs; constants are part of the model.
+        outputs: buffers that the step writes.
+        runtime_shapes: shapes of `outputs` as the evaluator reports them, of literals and symbols. Where a buffer has
+            another size, a constraint of the program equates the two.
+        data_symbols: the symbols in `runtime_shapes` that are defined here: data-dependent sizes, known once the step
+            has run.
         reason: why the nodes have no native code.
-        model: a serialized ONNX model; its inputs and outputs are called like the buffers, in their order.
+        model: the serialized ONNX model; its inputs and outputs are named like the buffers, in the same order.
     """
 
     nodes: tuple[Node, ...]
@@ -49,12 +50,12 @@ Step = Stage | Fallback
 
 
 def step_outputs(step: Step) -> tuple[Buffer, ...]:
-    """The buffers that a step fills."""
+    """The buffers that a step writes."""
     return step.outputs if isinstance(step, Fallback) else (step.output,)
 
 
 def unique_name(hint: str, taken: Container[str]) -> str:
-    """The wish, or the wish with the first number from 1 on that makes it a name that is not taken."""
+    """The hint, or the hint followed by the first number from 1 on that makes it a free name."""
     name, k = hint, 1
     while name in taken:
         name, k = f"{hint}{k}", k + 1
@@ -63,20 +64,21 @@ def unique_name(hint: str, taken: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """Stages in an order of execution.
+    """A model as steps in order of execution.
 
     Attributes:
         name: the model's name.
-        inputs: buffers fed by the caller, in the model's order; their names are identifiers.
-        outputs: (output name, buffer) in the model's order; a buffer may be an input, a constant or shared.
+        inputs: buffers that the caller feeds, in the model's order; their names are identifiers.
+        outputs: (output name, buffer) in the model's order; a buffer may be an input or a constant, and may occur
+            twice.
         constants: data of constant buffers, by buffer name.
         steps: computations, views and fallbacks; every buffer is written once, before it is read.
         symbols: symbolic dimensions with ranges.
         constraints: checked at the start of every call.
         metadata: producer, version and custom properties ("custom:<key>"), all strings.
-        input_names: what the model calls `inputs`.
-        symbol_names: what the user calls a symbol, by its identifier.
-        values: the buffer of every value of the model that is kept, by the model's name.
+        input_names: the model's names of `inputs`.
+        symbol_names: the user's name of each symbol, by identifier.
+        values: the buffer of every value of the model that still exists, by the model's name.
     """
 
     name: str

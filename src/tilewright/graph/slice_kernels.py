@@ -15,7 +15,7 @@ from math import gcd, prod
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.traversal import free_vars, loads, replace_loads
-from tilewright.graph.coalesce_axes import Kernel, Slices
+from tilewright.graph.kernel import Kernel, Slices
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Program
 

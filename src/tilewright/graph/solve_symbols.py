@@ -1,8 +1,8 @@
-"""What a model's constraints say about its symbols: narrower ranges, equal symbols, literals.
+"""Solver for symbols: ranges, equalities and values that follow from a model's constraints.
 
-Two inputs with unnamed dimensions that are added have equal sizes in every run that gives a result, and an image has
-to be as large as the windows of its poolings. Saying so in the declaration of the inputs leaves the checks to their
-binding, gives users an error that names their dimension, and makes all later expressions simpler.
+Two inputs with unnamed dimensions that are added have equal sizes in every run that returns a result, and an image has
+to be as large as the windows of its poolings. With the solution in the declaration of the inputs, the binding of
+arguments performs the checks, errors name the user's dimension, and all later expressions are simpler.
 """
 
 import logging
@@ -19,19 +19,18 @@ from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
 
 MAX_SIZE = 2**24 - 1
-"""Upper end of a dimension of which nothing is said: exact in float32. Products of such sizes need not fit int64; calls
-check them."""
+"""Default upper bound of a dimension: exact in float32. Products of such sizes need not fit int64; calls check them."""
 
 _log = logging.getLogger("tilewright.graph")
 
 
 @dataclass(frozen=True, slots=True)
 class SolvedSize:
-    """What is known of a size that only the reference evaluator tells.
+    """The solution for a size that only the reference evaluator tells.
 
     Attributes:
         size: the same symbol with a narrower range, or an expression over symbols that are known earlier.
-        message: of the constraint from which that follows.
+        message: of the constraint from which it follows.
     """
 
     size: Expr
@@ -40,46 +39,46 @@ class SolvedSize:
 
 @dataclass(frozen=True, slots=True)
 class SolvedSymbols:
-    """What constraints say about symbols: `inputs` of those of the graph, `settled` of the others, by name."""
+    """The solution for the graph's symbols (`inputs`) and for data symbols (`data_sizes`, by name)."""
 
     inputs: Mapping[Var, Expr]
     data_sizes: Mapping[str, SolvedSize]
 
 
 def solve_symbols(graph: Graph, constraints: Sequence[Constraint], data_symbols: Sequence[Var] = ()) -> SolvedSymbols:
-    """What symbols must be: the same symbol with a narrower range, another symbol, or a literal.
+    """The solution of a graph's constraints: a symbol becomes one with a narrower range, another symbol, or a literal.
 
-    Symbols for sizes that arrive while the model runs may become expressions over symbols that are known before.
-    Where sizes are left out that somebody has declared, the logger `tilewright.graph` gets a warning that names the
-    node: calls with such a size are refused.
+    Symbols of data-dependent sizes may also become expressions over symbols that are known earlier. Where the solution
+    excludes declared sizes, the logger `tilewright.graph` gets a warning that names the node: calls with such a size
+    are refused.
 
     Args:
         graph: the model.
-        constraints: conditions on its symbols and on `fresh`.
-        fresh: symbols for sizes that arrive while the model runs, in that order.
+        constraints: conditions on its symbols and on `data_symbols`.
+        data_symbols: symbols of data-dependent sizes, in the order in which a run determines them.
 
     Raises:
-        ModelError: a constraint can't hold for any size in a symbol's range; lists all such constraints.
+        ModelError: a constraint holds for no size in a symbol's range; lists all such constraints.
     """
     mapping: dict[Var, Expr] = {}
     messages: dict[Var, str] = {}
     problems: list[Problem] = []
     order = (*graph.symbols, *data_symbols)
-    names, later = [v.name for v in order], [v.name for v in data_symbols]
+    names, data_names = [v.name for v in order], [v.name for v in data_symbols]
     for constraint in constraints:
         condition = _normalize_min_max(substitute(constraint.condition, mapping))
-        found: Mapping[Var, Expr] | str = {}
+        solution: Mapping[Var, Expr] | str = {}
         symbols = free_vars(condition)
-        known = {v for s in order for v in free_vars(substitute(s, mapping))}
+        defined = {v for s in order for v in free_vars(substitute(s, mapping))}
         if isinstance(condition, Const):
-            found = {} if condition.value else "holds for no sizes in the declared ranges"
-        elif isinstance(condition, Binary) and symbols <= known:
-            found = _solve_data_symbol(condition, names, later) or _solve(condition, graph)
-        if isinstance(found, str):
-            problems.append(Problem("shape", "model", f"{constraint.message}: {found}"))
+            solution = {} if condition.value else "holds for no sizes in the declared ranges"
+        elif isinstance(condition, Binary) and symbols <= defined:
+            solution = _solve_data_symbol(condition, names, data_names) or _solve(condition, graph)
+        if isinstance(solution, str):
+            problems.append(Problem("shape", "model", f"{constraint.message}: {solution}"))
         else:
-            _warn_narrowed({v: e for v, e in found.items() if v.name not in later}, constraint, graph)
-            changed = {**{v: substitute(e, found) for v, e in mapping.items()}, **found}
+            _warn_narrowed({v: e for v, e in solution.items() if v.name not in data_names}, constraint, graph)
+            changed = {**{v: substitute(e, solution) for v, e in mapping.items()}, **solution}
             messages |= {v: constraint.message for v, e in changed.items() if e is not mapping.get(v)}
             mapping = changed
     if problems:
@@ -89,12 +88,12 @@ def solve_symbols(graph: Graph, constraints: Sequence[Constraint], data_symbols:
 
 
 def _solve_data_symbol(c: Binary, order: Sequence[str], data_symbols: Collection[str]) -> Mapping[Var, Expr]:
-    """What the symbol that is known last equals, where it arrives while the model runs and its equal can't be negative.
+    """The value of the last-determined symbol of an equation, if it is a data symbol and its value cannot be negative.
 
     Args:
         c: the condition.
-        order: names of all symbols in the order in which they are known.
-        fresh: those of sizes that arrive.
+        order: names of all symbols in the order in which a run determines them.
+        data_symbols: names of the symbols of data-dependent sizes.
     """
     used = free_vars(c)
     if c.op != "eq" or c.a.dtype.name != "int64" or not any(v.name in data_symbols for v in used):
@@ -103,24 +102,25 @@ def _solve_data_symbol(c: Binary, order: Sequence[str], data_symbols: Collection
     p = add(polynomial(c.a), polynomial(c.b), -1)
     k = p.pop((last,), 0)
     rest = expression({monomial: -k * c for monomial, c in p.items()})
-    least = interval(rest)[0]
-    if abs(k) != 1 or last in free_vars(rest) or isinstance(rest, Const) or least is None or least < 0:
+    lower_bound = interval(rest)[0]
+    if abs(k) != 1 or last in free_vars(rest) or isinstance(rest, Const) or lower_bound is None or lower_bound < 0:
         return {}
     return {last: rest}
 
 
-def _warn_narrowed(found: Mapping[Var, Expr], constraint: Constraint, graph: Graph) -> None:
-    """Logs which declared sizes a constraint leaves out; a range without an end means whatever the model allows."""
-    for v, now in found.items():
-        low, high = interval(now)
-        if v.hi != MAX_SIZE and (low, high) != (v.lo, v.hi) and isinstance(now, Const | Var):
+def _warn_narrowed(solution: Mapping[Var, Expr], constraint: Constraint, graph: Graph) -> None:
+    """Logs which declared sizes a constraint excludes; a range without an upper end means any size that the model
+    allows."""
+    for v, narrowed in solution.items():
+        low, high = interval(narrowed)
+        if v.hi != MAX_SIZE and (low, high) != (v.lo, v.hi) and isinstance(narrowed, Const | Var):
             what = "%s, so '%s' can only be %s, where %s..%s was declared"
             sizes = low if low == high else f"{low}..{high}"
             _log.warning(what, constraint.message, _display_name(v, graph), sizes, v.lo, v.hi)
 
 
 def substitute_symbols(graph: Graph, mapping: Mapping[Var, Expr]) -> Graph:
-    """The graph with symbols of its inputs replaced."""
+    """The graph with the symbols of its inputs replaced."""
     inputs = tuple(
         Value(v.name, TensorType(v.type.dtype, tuple(substitute(s, mapping) for s in v.type.shape)))
         for v in graph.inputs
@@ -140,7 +140,7 @@ def _normalize_min_max(c: Expr) -> Expr:
 
 
 def _solve(c: Binary, graph: Graph) -> Mapping[Var, Expr] | str:
-    """What a condition means for its symbols, or why it can't hold."""
+    """The symbols' solution of a condition, or the reason why it cannot hold."""
     if c.op == "eq" and isinstance(c.a, Var) and isinstance(c.b, Var):
         first, second = sorted((c.a, c.b), key=lambda v: _position(v, graph))
         return _unify(first, second, graph)
@@ -157,7 +157,7 @@ def _position(symbol: Var, graph: Graph) -> int:
 
 
 def _normalized_difference(c: Binary) -> Expr:
-    """b - a (less 1 for `<`, so that the condition is >= 0), without factors that are positive."""
+    """b - a (minus 1 for `<`, so that the condition is always `>= 0`), divided by positive common factors."""
     p = add(polynomial(c.b), polynomial(c.a), -1)
     if c.op == "lt":
         p = add(p, {(): 1}, -1)
@@ -178,26 +178,26 @@ def _divide_by(p: Polynomial, atom: Expr) -> Polynomial:
 
 
 def _has_default_range(v: Var) -> bool:
-    """Whether a range is an assumption rather than what somebody said."""
+    """Whether a symbol's range is the default rather than a declared one."""
     return v.hi == MAX_SIZE and v.lo in (0, 1)
 
 
 def _unify(first: Var, second: Var, graph: Graph) -> Mapping[Var, Expr] | str:
-    """One symbol for two: one whose range is declared, with its name, takes the place of one whose range is assumed."""
+    """One symbol for two: a symbol with a declared range replaces one with a default range."""
     if _has_default_range(first) != _has_default_range(second):
         assumed, declared = (first, second) if _has_default_range(first) else (second, first)
         return {assumed: declared}
     if _has_default_range(first):
-        one = Symbol(first.name, min(first.lo or 0, second.lo or 0), MAX_SIZE)
-        return {v: one for v in (first, second) if v is not one}
+        merged = Symbol(first.name, min(first.lo or 0, second.lo or 0), MAX_SIZE)
+        return {v: merged for v in (first, second) if v is not merged}
     low = max(first.lo or 0, second.lo or 0)
     ends = [h for h in (first.hi, second.hi) if h is not None]
     high = min(ends) if ends else None
     if high is not None and low > high:
         names = " and ".join(f"'{_display_name(v, graph)}'" for v in (first, second))
         return f"dimensions {names} must be equal, but their ranges have no size in common"
-    both: Expr = const(low) if low == high else Symbol(first.name, low, high)
-    return {v: both for v in (first, second) if v is not both}
+    merged_symbol: Expr = const(low) if low == high else Symbol(first.name, low, high)
+    return {v: merged_symbol for v in (first, second) if v is not merged_symbol}
 
 
 def _display_name(symbol: Var, graph: Graph) -> str:
@@ -205,7 +205,8 @@ def _display_name(symbol: Var, graph: Graph) -> str:
 
 
 def _narrow(difference: Expr, op: str, symbol: Var, graph: Graph) -> Mapping[Var, Expr] | str:
-    """The symbol in the range where difference >= 0 (== 0 for "eq"), where the difference is monotone in it."""
+    """The symbol restricted to the range where difference >= 0 (== 0 for "eq"), if the difference is monotonic in
+    it."""
     direction = _monotonicity(difference, symbol)
     if direction is None or symbol.lo is None or symbol.hi is None:
         return {}
@@ -215,7 +216,7 @@ def _narrow(difference: Expr, op: str, symbol: Var, graph: Graph) -> Mapping[Var
         return int(result.value) * direction if isinstance(result, Const) else 0
 
     low, high = symbol.lo, symbol.hi
-    # `value` does not fall: it is >= 0 from some size on, and <= 0 up to some size.
+    # `value` is non-decreasing: it is >= 0 from some size on, and <= 0 up to some size.
     if direction > 0 or op == "eq":
         low = _bisect(low, high, lambda n: value(n) >= 0)
     if direction < 0 or op == "eq":
@@ -228,7 +229,7 @@ def _narrow(difference: Expr, op: str, symbol: Var, graph: Graph) -> Mapping[Var
 
 
 def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first size in low..high from which on `holds`, or high + 1; `holds` never turns false again."""
+    """The first size in low..high from which on `holds`, or high + 1; `holds` is monotonic."""
     high += 1
     while low < high:
         middle = (low + high) // 2
@@ -237,7 +238,8 @@ def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def _monotonicity(e: Expr, symbol: Var) -> int | None:
-    """1 or -1 when `e` never falls or never rises with the symbol, its only variable; 0 without it, else None."""
+    """1 or -1 where `e` is non-decreasing or non-increasing in the symbol, its only variable; 0 without the symbol,
+    else None."""
     if symbol not in free_vars(e):
         return 0
     match e:

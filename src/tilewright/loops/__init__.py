@@ -1,1 +1,1 @@
-"""Loop IR: builder, verifier, printer, parser and the interpreter that is the oracle of every transformation."""
+"""Loop IR: nodes, builder, printer, parser, lowering to loops, and the interpreter, the oracle of transformations."""

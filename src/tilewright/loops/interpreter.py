@@ -16,7 +16,8 @@ import numpy as np
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
-from tilewright.expr.traversal import free_vars, loads
+from tilewright.expr.traversal import free_vars
+from tilewright.loops.accumulation import match_accumulation, reads_buffer
 from tilewright.loops.empty_reductions import initialize_empty_reductions
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, walk
 
@@ -280,28 +281,11 @@ def _match_perfect_nest(s: For) -> tuple[tuple[For, ...], Block] | None:
     return (tuple(chain), inner) if isinstance(inner, Block) else None
 
 
-def match_accumulation(store: Store) -> tuple[str, Expr] | None:
-    """(op, value) of `C[..] = op(C[..], value)` where `value` does not read C; None for other stores."""
-    match store.value:
-        case Binary(op, a, b) if op in _ACCUMULATE:
-            target = Load(store.buffer, store.indices)
-            for mine, other in ((a, b), (b, a)):
-                if mine is target and not _reads(other, store.buffer):
-                    return op, other
-            return None
-        case _:
-            return None
-
-
-def _reads(e: Expr, buffer: Buffer) -> bool:
-    return any(load.buffer.name == buffer.name for load in loads(e))
-
-
 def _is_batchable(block: Block) -> bool:
     """Whether many points can run at once: no point reads what another wrote, but for accumulation."""
     body, init = block.body, block.init
-    if _reads(body.value, body.buffer):
+    if reads_buffer(body.value, body.buffer):
         if match_accumulation(body) is None:
             return False
-        return init is None or (init.indices == body.indices and not _reads(init.value, body.buffer))
+        return init is None or (init.indices == body.indices and not reads_buffer(init.value, body.buffer))
     return init is None

@@ -4,36 +4,14 @@ Every stage becomes one serial loop nest in row-major order around one block; no
 reordered. Schedules start from this program, and the interpreter's answer for it is what they must keep.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Var
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
-
-
-@dataclass(slots=True)
-class UniqueNames:
-    """Hands out names that were not used before: `i`, `i_1`, `i_2`, ..."""
-
-    used: set[str] = field(default_factory=set[str])
-    counters: dict[str, int] = field(default_factory=dict[str, int])
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> "UniqueNames":
-        """A pool in which `names` are taken."""
-        return cls(set(names))
-
-    def fresh(self, base: str) -> str:
-        """`wanted` itself or, where that is taken, `wanted` with the first free number."""
-        name = base
-        while name in self.used:
-            self.counters[base] = self.counters.get(base, 0) + 1
-            name = f"{base}_{self.counters[base]}"
-        self.used.add(name)
-        return name
+from tilewright.names import UniqueNames
 
 
 def lower_to_loops(name: str, stages: Sequence[Computation], params: Sequence[Buffer], symbols: Sequence[Var]) -> Func:

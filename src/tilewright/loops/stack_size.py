@@ -1,9 +1,8 @@
 """What a kernel puts on the stack of a thread: all its buffers of that scope together, as a frame holds them all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tilewright.expr.nodes import Const, MemoryScope
-from tilewright.loops.block_context import Diagnostic
 from tilewright.loops.ir import Func
 
 MAX_STACK_BYTES = 256 << 10
@@ -31,11 +30,3 @@ def describe_excess(func: Func) -> str | None:
         return f"it takes {total} bytes, more than the {MAX_STACK_BYTES} that a stack holds"
     shown = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
     return f"the buffers on the stack take {total} bytes together, more than the {MAX_STACK_BYTES} it holds: {shown}"
-
-
-def find_stack_overflow(func: Func) -> Iterator[Diagnostic]:
-    """Stack buffers that are too large."""
-    problem = describe_excess(func)
-    if problem is not None:
-        names = ", ".join(map(repr, stack_buffers(func)))
-        yield Diagnostic(f"buffers {names}" if "," in names else f"buffer {names}", problem, hint=STACK_HINT)

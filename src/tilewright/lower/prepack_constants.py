@@ -1,8 +1,8 @@
-"""What a scheduled kernel computes from constants alone is computed now and shipped as data: packed weights.
+"""Constant prepacking: loop nests that read constants alone run at compile time, and their results become weights.
 
-A schedule packs an operand by a nest of its own at the start of the function (`schedule.cache.pack`). Where the
-operand is a constant that nest leaves the function and its result becomes a parameter. Memory that remains internal
-becomes a parameter too, which the memory plan places in the workspace.
+A schedule packs an operand by a loop nest at the start of the function (`schedule.cache.pack`). If the operand is a
+constant, that nest leaves the function and its result becomes a parameter. The remaining internal memory becomes
+parameters too, which the memory plan places in the workspace.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,21 @@ from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, post_order
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, blocks, seq
 from tilewright.loops.ir import walk as walk_statements
+from tilewright.lower.expose_workspace import expose_workspace
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PrepackedKernel:
-    """A kernel without what can be computed at compile time.
+    """A kernel split into what runs at compile time and what runs at every call.
 
     Attributes:
-        func: what runs; its parameters are those it still reads, then the packed ones, the output, and scratch memory.
-        packed: computations whose outputs are parameters of `func` by name; they read constant parameters and each
-            other.
-        scratch: parameters of `func` that are workspace.
+        func: the function of every call; its parameters are the inputs that it still reads, the prepacked constants,
+            the output, and the workspace.
+        prepacked: the computations of compile time; their outputs are parameters of `func` by name. They read constant
+            parameters and each other's results.
+        scratch: the parameters of `func` that are workspace.
     """
 
     func: Func
@@ -38,71 +40,79 @@ class PrepackedKernel:
 
 
 def prepack_constants(func: Func, constants: frozenset[str]) -> PrepackedKernel:
-    """Takes the root-level nests that depend on constants alone out of a function.
+    """Moves the root-level loop nests that read constants alone out of a function.
+
+    A function of constants alone stays as it is, as something has to run.
 
     Args:
-        func: a scheduled function.
-        constants: names of its parameters whose data is known.
+        func: a scheduled function; its last parameter is its output.
+        constants: names of the parameters whose data is known at compile time.
     """
-    tops = func.body.stmts if isinstance(func.body, Seq) else (func.body,)
+    nests = func.body.stmts if isinstance(func.body, Seq) else (func.body,)
     memory = {b.name for b in func.allocs if b.scope is MemoryScope.MEMORY}
-    known, packed, rest = set(constants), dict[str, Computation](), list[Stmt]()
-    for top in tops:
-        found = _as_computation(top, known) if _written_buffer(top) in memory else None
-        if found is None or _count_writers(tops, found.output.name) != 1:
-            rest.append(top)
+    available, prepacked, remaining = set(constants), dict[str, Computation](), list[Stmt]()
+    for nest in nests:
+        computation = _as_computation(nest, available) if _written_buffer(nest) in memory else None
+        if computation is None or _count_writers(nests, computation.output.name) != 1:
+            remaining.append(nest)
         else:
-            packed[found.output.name] = found
-            known.add(found.output.name)
-    if not rest:
-        packed, rest = {}, list(tops)
-    body = seq(*rest)
-    scratch = tuple(b for b in func.allocs if b.name in memory and b.name not in packed)
-    kept = tuple(b for b in func.allocs if b.name not in memory)
-    used = _accessed_buffers(body)
-    inputs = [p for p in func.params[:-1] if p.name in used]
-    ready = [c.output for c in packed.values() if c.output.name in used]
-    params = (*inputs, *ready, func.params[-1], *scratch)
-    result = replace(func, params=params, allocs=kept, body=body)
-    return PrepackedKernel(drop_unused_symbols(result), tuple(packed.values()), scratch)
+            prepacked[computation.output.name] = computation
+            available.add(computation.output.name)
+    if not remaining:
+        prepacked, remaining = {}, list(nests)
+    body = seq(*remaining)
+    accessed = _accessed_buffers(body)
+    inputs = [p for p in func.params[:-1] if p.name in accessed]
+    packed_inputs = [c.output for c in prepacked.values() if c.output.name in accessed]
+    params = (*inputs, *packed_inputs, func.params[-1])
+    allocs = tuple(b for b in func.allocs if b.name not in prepacked)
+    result = expose_workspace(replace(func, params=params, allocs=allocs, body=body))
+    return PrepackedKernel(drop_unused_symbols(result), tuple(prepacked.values()), result.params[len(params) :])
 
 
 def drop_unused_symbols(func: Func) -> Func:
-    """The function without the symbols that it does not use."""
+    """Removes the symbols that a function does not use."""
     used = _used_variables(func)
     return replace(func, symbols=tuple(s for s in func.symbols if s in used))
 
 
 def evaluate_prepacked(computations: Sequence[Computation], data: Mapping[str, Array]) -> dict[str, Array]:
-    """The data of packed parameters by name, from that of constant parameters."""
-    known = dict(data)
+    """The data of prepacked parameters by name.
+
+    Args:
+        computations: those of `PrepackedKernel.prepacked`.
+        data: arrays of the constant parameters by name.
+    """
+    arrays = dict(data)
     for c in computations:
-        known[c.output.name] = evaluate(c, known, {})
-    return {c.output.name: known[c.output.name] for c in computations}
+        arrays[c.output.name] = evaluate(c, arrays, {})
+    return {c.output.name: arrays[c.output.name] for c in computations}
 
 
-def _written_buffer(top: Stmt) -> str:
-    """The buffer that a statement writes with its only block; "" where it has several."""
-    inside = blocks(top)
-    return inside[0].body.buffer.name if len(inside) == 1 else ""
+def _written_buffer(nest: Stmt) -> str:
+    """The name of the buffer that a nest of one block writes; "" for a nest of several blocks."""
+    inner = blocks(nest)
+    return inner[0].body.buffer.name if len(inner) == 1 else ""
 
 
-def _count_writers(tops: Sequence[Stmt], name: str) -> int:
-    return sum(1 for top in tops for b in blocks(top) if b.body.buffer.name == name)
+def _count_writers(nests: Sequence[Stmt], name: str) -> int:
+    return sum(1 for nest in nests for b in blocks(nest) if b.body.buffer.name == name)
 
 
-def _as_computation(top: Stmt, constants: set[str]) -> Computation | None:
-    """A nest as a computation over literal sizes and known buffers, None where it is not one."""
-    block = blocks(top)[0]
+def _as_computation(nest: Stmt, constants: set[str]) -> Computation | None:
+    """A nest of one block as a computation of a whole buffer, with literal extents and constant operands; else None."""
+    block = blocks(nest)[0]
     axes = {i.var: Axis(i.var, i.extent) for i in block.iters}
-    plain = all(i.kind is IterKind.SPATIAL and isinstance(i.extent, Const) for i in block.iters)
+    is_spatial = all(i.kind is IterKind.SPATIAL and isinstance(i.extent, Const) for i in block.iters)
     store = block.body
     order = [axes[i] for i in store.indices if isinstance(i, Var) and i in axes]
-    whole = len(order) == len(store.indices) == len(axes) and tuple(a.extent for a in order) == store.buffer.shape
+    writes_whole_buffer = (
+        len(order) == len(store.indices) == len(axes) and tuple(a.extent for a in order) == store.buffer.shape
+    )
     reads = {n.buffer.name for n in post_order(store.value) if isinstance(n, Load)}
     if (
-        not plain
-        or not whole
+        not is_spatial
+        or not writes_whole_buffer
         or block.init is not None
         or not reads <= constants
         or not free_vars(store.value) <= set(axes)

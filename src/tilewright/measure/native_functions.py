@@ -2,15 +2,15 @@
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, MemoryScope, Var, const
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.ir import Func
+from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine import Target
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.linker import Library, link_functions
@@ -29,7 +29,7 @@ class NativeFunctions:
             TargetError: this machine can't run code for the target.
         """
         target.check_host()
-        self.funcs: Mapping[str, Func] = {f.name: with_workspace_params(f) for f in funcs}
+        self.funcs: Mapping[str, Func] = {f.name: expose_workspace(f) for f in funcs}
         code = compile_object(emit_llvm(list(self.funcs.values()), [], target), target)
         self._library: Library = link_functions(code, list(self.funcs), "measured functions")
         self._calls = {
@@ -65,13 +65,6 @@ class NativeFunctions:
                 continue
             raise OptionError(what, where=f"array {buffer.name!r} of function {name!r}")
         self._calls[name](*map(address_of, arrays), *sizes, threads)
-
-
-def with_workspace_params(func: Func) -> Func:
-    """The function with its internal buffers of scope memory as parameters behind the others."""
-    inside = tuple(b for b in func.allocs if b.scope is MemoryScope.MEMORY)
-    kept = tuple(b for b in func.allocs if b.scope is not MemoryScope.MEMORY)
-    return replace(func, params=(*func.params, *inside), allocs=kept) if inside else func
 
 
 def _argument_types(func: Func) -> list[type]:

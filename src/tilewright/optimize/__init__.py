@@ -1,2 +1,1 @@
-"""Optimizers: they choose how a kernel's loops run. One small interface, one registry; every one may answer "not
-applicable"."""
+"""Optimizers: each maps a kernel's untransformed loops to a schedule, behind one interface and one registry."""

@@ -1,8 +1,7 @@
-"""Contractions: a register tile of rows times lanes, its accumulators in registers over the whole reduction.
+"""Schedules of contractions: register tiles of rows by lanes, accumulated in registers over the whole reduction.
 
-Of the two operands one is read along the lanes of vectors (the *lane operand*, packed where its layout is free or its
-lanes are not contiguous) and one is read element by element and broadcast (the *row operand*). The rule weighs every
-choice of lane axis and row axis by how full the vectors get and how memory is walked.
+The *lane operand* is read as vectors, and packed where its layout is free or its lanes are not contiguous; the elements
+of the *row operand* are broadcast. Every pair of lane and row axis is scored by lane utilization and access strides.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, reduction_extent
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import find_block, spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.k_blocks import peel_last_k_block
 from tilewright.tile.schedule_helpers import (
     BlockLoops,
@@ -30,13 +29,14 @@ from tilewright.tile.schedule_helpers import (
 )
 
 SYMBOLIC_TILE_ROWS = (8,)
-"""Row tiles tried one after the other where the number of rows is not known; single rows finish."""
+"""Tile heights for a symbolic number of rows, tried in turn; single rows cover the remainder."""
 
 MASKED_LOAD_FACTOR = 0.8
-"""What is left of the speed when the lane operand is loaded under a mask in every step."""
+"""Remaining share of the speed when every step loads the lane operand under a mask."""
 
 K_BLOCK_LIMITS = KBlockLimits(max_unblocked=31, root_multiple=2, min_size=16, max_size=128, slack=2)
-"""A chunk costs its tile about one step more. Chunks of twice the root err little more than chunks of the root."""
+"""A K-block costs its tile about one more step. Blocks of twice the root have hardly more error than blocks of the
+root."""
 
 UNBOUNDED = 1 << 40
 """Stands for the size of an unbounded dimension in comparisons."""
@@ -47,11 +47,11 @@ class ContractionPlan:
     """A choice of axes and tile for one contraction.
 
     Attributes:
-        lane, row: positions of the lane axis and (None without one) the row axis among the output's axes.
-        vectors: hardware vectors per row of the tile.
-        rows: row tiles, largest first; a remainder is left to the next.
+        lane_axis, row_axis: positions among the output's axes; the row axis is None where there is none.
+        vectors: hardware vectors per tile row.
+        tile_rows: tile heights, largest first; each leaves its remainder to the next.
         lane_operand: the operand that is read along lanes.
-        pack_dim: the operand's dimension to pack, or None where it is read as it is.
+        pack_dim: the operand's dimension to pack; None where it is read in place.
         transposed: whether the output is not contiguous along lanes.
         score: higher is better.
     """
@@ -67,30 +67,30 @@ class ContractionPlan:
 
 
 def schedule_contraction(s: Schedule, block: str, final: str, task: Task) -> bool:
-    """Schedules a contraction; False (nothing done) where no axis suits lanes."""
+    """Schedules a contraction; returns False and changes nothing where no axis suits lanes."""
     node = find_block(s.func, block)[0]
     plan = best_plan(node, find_block(s.func, final)[0], task)
     if plan is None:
         return False
     lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
     lane_major = _is_lane_loop_outer(node, plan)
-    chunk = choose_k_block(node, K_BLOCK_LIMITS)
-    partial = None if chunk is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *chunk)))
+    k_block = choose_k_block(node, K_BLOCK_LIMITS)
+    partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *k_block)))
     if plan.pack_dim is not None:
         s.pack(partial or block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
     parts = _split_remainders(s, block, final, plan)
     partials = [partial]
     for producer, _, _ in parts[1:]:
         partials.append(None if partial is None else s.clone_producer(partial, producer))
-    for (producer, consumer, rows), own in zip(parts, partials, strict=True):
-        _schedule_loop_part(s, producer, own, consumer, plan, rows, lanes, lane_major)
-        if chunk is not None and own is not None:
-            peel_last_k_block(s, producer, own, chunk[0], reduction_extent(node, chunk[0]), chunk[1])
+    for (producer, consumer, rows), partial_block in zip(parts, partials, strict=True):
+        _schedule_loop_part(s, producer, partial_block, consumer, plan, rows, lanes, lane_major)
+        if k_block is not None and partial_block is not None:
+            peel_last_k_block(s, producer, partial_block, k_block[0], reduction_extent(node, k_block[0]), k_block[1])
     return True
 
 
 def best_plan(node: Block, final: Block, task: Task) -> ContractionPlan | None:
-    """The plan of the highest score, or None; an empty axis has no tile, and nothing to gain from one."""
+    """The plan of the highest score, or None. An empty axis has no tile, and nothing to gain from one."""
     pair = contraction_operands(node)
     if pair is None or any(is_literal(i.extent, 0) for i in (*node.iters, *final.iters)):
         return None
@@ -129,7 +129,7 @@ def _plan_for_lane(
         score *= MASKED_LOAD_FACTOR
     row = _best_row_axis(node, lane_operand, row_operand, transposed)
     if row is None and pack_dim is not None and lane_operand.buffer.name not in task.constants:
-        # Every packed element would be used once: the copy costs more than it gains.
+        # Every packed element would be used only once: the copy does not pay.
         return None
     vectors, rows = _tile_shape(extent, None if row is None else node.iters[row].extent, width, task.target)
     score *= min(rows[0], 6) / 6 if row is not None else 0.15
@@ -137,7 +137,7 @@ def _plan_for_lane(
 
 
 def _reduction_share(node: Block) -> float:
-    """How much of a tile's time goes into its reduction when its results must be turned around."""
+    """The share of a tile's time spent in its reduction when its results must be transposed."""
     steps = 1.0
     for i in node.iters:
         if i.kind is IterKind.REDUCE:
@@ -146,7 +146,7 @@ def _reduction_share(node: Block) -> float:
 
 
 def _lane_utilization(extent: Expr, width: int) -> float:
-    """The part of the lanes that does work."""
+    """The share of lanes that do useful work."""
     if not isinstance(extent, Const):
         high = interval(extent)[1]
         return 0.9 if high is None or high >= width else high / width
@@ -155,36 +155,36 @@ def _lane_utilization(extent: Expr, width: int) -> float:
 
 
 def _packable_dim(x: Load, var: Var) -> int | None:
-    """The dimension that `var` indexes alone and plainly."""
+    """The only dimension that `var` indexes, if it does so without an offset or factor."""
     used = [k for k, i in enumerate(x.indices) if var in free_vars(i)]
     return used[0] if len(used) == 1 and x.indices[used[0]] is var else None
 
 
 def _best_row_axis(node: Block, lane_operand: Load, row_operand: Load, transposed: bool) -> int | None:
-    """The axis of the row operand alone that gives the best rows; the innermost of equals."""
+    """The best row axis among those that only the row operand uses; the innermost of equals."""
     best: tuple[float, int] | None = None
     for k, var in enumerate(spatial_vars(node)):
         if not _uses(row_operand, var) or _uses(lane_operand, var):
             continue
         extent = node.iters[k].extent
         high = int(extent.value) if isinstance(extent, Const) else 64
-        contiguous = transposed and is_literal(store_stride(node, var), 1)
-        value = min(high, 14) + (4 if contiguous else 0) + k * 0.01
-        if best is None or value > best[0]:
-            best = (value, k)
+        is_contiguous = transposed and is_literal(store_stride(node, var), 1)
+        score = min(high, 14) + (4 if is_contiguous else 0) + k * 0.01
+        if best is None or score > best[0]:
+            best = (score, k)
     return None if best is None else best[1]
 
 
 def _tile_shape(lane: Expr, row: Expr | None, width: int, target: Target) -> tuple[int, tuple[int, ...]]:
-    """Vectors per row and the row tiles, within the register file."""
+    """Vectors per row and the tile heights, within the register file."""
     registers = target.vector_registers
-    most_vectors = UNBOUNDED if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
+    max_vectors = UNBOUNDED if not isinstance(lane, Const) else max(1, -(-int(lane.value) // width))
     if row is None:
-        return min(most_vectors, 4), (1,)
+        return min(max_vectors, 4), (1,)
     if isinstance(row, Const) and row.value <= 3:
-        return min(most_vectors, 4 if registers >= 32 else 2), (int(row.value),)
-    vectors = min(most_vectors, 2)
-    if isinstance(lane, Const) and most_vectors % 3 == 0 and _padding_waste(int(lane.value), 2 * width) > 0.2:
+        return min(max_vectors, 4 if registers >= 32 else 2), (int(row.value),)
+    vectors = min(max_vectors, 2)
+    if isinstance(lane, Const) and max_vectors % 3 == 0 and _padding_waste(int(lane.value), 2 * width) > 0.2:
         vectors = 3
     limit = (registers - vectors - 1) // vectors
     if not isinstance(row, Const):
@@ -206,7 +206,7 @@ def _best_tile_rows(total: int, limit: int, vectors: int) -> int:
 
 
 def _is_lane_loop_outer(node: Block, plan: ContractionPlan) -> bool:
-    """Whether the loop over lane tiles goes around that over row tiles: the smaller operand is streamed repeatedly."""
+    """Whether the loop over lane tiles encloses that over row tiles: the smaller operand is streamed repeatedly."""
     pair = contraction_operands(node)
     if pair is None:
         return True
@@ -221,7 +221,7 @@ def _is_lane_loop_outer(node: Block, plan: ContractionPlan) -> bool:
 
 
 def _split_remainders(s: Schedule, block: str, final: str, plan: ContractionPlan) -> list[tuple[str, str, int]]:
-    """(producer, consumer, rows) for the main part and the remainders of the row axis."""
+    """(producer, consumer, tile rows) of the main loop and the remainders of the row axis."""
     parts: list[tuple[str, str, int]] = []
     if plan.row_axis is None:
         return [(block, final, 1)]
@@ -231,16 +231,18 @@ def _split_remainders(s: Schedule, block: str, final: str, plan: ContractionPlan
         extent = loop_extent(s, loop)
         if is_literal(extent % rows, 0):
             return [*parts, (block, final, rows)]
-        cut = extent // rows * rows
-        if is_literal(cut, 0) or (parts and not (can_prove_non_negative(cut) and can_prove_non_negative(extent - cut))):
-            # Fewer rows than a tile; or the prover does not see through remainders of remainders. Single rows do them.
+        covered = extent // rows * rows
+        if is_literal(covered, 0) or (
+            parts and not (can_prove_non_negative(covered) and can_prove_non_negative(extent - covered))
+        ):
+            # Fewer rows than a tile, or the prover cannot bound a remainder of a remainder: single rows cover them.
             continue
         if s.loops(final)[0] != loop:
             s.do("reorder", (loop, *(x for x in s.loops(final) if x != loop)))
-        (rest,) = apply_and_get_blocks(s, "peel", loop, cut)
-        clone = s.clone_producer(block, rest)
+        (remainder,) = apply_and_get_blocks(s, "peel", loop, covered)
+        clone = s.clone_producer(block, remainder)
         parts.append((block, final, rows))
-        block, final = clone, rest
+        block, final = clone, remainder
     return [*parts, (block, final, 1)]
 
 
@@ -254,35 +256,35 @@ def _schedule_loop_part(
     lanes: int,
     lane_major: bool,
 ) -> None:
-    """One part: tiles in parallel, the reduction computed per tile in registers, the epilogue behind it.
+    """Schedules the main loop or a remainder: parallel tiles, the reduction per tile in registers, then the epilogue.
 
-    `partial` is the block that computes chunks of the reduction, where it is done in chunks.
+    `partial` is the block that computes the K-blocks' partial sums; None without K-blocking.
     """
     axes = axis_loops(s, consumer)
     lane = axes[plan.lane_axis]
     row = None if plan.row_axis is None else axes[plan.row_axis]
-    lane_o, lane_i = s.split(lane, lanes)
-    row_o, row_i = (row, None) if row is None or tile_rows == 1 else s.split(row, tile_rows)
+    lane_outer, lane_inner = s.split(lane, lanes)
+    row_outer, row_inner = (row, None) if row is None or tile_rows == 1 else s.split(row, tile_rows)
     outer = [x for k, x in enumerate(axes) if k not in (plan.lane_axis, plan.row_axis)]
-    tiles = [x for x in ((lane_o, row_o) if lane_major else (row_o, lane_o)) if x is not None]
-    inner = [x for x in ((lane_i, row_i) if plan.transposed else (row_i, lane_i)) if x is not None]
+    tiles = [x for x in ((lane_outer, row_outer) if lane_major else (row_outer, lane_outer)) if x is not None]
+    inner = [x for x in ((lane_inner, row_inner) if plan.transposed else (row_inner, lane_inner)) if x is not None]
     s.do("reorder", (*outer, *tiles, *inner))
     if partial is not None:
         _schedule_k_blocked_tile(s, producer, partial, tiles[-1], plan)
-        _vectorize_epilogue(s, lane_i, row_i, plan)
-    elif plan.transposed and row_i is not None:
+        _vectorize_epilogue(s, lane_inner, row_inner, plan)
+    elif plan.transposed and row_inner is not None:
         (copy,) = apply_and_get_blocks(s, "cache_write", producer)
         _schedule_transposed_tile(s, producer, copy, tiles[-1], plan)
-        s.do("vectorize", row_i)
+        s.do("vectorize", row_inner)
     else:
         s.do("compute_at", producer, tiles[-1])
         _schedule_register_tile(s, producer, plan)
-        _vectorize_epilogue(s, lane_i, row_i, plan)
+        _vectorize_epilogue(s, lane_inner, row_inner, plan)
     parallelize(s, [*outer, *tiles])
 
 
 def _vectorize_epilogue(s: Schedule, lane: str, row: str | None, plan: ContractionPlan) -> None:
-    """Lanes of the epilogue go along the axis in which the output is contiguous."""
+    """Vectorizes the epilogue along the axis in which the output is contiguous."""
     if plan.transposed and row is not None:
         s.do("vectorize", row)
         return
@@ -292,21 +294,21 @@ def _vectorize_epilogue(s: Schedule, lane: str, row: str | None, plan: Contracti
 
 
 def _schedule_k_blocked_tile(s: Schedule, producer: str, partial: str, at: str, plan: ContractionPlan) -> None:
-    """The tile's totals on the stack; per chunk, partial sums in registers that are added to them."""
+    """Keeps the tile's totals on the stack; each K-block adds its partial sums from registers to them."""
     s.do("compute_at", producer, at)
     s.do("set_scope", buffer_of(s, producer), MemoryScope.STACK)
     make_lanes_contiguous(s, producer, plan.lane_axis)
-    names = BlockLoops.of(s, producer)
-    s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(producer, names.reduce[0])
+    loops = BlockLoops.of(s, producer)
+    s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(producer, loops.reduce[0])
     _vectorize_lane_axis(s, producer, plan)
     _vectorize_lane_axis(s, init, plan)
-    s.do("compute_at", partial, names.reduce[0])
+    s.do("compute_at", partial, loops.reduce[0])
     _schedule_register_tile(s, partial, plan)
 
 
 def _schedule_transposed_tile(s: Schedule, producer: str, copy: str, at: str, plan: ContractionPlan) -> None:
-    """Accumulators in registers, copied to a tile on the stack that the epilogue reads across."""
+    """Accumulates in registers and copies to a stack tile, which the epilogue reads transposed."""
     s.do("compute_at", copy, at)
     s.do("set_scope", buffer_of(s, copy), MemoryScope.STACK)
     make_lanes_contiguous(s, copy, plan.lane_axis)
@@ -316,18 +318,18 @@ def _schedule_transposed_tile(s: Schedule, producer: str, copy: str, at: str, pl
 
 
 def _schedule_register_tile(s: Schedule, producer: str, plan: ContractionPlan) -> None:
-    """The producer's tile: reduction loops outside, rows unrolled, lanes vectorized, accumulators in registers."""
+    """The producer's register tile: reduction loops outside, rows unrolled, lanes vectorized."""
     s.do("set_scope", buffer_of(s, producer), MemoryScope.REGISTER)
     make_lanes_contiguous(s, producer, plan.lane_axis)
-    names = BlockLoops.of(s, producer)
-    s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(producer, names.reduce[0])
+    loops = BlockLoops.of(s, producer)
+    s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(producer, loops.reduce[0])
     _vectorize_lane_axis(s, producer, plan)
     _vectorize_lane_axis(s, init, plan)
 
 
 def _vectorize_lane_axis(s: Schedule, block: str, plan: ContractionPlan) -> None:
-    """The block's own loop over the lane axis goes inside and becomes vectors; its other spatial loops are unrolled."""
+    """Moves the block's lane loop innermost and vectorizes it; its other spatial loops are unrolled."""
     node = find_block(s.func, block)[0]
     loops = BlockLoops.of(s, block).spatial
     lane = next((x for x in loops if Var(x) in free_vars(node.iters[plan.lane_axis].binding)), loops[-1])

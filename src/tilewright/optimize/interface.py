@@ -1,5 +1,4 @@
-"""What an optimizer is: a function from a kernel's untransformed loops to a schedule, or None where it does not
-apply."""
+"""The interface of optimizers: from a kernel's untransformed loops to a schedule, or None where one does not apply."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -9,7 +8,7 @@ from tilewright.errors import OptionError
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.shape_samples import ShapeSamples
 
 
@@ -20,8 +19,8 @@ class Task:
     Attributes:
         func: the untransformed loops.
         constants: names of parameters whose data is known at compile time, so that their layout is free.
-        target: the machine.
-        samples: sizes of the function's symbols that count; by default those of their ranges.
+        target: the target of code generation.
+        samples: shape samples of the function's symbols; by default those of the symbols' ranges.
     """
 
     func: Func
@@ -31,7 +30,7 @@ class Task:
 
 
 class Optimizer(Protocol):
-    """An optimizer; stateless, deterministic for equal tasks."""
+    """An optimizer: stateless, and deterministic for equal tasks."""
 
     name: str
 
@@ -42,7 +41,7 @@ class Optimizer(Protocol):
 
 @runtime_checkable
 class MachineOptimizer(Optimizer, Protocol):
-    """An optimizer that reads the description of a machine, so that its programs depend on it."""
+    """An optimizer whose programs depend on the description of a machine."""
 
     def for_machine(self, machine: Machine) -> Optimizer:
         """The same optimizer for a machine."""
@@ -51,11 +50,11 @@ class MachineOptimizer(Optimizer, Protocol):
 
 @runtime_checkable
 class Seeded(Protocol):
-    """An optimizer that draws at random from a seed."""
+    """An optimizer that draws random numbers from a seed."""
 
     @property
     def seed(self) -> int:
-        """What the draws depend on."""
+        """The seed of the random numbers."""
         ...
 
 
@@ -64,17 +63,17 @@ _REGISTRY: dict[str, str] = {
     "roller": "tilewright.optimize.construct.optimizer:Roller",
     "gensor": "tilewright.optimize.construct.optimizer:Gensor",
 }
-"""Optimizers by name, as module:class, imported when they are asked for."""
+"""Optimizers by name, as module:class, imported on first use."""
 
 DEFAULT = "gensor"
 """The optimizer of a compilation that names none."""
 
 FALLBACK = "rule"
-"""The one that applies to every kernel, and so takes those to which the chosen one does not apply."""
+"""The optimizer that applies to every kernel, for kernels to which the chosen one does not apply."""
 
 
 def optimizer_named(name: str) -> Optimizer:
-    """The optimizer of that name.
+    """The optimizer of this name.
 
     Raises:
         OptionError: there is none.

@@ -1,8 +1,8 @@
-"""Making the outer loops of a kernel parallel."""
+"""Parallelization of a kernel's outer loops."""
 
 from tilewright.expr.nodes import Const
 from tilewright.loops.ir import blocks
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.schedule_helpers import loop_extent
 
 MIN_PARALLEL_ITERATIONS = 64
@@ -13,7 +13,7 @@ MIN_PARALLEL_POINTS = 8192
 
 
 def parallelize(s: Schedule, loops: list[str]) -> None:
-    """Runs outer loops in parallel where there is enough work: as few of them as give every thread its share.
+    """Parallelizes outer loops where there is enough work: as few of them as balance the load of many threads.
 
     Args:
         s: the schedule.
@@ -29,7 +29,7 @@ def parallelize(s: Schedule, loops: list[str]) -> None:
 
 
 def _has_enough_iterations(s: Schedule, loops: list[str]) -> bool:
-    """Whether the loops have iterations for many threads; symbolic ones may have a single one."""
+    """Whether the loops have iterations for many threads; a symbolic loop may have a single one."""
     total = 1
     for name in loops:
         extent = loop_extent(s, name)
@@ -38,13 +38,13 @@ def _has_enough_iterations(s: Schedule, loops: list[str]) -> bool:
 
 
 def _max_block_points(s: Schedule) -> int | None:
-    """Iterations of the busiest block of the untransformed function; None with symbolic sizes."""
-    most = 0
+    """Iterations of the largest block of the untransformed function; None with symbolic sizes."""
+    max_points = 0
     for b in blocks(s.origin.body):
         total = 1
         for i in b.iters:
             if not isinstance(i.extent, Const):
                 return None
             total *= int(i.extent.value)
-        most = max(most, total)
-    return most
+        max_points = max(max_points, total)
+    return max_points

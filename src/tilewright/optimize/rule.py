@@ -1,7 +1,6 @@
-"""The plain rule: parallel outside, vectorized inside, register tiles for contractions, epilogues tile by tile.
+"""The rule-based optimizer: parallel outer loops, vectorized inner loops, register tiles, fused epilogues.
 
-Nothing is searched and nothing measured; the rule looks at strides and extents only. It always applies, so it is the
-last resort of every pipeline.
+It searches and measures nothing; strides and extents decide. It always applies, so every pipeline falls back to it.
 """
 
 from dataclasses import replace
@@ -20,12 +19,12 @@ from tilewright.optimize.rowwise_stage import K_BLOCK_LIMITS, REDUCTION_VECTORS,
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import find_block, spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.k_blocks import peel_last_k_block
 from tilewright.tile.schedule_helpers import BlockLoops, apply_and_get_blocks, buffer_of, loop_extent, split_for_lanes
 
 MAX_UNROLLED_REDUCTION = 36
-"""Reductions of at most this many literal steps (pooling and depthwise windows) are written out."""
+"""Reductions of at most this many literal steps (pooling and depthwise windows) are fully unrolled."""
 
 
 class Rule:
@@ -34,16 +33,16 @@ class Rule:
     name = "rule"
 
     def optimize(self, task: Task) -> Schedule | None:
-        """A schedule by the plain rule; never None."""
+        """The rule's schedule; never None."""
         s = Schedule(task.func)
-        found = blocks(task.func.body)
+        func_blocks = blocks(task.func.body)
         if is_rowwise(task.func):
             return schedule_rowwise(task)
-        reduction = next((b for b in found if b.init is not None), None)
+        reduction = next((b for b in func_blocks if b.init is not None), None)
         if reduction is None:
-            schedule_elementwise(s, found[-1].name, task)
+            schedule_elementwise(s, func_blocks[-1].name, task)
             return s
-        final = next((b for b in found if b is not reduction), None)
+        final = next((b for b in func_blocks if b is not reduction), None)
         if final is None:
             (copy,) = apply_and_get_blocks(s, "cache_write", reduction.name)
             final = find_block(s.func, copy)[0]
@@ -54,7 +53,7 @@ class Rule:
 
 
 def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
-    """Lanes along the axis that most accesses walk contiguously; the other loops fused and parallel."""
+    """Vectorizes the axis along which most accesses are contiguous; the other loops are parallel."""
     node = find_block(s.func, block)[0]
     loops = s.loops(block)
     if not loops:
@@ -63,9 +62,9 @@ def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
     if lane is None:
         parallelize(s, list(loops))
         return
-    cases = [k for k in select_axes(node) if k != lane]
-    if cases:
-        _unroll_select_axes(s, loops, lane, cases, task)
+    dispatch_axes = [k for k in select_axes(node) if k != lane]
+    if dispatch_axes:
+        _unroll_select_axes(s, loops, lane, dispatch_axes, task)
         return
     across = _transposed_axis(node, lane, task)
     outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
@@ -73,9 +72,9 @@ def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
     if across is None:
         order += [x for x in (outer, inner) if x is not None]
     else:
-        # lines that one vector only touches are used up by the next ones while they are near
-        line, rows = s.split(loops[across], task.target.lanes(32))
-        order += [x for x in (line, outer, rows, inner) if x is not None]
+        # the next vectors use the rest of a partially used cache line while it is still cached
+        across_outer, across_inner = s.split(loops[across], task.target.lanes(32))
+        order += [x for x in (across_outer, outer, across_inner, inner) if x is not None]
     if len(order) > 1:
         s.do("reorder", tuple(order))
     s.do("vectorize", inner)
@@ -83,7 +82,7 @@ def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
 
 
 def _unroll_select_axes(s: Schedule, loops: tuple[str, ...], lane: int, unrolled_axes: list[int], task: Task) -> None:
-    """All cases of a vector next to each other, so that they share what they have in common."""
+    """Unrolls all cases of a vector next to each other, so that their common subexpressions are computed once."""
     outer, inner = split_for_lanes(s, loops[lane], task.target.lanes(32))
     order = [x for k, x in enumerate(loops) if k != lane and k not in unrolled_axes]
     order += [] if outer is None else [outer]
@@ -95,29 +94,29 @@ def _unroll_select_axes(s: Schedule, loops: tuple[str, ...], lane: int, unrolled
 
 
 def _transposed_axis(node: Block, lane: int, task: Task) -> int | None:
-    """Position of an axis along which a load is contiguous that jumps from lane to lane, as in a transposition."""
+    """Position of an axis along which a load is contiguous that is strided along the lanes, as in a transposition."""
     variables = spatial_vars(node)
     width = task.target.lanes(32)
     for x in loads(node.body.value):
-        step = load_stride(x, variables[lane])
-        if is_literal(step, 0) or is_literal(step, 1):
+        lane_stride = load_stride(x, variables[lane])
+        if is_literal(lane_stride, 0) or is_literal(lane_stride, 1):
             continue
         for k, var in enumerate(variables):
             extent = node.iters[k].extent
-            long = not isinstance(extent, Const) or extent.value >= width
-            if k != lane and long and is_literal(load_stride(x, var), 1):
+            fills_vector = not isinstance(extent, Const) or extent.value >= width
+            if k != lane and fills_vector and is_literal(load_stride(x, var), 1):
                 return k
     return None
 
 
 def _best_lane_axis(node: Block, task: Task) -> int | None:
-    """Position of the spatial variable whose growth is contiguous in most accesses; the store counts double."""
+    """Position of the spatial variable along which most accesses are contiguous; the store counts double."""
     scores: list[float] = []
     for var in spatial_vars(node):
         score = 2.0 * is_literal(store_stride(node, var), 1)
         for x in loads(node.body.value):
-            step = load_stride(x, var)
-            score += 1.0 if is_literal(step, 1) else 0.5 if is_literal(step, 0) else -0.5 if step is None else 0.0
+            stride = load_stride(x, var)
+            score += 1.0 if is_literal(stride, 1) else 0.5 if is_literal(stride, 0) else -0.5 if stride is None else 0.0
         extent = next(i.extent for i in node.iters if i.var is var)
         if isinstance(extent, Const) and extent.value < task.target.lanes(32):
             score *= float(extent.value) / task.target.lanes(32)
@@ -129,7 +128,8 @@ def _best_lane_axis(node: Block, task: Task) -> int | None:
 
 
 def schedule_reduction(s: Schedule, block: str, final: str, task: Task) -> None:
-    """A reduction that is no tiled contraction: lanes along a contiguous spatial axis, else along the reduction."""
+    """Schedules a reduction that is no tiled contraction: lanes along a contiguous spatial axis, else along the
+    reduction."""
     node = find_block(s.func, block)[0]
     spatial = spatial_vars(node)
     lane = _spatial_lane(node, task.target.lanes(32))
@@ -137,8 +137,8 @@ def schedule_reduction(s: Schedule, block: str, final: str, task: Task) -> None:
     if not outer:
         _schedule_scalar_reduction(s, block, task)
         return
-    chunk = choose_k_block(node, K_BLOCK_LIMITS, REDUCTION_VECTORS * task.target.lanes(32) if lane is None else 1)
-    partial = None if chunk is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *chunk)))
+    k_block = choose_k_block(node, K_BLOCK_LIMITS, REDUCTION_VECTORS * task.target.lanes(32) if lane is None else 1)
+    partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *k_block)))
     if lane is None:
         s.do("compute_at", block, outer[-1])
         if partial is None:
@@ -148,66 +148,68 @@ def schedule_reduction(s: Schedule, block: str, final: str, task: Task) -> None:
         parallelize(s, list(outer))
         return
     position = spatial.index(lane)
-    out, inner = split_for_lanes(s, outer[position], task.target.lanes(32))
-    order = [x for k, x in enumerate(outer) if k != position] + [x for x in (out, inner) if x is not None]
+    lane_outer, inner = split_for_lanes(s, outer[position], task.target.lanes(32))
+    order = [x for k, x in enumerate(outer) if k != position] + [x for x in (lane_outer, inner) if x is not None]
     if len(order) > 1:
         s.do("reorder", tuple(order))
     if len(order) == 1:
-        # One short axis in all: nothing to compute the reduction at but the function itself.
+        # A single short axis: there is no loop left to compute the reduction at.
         s.do("vectorize", inner)
         return
     s.do("compute_at", block, order[-2])
-    names = _vectorize_results(s, block)
+    block_loops = _vectorize_results(s, block)
     if partial is not None:
-        s.do("compute_at", partial, names.reduce[0])
+        s.do("compute_at", partial, block_loops.reduce[0])
         _vectorize_results(s, partial)
-        if chunk is not None:
-            peel_last_k_block(s, block, partial, chunk[0], reduction_extent(node, chunk[0]), chunk[1])
+        if k_block is not None:
+            peel_last_k_block(s, block, partial, k_block[0], reduction_extent(node, k_block[0]), k_block[1])
     else:
-        _unroll_window(s, names.reduce)
+        _unroll_window(s, block_loops.reduce)
     s.do("vectorize", inner)
     parallelize(s, order[:-1])
 
 
 def _vectorize_results(s: Schedule, block: str) -> BlockLoops:
-    """A tile of results in registers, its reduction loops outside and its lanes inside."""
+    """Keeps a tile of results in registers, its reduction loops outside and its lanes inside."""
     s.do("set_scope", buffer_of(s, block), MemoryScope.REGISTER)
-    names = BlockLoops.of(s, block)
-    if names.reduce and names.spatial:
-        s.do("reorder", (*names.reduce, *names.spatial))
-    init = s.decompose_reduction(block, names.reduce[0])
-    for x in (*names.spatial, *BlockLoops.of(s, init).spatial):
+    loops = BlockLoops.of(s, block)
+    if loops.reduce and loops.spatial:
+        s.do("reorder", (*loops.reduce, *loops.spatial))
+    init = s.decompose_reduction(block, loops.reduce[0])
+    for x in (*loops.spatial, *BlockLoops.of(s, init).spatial):
         s.do("vectorize", x)
-    return names
+    return loops
 
 
 def _schedule_k_blocked_scalar(s: Schedule, block: str, partial: str, task: Task) -> None:
-    """One result: the sums of chunks, each made along lanes, added up."""
+    """Computes one result: adds up the K-blocks' sums, each vectorized along the reduction."""
     s.do("set_scope", buffer_of(s, block), MemoryScope.STACK)
-    names = BlockLoops.of(s, block)
-    s.do("decompose_reduction", block, names.reduce[0])
-    s.do("compute_at", partial, names.reduce[0])
+    loops = BlockLoops.of(s, block)
+    s.do("decompose_reduction", block, loops.reduce[0])
+    s.do("compute_at", partial, loops.reduce[0])
     _vectorize_scalar_reduction(s, partial, task)
 
 
 def _spatial_lane(node: Block, lanes: int) -> Var | None:
-    """The spatial variable along which lanes suit the store and the loads better than along a reduction; or None."""
+    """The spatial variable that suits lanes better than the reduction does, by store and loads; None where there is
+    none."""
     for var in reversed(spatial_vars(node)):
         if not is_literal(store_stride(node, var), 1):
             continue
-        steps = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-        if any(is_literal(x, 1) for x in steps) or not _has_long_contiguous_reduction(node, lanes):
+        strides = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+        if any(is_literal(x, 1) for x in strides) or not _has_long_contiguous_reduction(node, lanes):
             return var
     return None
 
 
 def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
-    """Whether a load is contiguous along a reduction that fills vectors; a pooling or depthwise window does not."""
+    """Whether a load is contiguous along a reduction that fills vectors; pooling and depthwise windows are too
+    short."""
     for i in node.iters:
-        short = isinstance(i.extent, Const) and i.extent.value < lanes
+        is_short = isinstance(i.extent, Const) and i.extent.value < lanes
         if (
             i.kind is IterKind.REDUCE
-            and not short
+            and not is_short
             and any(
                 is_literal(load_stride(x, i.var), 1) for x in loads(node.body.value) if x.buffer != node.body.buffer
             )
@@ -224,32 +226,34 @@ def _vectorize_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
 
 
 def _schedule_scalar_reduction(s: Schedule, block: str, task: Task) -> None:
-    names = BlockLoops.of(s, block)
-    if names.reduce and not names.spatial:
-        beside = REDUCTION_VECTORS * task.target.lanes(32)
+    loops = BlockLoops.of(s, block)
+    if loops.reduce and not loops.spatial:
+        lanes = REDUCTION_VECTORS * task.target.lanes(32)
         node = find_block(s.func, block)[0]
-        chunk = choose_k_block(node, _stack_k_block_limits(node, beside), beside, include_exact=True)
-        partial = None if chunk is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *chunk)))
-        s.do("decompose_reduction", block, names.reduce[0] if partial is None else BlockLoops.of(s, block).reduce[0])
+        k_block = choose_k_block(node, _stack_k_block_limits(node, lanes), lanes, include_exact=True)
+        partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *k_block)))
+        s.do("decompose_reduction", block, loops.reduce[0] if partial is None else BlockLoops.of(s, block).reduce[0])
         if partial is not None:
-            # threads share the chunks
+            # threads share the K-blocks
             s.do("set_scope", buffer_of(s, partial), MemoryScope.STACK)
             vectorize_reduction(s, partial, task)
             parallelize(s, [s.loops(partial)[0]])
             return
         node = find_block(s.func, block)[0]
         last = node.iters[-1].var
-        steps = [load_stride(x, last) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-        if any(is_literal(step, 1) for step in steps):
-            _, inner = split_for_lanes(s, names.reduce[-1], 4 * task.target.lanes(32))
+        strides = [load_stride(x, last) for x in loads(node.body.value) if x.buffer != node.body.buffer]
+        if any(is_literal(stride, 1) for stride in strides):
+            _, inner = split_for_lanes(s, loops.reduce[-1], 4 * task.target.lanes(32))
             s.do("vectorize", inner)
 
 
 def _stack_k_block_limits(node: Block, lanes: int) -> KBlockLimits:
-    """Limits of chunks that are so long that a stack holds the sums of all of them."""
+    """Limits of K-blocks that are so long that the stack holds the partial sums of all of them."""
     total = prod(int(i.extent.value) for i in node.iters if isinstance(i.extent, Const))
-    shortest = -(-total * node.body.buffer.dtype.bytes // MAX_STACK_BYTES)
-    return replace(K_BLOCK_LIMITS, min_size=max(K_BLOCK_LIMITS.min_size, -(-shortest * K_BLOCK_LIMITS.slack // lanes)))
+    min_length = -(-total * node.body.buffer.dtype.bytes // MAX_STACK_BYTES)
+    return replace(
+        K_BLOCK_LIMITS, min_size=max(K_BLOCK_LIMITS.min_size, -(-min_length * K_BLOCK_LIMITS.slack // lanes))
+    )
 
 
 def _unroll_window(s: Schedule, reduce_loops: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
-"""Axes whose values are cases: the body says `axis == 0`, `axis == 1`, ... and computes something else for each.
+"""Axes on which the body dispatches by selects: `axis == 0`, `axis == 1`, ... each with another value.
 
-Written out, every case is decided while code is generated, and what the cases have in common is computed once. The
-transforms of fast convolutions are written so.
+Unrolled, each select is decided during code generation, and common subexpressions of the cases are computed once. The
+transforms of Winograd convolutions have this form.
 """
 
 from tilewright.expr.nodes import Binary, Const, Select, Var
@@ -10,13 +10,14 @@ from tilewright.loops.ir import Block
 from tilewright.schedule.rewrite_tree import spatial_vars
 
 MAX_UNROLLED_CASES = 64
-"""Cases in all that are written out."""
+"""Cases that are unrolled, over all select axes of a block."""
 
 
 def select_axes(node: Block) -> tuple[int, ...]:
-    """Positions of a block's spatial variables that are cases, as long as they are few in all."""
+    """Positions of the block's spatial variables that its selects compare with literals, up to `MAX_UNROLLED_CASES`
+    cases."""
     tested = {v for e in post_order(node.body.value) if isinstance(e, Select) for v in _compared_vars(e)}
-    found: list[int] = []
+    axes: list[int] = []
     total = 1
     for k, var in enumerate(spatial_vars(node)):
         extent = node.iters[k].extent
@@ -27,8 +28,8 @@ def select_axes(node: Block) -> tuple[int, ...]:
             and total * extent.value <= MAX_UNROLLED_CASES
         ):
             total *= int(extent.value)
-            found.append(k)
-    return tuple(found)
+            axes.append(k)
+    return tuple(axes)
 
 
 def _compared_vars(e: Select) -> tuple[Var, ...]:

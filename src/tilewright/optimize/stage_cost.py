@@ -1,9 +1,8 @@
-"""Which of several ways to compute the same is worth it: the cost model's time of each, stage by stage.
+"""Estimated time of single stages, from which the program-level passes pick the fastest of several equivalent forms.
 
-A sum of products takes what the best tile program takes that grows greedily (`roller`), whichever optimizer will make
-its loops; where that is long and far from what the arithmetic needs, walks look for a better one. Everything else moves
-memory: what it reads and writes comes from and goes to the cache that threads share, or memory where it is more than
-that holds.
+The time of a contraction is that of the best tile program that `roller` constructs, whichever optimizer schedules it
+later; where this program is long and far from the arithmetic peak, `gensor` looks for a better one. All other stages
+are data movement: their operands and results travel to and from the shared cache, or memory where they do not fit it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,128 +24,130 @@ from tilewright.optimize.interface import Task
 from tilewright.tile.shape_samples import Ranges, ShapeSamples, representative_size, value_of
 
 MAX_TIME_RATIO = 0.9
-"""A way other than the direct one must be this much faster: estimates err, and the direct one rounds less."""
+"""An alternative to the direct form must take less than this share of its time: estimates err, and the direct form
+rounds less."""
 
 SHARED_CACHE_LEVEL = 2
-"""Where what one stage leaves for the next is found: several megabytes outlive no core's own caches. Weights lie in
-memory: between two uses the rest of a network passes through every cache."""
+"""The cache level that keeps one stage's results for the next: several megabytes do not survive in a core's private
+caches. Weights are read from memory: the rest of the network passes through every cache between two uses."""
 
 MAX_PEAK_TIME_RATIO = 2.0
-"""Times the arithmetic at the machine's peak beyond which a greedily grown program may be a bad one: with many axes, as
-in volumes, growth ends far from the best."""
+"""Multiple of the time at arithmetic peak above which a greedily grown program may be poor: with many axes, as in 3-D
+convolutions, growth ends far from the optimum."""
 
 MIN_SEARCH_NS = 1e6
-"""Nanoseconds of such a program from which on looking for a better one is worth half a second of compilation."""
+"""Nanoseconds of such a program above which a search for a better one is worth half a second of compilation."""
 
 StageCost = Callable[[Computation, frozenset[str]], float | None]
-"""Nanoseconds of a stage, given the names of the constants; None where nobody knows."""
+"""Nanoseconds of a stage, given the names of the constants; None where there is no estimate."""
 
 
 def pick_fastest(constants: frozenset[str], stage_cost: StageCost) -> ChooseForm:
-    """The decision for the fastest way whose estimate is below `MAX_TIME_RATIO` of the direct one's.
+    """Picks the fastest alternative whose estimate is below `MAX_TIME_RATIO` of the direct form's.
 
     Args:
         constants: names of the program's buffers whose data is known.
-        time_of: estimates a stage.
+        stage_cost: estimates a stage.
     """
 
-    def total(stages: Sequence[Computation | View], known: frozenset[str]) -> float | None:
-        times = [stage_cost(s, known) for s in stages if isinstance(s, Computation)]
-        listed = [t for t in times if t is not None]
-        return sum(listed) if len(listed) == len(times) else None
+    def total(stages: Sequence[Computation | View], constant_names: frozenset[str]) -> float | None:
+        times = [stage_cost(s, constant_names) for s in stages if isinstance(s, Computation)]
+        known_times = [t for t in times if t is not None]
+        return sum(known_times) if len(known_times) == len(times) else None
 
-    def decide(direct: Sequence[Computation], ways: Sequence[WinogradForm]) -> WinogradForm | None:
+    def decide(direct: Sequence[Computation], alternatives: Sequence[WinogradForm]) -> WinogradForm | None:
         limit = total(direct, constants)
-        found = [(total(w.stages, constants | {w.transformed_weights.name}), w) for w in ways]
-        best = min(((t, k) for k, (t, _) in enumerate(found) if t is not None), default=None)
+        estimates = [(total(w.stages, constants | {w.transformed_weights.name}), w) for w in alternatives]
+        best = min(((t, index) for index, (t, _) in enumerate(estimates) if t is not None), default=None)
         if limit is None or best is None or best[0] >= MAX_TIME_RATIO * limit:
             return None
-        return ways[best[1]]
+        return alternatives[best[1]]
 
     return decide
 
 
 def is_faster(constants: frozenset[str], stage_cost: StageCost) -> Callable[[Computation, Sequence[Computation]], bool]:
-    """Whether stages that round like one are estimated to take less time than it.
+    """A predicate: whether stages that round like a single stage are estimated to be faster than it.
 
     Args:
         constants: names of the program's buffers whose data is known.
-        time_of: estimates a stage.
+        stage_cost: estimates a stage.
     """
 
-    def decide(one: Computation, others: Sequence[Computation]) -> bool:
-        limit = stage_cost(one, constants)
+    def decide(single: Computation, others: Sequence[Computation]) -> bool:
+        limit = stage_cost(single, constants)
         times = [stage_cost(s, constants) for s in others]
-        listed = [t for t in times if t is not None]
-        return limit is not None and len(listed) == len(times) and sum(listed) < limit
+        known_times = [t for t in times if t is not None]
+        return limit is not None and len(known_times) == len(times) and sum(known_times) < limit
 
     return decide
 
 
 def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = None) -> StageCost:
-    """Estimates of single stages on a machine; what was estimated once is remembered.
+    """A memoised estimator of single stages on a machine.
 
     Symbolic sizes count as the middle of their ranges (`tile.samples.representative`).
 
     Args:
-        target: what code is generated for.
-        machine: what runs it.
-        ranges: of symbols whose own range does not tell.
+        target: the target of code generation.
+        machine: the machine that the stages run on.
+        ranges: ranges of symbols that declare none themselves.
     """
-    known: dict[tuple[str, frozenset[str]], float | None] = {}
+    estimates: dict[tuple[str, frozenset[str]], float | None] = {}
 
     def estimate(stage: Computation, constants: frozenset[str]) -> float | None:
         if not stage.is_reduction:
             return data_movement_time(stage, machine, ranges)
         kernel = make_kernel([stage])
-        used = {v for b in kernel.params for n in b.shape for v in free_vars(n)}
-        symbols = tuple(sorted(used, key=lambda v: v.name))
+        size_symbols = {v for b in kernel.params for n in b.shape for v in free_vars(n)}
+        symbols = tuple(sorted(size_symbols, key=lambda v: v.name))
         func: Func = lower_to_loops("stage", kernel.stages, kernel.params, symbols)
         pairs = zip(kernel.params, kernel.arguments, strict=True)
-        fixed = frozenset(p.name for p, b in pairs if b.name in constants)
-        key = (show(func), fixed)
-        if key not in known:
-            task = Task(func, fixed, target, ShapeSamples.of(symbols, ranges))
+        constant_params = frozenset(p.name for p, b in pairs if b.name in constants)
+        key = (show(func), constant_params)
+        if key not in estimates:
+            task = Task(func, constant_params, target, ShapeSamples.of(symbols, ranges))
             best = _best_time(Roller(machine), task)
             if best is not None and best > max(MIN_SEARCH_NS, MAX_PEAK_TIME_RATIO * _peak_time(stage, machine, ranges)):
                 best = min(best, _best_time(Gensor(machine), task) or best)
             read = sum(_bytes(b) for b in stage.inputs if b.name in constants) / machine.levels[-1].gbs(machine.cores)
-            known[key] = None if best is None else best + read
-        return known[key]
+            estimates[key] = None if best is None else best + read
+        return estimates[key]
 
     return estimate
 
 
 def _best_time(optimizer: Roller | Gensor, task: Task) -> float | None:
     """Nanoseconds of the best program that an optimizer constructs; None where it constructs none."""
-    made = optimizer.construct(task)
-    return made.nanoseconds[0] if made is not None and made.programs else None
+    result = optimizer.construct(task)
+    return result.nanoseconds[0] if result is not None and result.programs else None
 
 
 def data_movement_time(stage: Computation, machine: Machine, ranges: Ranges | None = None) -> float:
-    """Nanoseconds of a stage that moves memory, on all cores.
+    """Nanoseconds of a stage that only moves data, on all cores.
 
-    A line that is written is read first; a store that jumps from lane to lane takes its elements one by one. What the
-    stage before left is still in the shared cache where all of it and the results fill no more than half: it read, too.
+    A written line is read first; a store whose lanes are not contiguous writes its elements one by one. Operands of the
+    previous stage are still in the shared cache if they and the results fill at most half of it: the previous stage
+    read operands, too.
     """
     read, written = sum(_bytes(b, ranges) for b in stage.inputs), _bytes(stage.output, ranges)
-    fitting = (x for x in machine.levels[SHARED_CACHE_LEVEL:-1] if x.bytes >= 2 * (read + written))
-    far = next(fitting, machine.levels[-1])
-    moved = read + 2 * written
-    total = moved / far.gbs(machine.cores) + machine.sync_us * 1e3
+    caches = (x for x in machine.levels[SHARED_CACHE_LEVEL:-1] if x.bytes >= 2 * (read + written))
+    source = next(caches, machine.levels[-1])
+    bytes_moved = read + 2 * written
+    total = bytes_moved / source.gbs(machine.cores) + machine.sync_us * 1e3
     if _is_transpose(stage):
         total += _elements(stage.output, ranges) * SCATTER_CYCLES / (machine.ghz * machine.cores)
     return total
 
 
 def _peak_time(stage: Computation, machine: Machine, ranges: Ranges | None) -> float:
-    """Nanoseconds of a sum of products on all cores at their peak."""
+    """Nanoseconds of a contraction on all cores at peak."""
     terms = _volume([a.extent for a in (*stage.axes, *stage.reduce_axes)], ranges)
     return 2 * terms / machine.gflops(machine.cores)
 
 
 def _is_transpose(stage: Computation) -> bool:
-    """Whether the last axis of the results is not the last index of what is read."""
+    """Whether the last axis of the results is not the last index of an operand."""
     last = stage.axes[-1].var if stage.axes else None
     return last is not None and any(x.indices and last not in free_vars(x.indices[-1]) for x in loads(stage.body))
 

@@ -1,7 +1,8 @@
-"""How a block's accesses move in memory when one of its variables grows: what a rule needs to choose lanes and rows."""
+"""Strides of a block's accesses along its iteration variables, as expressions."""
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const
+from tilewright.expr.pattern import product_operands
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block
 
@@ -15,7 +16,7 @@ def flat_index(indices: tuple[Expr, ...], shape: tuple[Expr, ...]) -> Expr:
 
 
 def stride(indices: tuple[Expr, ...], shape: tuple[Expr, ...], var: Var) -> Expr | None:
-    """By how many elements the position grows with `var`; None where it is not linear."""
+    """The change of the flat index, in elements, per step of `var`; None where the index is not linear in it."""
     position = flat_index(indices, shape)
     if var not in free_vars(position):
         return const(0)
@@ -34,29 +35,22 @@ def store_stride(block: Block, var: Var) -> Expr | None:
 
 
 def is_literal(e: Expr | None, value: int) -> bool:
-    """Whether an expression is that literal."""
+    """Whether an expression is this literal."""
     return isinstance(e, Const) and e.value == value
 
 
 def combined_value(block: Block) -> Expr:
-    """What a reduction block combines into its buffer: the x of `C[..] = C[..] + x`."""
+    """The value that a reduction block combines into its buffer: the x of `C[..] = C[..] + x`."""
     value = block.body.value
     if isinstance(value, Binary):
-        for own, other in ((value.a, value.b), (value.b, value.a)):
-            if isinstance(own, Load) and own.buffer == block.body.buffer:
+        for operand, other in ((value.a, value.b), (value.b, value.a)):
+            if isinstance(operand, Load) and operand.buffer == block.body.buffer:
                 return other
     return value
 
 
 def contraction_operands(block: Block) -> tuple[Load, Load] | None:
-    """The two loads that a contraction multiplies and sums, casts aside; None for other blocks."""
-    value = block.body.value
+    """The two loads that a contraction multiplies and sums, without casts; None for other blocks."""
+    total = block.body.value
     product = combined_value(block)
-    if not (isinstance(value, Binary) and value.op == "add" and isinstance(product, Binary) and product.op == "mul"):
-        return None
-    a, b = _strip_casts(product.a), _strip_casts(product.b)
-    return (a, b) if isinstance(a, Load) and isinstance(b, Load) and a is not b else None
-
-
-def _strip_casts(e: Expr) -> Expr:
-    return _strip_casts(e.a) if isinstance(e, Cast) else e
+    return product_operands(product) if isinstance(total, Binary) and total.op == "add" else None

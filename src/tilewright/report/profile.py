@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from tilewright import __version__
 from tilewright.driver.profile import Entry, Profile
 from tilewright.report.profile_timeline import colour, legend, timeline
 from tilewright.report.roofline import Point, roofline
+from tilewright.version import __version__
 
 FORMAT = 1
 """Version of the data's form."""

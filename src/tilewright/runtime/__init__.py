@@ -1,4 +1,4 @@
-"""Running compiled models: the artifact file, linking, feeds, workspaces, threads.
+"""Runtime of compiled models: artifact files, linking, feeds, workspaces, threads.
 
 The only code that a deployed model needs; it imports no layer of the compiler.
 """

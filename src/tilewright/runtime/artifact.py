@@ -1,4 +1,4 @@
-"""A compiled model as one file: header, manifest, object code, weights.
+"""Artifact files: a compiled model as one file of header, manifest, object code and weights.
 
     offset 0    magic "TILEWRT\\0", format version (u32), zero (u32), manifest length (u64), file length (u64),
                 SHA-256 of the manifest: 64 bytes, little-endian
@@ -6,7 +6,7 @@
     aligned 64  object code (ELF, relocatable)
     aligned 64  weights, a section in the safetensors format
 
-The manifest holds length and SHA-256 of the code, and SHA-256 of every 16 MiB of the weights. The hashes find
+The manifest holds length and SHA-256 of the code, and the SHA-256 of every 16 MiB of the weights. The hashes detect
 damage, not malice: whoever can write the file can run code in the process that loads it (SECURITY.md).
 """
 
@@ -23,12 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import ArtifactError, OptionError
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.runtime import schema
 from tilewright.runtime.atomic_write import replace_file
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.manifest_json import dump_json, manifest_from_json, manifest_to_json
 from tilewright.runtime.schema import DAMAGED, Json
-from tilewright.runtime.weights import ALIGNMENT, WeightSection, make_weight_section, read_weights
+from tilewright.runtime.weights import WeightSection, make_weight_section, read_weights
 
 MAGIC = b"TILEWRT\0"
 FORMAT_VERSION = 1
@@ -38,7 +39,7 @@ _HASH_BLOCK_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact:
-    """A compiled model as data: what it is, its object code, and its weights by name (C-contiguous arrays)."""
+    """A compiled model as data: its manifest, its object code, and its weights by name (C-contiguous arrays)."""
 
     manifest: Manifest
     code: bytes
@@ -46,12 +47,12 @@ class Artifact:
 
 
 def is_artifact(data: bytes) -> bool:
-    """Whether the data begins like an artifact."""
+    """Whether the data begins with an artifact's magic."""
     return data[: len(MAGIC)] == MAGIC
 
 
 def describe_source(source: str | os.PathLike[str] | bytes) -> str:
-    """How errors name an artifact.
+    """An artifact's source in the wording of errors.
 
     Raises:
         OptionError: it is neither bytes nor a path.
@@ -63,7 +64,7 @@ def path_text(path: object) -> str:
     """A path as text.
 
     Raises:
-        OptionError: it is no path.
+        OptionError: it is not a path.
     """
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"expected a path, got {type(path).__name__}", where="argument 'path'")
@@ -71,15 +72,14 @@ def path_text(path: object) -> str:
 
 
 def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> int:
-    """Write an artifact; a file that stands there already is replaced at once and completely, or not at all. A pipe or
-    device is written to.
+    """Writes an artifact, replacing an existing file atomically. Pipes and devices are written to.
 
     Returns:
-        How many bytes were written.
+        The number of bytes written.
 
     Raises:
-        ArtifactError: the manifest is not consistent, a weight can't be stored, or the file can't be written.
-        OptionError: the path is none.
+        ArtifactError: the manifest is inconsistent, a weight cannot be stored, or the file cannot be written.
+        OptionError: the argument is not a path.
     """
     where = f"file '{path_text(path)}'"
     artifact.manifest.check(where)
@@ -95,7 +95,7 @@ def save_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> int:
 
 
 def _file_pieces(artifact: Artifact, section: WeightSection) -> Iterator[bytes | memoryview]:
-    """The file, piece by piece."""
+    """The content of the file, in pieces."""
     manifest = _manifest_bytes(artifact, section)
     data_start = _align_up(_HEADER.size + len(manifest))
     weights_start = data_start + _align_up(len(artifact.code))
@@ -119,39 +119,41 @@ def _manifest_bytes(artifact: Artifact, section: WeightSection) -> bytes:
 def _section_hashes(section: WeightSection) -> list[str]:
     """SHA-256 of every 16 MiB of a section that is not in memory as a whole."""
     digests: list[str] = []
-    current, room = hashlib.sha256(), _HASH_BLOCK_BYTES
+    current, remaining = hashlib.sha256(), _HASH_BLOCK_BYTES
     for piece in section.pieces():
-        view = memoryview(piece)
-        while len(view):
-            part, view = view[:room], view[room:]
-            current.update(part)
-            room -= len(part)
-            if not room:
+        rest = memoryview(piece)
+        while len(rest):
+            block, rest = rest[:remaining], rest[remaining:]
+            current.update(block)
+            remaining -= len(block)
+            if not remaining:
                 digests.append(current.hexdigest())
-                current, room = hashlib.sha256(), _HASH_BLOCK_BYTES
-    return digests if room == _HASH_BLOCK_BYTES else [*digests, current.hexdigest()]
+                current, remaining = hashlib.sha256(), _HASH_BLOCK_BYTES
+    return digests if remaining == _HASH_BLOCK_BYTES else [*digests, current.hexdigest()]
 
 
 def load_artifact(source: str | os.PathLike[str] | bytes, verify: bool = True) -> Artifact:
-    """Read and check an artifact. Weights stay in the file and are mapped into memory.
+    """Reads and checks an artifact. Weights are memory-mapped from the file.
 
     Args:
         source: the file, or its content.
-        verify: also compare the weights with their hashes (under 0.1 s per 100 MB); all else always is compared.
+        verify: whether to compare the weights with their hashes (under 0.1 s per 100 MB); all else is always compared.
 
     Raises:
-        ArtifactError: not an artifact, truncated, altered, from a newer format, or can't be read.
+        ArtifactError: not an artifact, truncated, altered, of a newer format, or unreadable.
     """
     where = describe_source(source)
     data = memoryview(source) if isinstance(source, bytes) else _map_file(source, where)
     _check_size(len(data), where)
     manifest_length, data_start = _check_header(data, where)
-    obj = schema.parse_object(bytes(data[_HEADER.size : _HEADER.size + manifest_length]), where, "the manifest")
-    code_length, code_hash, weights_length, weights_hashes = _parse_sections(obj, where)
+    manifest_json = schema.parse_object(
+        bytes(data[_HEADER.size : _HEADER.size + manifest_length]), where, "the manifest"
+    )
+    code_length, code_hash, weights_length, weights_hashes = _parse_sections(manifest_json, where)
     weights_start = data_start + _align_up(code_length)
     if weights_start + weights_length != len(data):
-        got = f"expected {weights_start + weights_length} bytes, got {len(data)}"
-        raise ArtifactError(f"the sections do not fill the file: {got}", where=where, hint=DAMAGED)
+        mismatch = f"expected {weights_start + weights_length} bytes, got {len(data)}"
+        raise ArtifactError(f"the sections do not fill the file: {mismatch}", where=where, hint=DAMAGED)
     code = bytes(data[data_start : data_start + code_length])
     _check_hash(code, code_hash, where, "the code")
     _check_padding(data, _HEADER.size + manifest_length, data_start, where)
@@ -159,7 +161,7 @@ def load_artifact(source: str | os.PathLike[str] | bytes, verify: bool = True) -
     section = data[weights_start:]
     if verify:
         _check_weights(section, weights_hashes, where)
-    artifact = Artifact(manifest_from_json(obj, where), code, read_weights(section, where))
+    artifact = Artifact(manifest_from_json(manifest_json, where), code, read_weights(section, where))
     missing = sorted(artifact.manifest.weight_names() - artifact.weights.keys())
     if missing:
         raise ArtifactError(f"weight '{missing[0]}' is missing", where=where, hint=DAMAGED)
@@ -172,7 +174,7 @@ def _map_file(path: str | os.PathLike[str], where: str) -> memoryview:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ArtifactError("is not a regular file", where=where)
-            _check_size(status.st_size, where)  # an empty file can't be mapped
+            _check_size(status.st_size, where)  # an empty file cannot be mapped
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or str(error)
@@ -186,7 +188,7 @@ def _check_size(size: int, where: str) -> None:
 
 
 def _check_header(data: memoryview, where: str) -> tuple[int, int]:
-    """Check the fixed header and the manifest's hash; returns the manifest's length and where the sections start."""
+    """Checks the fixed header and the manifest's hash; returns the manifest's length and the start of the sections."""
     magic, version, zero, manifest_length, file_length, digest = _HEADER.unpack(data[: _HEADER.size])
     if magic != MAGIC:
         hint = "give a file written by `tilewright compile`"
@@ -241,10 +243,10 @@ def _check_weights(section: memoryview, hashes: tuple[str, ...], where: str) -> 
     def check(item: tuple[int, str]) -> None:
         _check_hash(section[item[0] : item[0] + _HASH_BLOCK_BYTES], item[1], where, "the weights")
 
-    # hashlib lets go of the GIL, so a few threads hash at a few times the speed
+    # hashlib releases the GIL, so a few threads hash at a few times the speed
     with ThreadPoolExecutor(max_workers=4) as pool:
         list(pool.map(check, zip(starts, hashes, strict=True)))
 
 
 def _align_up(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-size // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT

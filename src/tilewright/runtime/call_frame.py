@@ -1,9 +1,8 @@
-"""What a native call needs besides its inputs, prepared once and used by one call at a time: the arrays of pointers as
-native code reads them, and the memory of the outputs.
+"""Call frames: the prepared arguments of a native call and the memory of its outputs, for one call at a time.
 
-The memory of outputs that the caller has dropped serves the next call with the same sizes: it lies at a cache line, and
-the system need not map its pages again. Memory that anything still refers to, a view of a view included, is never
-touched: NumPy lets every view hold the array that owns the memory, so that array's references tell.
+The memory of outputs that the caller has dropped is reused by the next call with the same sizes: it is aligned to cache
+lines, and its pages are mapped already. Memory with any remaining reference, even a view of a view, is never reused:
+every NumPy view references the array that owns the memory, so that array's reference count tells.
 """
 
 import ctypes
@@ -16,10 +15,9 @@ from sys import getrefcount
 
 import numpy as np
 
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.runtime.fast_call import CONTEXT_WORDS, expected_words, has_fast_calls, make_fast_call
 from tilewright.runtime.pages import populate
-
-ALIGNMENT = 64
 
 
 def _max_reused_bytes() -> int:
@@ -31,11 +29,11 @@ def _max_reused_bytes() -> int:
 
 
 MAX_REUSED_BYTES = _max_reused_bytes()
-"""Bytes of the outputs of a call beyond which their memory is not kept. Fresh memory is zeroed and mapped page by page
+"""Outputs of a call with more bytes than this are not kept for reuse. Fresh memory is zeroed and mapped page by page
 while the kernel writes, which may take as long as the kernel itself."""
 
 CAN_REUSE_OUTPUTS = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether memory of outputs is kept at all: without a global lock another thread may take or drop a reference while
+"""Whether memory of outputs is reused at all: without a GIL another thread may take or drop a reference while
 references are counted."""
 
 _Word = ctypes.c_size_t
@@ -43,8 +41,8 @@ _word_at = _Word.from_address
 
 
 def _data_pointer_offset() -> int | None:
-    """Where in a NumPy array's object the address of its data stands: it is the first field of NumPy's binary
-    interface behind Python's own. None for an interpreter whose objects look otherwise."""
+    """Offset of the data pointer in a NumPy array object: the first field of NumPy's ABI after Python's object header.
+    None for interpreters with other objects."""
     if sys.implementation.name != "cpython":
         return None
     sample, field = np.empty(3), object.__basicsize__
@@ -56,7 +54,8 @@ _DATA_OFFSET = _data_pointer_offset()
 
 
 def address_of(array: np.ndarray) -> int:
-    """Address of a NumPy array's first element; reading the field takes a tenth of the time of NumPy's own answer."""
+    """Address of a NumPy array's first element; reading the field takes a tenth of the time of
+    `__array_interface__`."""
     if _DATA_OFFSET is None:
         return int(array.__array_interface__["data"][0])
     return _word_at(id(array) + _DATA_OFFSET).value
@@ -64,13 +63,13 @@ def address_of(array: np.ndarray) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallPlan:
-    """What is known about a call once its sizes are.
+    """The plan of a call, which depends on the sizes alone.
 
     Attributes:
-        sizes: the int64 sizes of the symbols, as native code reads them.
-        outputs: shape and type of every output.
-        workspace: bytes.
-        bytes: of all outputs.
+        sizes: int64 sizes of the symbols, as native code reads them.
+        outputs: shape and dtype of every output.
+        workspace_bytes: size of the workspace.
+        output_bytes: size of all outputs.
     """
 
     sizes: ctypes.Array[ctypes.c_int64]
@@ -80,22 +79,22 @@ class CallPlan:
 
 
 class OutputMemory:
-    """The memory of one output, at a cache line.
+    """The memory of one output, aligned to a cache line.
 
     Attributes:
-        array: an array of the output's shape and type over it; callers get views of it.
+        array: an array of the output's shape and dtype on it; callers get views of it.
         address: of its first element.
-        owner: the array that every view refers to.
-        unused: how many references to the owner there are without any view.
+        owner: the array that every view references.
+        idle_references: reference count of the owner without any view.
     """
 
     __slots__ = ("address", "array", "idle_references", "owner")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        """Allocates; MemoryError or ValueError where there is not enough."""
-        self.owner = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
+        """Allocates; MemoryError or ValueError where there is not enough memory."""
+        self.owner = np.empty(math.prod(shape) * dtype.itemsize + BUFFER_ALIGNMENT, np.uint8)
         start = address_of(self.owner)
-        skipped = -start % ALIGNMENT
+        skipped = -start % BUFFER_ALIGNMENT
         self.address = start + skipped
         self.array = np.ndarray(shape, dtype, self.owner, skipped)
         populate(self.address, self.array.nbytes)
@@ -106,11 +105,11 @@ class CallFrame:
     """The arguments of a native call, and the memory of its outputs.
 
     Attributes:
-        arrays: over the memory of the outputs; callers get views of them.
-        enter: calls the native function with arrays like those of the last call, or refuses them (`entry`); None where
-            that is not prepared.
-        threads: that `enter` uses at most.
-        workspace: bytes that the native function needs.
+        arrays: on the memory of the outputs; callers get views of them.
+        fast_call: calls the native function with arrays like those of the last call, or refuses them (`fast_call.py`);
+            None where it is not prepared.
+        threads: limit of threads of `fast_call`.
+        workspace_bytes: size of the workspace that the native function needs.
     """
 
     __slots__ = (
@@ -119,11 +118,12 @@ class CallFrame:
     )  # fmt: skip
 
     def __init__(self, inputs: int, outputs: int, weights: ctypes.Array[ctypes.c_void_p], main: int) -> None:
-        """Args: the numbers of inputs and outputs, the addresses of the weights (kept alive by the caller), and that of
-        the native function."""
+        """Args: the numbers of inputs and outputs, the addresses of the weights (kept alive by the caller), and the
+        address of the native function.
+        """
         self._inputs, self._outputs = (_Word * inputs)(), (_Word * outputs)()
-        known = (main, inputs, *(ctypes.addressof(x) for x in (self._inputs, self._outputs, weights)))
-        self._context = np.array([*known, *[0] * (len(CONTEXT_WORDS) - len(known))], np.int64)
+        words = (main, inputs, *(ctypes.addressof(x) for x in (self._inputs, self._outputs, weights)))
+        self._context = np.array([*words, *[0] * (len(CONTEXT_WORDS) - len(words))], np.int64)
         self._expected: tuple[object, ...] = ()
         self.fast_call: Callable[..., int] | None = None
         self.threads = self.workspace_bytes = 0
@@ -135,18 +135,18 @@ class CallFrame:
         self.arrays: tuple[np.ndarray, ...] = ()
 
     def is_ready_for(self, plan: CallPlan) -> bool:
-        """Whether the frame is prepared for a plan and nobody refers to the memory of its outputs."""
+        """Whether the frame is prepared for a plan and nothing references the memory of its outputs."""
         return self._plan is plan and self.is_unused()
 
     def is_unused(self) -> bool:
-        """Whether nobody refers to the memory of the outputs."""
-        for m in self._memory:  # noqa: SIM110 - a generator would take longer than the whole loop
+        """Whether nothing references the memory of the outputs."""
+        for m in self._memory:  # noqa: SIM110 - a generator would be slower than the whole loop
             if getrefcount(m.owner) != m.idle_references:
                 return False
         return True
 
     def prepare(self, plan: CallPlan) -> None:
-        """Takes the sizes of a plan and new memory for its outputs, whose elements are arbitrary.
+        """Takes the sizes of a plan and allocates new, uninitialised memory for its outputs.
 
         Raises:
             MemoryError, ValueError: there is not enough memory.
@@ -170,40 +170,40 @@ class CallFrame:
         self._symbols.value = ctypes.addressof(plan.sizes)
 
     def release(self) -> None:
-        """Lets plan and outputs go."""
+        """Drops plan and outputs."""
         self._plan, self._memory, self.arrays = None, (), ()
         self.fast_call, self._expected = None, ()
 
     def prepare_fast_call(self, inputs: Sequence[np.ndarray], threads: int) -> None:
-        """Prepares `enter`, where there are entries, for arrays of the types and shapes of these inputs, which fit the
-        plan.
+        """Prepares `fast_call`, where there are fast calls, for arrays of the dtypes and shapes of these inputs, which
+        fit the plan.
 
         Args:
-            inputs: what the native function has just been called with.
-            threads: at most this many threads work.
+            inputs: of the latest native call.
+            threads: limit of threads.
         """
         if not has_fast_calls():
             return
         dtypes = [array.dtype for array in inputs]
         words = expected_words(dtypes, [array.shape for array in inputs])
-        # types are told apart by their addresses, so they have to live on
+        # dtypes are compared by address, so they are kept alive
         self._expected = words, *dtypes
         self._context[5:] = 0, self._symbols.value or 0, threads, address_of(words)
         self.threads = threads
         self.fast_call = self.fast_call or make_fast_call(self._context)
 
     def set_workspace(self, workspace: int) -> None:
-        """Sets the address of the workspace for `enter`."""
+        """Sets the address of the workspace for `fast_call`."""
         self._context[5] = workspace
 
     def call(self, main: Callable[..., int], inputs: Sequence[np.ndarray], workspace: int, threads: int) -> int:
-        """Calls the native function; the answer is its own.
+        """Calls the native function and returns its status.
 
         Args:
-            main: the function; it lets go of the interpreter's lock.
+            main: the function; it releases the GIL.
             inputs: contiguous arrays, alive until the call is over.
             workspace: address of the workspace.
-            threads: at most this many threads work.
+            threads: limit of threads.
         """
         addresses = self._inputs
         for k, array in enumerate(inputs):

@@ -1,7 +1,7 @@
-"""A compiled model that can be called, saved and shared between threads.
+"""Executables: compiled models that can be called, saved and shared between threads.
 
-Usually a call is: check the inputs' types, look up the plan for their shapes, one native call. Models with several
-steps pass named values from step to step instead.
+A typical call checks the inputs' types, looks up the plan for their shapes, and makes one native call. Models with
+several steps pass named values from step to step instead.
 """
 
 import os
@@ -37,7 +37,7 @@ class _Process:
 
 
 def _after_fork() -> None:
-    # the threads of an OpenMP runtime do not survive a fork, and waiting for them would never end
+    # the threads of an OpenMP runtime do not survive a fork, and waiting for them would not end
     _Process.forked = True
 
 
@@ -48,7 +48,7 @@ class Executable:
     """A compiled model.
 
     Call it with arrays in the order of `inputs` or by name; it returns one array, or a tuple when the model has several
-    outputs. Several threads may call one executable at once. In a child made by `fork` calls use one thread.
+    outputs. Several threads may call one executable at once. In a child made by `fork`, calls use one thread.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Executable:
         where: str = "",
         fallback: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = FallbackCall,
     ) -> None:
-        """Args: the compiled model, the number of threads (`machine.thread_count` explains None), a place for errors,
-        and what makes a call of a fallback step, its model and a place for errors.
+        """Args: the compiled model, the number of threads (`machine.thread_count` explains None), the place in errors,
+        and the constructor of fallback calls, which takes a fallback step, its model and the place in errors.
 
         Raises:
-            OptionError: the number of threads is not one.
-            ArtifactError: the manifest is not consistent.
+            OptionError: the number of threads is invalid.
+            ArtifactError: the manifest is inconsistent.
         """
         manifest = artifact.manifest
         self._fallback = fallback
@@ -83,7 +83,7 @@ class Executable:
         self._single_call: NativeCall | None = None
         self._dead_values = _dead_after_steps(manifest)
         self._plans: dict[_Shapes, CallPlan] = {}
-        # one tuple, so that another thread sees a plan with its own shapes
+        # one tuple, so that another thread never sees a plan with other shapes
         self._last_plan: tuple[_Shapes, CallPlan | None] = ((),) * len(self._names), None
 
     @property
@@ -93,7 +93,7 @@ class Executable:
 
     @property
     def manifest(self) -> Manifest:
-        """What the model says about itself."""
+        """The model's manifest."""
         return self._artifact.manifest
 
     @property
@@ -108,27 +108,26 @@ class Executable:
 
     @property
     def threads(self) -> int:
-        """How many threads a call may use; no more than there are logical CPUs work at a time."""
+        """Threads that a call may use; at most as many as logical CPUs run at a time."""
         return 1 if _Process.forked else self._threads
 
     def _worker_count(self) -> int:
         return 1 if _Process.forked else self._team_size
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled model to one file, which `tilewright.load` reads.
+        """Writes the compiled model to one file, which `tilewright.load` reads.
 
         Raises:
-            ArtifactError: the file can't be written; one that stands there already is left as it is.
+            ArtifactError: the file cannot be written; an existing one is unchanged.
         """
         save_artifact(self._artifact, path)
 
     def prepare(self) -> "Executable":
-        """Do now rather than at the first call what costs once: link the code, start threads, map memory. Returns
-        itself.
+        """Does the one-time work of the first call now: links the code, starts threads, maps memory. Returns itself.
 
         Raises:
             TargetError: the code is for another machine.
-            ArtifactError: the code can't be linked.
+            ArtifactError: the code cannot be linked.
         """
         if self._library is None:
             with hold_link_lock():
@@ -163,15 +162,15 @@ class Executable:
         self._library = library
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        """Run the model on arrays by position, by name, or both.
+        """Runs the model on arrays by position, by name, or both.
 
         Returns:
             The output, or a tuple of the outputs.
 
         Raises:
             FeedError: an input is missing, unknown, given twice, or of the wrong type or shape.
-            EvaluatorError: a node that the reference evaluator runs fails there.
-            ShapeError: a size is outside its declared range, does not fit the other inputs, or needs too much memory.
+            EvaluatorError: a node fails in the reference evaluator.
+            ShapeError: a size is outside its declared range, contradicts the other inputs, or needs too much memory.
         """
         if named or len(arrays) != len(self._names):
             outputs = self._run(self._merge_feeds(arrays, named))
@@ -180,14 +179,14 @@ class Executable:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Run the model on named arrays.
+        """Runs the model on named arrays.
 
         Args:
             feeds: arrays by input name.
             outputs: names of the outputs to return, all by default.
 
         Returns:
-            Arrays by output name, in the order asked for.
+            Arrays by output name, in the requested order.
 
         Raises:
             FeedError, EvaluatorError, ShapeError: as for a call; the first also when an output does not exist.
@@ -196,7 +195,7 @@ class Executable:
             self._check_names(outputs)
         try:
             arrays = self._pick_feeds(feeds) if len(feeds) == len(self._names) else None
-        except (KeyError, TypeError, IndexError):  # no such name, or no mapping at all
+        except (KeyError, TypeError, IndexError):  # no such name, or not a mapping
             arrays = None
         if arrays is None:
             check_mapping(feeds)
@@ -212,17 +211,17 @@ class Executable:
             raise FeedError(
                 f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'"
             )
-        known = ", ".join(f"'{name}'" for name in self._output_names)
+        available = ", ".join(f"'{name}'" for name in self._output_names)
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(
             [
-                Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {known}")
+                Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {available}")
                 for name in unknown
             ]
         )
 
     def _run_fast(self, arrays: Sequence[Any]) -> list[Any]:
-        """Arrays in order: straight to native code if they need no conversion and their shapes were seen before."""
+        """Arrays in order: straight to native code if they need no conversion and have shapes seen before."""
         call = self._single_call
         if call is None:
             return self._run(dict(zip(self._names, arrays, strict=True)))
@@ -231,7 +230,7 @@ class Executable:
         if outputs is not None:
             return outputs
         shapes, plan = self._last_plan
-        for array, dtype, shape in zip(arrays, self._dtypes, shapes):  # noqa: B905 - the caller counted
+        for array, dtype, shape in zip(arrays, self._dtypes, shapes):  # noqa: B905 - the caller checked the lengths
             if (
                 type(array) is not np.ndarray
                 or array.dtype is not dtype
@@ -249,7 +248,7 @@ class Executable:
         return call.run(arrays, plan, self._pool, threads)
 
     def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """Any feeds: convert, check, bind the symbols, and go through the steps."""
+        """Any feeds: converts and checks them, binds the symbols, and runs the steps."""
         self.prepare()
         problems: list[Problem] = []
         arrays = collect_feeds(self.inputs, feeds, problems)
@@ -264,7 +263,7 @@ class Executable:
         return self._single_call.run(inputs, plan, self._pool, self._worker_count())
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
-        shared, team = set(values), self._worker_count()
+        aliased, team = set(values), self._worker_count()
         for call, unused in zip(self._calls, self._dead_values, strict=True):
             inputs = [values[spec.name] for spec in call.step.inputs]
             names = [spec.name for spec in call.step.outputs]
@@ -272,20 +271,20 @@ class Executable:
                 sizes = self._bind_intermediates(call.step.inputs, values, sizes)
                 values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, team), strict=True))
             else:
-                shared.update(names)
+                aliased.update(names)
                 values.update(zip(names, call.run(inputs), strict=True))
                 sizes = self._bind_fallback_results(call, values, sizes)
-            del inputs  # a large value lives no longer than somebody reads it
+            del inputs  # large values are freed after their last use
             for name in unused:
                 values.pop(name, None)
-        # the caller may write into outputs, so those that may be inputs or the evaluator's constants are copied
+        # the caller may write to outputs, so those that may alias inputs or the evaluator's constants are copied
         outputs = [(name, values[name]) for name in self._output_names]
-        return [_copy(value) if name in shared else value for name, value in outputs]
+        return [_copy(value) if name in aliased else value for name, value in outputs]
 
     def _bind_intermediates(
         self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]
     ) -> dict[str, int]:
-        """Sizes of the symbols after some values in the middle of the model became known."""
+        """Sizes of the symbols, with those that intermediate values determine."""
         problems: list[Problem] = []
         signature = InputSignature(specs, self.manifest.symbols, "tensor")
         sizes = signature.bind(_shapes(specs, values), sizes, problems)
@@ -295,7 +294,7 @@ class Executable:
     def _bind_fallback_results(
         self, call: FallbackCall, values: Mapping[str, Any], sizes: dict[str, int]
     ) -> dict[str, int]:
-        """Sizes of the symbols after a fallback; its results must have the shapes that the model says."""
+        """Sizes of the symbols, with those that a fallback's results determine; these must have the declared shapes."""
         for spec in call.step.outputs:
             problems: list[Problem] = []
             signature = InputSignature((spec,), self.manifest.symbols, "tensor")
@@ -333,14 +332,14 @@ def _copy(value: Any) -> Any:
 
 
 def _make_picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """The function that picks the values of some names, in order; it raises KeyError where there is none."""
+    """A function that picks the values of some names, in order, and raises KeyError for a missing one."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda feeds: [feeds[name] for name in names]
 
 
 def _dead_after_steps(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
-    """For every step the values that nothing reads after it."""
+    """Per step, the values that nothing reads after it."""
     needed = {spec.name for spec in manifest.outputs}
     unused: list[tuple[str, ...]] = []
     for step in reversed(manifest.steps):
@@ -358,18 +357,18 @@ def _covers_model(step: NativeStep, manifest: Manifest) -> bool:
 
 
 def load(source: str | os.PathLike[str] | bytes, threads: int | None = None, verify: bool = True) -> Executable:
-    """Load a compiled model from its file and link it; the weights stay in the file and are mapped into memory.
+    """Loads a compiled model from its file and links it; the weights are memory-mapped.
 
-    Only load files that you trust: the file holds machine code.
+    Only load files that you trust: the file contains machine code.
 
     Args:
         source: a file written by `Executable.save` or `tilewright compile`, or its content.
         threads: threads per call; None asks the environment and the system.
-        verify: compare the weights with their hashes; manifest and code always are.
+        verify: whether to compare the weights with their hashes; manifest and code always are.
 
     Raises:
-        ArtifactError: not an artifact, truncated, altered, or from a newer format.
+        ArtifactError: not an artifact, truncated, altered, or of a newer format.
         TargetError: the code needs CPU features that this machine lacks; names them.
-        OptionError: the number of threads is not one.
+        OptionError: the number of threads is invalid.
     """
     return Executable(load_artifact(source, verify), threads, describe_source(source)).prepare()

@@ -1,6 +1,6 @@
-"""Steps that the compiler can't express: ONNX's reference evaluator runs them.
+"""Fallback steps: nodes that the compiler cannot express, run by ONNX's reference evaluator.
 
-It is slow and needs the `onnx` package, which is imported only when an artifact has such a step.
+It is slow and needs the `onnx` package, which is imported only for artifacts with such a step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ class FallbackCall:
     """A fallback step with its evaluator."""
 
     def __init__(self, step: FallbackStep, model: np.ndarray, where: str) -> None:
-        """Args: the step, the bytes of its ModelProto (uint8), and the place for errors.
+        """Args: the step, the bytes of its ModelProto (uint8), and the place in errors.
 
         Raises:
-            ArtifactError: the bytes are no model.
-            UnsupportedError: the reference evaluator does not know an operator.
+            ArtifactError: the bytes are not a model.
+            UnsupportedError: the reference evaluator has no implementation of an operator.
         """
-        import onnx  # here because only artifacts with such a step need it
+        import onnx  # only artifacts with such a step need it
 
         from tilewright.runtime.reference_evaluator import reference_evaluator
 
@@ -41,14 +41,14 @@ class FallbackCall:
             raise UnsupportedError(f"can't run the model's operator ({reason})", where=self._where) from error
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Compute the outputs from the inputs, both in the step's order.
+        """Computes the outputs from the inputs, both in the step's order.
 
         Raises:
             EvaluatorError: the evaluator fails on these values.
         """
         feeds = dict(zip((spec.name for spec in self.step.inputs), inputs, strict=True))
         try:
-            # What is infinite or no number by the model's arithmetic is a result like others.
+            # inf and NaN of the model's arithmetic are ordinary results
             with np.errstate(all="ignore"):
                 results = cast(list[Any], self._evaluator.run([spec.name for spec in self.step.outputs], feeds))
         except Exception as error:
@@ -62,30 +62,38 @@ class FallbackCall:
     def shape_error(
         self, spec: TensorSpec, shape: Sequence[int], sizes: Mapping[str, int], symbols: Mapping[str, SymbolSpec]
     ) -> TilewrightError:
-        """The error for a result of another shape than the model says, given the sizes known before and the ranges of
-        all symbols: for a new size out of range the data are to blame, for everything else the model."""
+        """The error for a result whose shape contradicts the model.
+
+        A new size out of its range is the data's fault, everything else the model's.
+
+        Args:
+            spec: the declared result.
+            shape: its actual shape.
+            sizes: of the symbols that were bound before.
+            symbols: all symbols, with their ranges.
+        """
         for axis, (dim, size) in enumerate(zip(spec.dims, shape, strict=False)):
-            known = symbols.get(dim) if isinstance(dim, str) and dim not in sizes else None
-            if known is not None and (size < known.lo or (known.hi is not None and size > known.hi)):
-                least = f"at least {known.lo}" if size < known.lo else f"at most {known.hi}"
-                what = f"has size {size} along axis {axis}, later nodes need {least}"
+            symbol = symbols.get(dim) if isinstance(dim, str) and dim not in sizes else None
+            if symbol is not None and (size < symbol.lo or (symbol.hi is not None and size > symbol.hi)):
+                limit = f"at least {symbol.lo}" if size < symbol.lo else f"at most {symbol.hi}"
+                what = f"has size {size} along axis {axis}, later nodes need {limit}"
                 where = f"result '{spec.name}' of {self._nodes}"
                 return ShapeError(what, where=where, hint="these data do not suit the model")
-        given = ", ".join(f"{dim}={sizes[dim]}" for dim in spec.dims if isinstance(dim, str) and dim in sizes)
-        said = f"{format_dims(spec.dims)}{' with ' if given else ''}{given}"
+        bound = ", ".join(f"{dim}={sizes[dim]}" for dim in spec.dims if isinstance(dim, str) and dim in sizes)
+        declared = f"{format_dims(spec.dims)}{' with ' if bound else ''}{bound}"
         what = (
             f"the reference evaluator's result '{spec.name}' for {self._nodes} has shape {format_dims(shape)}, "
-            f"the model says {said}"
+            f"the model says {declared}"
         )
         return FeedError(what, where="model", hint="correct the shapes that the model declares")
 
 
 def _as_declared(spec: TensorSpec, value: Any) -> Any:
-    """The value as an array of the type that ONNX promises, which the evaluator does not always keep."""
+    """The value as an array of the declared dtype, which the evaluator does not always keep."""
     if spec.dtype == "any":
         return value
     dtype = numpy_dtype(spec.dtype)
-    # not ascontiguousarray, which gives rank 1 to a scalar
+    # not ascontiguousarray, which turns a scalar into rank 1
     return np.asarray(value).astype(dtype, order="C", copy=False)
 
 
@@ -96,7 +104,7 @@ def _describe(value: Any) -> str:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What the evaluator failed on: it says "Issues with types" of many of its errors."""
+    """The root cause of an evaluator's error: it reports many as "Issues with types"."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,15 +1,15 @@
-"""The way of a call whose shapes were seen before, in native code: the checks of the arrays and the call in one step.
+"""Fast calls: native code that checks the arrays of a call and runs the kernel, for shapes seen before.
 
-Python takes longer to look at a few arrays and to hand pointers over than a small kernel takes to run. What there is to
-know about a call lies ready in a *context*, an array of words; an entry is a function that compares the arrays it is
-called with to what the context expects, notes where their data lie, lets go of the interpreter's lock and calls the
-kernel. Arrays that are not exactly what is expected are refused, and nothing has happened.
+Python takes longer to inspect a few arrays and pass pointers than a small kernel takes to run. Everything about a call
+is therefore prepared in a *context*, an array of words. A fast call is a function (METH_FASTCALL) that compares its
+arguments with what the context expects, stores the addresses of their data, releases the GIL and calls the kernel.
+Arrays that do not match are refused without any effect.
 
     context: main, count, inputs, outputs, weights, workspace, symbols, threads, expected
-    expected, per input: its type (NumPy's object), its rank, its sizes
+    expected, per input: its dtype (the address of NumPy's object), its rank, its sizes
 
-It reads fields of NumPy's arrays, which are part of NumPy's binary interface. Whether they stand where they should is
-looked at once; where they do not, there are no entries, and callers do the same in Python.
+It reads fields of NumPy's array objects, which are part of NumPy's ABI. Their offsets are verified once; where they
+differ there are no fast calls, and callers do the same in Python.
 """
 
 import ctypes
@@ -23,16 +23,16 @@ import numpy as np
 from tilewright.runtime.link_lock import hold_link_lock
 
 MISMATCH = -1
-"""The answer of an entry to arrays that are not what is expected; no kernel answers so."""
+"""The result of a fast call for arrays that do not match; no kernel returns it."""
 
 CONTEXT_WORDS = ("main", "count", "inputs", "outputs", "weights", "workspace", "symbols", "threads", "expected")
 """The words of a context."""
 
 REQUIRED_FLAGS = 0x101
-"""Flags of an array that native code can read as it is: NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED."""
+"""Flags of an array that native code can read in place: NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED."""
 
 _FASTCALL = 0x80
-"""METH_FASTCALL: the function takes its arguments as an array and their number."""
+"""METH_FASTCALL: the function takes a C array of arguments and their number."""
 
 _word_at = ctypes.c_size_t.from_address
 _OBJECT_HEADER = object.__basicsize__
@@ -148,7 +148,7 @@ _PYTHON_SYMBOLS = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong
 
 
 class _MethodDef(ctypes.Structure):
-    """Python's description of a function in native code (PyMethodDef)."""
+    """Python's description of a native function (PyMethodDef)."""
 
     _fields_ = (
         ("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
@@ -161,7 +161,7 @@ class _LinkedCode:
 
     Attributes:
         method: Python's description of the function.
-        owners: LLVM's objects that hold the memory; the code first, then the linker.
+        owners: LLVM objects that own the memory; the code first, then the linker.
     """
 
     method: _MethodDef
@@ -169,17 +169,16 @@ class _LinkedCode:
 
 
 def has_fast_calls() -> bool:
-    """Whether there are entries in this process."""
+    """Whether this process has fast calls."""
     return _link_once() is not None
 
 
 def make_fast_call(context: np.ndarray) -> Callable[..., int] | None:
-    """A function that takes arrays and answers what the kernel does, or `REFUSED`; None where there are no entries.
+    """A function that takes arrays and returns the kernel's result, or `MISMATCH`; None where there are no fast calls.
 
     Args:
-        context: int64, the words of `CONTEXT_WORDS`; the caller keeps alive what it points to, and no two calls that
-        overlap
-            have the same one.
+        context: int64, the words of `CONTEXT_WORDS`; the caller keeps alive what it points to, and overlapping calls
+            have contexts of their own.
     """
     code = _link_once()
     if code is None:
@@ -190,13 +189,13 @@ def make_fast_call(context: np.ndarray) -> Callable[..., int] | None:
 
 
 def expected_words(dtypes: Sequence[np.dtype], shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """What a context expects of arrays: int64 words. The caller keeps the types alive."""
+    """The words of a context that describe the expected arrays: int64. The caller keeps the dtypes alive."""
     words = [x for dtype, shape in zip(dtypes, shapes, strict=True) for x in (id(dtype), len(shape), *shape)]
     return np.array(words, np.int64)
 
 
 def _has_expected_layout() -> bool:
-    """Whether the fields of arrays stand where they should: as two arrays tell that differ in all of them."""
+    """Whether NumPy's fields are at the expected offsets, judged by two arrays that differ in all of them."""
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
@@ -205,23 +204,23 @@ def _has_expected_layout() -> bool:
 
 
 def _is_laid_out(array: np.ndarray) -> bool:
-    at = id(array)
-    known = {
+    address = id(array)
+    expected = {
         _TYPE: id(type(array)), _DATA: int(array.__array_interface__["data"][0]), _DTYPE: id(array.dtype),
-        # sizes and strides lie behind each other, in one piece of memory
-        _SIZES + 8: _word_at(at + _SIZES).value + 8 * array.ndim,
+        # sizes and strides are adjacent, in one allocation
+        _SIZES + 8: _word_at(address + _SIZES).value + 8 * array.ndim,
     }  # fmt: skip
-    if any(_word_at(at + place).value != value for place, value in known.items()):
+    if any(_word_at(address + offset).value != value for offset, value in expected.items()):
         return False
-    sizes = _word_at(at + _SIZES).value
+    sizes = _word_at(address + _SIZES).value
     shape = tuple(_word_at(sizes + 8 * d).value for d in range(array.ndim))
-    rank, flags = (ctypes.c_int32.from_address(at + place).value for place in (_RANK, _FLAGS))
+    rank, flags = (ctypes.c_int32.from_address(address + offset).value for offset in (_RANK, _FLAGS))
     return shape == array.shape and rank == array.ndim and flags & REQUIRED_FLAGS == array.flags.num & REQUIRED_FLAGS
 
 
 @lru_cache(maxsize=1)
 def _link_once() -> _LinkedCode | None:
-    """The code of all entries, compiled for this process; None where there are none."""
+    """The native code, compiled for this process; None where there are no fast calls."""
     if not _has_expected_layout():
         return None
     with hold_link_lock():

@@ -1,7 +1,7 @@
-"""The inputs of a call: arrays from whatever the caller has, and every problem with them at once.
+"""Feeds of a call: arrays from the caller's objects, with all problems reported at once.
 
-Nothing is cast silently. Arrays that already fit are used in place; others of the right type are copied only to make
-them contiguous.
+Nothing is cast silently. Arrays that fit are used in place; others of the right dtype are copied only to make them
+contiguous.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,8 @@ _PYTHON_VALUES = (list, tuple, int, float, complex, bool)
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one error for all problems: a ShapeError if all are about sizes, else a FeedError; nothing for none."""
+    """Raises one error for all problems: a ShapeError if all are about sizes, otherwise a FeedError; nothing for
+    none."""
     if not problems:
         return
     kind: type[TilewrightError] = ShapeError if all(p.code == ShapeError.code for p in problems) else FeedError
@@ -29,11 +30,10 @@ def raise_problems(problems: Sequence[Problem]) -> None:
 
 
 def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Problem]) -> dict[str, Any]:
-    """Arrays by name, in the order of the specs, of the specs' types; "any" passes untouched. What is not contiguous is
-    not copied yet (`contiguous`): a view of a few bytes can have any size, which is to be checked first.
+    """Arrays by name, in the order and with the dtypes of the specs; "any" passes untouched.
 
-    Missing, unknown and mistyped inputs are appended to `problems` and left out of the result, so that the caller can
-    go on looking for more.
+    Non-contiguous arrays are not copied yet (`make_contiguous`): a view of a few bytes can have any size, which is
+    checked first. Missing, unknown and mistyped inputs are appended to `problems` and left out of the result.
     """
     arrays: dict[str, Any] = {}
     for spec in specs:
@@ -46,17 +46,17 @@ def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], prob
         array = feed_array(spec, feeds[spec.name], problems)
         if array is not None:
             arrays[spec.name] = array
-    known = {spec.name for spec in specs}
+    declared = {spec.name for spec in specs}
     names = ", ".join(f"'{spec.name}'" for spec in specs) or "none"
     for name in feeds:
-        if name not in known:
+        if name not in declared:
             what, hint = "the model has no such input", f"its inputs are {names}"
             problems.append(Problem("feed", f"input '{name}'", what, hint))
     return arrays
 
 
 def feed_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.ndarray | None:
-    """One input as an array of the spec's type, in whatever order its elements lie, or None and a problem.
+    """One input as an array of the spec's dtype in any memory order, or None and a problem.
 
     Accepts NumPy arrays, objects with `__dlpack__` or `__array__`, and Python numbers and lists of them.
     """
@@ -64,7 +64,7 @@ def feed_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.n
     dtype = numpy_dtype(spec.dtype)
     try:
         array = _to_numpy(value, dtype)
-    except Exception as error:  # the caller's object runs code of its own here, which may raise anything
+    except Exception as error:  # runs code of the caller's object, which may raise anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         what = f"expected {spec}, got a {type(value).__name__} that NumPy can't read ({reason})"
         problems.append(Problem("feed", where, what, "pass a NumPy array in main memory"))
@@ -72,18 +72,19 @@ def feed_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.n
     if spec.dtype == "string" and array.dtype.kind in "UST":
         return array.astype(object)
     if array.dtype != dtype:
-        got = array.dtype.name if array.dtype.isnative else f"big-endian {array.dtype.name}"
+        actual = array.dtype.name if array.dtype.isnative else f"big-endian {array.dtype.name}"
         hint = f"convert it with .astype('{spec.dtype}')"
-        problems.append(Problem("feed", where, f"expected {spec}, got {got} {format_dims(array.shape)}", hint))
+        problems.append(Problem("feed", where, f"expected {spec}, got {actual} {format_dims(array.shape)}", hint))
         return None
     return array
 
 
 def make_contiguous(name: str, array: Any) -> Any:
-    """An input, whose shape was checked, with its elements in row-major order; other values than arrays pass untouched.
+    """An input with its elements in row-major order, after its shape was checked; values other than arrays pass
+    untouched.
 
     Raises:
-        ShapeError: there is no memory for the copy that this takes.
+        ShapeError: there is no memory for the copy.
     """
     if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
         return array
@@ -95,7 +96,7 @@ def make_contiguous(name: str, array: Any) -> Any:
 
 
 def check_mapping(feeds: object) -> None:
-    """Raises FeedError where feeds are no mapping of names to arrays."""
+    """Raises FeedError where feeds are not a mapping of names to arrays."""
     if not isinstance(feeds, Mapping):
         what = f"expected a mapping of input names to arrays, got {type(feeds).__name__}"
         raise FeedError(what, where="call", hint="pass for example {'x': array}")
@@ -105,7 +106,7 @@ def _to_numpy(value: object, dtype: np.dtype) -> np.ndarray:
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     if isinstance(value, _PYTHON_VALUES):
-        # Python numbers have no width of their own, so they take the input's, unless that changes their kind
+        # Python numbers have no width, so they take the input's, unless that changes their kind
         array = np.asarray(value)
         return array.astype(dtype) if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind") else array
     if hasattr(value, "__dlpack__"):
@@ -118,17 +119,17 @@ def _to_numpy(value: object, dtype: np.dtype) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """Where a symbolic dimension got its size."""
+    """A bound symbolic dimension: its size, and where that came from."""
 
     size: int
     source: str
 
 
 class InputSignature:
-    """The declared types and sizes of some values, against which actual shapes are checked and symbols bound."""
+    """Declared dtypes and sizes of values, against which actual shapes are checked and symbols are bound."""
 
     def __init__(self, specs: Sequence[TensorSpec], symbols: Sequence[SymbolSpec], noun: str = "input") -> None:
-        """Args: the values in order, every symbol that their dims name, and what to call a value in errors."""
+        """Args: the values in order, every symbol in their dims, and the noun for a value in errors."""
         self._specs = tuple(specs)
         self._symbols = {symbol.name: symbol for symbol in symbols}
         self._noun = noun
@@ -136,10 +137,10 @@ class InputSignature:
     def bind(
         self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], problems: list[Problem]
     ) -> dict[str, int]:
-        """Sizes of the symbolic dimensions that the shapes tell, together with those already known.
+        """Sizes of the symbolic dimensions that the shapes determine, together with those bound before.
 
         Args:
-            shapes: the actual shape of each value by name; values that are not there are not checked.
+            shapes: the actual shape of each value by name; missing values are not checked.
             sizes: sizes bound before.
             problems: every wrong rank, size or range is appended here.
         """
@@ -165,10 +166,10 @@ class InputSignature:
     def _bind_symbol(
         self, name: str, size: int, place: str, bound: dict[str, _Binding], problems: list[Problem]
     ) -> None:
-        known = bound.get(name)
-        if known is not None:
-            if known.size != size:
-                what = f"expected size {known.size} for '{name}' as in {known.source}, got {size}"
+        binding = bound.get(name)
+        if binding is not None:
+            if binding.size != size:
+                what = f"expected size {binding.size} for '{name}' as in {binding.source}, got {size}"
                 problems.append(Problem("shape", place, what))
             return
         bound[name] = _Binding(size, place)

@@ -1,4 +1,4 @@
-"""A lock around everything that LLVM does in a process that only runs models, so that no fork happens meanwhile."""
+"""Link lock: held during all LLVM work of a process that only runs models, so that no fork happens meanwhile."""
 
 import os
 import threading
@@ -6,15 +6,18 @@ from contextlib import AbstractContextManager
 
 
 class _LinkLock:
-    """The lock that linking takes. A fork waits for it: a child in which nobody is left to release the lock, or those
-    that LLVM and imports hold meanwhile, would wait for ever."""
+    """The lock and whether the forking thread holds it.
+
+    A fork waits for it: otherwise a child could inherit it, or the locks that LLVM and imports hold during linking,
+    without the thread that would release them.
+    """
 
     lock = threading.RLock()
     held = False
 
 
 def _before_fork() -> None:
-    # not without end: the linking thread may itself wait for something that this one holds, such as a module's import
+    # with a timeout: the linking thread may wait for something that this one holds, such as an import lock
     _LinkLock.held = _LinkLock.lock.acquire(timeout=30)
 
 
@@ -31,5 +34,5 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, 
 
 
 def hold_link_lock() -> AbstractContextManager[object]:
-    """The lock that holds while code is linked; a thread that has it may take it again."""
+    """The lock that is held while code is linked; it is reentrant."""
     return _LinkLock.lock

@@ -1,7 +1,7 @@
-"""Linking object code into this process.
+"""Linker: object code into this process.
 
 LLVM's JIT linker places the code, resolves libc and libm against the process and OpenMP against the library that
-`find_openmp` found, and gives addresses, which become ctypes functions. Calls through them release the GIL.
+`openmp` finds, and returns addresses, which become ctypes functions. Calls through them release the GIL.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ class Library:
     Attributes:
         addresses: address of every exported function.
         omp: the OpenMP runtime that it was linked with.
-        owners: LLVM's objects that hold the memory; the code first, then the linker.
+        owners: LLVM objects that own the memory; the code first, then the linker.
     """
 
     addresses: dict[str, int]
@@ -45,34 +45,34 @@ class Library:
 
 
 def entry_symbols(prefix: str) -> tuple[str, str, str, str]:
-    """Names of a step's four functions: check, shapes, workspace, main."""
+    """Symbols of a step's four functions: check, shapes, workspace, main."""
     return f"{prefix}_check", f"{prefix}_shapes", f"{prefix}_workspace", f"{prefix}_main"
 
 
 def link(code: bytes, prefixes: Iterable[str], where: str) -> Library:
-    """Link object code for this machine and look the functions of all prefixes up.
+    """Links object code for this machine and looks up the functions of all prefixes.
 
     Raises:
-        ArtifactError: the code is no object file for this machine, or needs or lacks a function.
+        ArtifactError: the code is no object file for this machine, or a symbol is unresolved or missing.
     """
     return link_functions(code, [name for prefix in prefixes for name in entry_symbols(prefix)], where)
 
 
 def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:
-    """Link object code for this machine and look functions up by name.
+    """Links object code for this machine and looks up functions by name.
 
     Raises:
-        ArtifactError: the code is no object file for this machine, or needs or lacks a function.
+        ArtifactError: the code is no object file for this machine, or a symbol is unresolved or missing.
     """
     with hold_link_lock():
         return _link(code, names, where)
 
 
 def _link(code: bytes, names: Sequence[str], where: str) -> Library:
-    import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
+    import llvmlite.binding as llvm  # importing LLVM takes 40 ms, which `import tilewright` must not
 
     omp = find_openmp()
-    # a linker of its own per library: an object's functions have the same names in every artifact
+    # one linker per library: functions have the same names in every artifact
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     jit = llvm.create_lljit_compiler()

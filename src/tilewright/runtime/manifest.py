@@ -1,8 +1,8 @@
-"""What an artifact says about itself: its inputs, outputs, symbolic dimensions, and the steps of one inference.
+"""Manifest: an artifact's description of its inputs, outputs, symbolic dimensions, and steps of one inference.
 
-Plain frozen data, written as JSON. A compiled model is a list of steps over named values: a native step is a
-group of functions in the object code, a fallback step is a small ONNX model that the reference evaluator runs.
-Usually there is one native step and nothing else.
+Plain frozen data, written as JSON. A compiled model is a list of steps over named values: a native step is a group of
+functions in the object code, a fallback step is a small ONNX model for the reference evaluator. Usually there is
+exactly one native step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ FALLBACK_DTYPES = frozenset([
     "string", "any", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
     "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
 ])  # fmt: skip
-"""Types that only fallback steps and the model's own inputs and outputs may have; "any" (a sequence, an optional value,
-a tensor of any rank) is not checked at all."""
+"""Types of values of fallback steps and of the model's own inputs and outputs only; "any" (a sequence, an optional
+value, a tensor of any rank) is not checked at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ class TensorSpec:
     Attributes:
         name: the value's name in the user's model.
         dtype: NumPy name of the element type (one of `ml_dtypes` where NumPy has none), or "string", or "any".
-        dims: a size, the name of a symbolic dimension, or None (not checked). Outputs may have printed expressions.
+        dims: per dimension a size, the name of a symbolic dimension, or None (unchecked). Outputs may have printed
+            expressions.
     """
 
     name: str
@@ -47,7 +48,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class SymbolSpec:
-    """A symbolic dimension and its inclusive range; `hi` None means without a limit."""
+    """A symbolic dimension and its inclusive range; `hi` None means unbounded."""
 
     name: str
     lo: int = 0
@@ -56,7 +57,7 @@ class SymbolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintSpec:
-    """A condition that native code checks: its text ("batch == m") and the place in the model it comes from."""
+    """A condition that native code checks: its text ("batch == m") and its place in the model."""
 
     text: str
     where: str = ""
@@ -67,12 +68,13 @@ class NativeStep:
     """A part of the model as native code.
 
     Attributes:
-        prefix: the functions are `<prefix>_check`, `<prefix>_shapes`, `<prefix>_workspace` and `<prefix>_main`.
+        prefix: of the functions `<prefix>_check`, `<prefix>_shapes`, `<prefix>_workspace` and `<prefix>_main`.
         inputs: values read, in the order of the pointers.
-        outputs: values written, in the order of the pointers; their ranks tell how many sizes `_shapes` writes.
+        outputs: values written, in the order of the pointers; `_shapes` writes one size per dimension.
         weights: names of the weights, in the order of the pointers.
         symbols: names of the symbolic dimensions, in the order of the sizes.
-        constraints: what result `i + 1` of `_check` means; the result after the last says that sizes are too large.
+        constraints: the meaning of status `i + 1` of `_check`; the status after the last means that sizes are too
+            large.
         nodes: the user's nodes that the step computes.
     """
 
@@ -91,8 +93,8 @@ class FallbackStep:
 
     Attributes:
         model: name of the weight (uint8) that holds the serialized ModelProto.
-        inputs: values that are the graph's inputs.
-        outputs: values that are the graph's outputs; fresh symbols in their dims are bound from the actual arrays.
+        inputs: values for the graph's inputs.
+        outputs: values of the graph's outputs; new symbols in their dims are bound from the actual arrays.
         nodes: the user's nodes that the step computes.
     """
 
@@ -107,7 +109,7 @@ ManifestStep = NativeStep | FallbackStep
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """The target that the object code was made for, and the CPU features that it needs."""
+    """The target of the object code, and the CPU features that it needs."""
 
     triple: str
     cpu: str
@@ -116,7 +118,7 @@ class TargetSpec:
 
     @staticmethod
     def of(target: Target) -> "TargetSpec":
-        """The record of a target."""
+        """The spec of a target."""
         return TargetSpec(target.triple, target.cpu, target.features, target.required)
 
     @property
@@ -127,7 +129,7 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelMeta:
-    """What the user's model says about itself."""
+    """The metadata of the user's model."""
 
     graph_name: str = ""
     producer_name: str = ""
@@ -140,8 +142,8 @@ class ModelMeta:
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """The machine's description that programs were constructed for: its name, where it came from ("stored", "shipped",
-    "generic", "file", "argument"), and the SHA-256 of its content."""
+    """The machine description that the optimizer used: its name, its origin ("stored", "shipped", "generic", "file",
+    "argument"), and the SHA-256 of its content."""
 
     name: str
     origin: str
@@ -150,14 +152,14 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True)
 class BuildSpec:
-    """How the code was made: with the same model, options, version and this, the same bytes come out anywhere.
+    """How the code was made: equal models, options, versions and build specs give equal bytes anywhere.
 
     Attributes:
         version: of tilewright.
         optimizer: its name.
-        seed: of what the optimizer draws; None where it draws nothing.
-        machine: what the optimizer constructed for; None where it reads no description.
-        convolutions: what they may have been computed by: "direct", or "safe" or "fast" minimal filtering.
+        seed: of the optimizer's random numbers; None where it uses none.
+        machine: description that the optimizer used; None where it uses none.
+        convolutions: permitted algorithms: "direct", or "safe" or "fast" minimal filtering.
     """
 
     version: str
@@ -174,11 +176,11 @@ class Manifest:
     Attributes:
         inputs: the model's inputs, in order.
         outputs: the model's outputs, in order.
-        symbols: every symbolic dimension of any spec, by unique names.
+        symbols: every symbolic dimension of any spec, with unique names.
         steps: the steps of an inference, in order; values flow between them by name.
         target: what the code runs on.
-        meta: what the user's model says about itself.
-        build: how the code was made; None where that is not known.
+        meta: the metadata of the user's model.
+        build: how the code was made; None where unknown.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -197,7 +199,7 @@ class Manifest:
         return frozenset(names)
 
     def problems(self) -> list[str]:
-        """Everything that is not consistent, one sentence each; empty for a valid manifest."""
+        """All inconsistencies, one sentence each; empty for a valid manifest."""
         return list(_find_problems(self))
 
     def check(self, where: str) -> None:
@@ -207,7 +209,7 @@ class Manifest:
 
 
 def format_dims(dims: Iterable[Dim]) -> str:
-    """Sizes as users read them: "[batch, 3, ?]"."""
+    """Sizes for users: "[batch, 3, ?]"."""
     return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
@@ -218,24 +220,24 @@ def _find_problems(manifest: Manifest) -> Iterable[str]:
     for symbol in manifest.symbols:
         if symbol.hi is not None and symbol.hi < symbol.lo:
             yield f"symbol '{symbol.name}' has the empty range {symbol.lo}..{symbol.hi}"
-    known = frozenset(symbols)
-    yield from _find_spec_problems(manifest.inputs, known, DTYPES | FALLBACK_DTYPES, "input")
+    declared = frozenset(symbols)
+    yield from _find_spec_problems(manifest.inputs, declared, DTYPES | FALLBACK_DTYPES, "input")
     values = {spec.name: spec for spec in manifest.inputs}
     bound = _dim_names(manifest.inputs)
     prefixes: list[str] = []
     for step in manifest.steps:
         native = isinstance(step, NativeStep)
         dtypes = DTYPES if native else DTYPES | FALLBACK_DTYPES
-        yield from _find_spec_problems(step.inputs, known, dtypes, "step input")
-        # sizes of native outputs come from the code, so their dims may be printed expressions
-        yield from _find_spec_problems(step.outputs, None if native else known, dtypes, "step output")
+        yield from _find_spec_problems(step.inputs, declared, dtypes, "step input")
+        # sizes of native outputs are computed by the code, so their dims may be printed expressions
+        yield from _find_spec_problems(step.outputs, None if native else declared, dtypes, "step output")
         for spec in step.inputs:
             yield from _find_use_problems(spec, values, f"step input '{spec.name}'")
         bound |= _dim_names(step.inputs)
         if native:
             prefixes.append(step.prefix)
             for name in step.symbols:
-                if name not in known or name not in bound:
+                if name not in declared or name not in bound:
                     yield f"symbol '{name}' is bound by no input"
         else:
             bound |= _dim_names(step.outputs)
@@ -247,12 +249,12 @@ def _find_problems(manifest: Manifest) -> Iterable[str]:
 
 
 def _find_use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what: str) -> Iterable[str]:
-    """A value that is read must have been computed before, with the type and rank that its reader relies on."""
-    made = values.get(spec.name)
-    if made is None:
+    """A value must be computed before it is read, with the dtype and rank that the reader declares."""
+    computed = values.get(spec.name)
+    if computed is None:
         yield f"{what} is computed by no earlier step"
-    elif (made.dtype, len(made.dims)) != (spec.dtype, len(spec.dims)) and spec.dtype != "any":
-        yield f"{what} is read as {spec}, but computed as {made}"
+    elif (computed.dtype, len(computed.dims)) != (spec.dtype, len(spec.dims)) and spec.dtype != "any":
+        yield f"{what} is read as {spec}, but computed as {computed}"
 
 
 def _dim_names(specs: Iterable[TensorSpec]) -> set[str]:

@@ -1,7 +1,7 @@
-"""The manifest as JSON and back.
+"""JSON of the manifest, written and read.
 
-Writing is deterministic (sorted keys, no spaces), so equal manifests are equal bytes. Reading checks every field's
-type and then the manifest as a whole.
+Writing is deterministic (sorted keys, no spaces), so equal manifests are equal bytes. Reading checks the type of every
+field, then the manifest as a whole.
 """
 
 import dataclasses
@@ -37,19 +37,19 @@ def manifest_to_json(manifest: Manifest) -> Json:
 
 
 def dump_json(obj: Json) -> bytes:
-    """JSON text of an object, the same bytes for equal objects."""
+    """The JSON text of an object; equal objects give equal bytes."""
     return json.dumps(obj, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
 def manifest_from_json(obj: Json, where: str) -> Manifest:
-    """Read and check a manifest.
+    """Reads and checks a manifest.
 
     Args:
         obj: parsed JSON.
-        where: the place for errors, such as "file 'model.tw'".
+        where: the place in errors, such as "file 'model.tw'".
 
     Raises:
-        ArtifactError: a field is missing or of the wrong type, or the manifest is not consistent.
+        ArtifactError: a field is missing or of the wrong type, or the manifest is inconsistent.
     """
     manifest = Manifest(
         inputs=array(obj, "inputs", where, _parse_spec),
@@ -127,7 +127,7 @@ def _parse_meta(value: object, where: str) -> ModelMeta:
         producer_name=text(obj, "producer_name", where),
         producer_version=text(obj, "producer_version", where),
         domain=text(obj, "domain", where),
-        # ONNX lets any 64-bit number stand here, negative ones too
+        # ONNX allows any 64-bit number, negative ones too
         model_version=integer(obj, "model_version", where, lo=-(2**63)),
         description=text(obj, "description", where),
         custom=array(obj, "custom", where, _parse_pair),

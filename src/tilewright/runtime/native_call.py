@@ -1,8 +1,8 @@
-"""One native step: sizes in, output shapes and workspace out, then a single call into the object code.
+"""Native calls of one step: sizes in, output shapes and workspace out, then a single call into the object code.
 
-What depends only on the sizes (constraints, output shapes, bytes of workspace) is asked from native code once per
-combination of sizes and remembered, so that a repeated shape costs one native call. Its arguments are prepared too
-(`frame`): a call takes a frame that no other one uses, sets the inputs' addresses, and gives it back.
+What depends on the sizes alone (constraints, output shapes, workspace size) is computed by native code once per
+combination of sizes and cached, so that a repeated shape costs one native call. Its arguments are prepared, too
+(`call_frame`): a call takes an idle frame, sets the inputs' addresses, and returns it.
 """
 
 import ctypes
@@ -24,15 +24,15 @@ from tilewright.runtime.workspace import WorkspacePool
 
 MAX_CACHED_PLANS = 512
 MAX_FRAMES = 2
-"""Frames that take turns where calls do not overlap."""
+"""Frames that alternate where calls do not overlap."""
 
 Key = TypeVar("Key")
 
 
 def cache_plan(plans: dict[Key, CallPlan], key: Key, plan: CallPlan) -> None:
-    """Keep a plan, and forget all others once there are too many.
+    """Caches a plan, and drops all others when there are too many.
 
-    Each line is atomic, so that no lock is needed: threads may call at once, and a fork can't leave a lock held.
+    Each line is atomic, so no lock is needed: threads may call at once, and a fork cannot leave a lock held.
     """
     if len(plans) >= MAX_CACHED_PLANS:
         plans.clear()
@@ -40,16 +40,16 @@ def cache_plan(plans: dict[Key, CallPlan], key: Key, plan: CallPlan) -> None:
 
 
 class NativeCall:
-    """A native step bound to its linked functions and its weights; safe to use from several threads at once."""
+    """A native step bound to its linked functions and weights; thread-safe."""
 
     def __init__(
         self, step: NativeStep, library: Library, weights: Mapping[str, np.ndarray], reuse_outputs: bool = True
     ) -> None:
         """Args:
-        step: what is called.
+        step: the step.
         library: the linked code.
         weights: all weights by name (64-byte aligned; kept alive here).
-        keep: memory of outputs that the caller has dropped serves the next call.
+        reuse_outputs: whether memory of outputs that the caller has dropped is reused by the next call.
         """
         check, shapes, workspace, main = (library.addresses[name] for name in entry_symbols(step.prefix))
         self.step = step
@@ -67,10 +67,10 @@ class NativeCall:
         self._plans: dict[tuple[int, ...], CallPlan] = {}
 
     def plan(self, sizes: Mapping[str, int]) -> CallPlan:
-        """Output shapes and workspace for the sizes of the symbols.
+        """Output shapes and workspace size for the sizes of the symbols.
 
         Raises:
-            ShapeError: the sizes break a constraint of the model, or need more memory than there can be.
+            ShapeError: the sizes violate a constraint of the model, or need more memory than there can be.
         """
         key = tuple(sizes[name] for name in self.step.symbols)
         plan = self._plans.get(key)
@@ -95,15 +95,15 @@ class NativeCall:
         workspace = self._workspace(sizes)
         if workspace < 0 or any(size < 0 for shape, _ in outputs for size in shape):
             raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
-        taken = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
-        return CallPlan(sizes, tuple(outputs), workspace, taken)
+        output_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
+        return CallPlan(sizes, tuple(outputs), workspace, output_bytes)
 
     def warm_up(self, pool: WorkspacePool) -> None:
-        """Does ahead what the first call would do: maps the weights, and where sizes are fixed the workspace and the
-        memory of the outputs, too, unless they are very large.
+        """Does the one-time work of the first call: maps the weights and, where sizes are fixed, the workspace and the
+        memory of the outputs, unless they are very large.
 
         Args:
-            pool: where the workspace of the calls comes from.
+            pool: of the calls' workspaces.
         """
         for array in self._weight_arrays:
             populate_read(address_of(array), array.nbytes)
@@ -120,11 +120,11 @@ class NativeCall:
                 frame.prepare(plan)
                 self._frames.append(frame)
         except (MemoryError, ValueError):
-            return  # the call says so
+            return  # the call reports it
 
     def try_fast_call(self, inputs: Sequence[object], pool: WorkspacePool, threads: int) -> list[np.ndarray] | None:
-        """Computes the outputs if the inputs are arrays of the types and shapes of an earlier call of `run`; None, with
-        nothing done, where they are not, or where all memory of outputs is in use.
+        """Computes the outputs if the inputs are arrays of the dtypes and shapes of an earlier call of `run`; None,
+        without any effect, where they are not, or where all memory of outputs is in use.
 
         Args: as for `run`.
         """
@@ -132,21 +132,21 @@ class NativeCall:
             frame = self._frames.popleft()
         except IndexError:
             return None
-        enter, status = frame.fast_call, MISMATCH
+        fast_call, status = frame.fast_call, MISMATCH
         outputs: list[np.ndarray] = []
-        if enter is not None and threads == frame.threads and frame.is_unused():
+        if fast_call is not None and threads == frame.threads and frame.is_unused():
             outputs = [array.view() for array in frame.arrays]
             if frame.workspace_bytes:
-                room = pool.take(frame.workspace_bytes)
-                frame.set_workspace(room.address)
+                block = pool.take(frame.workspace_bytes)
+                frame.set_workspace(block.address)
                 try:
-                    status = enter(*inputs)
+                    status = fast_call(*inputs)
                 finally:
-                    pool.give(room)
+                    pool.give(block)
             else:
-                status = enter(*inputs)
+                status = fast_call(*inputs)
         if status == MISMATCH:
-            # the caller tries again in another way, with the frame that has waited longest
+            # the caller falls back to `run`, with the frame that has been idle longest
             self._frames.appendleft(frame)
             return None
         self._frames.append(frame)
@@ -162,36 +162,36 @@ class NativeCall:
         threads: int,
         into: Sequence[np.ndarray] | None = None,
     ) -> list[np.ndarray]:
-        """Compute the outputs.
+        """Computes the outputs.
 
         Args:
-            inputs: contiguous arrays of the step's types and of shapes that fit the plan.
-            plan: the answer of `plan` for their sizes.
-            pool: where the workspace comes from.
-            threads: at most this many threads work.
-            into: contiguous arrays of the plan's types and shapes that are written; None allocates them.
+            inputs: contiguous arrays of the step's dtypes and of shapes that fit the plan.
+            plan: the result of `plan` for their sizes.
+            pool: of workspaces.
+            threads: limit of threads.
+            into: contiguous arrays of the plan's dtypes and shapes to write to; None allocates them.
 
         Raises:
             ShapeError: there is not enough memory for these sizes.
         """
         try:
-            # deque.popleft and deque.append are atomic, so no lock is needed and a fork can't leave one held. The frame
-            # that has waited longest comes first, as its outputs are the likeliest to be dropped
+            # deque.popleft and deque.append are atomic, so no lock is needed and a fork cannot leave one held. The
+            # frame that has been idle longest comes first, as its outputs are the likeliest to be dropped
             frame = self._frames.popleft()
         except IndexError:
             frame = self._new_frame()
         try:
             if into is not None or not frame.is_ready_for(plan):
                 frame = self._prepare_frame(frame, plan, into)
-            room = pool.take(plan.workspace_bytes) if plan.workspace_bytes else None
+            block = pool.take(plan.workspace_bytes) if plan.workspace_bytes else None
         except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
             raise self._memory_error(plan) from error
         outputs = [array.view() for array in frame.arrays] if into is None else list(into)
         try:
-            status = frame.call(self._main, inputs, 0 if room is None else room.address, threads)
+            status = frame.call(self._main, inputs, 0 if block is None else block.address, threads)
         finally:
-            if room is not None:
-                pool.give(room)
+            if block is not None:
+                pool.give(block)
         if into is not None or not self._reuse_outputs or plan.output_bytes > MAX_REUSED_BYTES:
             frame.release()
         elif not status:
@@ -202,12 +202,12 @@ class NativeCall:
         return outputs
 
     def _prepare_frame(self, frame: CallFrame, plan: CallPlan, into: Sequence[np.ndarray] | None) -> CallFrame:
-        """A frame with these outputs, or new ones: the given one, or another where its outputs are still in use."""
+        """A frame with the given or new outputs: this frame, or another one where its outputs are still in use."""
         if into is not None:
             frame.use_outputs(plan, into)
             return frame
         if frame.arrays and self._frame_count < MAX_FRAMES:
-            # a loop drops the results of one call after the next one
+            # a loop drops the results of a call only after the next one
             self._frames.append(frame)
             frame = self._new_frame()
         frame.prepare(plan)
@@ -218,7 +218,7 @@ class NativeCall:
         return CallFrame(len(self.step.inputs), len(self.step.outputs), self._weights, self._main_address)
 
     def _size_error(self, sizes: Sequence[int], status: int) -> TilewrightError:
-        """The error for sizes that native code does not accept."""
+        """The error for sizes that native code rejects."""
         constraints = self.step.constraints
         if status == len(constraints) + 1:
             what = f"these sizes need more than 2^46 bytes or 2^62 operations: {self._format_sizes(sizes)}"
@@ -230,12 +230,12 @@ class NativeCall:
 
     def _memory_error(self, plan: CallPlan) -> ShapeError:
         needed = plan.workspace_bytes + plan.output_bytes
-        given = self._format_sizes(plan.sizes)
-        what = f"not enough memory: these sizes need {needed} bytes{': ' if given else ''}{given}"
+        sizes = self._format_sizes(plan.sizes)
+        what = f"not enough memory: these sizes need {needed} bytes{': ' if sizes else ''}{sizes}"
         return ShapeError(what, where="call", hint="feed smaller arrays")
 
     def _format_sizes(self, sizes: Iterable[int]) -> str:
-        # the array of sizes that native code reads has one element even without symbols
+        # the array of sizes has one element even without symbols
         return ", ".join(f"{name}={size}" for name, size in zip(self.step.symbols, sizes, strict=False))
 
     def _status_error(self, status: int) -> InternalError:

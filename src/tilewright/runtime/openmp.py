@@ -1,7 +1,6 @@
-"""Finding the OpenMP runtime that parallel loops call.
+"""OpenMP runtime of parallel loops: the library that is found, or single-threaded stubs.
 
-The one that another library of the process already uses is taken first, so that there is one pool of threads. Where
-there is none at all, single-threaded stand-ins take its place.
+A library that another part of the process uses comes first, so that there is one pool of threads.
 """
 
 import ctypes
@@ -20,8 +19,8 @@ from tilewright.errors import OptionError
 
 LIBRARY_VARIABLE = "TILEWRIGHT_OMP_LIBRARY"
 REQUIRED_SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
-"""Functions that generated code calls, or that of earlier versions in saved models; libgomp, LLVM's libomp and Intel's
-libiomp5 export all of them."""
+"""Functions that generated code calls, including that of earlier versions in saved models; libgomp, LLVM's libomp and
+Intel's libiomp5 export all of them."""
 
 STUBS = """
 define void @GOMP_parallel(ptr %body, ptr %data, i32 %threads, i32 %flags) {
@@ -40,7 +39,7 @@ define i32 @omp_get_num_threads() {
 """
 
 SPIN_COUNT = 2500
-"""How often idle threads of libgomp look for work before they sleep: 40 to 120 us, as a look takes 40 to 140 cycles."""
+"""Polls of libgomp's idle threads before they sleep: 40 to 120 us, as a poll takes 40 to 140 cycles."""
 
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which users choose how long threads spin."""
@@ -52,18 +51,18 @@ _log = logging.getLogger("tilewright.runtime")
 
 @dataclass(frozen=True, slots=True)
 class OpenMP:
-    """An OpenMP runtime: where it was found, and the addresses of its functions (none for the stand-ins)."""
+    """An OpenMP runtime: where it was found, and the addresses of its functions (none for the stubs)."""
 
     path: str
     addresses: Mapping[str, int]
 
     @property
     def is_parallel(self) -> bool:
-        """Whether it starts threads at all."""
+        """Whether it starts threads."""
         return bool(self.addresses)
 
     def start_threads(self, threads: int) -> None:
-        """Starts the threads that the calling thread's regions of this size are going to use."""
+        """Starts the threads for the calling thread's regions of this size."""
         if self.is_parallel and threads > 1:
             start, nothing = (self.addresses[name] for name in ("GOMP_parallel", "omp_get_thread_num"))
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint] * 2)(start)(nothing, None, threads, 0)
@@ -71,40 +70,40 @@ class OpenMP:
 
 @lru_cache(maxsize=1)
 def find_openmp() -> OpenMP:
-    """The OpenMP runtime of this process, looked for once.
+    """The OpenMP runtime of this process, looked up once.
 
-    Order: the variable TILEWRIGHT_OMP_LIBRARY (a path, or "none" for the stand-ins), a library that is already loaded,
-    the system's library, one that lies inside an installed Python package.
+    Order: the variable TILEWRIGHT_OMP_LIBRARY (a path, or "none" for the stubs), a library that is already loaded, the
+    system's library, a library inside an installed Python package.
 
     Raises:
-        OptionError: the variable names a file that can't be used.
+        OptionError: the variable names a file that cannot be used.
     """
-    chosen = os.environ.get(LIBRARY_VARIABLE, "").strip()
-    if chosen == "none":
+    requested = os.environ.get(LIBRARY_VARIABLE, "").strip()
+    if requested == "none":
         return OpenMP("none", {})
-    if chosen:
-        found = open_library(chosen)
-        if found is None:
+    if requested:
+        library = open_library(requested)
+        if library is None:
             names = ", ".join(REQUIRED_SYMBOLS)
             what = f"expected a shared library with {names}"
             raise OptionError(
-                what, where=f"environment variable {LIBRARY_VARIABLE}={chosen}", hint="unset it or give a path"
+                what, where=f"environment variable {LIBRARY_VARIABLE}={requested}", hint="unset it or give a path"
             )
-        return found
+        return library
     for path in [*loaded_libraries(), *_SYSTEM_NAMES, *_bundled_libraries()]:
-        found = open_library(path)
-        if found is not None:
-            return found
+        library = open_library(path)
+        if library is not None:
+            return library
     _log.warning("no OpenMP runtime found: models run on one thread; install libgomp1 or set %s", LIBRARY_VARIABLE)
     return OpenMP("none", {})
 
 
 def open_library(path: str) -> OpenMP | None:
-    """Open a library and look its functions up; None when it can't be opened or lacks one.
+    """Opens a library and looks up its functions; None where it cannot be opened or lacks one.
 
-    Idle threads of libgomp spin for milliseconds, as does who waits for the end of a region, on cores that others need
-    by then: threads of NumPy, or the thread that is waited for. A library that nobody has loaded before is told to spin
-    for less; the user's own choice stays.
+    Idle threads of libgomp spin for milliseconds, and so do threads that wait for the end of a region, on cores that
+    others need by then: threads of NumPy, or the thread that is waited for. A library that is not loaded yet is told to
+    spin less; the user's own choice takes precedence.
     """
     try:
         with nullcontext() if any(name in os.environ for name in _SPIN_VARIABLES) else _short_spin():
@@ -117,7 +116,7 @@ def open_library(path: str) -> OpenMP | None:
 
 @contextmanager
 def _short_spin() -> Generator[None]:
-    """A library that is loaded inside reads how long to spin from the environment."""
+    """A library that is loaded inside reads its spinning time from the environment."""
     os.environ[_SPIN_VARIABLES[0]] = str(SPIN_COUNT)
     try:
         yield

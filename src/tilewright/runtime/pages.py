@@ -1,9 +1,8 @@
-"""Pages of memory: mapped ahead rather than one by one while kernels run, and large ones where the system has them.
+"""Prefaulting: memory pages mapped before kernels touch them, and huge pages where the system has them.
 
-Memory that a process gets is mapped when it is first touched: the processor stops, the system finds and clears a page,
-for every 4 KiB anew. That takes longer than most kernels need for the same bytes, and threads wait for one another's
-pages. Asked for as a whole (Linux 5.14 or later) it costs a fraction; elsewhere nothing happens here, and pages come as
-ever.
+New memory is mapped at its first access: the processor faults, and the system finds and clears a page, for every 4 KiB.
+That takes longer than most kernels need for the same bytes, and threads wait for one another's faults. Mapped as a
+whole (Linux 5.14 or later) it costs a fraction; elsewhere nothing happens here, and pages are mapped as ever.
 """
 
 import ctypes
@@ -15,7 +14,7 @@ _HUGEPAGE, _POPULATE_READ, _POPULATE_WRITE = 14, 22, 23
 """Linux' MADV_HUGEPAGE, MADV_POPULATE_READ, MADV_POPULATE_WRITE."""
 
 HUGE_PAGE_BYTES = 2 << 20
-"""Bytes of a large page on x86-64, and on AArch64 with pages of 4 KiB."""
+"""Bytes of a huge page on x86-64, and on AArch64 with pages of 4 KiB."""
 
 
 @lru_cache(maxsize=1)
@@ -28,10 +27,10 @@ def _madvise() -> "ctypes._NamedFuncPointer | None":  # pyright: ignore[reportPr
 
 
 def populate(address: int, size: int) -> None:
-    """Maps memory that is going to be written; what stands there stays.
+    """Maps memory that is going to be written; its content is unchanged.
 
     Args:
-        address: of the first byte; pages that reach beyond the memory are mapped, too.
+        address: of the first byte; partial pages at both ends are mapped, too.
         size: in bytes.
     """
     start, length = _whole_pages(address, size)

@@ -1,9 +1,9 @@
-"""ONNX's reference evaluator, with the operators put right in which it differs from ONNX's definition.
+"""ONNX's reference evaluator, corrected where it deviates from the ONNX specification.
 
-An optional value is its element, or None where it has none; the evaluator's own Optional makes a list of it, which no
-other operator takes for one, and its results may not be None. Scan outputs of a Loop are stacked along a new dimension;
-the evaluator joins matrices, makes columns of scalars, and nothing of no iteration. A Loop without a condition has one
-that always holds; the evaluator takes it for one that never does. OneHot's depth may be a vector of one element.
+An optional value is its element, or None without one; the evaluator's own Optional makes a list of it, which no other
+operator accepts, and its results may not be None. Scan outputs of a Loop are stacked along a new dimension; the
+evaluator concatenates matrices, makes columns of scalars, and nothing of zero iterations. A Loop without a condition
+always continues; in the evaluator it never does. OneHot's depth may be a vector of one element.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def reference_evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """An evaluator of a model.
 
     Raises:
-        Exception: of several types, where the evaluator does not know an operator.
+        Exception: of several types, where the evaluator has no implementation of an operator.
     """
     return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop, OneHot])
 
@@ -43,7 +43,7 @@ class Optional(_OptionalResults, OpRun):
 
 
 class Identity(_OptionalResults, OpRun):
-    """The value itself, which nobody writes into."""
+    """The value itself, which nothing writes to."""
 
     op_domain = ""
 
@@ -52,7 +52,7 @@ class Identity(_OptionalResults, OpRun):
 
 
 class OneHot(_OneHot):
-    """A row of `off` with one `for_machine` for every index, whose length is a scalar or a vector of one element."""
+    """A row of `off` values with one `on` per index, whose length is a scalar or a vector of one element."""
 
     op_domain = ""
 
@@ -61,7 +61,7 @@ class OneHot(_OneHot):
 
 
 class Loop(_OptionalResults, _Loop):
-    """A graph again and again, whose scan outputs are stacked along a new first dimension."""
+    """Repetition of a graph, whose scan outputs are stacked along a new first dimension."""
 
     op_domain = ""
 
@@ -73,14 +73,14 @@ class Loop(_OptionalResults, _Loop):
         self._is_scalar: list[bool] = [False] * self.K
 
     def _run_stackable_body(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The body's results; scan outputs get a first dimension of 1, along which the evaluator joins them."""
+        """The body's results; scan outputs get a first dimension of 1, along which the evaluator concatenates them."""
         outputs = list(self._inner(*args, **kwargs))
         first = len(outputs) - self.K
         self._is_scalar = [np.ndim(x) == 0 for x in outputs[first:]]
         return [x if k < first or np.ndim(x) < 2 else x[np.newaxis] for k, x in enumerate(outputs)]
 
     def _run(self, M: Any, cond: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Scalars come joined as a column, which is a vector."""
+        """Scalars arrive concatenated as a column, which is reshaped to a vector."""
         cond = np.array(True) if cond is None else cond
         if not cond or (M is not None and M <= 0):
             return self._zero_iteration_results(args)
@@ -89,7 +89,7 @@ class Loop(_OptionalResults, _Loop):
         return tuple(x.reshape(-1) if k >= first and self._is_scalar[k - first] else x for k, x in enumerate(results))
 
     def _zero_iteration_results(self, initial: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The initial values, and scan outputs without elements, of the types that the body's graph declares."""
+        """The initial values, and empty scan outputs of the types that the body's graph declares."""
         outputs = self.onnx_node.attribute[0].g.output[1 + self.N :]
         scans = [
             np.empty((0, *_declared_sizes(x.type.tensor_type)), _declared_dtype(x.type.tensor_type)) for x in outputs
@@ -98,7 +98,7 @@ class Loop(_OptionalResults, _Loop):
 
 
 def _declared_sizes(kind: onnx.TypeProto.Tensor) -> tuple[int, ...]:
-    """Declared sizes; 0 for those that only an iteration tells, of which there was none."""
+    """Declared sizes; 0 for unknown ones, which only an iteration would determine."""
     return tuple(d.dim_value for d in kind.shape.dim)
 
 

@@ -1,7 +1,7 @@
-"""Checked access to untrusted JSON: every getter names the file and the field that is not as expected.
+"""Checked access to untrusted JSON: every getter names the file and the offending field in its error.
 
-Used by the manifest and by the weights' header; an artifact may be damaged or made by another program, so nothing
-read from it is used before it went through here.
+Used by the manifest and by the weights' header. An artifact may be damaged or made by another program, so nothing read
+from it is used unchecked.
 """
 
 import json
@@ -17,7 +17,7 @@ DAMAGED = "the file is damaged; compile the model again"
 
 
 def parse_object(data: bytes, where: str, what: str) -> Json:
-    """Parse bytes as one JSON object.
+    """Parses bytes as one JSON object.
 
     Raises:
         ArtifactError: not UTF-8, not JSON, nested too deeply, or not an object.
@@ -37,7 +37,7 @@ def as_object(value: object, where: str, what: str) -> Json:
 
 
 def field(obj: Json, name: str, where: str) -> object:
-    """A field that must be there."""
+    """A required field."""
     if name not in obj:
         raise ArtifactError(f"manifest field '{name}' is missing", where=where, hint=DAMAGED)
     return obj[name]
@@ -84,6 +84,6 @@ def as_array(value: object, where: str, what: str, item: Callable[[object, str, 
 
 
 def _type_error(where: str, what: str, expected: str, value: object) -> ArtifactError:
-    got = repr(value)
-    got = got if len(got) <= 40 else got[:37] + "..."
-    return ArtifactError(f"{what}: expected {expected}, got {got}", where=where, hint=DAMAGED)
+    shown = repr(value)
+    shown = shown if len(shown) <= 40 else shown[:37] + "..."
+    return ArtifactError(f"{what}: expected {expected}, got {shown}", where=where, hint=DAMAGED)

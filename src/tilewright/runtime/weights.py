@@ -1,9 +1,9 @@
-"""Weights as a section in the safetensors format: a JSON header and raw little-endian data, mapped rather than read.
+"""Weight section of an artifact in the safetensors format: a JSON header and raw little-endian data, memory-mapped.
 
 The format (huggingface.co/docs/safetensors) is an 8-byte little-endian header length, a JSON header with dtype, shape
-and byte range of every tensor, and the data without holes. Its alignment rules stop at the element size; generated
-code wants whole cache lines, so small padding tensors named `__pad__...` stand between the weights, and one behind the
-last: what code loads under a mask may reach over a weight's end, which is slow where no page is.
+and byte range of every tensor, and the data without holes. It aligns to the element size only; generated code needs
+whole cache lines, so small padding tensors named `__pad__...` stand between the weights, and one after the last: masked
+loads may reach over a weight's end, which is slow where the next page is not present.
 """
 
 import json
@@ -15,11 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import ArtifactError
+from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
 from tilewright.runtime.schema import DAMAGED, as_array, as_integer, as_object, as_text, field, parse_object
-
-ALIGNMENT = 64
-GUARD_BYTES = 64
-"""Behind the last weight, as many as a vector register has."""
 
 _PAD = "__pad__"
 _METADATA = "__metadata__"
@@ -33,7 +30,7 @@ _DTYPE_NAMES = {code: name for name, code in _SAFETENSORS_CODES.items()}
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """NumPy dtype of an element type's name; "string" is an object array."""
+    """NumPy dtype of an element type's name; an object dtype for "string" and "any"."""
     if name in ("string", "any"):
         return np.dtype(object)
     return np.dtype(getattr(ml_dtypes, name, name))
@@ -41,9 +38,8 @@ def numpy_dtype(name: str) -> np.dtype:
 
 @dataclass(frozen=True, slots=True)
 class WeightSection:
-    """A section ready to be written: its header and, in order, the arrays with the padding before each; the last one,
-    which is empty, ends it.
-    """
+    """A section ready to be written: its header, and in order the arrays with the padding before each; the last array
+    is empty and ends the section."""
 
     header: bytes
     arrays: tuple[tuple[int, np.ndarray], ...]
@@ -61,10 +57,10 @@ class WeightSection:
 
 
 def make_weight_section(weights: Mapping[str, np.ndarray], where: str) -> WeightSection:
-    """Plan a section in which every weight starts on a 64-byte boundary, given that the section does.
+    """A section in which every weight starts on a 64-byte boundary, given that the section does.
 
     Raises:
-        ArtifactError: a weight's name or type can't be stored.
+        ArtifactError: a weight's name or dtype cannot be stored.
     """
     header: dict[str, object] = {_METADATA: {"format": "tilewright"}}
     arrays: list[tuple[int, np.ndarray]] = []
@@ -75,7 +71,7 @@ def make_weight_section(weights: Mapping[str, np.ndarray], where: str) -> Weight
             raise ArtifactError(f"weight '{name}' has the type {data.dtype.str}, which can't be stored", where=where)
         if name == _METADATA or name.startswith(_PAD):
             raise ArtifactError(f"weight name '{name}' is reserved", where=where)
-        padding = -offset % ALIGNMENT
+        padding = -offset % BUFFER_ALIGNMENT
         if padding:
             header[f"{_PAD}{len(arrays)}"] = _header_entry("U8", (padding,), offset, padding)
         header[name] = _header_entry(code, data.shape, offset + padding, data.nbytes)
@@ -86,9 +82,9 @@ def make_weight_section(weights: Mapping[str, np.ndarray], where: str) -> Weight
         arrays.append((GUARD_BYTES, np.empty(0, np.uint8)))
         offset += GUARD_BYTES
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode("ascii")
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    head = len(text).to_bytes(8, "little") + text
-    return WeightSection(head, tuple(arrays), len(head) + offset)
+    text += b" " * (-(8 + len(text)) % BUFFER_ALIGNMENT)
+    prefix = len(text).to_bytes(8, "little") + text
+    return WeightSection(prefix, tuple(arrays), len(prefix) + offset)
 
 
 def _header_entry(code: str, shape: tuple[int, ...], start: int, length: int) -> dict[str, object]:
@@ -99,7 +95,7 @@ def read_weights(section: memoryview, where: str) -> dict[str, np.ndarray]:
     """The weights of a section as read-only arrays on its memory.
 
     Raises:
-        ArtifactError: the header is damaged, or a tensor's range does not lie inside the data or fit its shape.
+        ArtifactError: the header is damaged, or a tensor's range is outside of the data or does not fit its shape.
     """
     length = int.from_bytes(section[:8], "little") if len(section) >= 8 else 0
     if len(section) < 8 or 8 + length > len(section):
@@ -122,25 +118,25 @@ def _read_tensor(name: str, value: object, data: memoryview, where: str) -> np.n
     dtype = numpy_dtype(_DTYPE_NAMES[code])
     shape = as_array(field(obj, "shape", where), where, f"{what} shape", as_integer)
     offsets = as_array(field(obj, "data_offsets", where), where, f"{what} data_offsets", as_integer)
-    # Python integers, so that absurd sizes can't wrap around
+    # Python integers, so that absurd sizes cannot wrap
     count = 1
     for size in shape:
         count *= size
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
         raise ArtifactError(f"{what} lies outside the file", where=where, hint=DAMAGED)
     if offsets[1] - offsets[0] != count * dtype.itemsize:
-        got = offsets[1] - offsets[0]
-        what = f"{what} expected {count * dtype.itemsize} bytes for its shape, got {got}"
+        length = offsets[1] - offsets[0]
+        what = f"{what} expected {count * dtype.itemsize} bytes for its shape, got {length}"
         raise ArtifactError(what, where=where, hint=DAMAGED)
     return np.frombuffer(data, dtype=dtype, count=count, offset=offsets[0]).reshape(shape)
 
 
 def align_array(array: np.ndarray) -> np.ndarray:
-    """The array itself where it is C-contiguous and starts on a 64-byte boundary, else a copy that does."""
-    if array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNMENT == 0:
+    """The array itself where it is C-contiguous and starts on a 64-byte boundary, otherwise a copy that does."""
+    if array.flags.c_contiguous and array.__array_interface__["data"][0] % BUFFER_ALIGNMENT == 0:
         return array
-    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
-    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    memory = np.empty(array.nbytes + BUFFER_ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % BUFFER_ALIGNMENT
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy

@@ -1,38 +1,35 @@
-"""Scratch memory for native calls: one block per call that runs at the same time, reused by the next call.
+"""Workspaces of native calls: one block of scratch memory per concurrent call, reused by later calls.
 
-A block grows to what a call needs. One that has been four times too large for 256 calls in a row is let go, so that
-a single large input does not hold its memory for ever.
+A block grows to what a call needs. One that has been four times too large for 256 calls in a row is dropped, so that a
+single large input does not hold its memory for ever.
 """
 
 import numpy as np
 
+from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
 from tilewright.runtime.pages import HUGE_PAGE_BYTES, populate
-
-ALIGNMENT = 64
-GUARD_BYTES = 64
-"""Mapped behind a block: what code loads under a mask may reach over its end, which is slow where no page is."""
 
 MAX_IDLE_CALLS = 256
 
 
 class WorkspaceBlock:
-    """A 64-byte aligned block of memory, mapped; a large one begins with a large page."""
+    """A 64-byte aligned block of mapped memory; a large one begins with a huge page."""
 
     __slots__ = ("_memory", "address", "idle_calls", "size")
 
     def __init__(self, size: int) -> None:
         """Args: bytes."""
-        apart = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else ALIGNMENT
-        self._memory = np.empty(size + apart + GUARD_BYTES, np.uint8)
+        alignment = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else BUFFER_ALIGNMENT
+        self._memory = np.empty(size + alignment + GUARD_BYTES, np.uint8)
         start = int(self._memory.__array_interface__["data"][0])
-        self.address = start + (-start % apart)
+        self.address = start + (-start % alignment)
         populate(self.address, size + GUARD_BYTES)
         self.size = size
         self.idle_calls = 0
 
 
 class WorkspacePool:
-    """Blocks that no call uses at the moment. Several threads may take and give at once."""
+    """Idle blocks. Several threads may take and give at once."""
 
     def __init__(self) -> None:
         self._free: list[WorkspaceBlock] = []
@@ -40,25 +37,25 @@ class WorkspacePool:
     def take(self, size: int) -> WorkspaceBlock:
         """A block of at least `size` bytes, to be given back after the call."""
         try:
-            # list.pop and list.append are atomic, so no lock is needed and a fork can't leave one held
-            room = self._free.pop()
+            # list.pop and list.append are atomic, so no lock is needed and a fork cannot leave one held
+            block = self._free.pop()
         except IndexError:
-            room = None
-        if room is None or room.size < size:
+            block = None
+        if block is None or block.size < size:
             return WorkspaceBlock(size)
-        if room.size > 4 * size + 4096:
-            room.idle_calls += 1
-            if room.idle_calls > MAX_IDLE_CALLS:
+        if block.size > 4 * size + 4096:
+            block.idle_calls += 1
+            if block.idle_calls > MAX_IDLE_CALLS:
                 return WorkspaceBlock(size)
         else:
-            room.idle_calls = 0
-        return room
+            block.idle_calls = 0
+        return block
 
     def give(self, block: WorkspaceBlock) -> None:
-        """Take a block back."""
+        """Takes a block back."""
         self._free.append(block)
 
     @property
     def bytes(self) -> int:
-        """Bytes in the blocks that wait for their next call."""
-        return sum(room.size for room in self._free)
+        """Bytes of the idle blocks."""
+        return sum(block.size for block in self._free)

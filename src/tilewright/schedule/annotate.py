@@ -1,4 +1,4 @@
-"""Primitives that say how the iterations of a loop run: parallel, vectorize, unroll, bind, virtual_thread."""
+"""Primitives that set the kind of a loop: parallel, vectorize, unroll, bind, virtual_thread."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +12,13 @@ from tilewright.schedule.legality import check_nesting, check_no_races, check_or
 from tilewright.schedule.rewrite_tree import find_loop, loops_inside, with_stmt_replaced
 
 MAX_UNROLL = 512
-"""Iterations that one unrolled loop may have; more would only bloat the code."""
+"""Iterations of an unrolled loop; more would only bloat the code."""
 
 
 def parallel(func: Func, loop: str) -> Func:
-    """Runs the iterations of a loop on several threads.
+    """Executes the iterations of a loop on several threads.
 
-    Legality: no two iterations touch one element that either writes (register and stack buffers that are only used
+    Legality: no two iterations access one element that either writes (register and stack buffers that are only used
     inside the loop belong to an iteration); no block reduces over the loop; no vectorized loop is around
     it. Parallel loops directly inside one another are one range of iterations that threads share.
 
@@ -27,30 +27,30 @@ def parallel(func: Func, loop: str) -> Func:
 
     Known as parallel in Halide and TVM.
     """
-    node, around = find_loop(func, loop)
-    return _make_concurrent(func, node, around, LoopKind.PARALLEL, f"parallel of loop {loop!r}")
+    node, enclosing = find_loop(func, loop)
+    return _make_concurrent(func, node, enclosing, LoopKind.PARALLEL, f"parallel of loop {loop!r}")
 
 
 def vectorize(func: Func, loop: str) -> Func:
-    """Runs the iterations of a loop at once, in the lanes of vectors. A reduction over it is combined across lanes.
+    """Executes the iterations of a loop in the lanes of vectors. A reduction over the loop is combined across lanes.
 
-    Legality: the extent is a literal; no two iterations touch one element that either writes, except by a sum, product,
-    maximum or minimum over the loop whose init is elsewhere; no vectorized loop is around or inside, no parallel one
-    inside.
+    Legality: the extent is a literal; no two iterations access one element that either writes, except by a sum,
+    product, maximum or minimum over the loop whose init is elsewhere; no vectorized loop is around or inside, no
+    parallel one inside.
 
         for j in serial(16):    ->     for j in vectorized(16):
             block B(v = j)                 block B(v = j)
 
     Known as vectorize in Halide and TVM.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     check_literal_extent(node, "vectorize")
     check_init_outside(node)
-    return _make_concurrent(func, node, around, LoopKind.VECTORIZED, f"vectorize of loop {loop!r}")
+    return _make_concurrent(func, node, enclosing, LoopKind.VECTORIZED, f"vectorize of loop {loop!r}")
 
 
 def unroll(func: Func, loop: str) -> Func:
-    """Writes out the iterations of a loop one after the other.
+    """Fully unrolls a loop.
 
     Legality: the extent is a literal of at most `MAX_UNROLL`.
 
@@ -65,7 +65,7 @@ def unroll(func: Func, loop: str) -> Func:
 
 
 def bind(func: Func, loop: str, axis: Annotated[LoopKind, GPU_AXES]) -> Func:
-    """Runs the iterations of a loop on an axis of a GPU: as the blocks of a grid, or as the threads of a block.
+    """Executes the iterations of a loop on an axis of a GPU: as the blocks of a grid, or as the threads of a block.
 
     Args:
         axis: one of block_x, block_y, block_z, thread_x, thread_y, thread_z.
@@ -82,11 +82,11 @@ def bind(func: Func, loop: str, axis: Annotated[LoopKind, GPU_AXES]) -> Func:
 
     Known as bind in TVM, gpu_blocks and gpu_threads in Halide.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     place = f"bind of loop {loop!r} to {axis}"
     if axis not in GPU_AXES:
         raise ScheduleError(f"expected an axis ({', '.join(GPU_AXES)}), got {axis}", where=place)
-    return _make_concurrent(func, node, around, axis, place)
+    return _make_concurrent(func, node, enclosing, axis, place)
 
 
 def virtual_thread(func: Func, loop: str) -> Func:
@@ -104,17 +104,17 @@ def virtual_thread(func: Func, loop: str) -> Func:
 
     Known as a binding to vthread in TVM.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     check_unrollable(node, "virtual_thread")
     place = f"virtual_thread of loop {loop!r}"
     for inner in loops_inside(node.body):
         if node.var in free_vars(inner.extent):
             raise ScheduleError(f"the extent of {inner.var.name!r} depends on it", where=place)
-    return _make_concurrent(func, node, around, LoopKind.VTHREAD, place)
+    return _make_concurrent(func, node, enclosing, LoopKind.VTHREAD, place)
 
 
 def check_unrollable(node: For, primitive: str) -> None:
-    """The loop's extent is a literal, and not too large to be written out."""
+    """The loop's extent is a literal of at most `MAX_UNROLL`."""
     check_literal_extent(node, primitive)
     if isinstance(node.extent, Const) and node.extent.value > MAX_UNROLL:
         where = f"{primitive} of loop {node.var.name!r}"
@@ -132,7 +132,7 @@ def check_literal_extent(node: For, primitive: str) -> None:
 
 
 def check_init_outside(node: For) -> None:
-    """No block that reduces over the loop has its init inside: lanes have no first one."""
+    """No block that reduces over the loop has its init inside: lanes have no first iteration."""
     for b in blocks(node):
         if b.init is not None and any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
             raise ScheduleError(
@@ -142,13 +142,13 @@ def check_init_outside(node: For) -> None:
             )
 
 
-def _make_concurrent(func: Func, node: For, around: Sequence[For], kind: LoopKind, place: str) -> Func:
-    changed = replace(node, kind=kind)
-    check_nesting([*around, changed], place)
+def _make_concurrent(func: Func, node: For, enclosing: Sequence[For], kind: LoopKind, place: str) -> Func:
+    concurrent = replace(node, kind=kind)
+    check_nesting([*enclosing, concurrent], place)
     for inner in loops_inside(node.body):
-        check_nesting([changed, inner], place)
+        check_nesting([concurrent, inner], place)
     for b in blocks(node):
         check_order_free(b, place)
-    result = with_stmt_replaced(func, node, changed)
-    check_no_races(result, changed, place)
+    result = with_stmt_replaced(func, node, concurrent)
+    check_no_races(result, concurrent, place)
     return result

@@ -1,7 +1,7 @@
-"""The kinds of arguments that primitives have: names, integers, sizes, choices, layouts, and tuples of these.
+"""Kinds of arguments of primitives: names, integers, sizes, choices, layouts, and tuples of these.
 
-A kind reads a value from Python or JSON into its one form, writes it as JSON and as Python text, and describes itself
-as a JSON Schema.
+A kind normalises a value from Python or JSON, writes it as JSON and as Python text, and describes itself as a JSON
+Schema.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from tilewright.layout.sizes import MAX_INTEGER, MAX_TEXT, WrongSizeError, check
 
 
 class WrongValueError(Exception):
-    """A value that is not of a kind; the text says what is."""
+    """The value is not of the expected kind; the text names the kind."""
 
 
 class ArgumentKind(ABC):
@@ -28,10 +28,10 @@ class ArgumentKind(ABC):
 
     @abstractmethod
     def read(self, value: object) -> Any:
-        """A value from Python or JSON in its one form.
+        """A value from Python or JSON in its normal form.
 
         Raises:
-            WrongValueError: says what was expected.
+            WrongValueError: names what was expected.
         """
 
     def write(self, value: Any) -> Any:
@@ -52,7 +52,7 @@ class NameKind(ArgumentKind):
     """The name of a loop, block or buffer."""
 
     def read(self, value: object) -> str:
-        """A text that is not empty."""
+        """A non-empty text."""
         if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT or isinstance(value, StrEnum):
             raise WrongValueError("a name")
         return value
@@ -64,10 +64,10 @@ class NameKind(ArgumentKind):
 
 @dataclass(frozen=True, slots=True)
 class IntegerKind(ArgumentKind):
-    """An integer; what range it may have, the primitive says."""
+    """An integer; the primitive checks its range."""
 
     def read(self, value: object) -> int:
-        """Python's and NumPy's integers."""
+        """Integers of Python and NumPy."""
         if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
             raise WrongValueError("an integer")
         whole = int(value)  # pyright: ignore[reportArgumentType]
@@ -82,7 +82,7 @@ class IntegerKind(ArgumentKind):
 
 @dataclass(frozen=True, slots=True)
 class FlagKind(ArgumentKind):
-    """Yes or no."""
+    """A bool."""
 
     def read(self, value: object) -> bool:
         """A bool."""
@@ -97,8 +97,8 @@ class FlagKind(ArgumentKind):
 
 @dataclass(frozen=True, slots=True)
 class SizeKind(ArgumentKind):
-    """An integer, or an expression over symbols and loop variables. Variables are kept by name alone: what they are is
-    looked up in the function that the step is applied to."""
+    """An integer, or an expression over symbols and loop variables. Variables are stored by name; they are resolved in
+    the function that the step is applied to."""
 
     def read(self, value: object) -> int | Expr:
         """An integer, an int64 expression, or the text of one."""
@@ -124,16 +124,16 @@ class SizeKind(ArgumentKind):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceKind(ArgumentKind):
-    """A member of an enumeration, or of some members of one."""
+    """A member of an enumeration, or of a subset of one."""
 
     members: tuple[StrEnum, ...]
 
     def read(self, value: object) -> StrEnum:
         """A member or its text."""
-        found = next((m for m in self.members if isinstance(value, str) and m.value == value), None)
-        if found is None:
+        member = next((m for m in self.members if isinstance(value, str) and m.value == value), None)
+        if member is None:
             raise WrongValueError(f"one of {', '.join(m.value for m in self.members)}")
-        return found
+        return member
 
     def write(self, value: StrEnum) -> str:
         """The member's text."""
@@ -146,13 +146,13 @@ class ChoiceKind(ArgumentKind):
 
 @dataclass(frozen=True, slots=True)
 class TupleKind(ArgumentKind):
-    """A tuple of values of one kind; `length` where it is fixed."""
+    """A tuple of values of one kind, of fixed `length` unless that is None."""
 
     item: ArgumentKind
     length: int | None = None
 
     def read(self, value: object) -> tuple[Any, ...]:
-        """Lists, tuples."""
+        """Lists and tuples."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise WrongValueError("a list")
         if self.length is not None and len(value) != self.length:
@@ -179,7 +179,7 @@ class TupleKind(ArgumentKind):
 
 @dataclass(frozen=True, slots=True)
 class LayoutKind(ArgumentKind):
-    """A layout; its symbols are looked up by name, like those of a size."""
+    """A layout; its symbols are resolved by name, like those of a size."""
 
     def read(self, value: object) -> Layout:
         """A layout or its JSON form."""
@@ -196,13 +196,13 @@ class LayoutKind(ArgumentKind):
         return value.to_json()
 
     def schema(self) -> dict[str, Any]:
-        """What every layout is defined as."""
+        """A reference to the common definition of layouts."""
         return {"$ref": "#/$defs/layout"}
 
 
 @dataclass(frozen=True, slots=True)
 class OptionalKind(ArgumentKind):
-    """A value or nothing."""
+    """A value or None."""
 
     item: ArgumentKind
 
@@ -219,5 +219,5 @@ class OptionalKind(ArgumentKind):
         return "None" if value is None else self.item.show(value)
 
     def schema(self) -> dict[str, Any]:
-        """Either."""
+        """The value's schema or null."""
         return {"anyOf": [self.item.schema(), {"type": "null"}]}

@@ -1,6 +1,5 @@
-"""Primitives that let a block read or write a copy: cache_read, cache_write, pack."""
+"""Primitives that redirect a block to a copy of a buffer: cache_read, cache_write, pack."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
@@ -8,14 +7,15 @@ from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, const
 from tilewright.expr.operations import select
 from tilewright.layout.layout import Layout
 from tilewright.loops.access import read_buffers
-from tilewright.loops.ir import Block, For, Func, IterKind, Stmt, Store, blocks, seq
-from tilewright.schedule.legality import check_only_writer, check_untouched
+from tilewright.loops.ir import Block, Func, IterKind, Stmt, Store, blocks, seq
+from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_only_writer, check_untouched
 from tilewright.schedule.rewrite_tree import (
     check_new_names,
     claim_name,
     find_block,
     fresh_name,
     map_blocks,
+    nest_loops,
     redirect_accesses,
     spatial_vars,
     top_statement_of,
@@ -25,7 +25,6 @@ from tilewright.schedule.rewrite_tree import (
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.transform_layout import (
     LayoutChange,
-    check_accesses_in_bounds,
     check_layout,
     domain_bounds,
     physical_loops,
@@ -42,7 +41,7 @@ def cache_read(
     scope: MemoryScope = MemoryScope.MEMORY,
     layout: Layout | None = None,
 ) -> Func:
-    """Lets a block read a copy of an operand, which a new nest before the block's nest makes.
+    """Redirects a block to a copy of an operand, which a new nest fills before the block's nest.
 
     The new block is called `<name>_read`; its loops are serial over the copy's dimensions. `compute_at` then moves it
     into the loops of the block, so that a tile is copied where it is used.
@@ -72,8 +71,8 @@ def cache_read(
 
 
 def pack(func: Func, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> Func:
-    """Lets a block read an operand from a packed copy: dimension `dim` is cut into tiles of `factor`, tiles
-    outermost, the inside of a tile innermost, the last tile padded with zeros.
+    """Redirects a block to a packed copy of an operand: dimension `dim` is cut into tiles of `factor`, tiles outermost,
+    the inside of a tile innermost, the last tile padded with zeros.
 
     This is `cache_read` with the layout pad, split, reorder.
 
@@ -98,21 +97,21 @@ def packed_layout(buffer: Buffer, dim: int, factor: int, place: str) -> Layout:
     """The layout of packed operands."""
     if not 0 <= dim < buffer.rank or factor < 1:
         raise ScheduleError(f"dimension {dim} with factor {factor} does not fit {buffer.rank} dimensions", where=place)
-    cut = Layout.of(buffer.shape).pad_to(dim, factor).split(dim, (None, factor))
-    others = [k for k in range(buffer.rank + 1) if k not in (dim, dim + 1)]
-    return cut.reorder((dim, *others, dim + 1))
+    split_layout = Layout.of(buffer.shape).pad_to(dim, factor).split(dim, (None, factor))
+    other_dims = [k for k in range(buffer.rank + 1) if k not in (dim, dim + 1)]
+    return split_layout.reorder((dim, *other_dims, dim + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class OperandCopy:
-    """A copy of an operand that is to be made.
+    """A copy of an operand to be inserted.
 
     Attributes:
         name: of the buffer.
-        label: of the block that makes it; its loops and variables are called after it.
+        block_name: of the block that fills it; prefix of its loops and variables.
         layout: of the buffer.
-        scope: where it is kept.
-        place: for messages.
+        scope: of the buffer.
+        place: location in error messages.
     """
 
     name: str
@@ -123,7 +122,7 @@ class OperandCopy:
 
 
 def choose_name(func: Func, name: str | None, default: str, place: str) -> str:
-    """The name that was asked for, which must be new, or a new one like the default."""
+    """The given name, which must be unused, or a fresh one after the default."""
     used = used_names(func)
     if name is None:
         return fresh_name(default, used)
@@ -132,35 +131,35 @@ def choose_name(func: Func, name: str | None, default: str, place: str) -> str:
 
 
 def _insert_copy(func: Func, block: str, old: Buffer, spec: OperandCopy) -> Func:
-    """The function whose block reads a copy, which is made before the block's nest."""
-    node, around = find_block(func, block)
+    """The function whose block reads a copy, which is filled before the block's nest."""
+    node, enclosing = find_block(func, block)
     check_layout(old, spec.layout, spec.place)
     copy = Buffer(spec.name, spec.layout.physical_shape, old.dtype)
     used = {*used_names(func), copy.name}
     nest = _copy_nest(claim_name(spec.block_name, used), old, copy, spec.layout, used)
     change = LayoutChange(old, copy, spec.layout)
     top = top_statement_of(func, node)
-    changed = map_blocks(top, lambda b: rewrite_block_accesses(b, around, change) if b is node else b)
-    result = replace(with_stmt_replaced(func, top, seq(nest, changed)), allocs=(*func.allocs, copy))
-    check_accesses_in_bounds(result, copy, spec.place)
+    redirected = map_blocks(top, lambda b: rewrite_block_accesses(b, enclosing, change) if b is node else b)
+    result = replace(with_stmt_replaced(func, top, seq(nest, redirected)), allocs=(*func.allocs, copy))
+    check_in_bounds(result, accessing_blocks(result, copy), spec.place)
     return result if spec.scope is MemoryScope.MEMORY else set_scope(result, copy.name, spec.scope)
 
 
 def check_readable(func: Func, block: str, buffer: str, place: str) -> Buffer:
-    """The block reads a buffer of that name, and nothing in its nest writes it."""
+    """The block reads a buffer of this name, and nothing in its nest writes it."""
     node, _ = find_block(func, block)
-    found = next((b for b in read_buffers(node) if b.name == buffer), None)
-    if found is None or found == node.body.buffer:
+    operand = next((b for b in read_buffers(node) if b.name == buffer), None)
+    if operand is None or operand == node.body.buffer:
         names = ", ".join(repr(b.name) for b in read_buffers(node) if b != node.body.buffer) or "none"
         raise ScheduleError("the block has no operand of that name", where=place, hint=f"its operands: {names}")
     for b in blocks(top_statement_of(func, node)):
-        if b.body.buffer == found:
+        if b.body.buffer == operand:
             raise ScheduleError(f"block {b.name!r} writes it in the same nest", where=place)
-    return found
+    return operand
 
 
 def _copy_nest(name: str, source: Buffer, target: Buffer, layout: Layout, used: set[str]) -> Stmt:
-    """Copies a buffer into its layout, element by element in the order of the copy; 0 where it has no element."""
+    """A nest that copies a buffer into its layout, in the order of the copy's elements; padding is 0."""
     numbers = range(target.rank)
     plain = Layout.of(target.shape)
     loops, iters = physical_loops(plain, [f"{name}_l{k}" for k in numbers], [f"{name}_v{k}" for k in numbers], used)
@@ -169,13 +168,7 @@ def _copy_nest(name: str, source: Buffer, target: Buffer, layout: Layout, used: 
     value: Expr = Load(source, logical)
     if exists is not TRUE:
         value = select(exists, value, const(0, source.dtype))
-    return _nest_copy_loops(loops, Block(name, tuple(iters), Store(target, place, value)))
-
-
-def _nest_copy_loops(loops: Sequence[For], body: Stmt) -> Stmt:
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
+    return nest_loops(loops, Block(name, tuple(iters), Store(target, place, value)))
 
 
 def cache_write(
@@ -185,7 +178,7 @@ def cache_write(
     scope: MemoryScope = MemoryScope.MEMORY,
     layout: Layout | None = None,
 ) -> Func:
-    """Lets a block write an internal buffer, which a new nest behind it copies to the old place.
+    """Redirects a block to write an internal buffer, which a new nest after it copies to the old buffer.
 
     The new block is called `<block>_write`; its loops are serial over the buffer's dimensions. `compute_at` and
     `set_scope` then turn the internal buffer into accumulators.
@@ -206,22 +199,22 @@ def cache_write(
 
     Known as cache_write in TVM, stage_mem in Exo.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     old = node.body.buffer
-    nest: Stmt = around[0] if around else node
+    nest: Stmt = enclosing[0] if enclosing else node
     check_cacheable(func, node, nest)
-    chosen = choose_name(func, name, f"{old.name}_local", f"cache_write of {block!r}")
-    local = replace(old, name=chosen, scope=MemoryScope.MEMORY)
-    used = {*used_names(func), chosen}
-    changed = map_blocks(nest, lambda b: redirect_accesses(b, old, local, lambda i: i) if b is node else b)
+    local_name = choose_name(func, name, f"{old.name}_local", f"cache_write of {block!r}")
+    local = replace(old, name=local_name, scope=MemoryScope.MEMORY)
+    used = {*used_names(func), local_name}
+    redirected = map_blocks(nest, lambda b: redirect_accesses(b, old, local, lambda i: i) if b is node else b)
     copy = _copy_nest(claim_name(f"{block}_write", used), local, old, Layout.of(old.shape), used)
-    result = replace(with_stmt_replaced(func, nest, seq(changed, copy)), allocs=(*func.allocs, local))
+    result = replace(with_stmt_replaced(func, nest, seq(redirected, copy)), allocs=(*func.allocs, local))
     result = result if layout is None else relayout(result, local.name, layout)
     return result if scope is MemoryScope.MEMORY else set_scope(result, local.name, scope)
 
 
 def check_cacheable(func: Func, node: Block, nest: Stmt) -> None:
-    """The block alone writes its buffer, all of it; nothing reads the buffer before the copy behind the nest."""
+    """The block alone writes its buffer, all of it; nothing reads the buffer before the copy after the nest."""
     place = f"cache_write of {node.name!r}"
     buffer = node.body.buffer
     check_only_writer(func, node, place)

@@ -1,4 +1,4 @@
-"""The primitive that fuses producers into consumers: compute_at."""
+"""The primitive compute_at, which fuses producers into consumers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, BlockIter, For, Func, IterKind, blocks, seq
 from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
-from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region
+from tilewright.schedule.region import Span, check_domain, over_region, region
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     exclusive_nest,
@@ -21,6 +21,7 @@ from tilewright.schedule.rewrite_tree import (
     find_loop,
     map_blocks,
     map_store,
+    nest_loops,
     redirect_accesses_in,
     spatial_vars,
     used_names,
@@ -33,11 +34,11 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
     """Moves a producer into a loop of its consumers, computing there just what one iteration of the loop needs.
 
     The producer's spatial loops shrink to the region that the consumers inside `loop` read: the box around all their
-    accesses. Its reduction loops stay whole; all are serial. Its domain shrinks to what all iterations need. The
-    buffer shrinks to the region, but in memory not along loops that are parallel already: their iterations get parts
-    of their own, whatever the sizes are. Where the region may leave the producer's domain (a tail) the producer is
-    guarded, unless all its reads are proved in bounds for the whole tile: then it computes a few values more that
-    nobody reads. Where regions of iterations overlap (a stencil), the overlap is computed again.
+    accesses. Its reduction loops stay whole; all are serial. Its domain shrinks to what all iterations need. The buffer
+    shrinks to the region, but in memory not along loops that are parallel already: their iterations get parts of their
+    own, whatever the sizes are. Where the region may leave the producer's domain (a tail) the producer is guarded,
+    unless all its reads are proved in bounds for the whole tile: then it computes a few unread values. Where regions of
+    iterations overlap (a stencil), the overlap is computed again.
 
     Args:
         names: of the block's new loops, outermost first: over the dimensions of which an iteration needs more than one
@@ -56,12 +57,12 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
 
     Known as compute_at in Halide and TVM.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     target, outer = find_loop(func, loop)
     place = f"compute_at of {block!r} in loop {loop!r}"
     buffer = check_producer(func, node, (*outer, target), place)
-    nest = exclusive_nest(node, around, "compute_at")
-    check_domain(node, around, place)
+    nest = exclusive_nest(node, enclosing, "compute_at")
+    check_domain(node, enclosing, place)
     box = [s.within(n) for s, n in zip(region(func, buffer, (*outer, target), place), buffer.shape, strict=True)]
     kept = undivided_dims(buffer, box, (*outer, target))
     shape = tuple(n if k else s.size for n, s, k in zip(buffer.shape, box, kept, strict=True) if k or not s.is_single)
@@ -72,8 +73,8 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
         return tuple(i if k else i - s.start for i, s, k in parts if k or not s.is_single)
 
     spans = dict(zip(spatial_vars(node), box, strict=True))
-    moved, loops, inside = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
-    moved = (None if any(kept) else _without_guards(moved, box, inside)) or moved
+    moved, loops, bounds = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
+    moved = (None if any(kept) else _without_guards(moved, box, bounds)) or moved
     check_needed(moved, buffer, place)
     body = redirect_accesses_in(seq(nest_loops(loops, moved), target.body), buffer, compact, relative)
     body = map_blocks(body, lambda b: _shrink_domain(b, box) if b.name == block else b)
@@ -85,14 +86,14 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
 
 
 def check_needed(moved: Block, buffer: Buffer, place: str) -> None:
-    """The readers in the loop need an element that exists; what they guard (padding) need not."""
+    """The consumers in the loop need an element that exists; guarded reads (padding) may not."""
     if isinstance(moved.predicate, Const) and not moved.predicate.value:
         raise ScheduleError(f"no iteration of the loop needs an element of {buffer.name!r}", where=place)
 
 
 def undivided_dims(buffer: Buffer, box: Sequence[Span], loops: Sequence[For]) -> list[bool]:
-    """The dimensions along which the buffer keeps its size: iterations on different threads need different parts of
-    memory. On the stack and in registers every thread has its own."""
+    """The dimensions that keep their size in the buffer: threads need distinct parts of shared memory. On the stack and
+    in registers every thread has its own."""
     shared = {x.var for x in loops if x.kind in THREADED and buffer.scope is MemoryScope.MEMORY}
     return [bool(free_vars(s.start) & shared) for s in box]
 
@@ -119,7 +120,7 @@ def check_producer(func: Func, node: Block, loops: Sequence[For], place: str) ->
     return buffer
 
 
-def _without_guards(block: Block, box: Sequence[Span], known: Bounds) -> Block | None:
+def _without_guards(block: Block, box: Sequence[Span], bounds: Bounds) -> Block | None:
     """The block without guards, or None where it needs them: a read may leave its buffer, or it divides by data."""
     bindings = {i.var: i.binding for i in block.iters}
     divisions = [
@@ -131,25 +132,25 @@ def _without_guards(block: Block, box: Sequence[Span], known: Bounds) -> Block |
         if access.buffer == block.body.buffer:
             continue
         for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-            value = simplify(substitute(index, bindings), known)
-            if not (can_prove_non_negative(value, known) and can_prove_lt(value, extent, known)):
+            value = simplify(substitute(index, bindings), bounds)
+            if not (can_prove_non_negative(value, bounds) and can_prove_lt(value, extent, bounds)):
                 return None
     spans = iter(box)
     iters: list[BlockIter] = []
     for i in block.iters:
         end = next(spans).end if i.kind is IterKind.SPATIAL else None
-        if i.kind is IterKind.SPATIAL and not can_prove_lt(i.binding, i.extent, known):
-            if end is None or not can_prove_lt(i.binding, end, known):
+        if i.kind is IterKind.SPATIAL and not can_prove_lt(i.binding, i.extent, bounds):
+            if end is None or not can_prove_lt(i.binding, end, bounds):
                 return None
             i = replace(i, extent=end)
-        if not can_prove_non_negative(i.binding, known):
+        if not can_prove_non_negative(i.binding, bounds):
             return None
         iters.append(i)
     return replace(block, iters=tuple(iters), predicate=conjunction())
 
 
 def _shrink_domain(block: Block, box: Sequence[Span]) -> Block:
-    """The block over the part of its domain that the iterations need, counted from the first element of that part."""
+    """The block over the needed part of its domain, counted from the first element of that part."""
     spans = iter(box)
     iters: list[BlockIter] = []
     shift: dict[Var, Expr] = {}

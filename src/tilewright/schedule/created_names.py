@@ -1,4 +1,4 @@
-"""What a step brought: the names of loops, blocks and buffers that a function did not have before."""
+"""Names of the loops, blocks and buffers that a step created."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tilewright.loops.ir import Block, For, Func, walk
 
 @dataclass(frozen=True, slots=True)
 class CreatedNames:
-    """Names in the order of the text."""
+    """Names in textual order."""
 
     loops: tuple[str, ...]
     blocks: tuple[str, ...]
@@ -19,12 +19,12 @@ class CreatedNames:
         """The names in `after` that are not in `before`."""
         statements = [[s for s, _ in walk(f.body)] for f in (before, after)]
         return cls(
-            _added(*([s.var.name for s in found if isinstance(s, For)] for found in statements)),
-            _added(*([s.name for s in found if isinstance(s, Block)] for found in statements)),
+            _added(*([s.var.name for s in stmts if isinstance(s, For)] for stmts in statements)),
+            _added(*([s.name for s in stmts if isinstance(s, Block)] for stmts in statements)),
             _added(*([b.name for b in f.allocs] for f in (before, after))),
         )
 
 
 def _added(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    known = set(old)
-    return tuple(n for n in new if n not in known)
+    existing = set(old)
+    return tuple(n for n in new if n not in existing)

@@ -1,4 +1,4 @@
-"""The primitive that makes element-wise producers disappear into their readers: inline."""
+"""The primitive inline, which substitutes element-wise producers into their readers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -8,13 +8,11 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.traversal import free_vars, replace_loads
 from tilewright.loops.access import read_buffers
-from tilewright.loops.block_context import BlockContext
-from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
-from tilewright.schedule.legality import check_inputs_final, check_only_writer
+from tilewright.loops.ir import Block, For, Func, IterKind, blocks
+from tilewright.schedule.legality import check_in_bounds, check_inputs_final, check_only_writer
 from tilewright.schedule.region import check_domain
 from tilewright.schedule.rewrite_tree import find_block, map_blocks, map_store, spatial_vars, with_stmt_replaced
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
-from tilewright.verify.verifier import find_domain_errors
 
 
 def inline(func: Func, block: str) -> Func:
@@ -32,9 +30,9 @@ def inline(func: Func, block: str) -> Func:
 
     Known as compute_inline in Halide and TVM, inline_assign in Exo.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     place = f"inline of {block!r}"
-    buffer = check_inlinable(func, node, around, place)
+    buffer = check_inlinable(func, node, enclosing, place)
     readers = [b.name for b in blocks(func.body) if b is not node and buffer in read_buffers(b)]
     check_readers(func, node, readers, place)
 
@@ -43,9 +41,11 @@ def inline(func: Func, block: str) -> Func:
             return load
         return substitute(node.body.value, _index_map(node, load.indices))
 
-    rest = with_stmt_replaced(func, node, None)
-    body = map_blocks(rest.body, lambda b: _replace_block_loads(b, value) if b.name in readers else b)
-    result = drop_stale_prefetches(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != buffer)))
+    without_block = with_stmt_replaced(func, node, None)
+    body = map_blocks(without_block.body, lambda b: _replace_block_loads(b, value) if b.name in readers else b)
+    result = drop_stale_prefetches(
+        replace(without_block, body=body, allocs=tuple(a for a in without_block.allocs if a != buffer))
+    )
     check_in_bounds(result, readers, place)
     return result
 
@@ -63,15 +63,16 @@ def _replace_block_loads(block: Block, value: Callable[[Load], Expr]) -> Block:
     return replace(block, body=map_store(block.body, changed), init=init)
 
 
-def check_inlinable(func: Func, node: Block, around: Sequence[For], place: str) -> Buffer:
-    """The block is element-wise, alone writes an internal buffer at plain variables, and needs none of its loops."""
+def check_inlinable(func: Func, node: Block, enclosing: Sequence[For], place: str) -> Buffer:
+    """The block is element-wise, alone writes an internal buffer at plain variables, and depends on no loop
+    otherwise."""
     check_elementwise(node, place, "use compute_at to run it in a loop of its readers")
     buffer = node.body.buffer
     if buffer not in func.allocs:
         raise ScheduleError(f"it writes {buffer.name!r}, which is not internal", where=place)
     check_only_writer(func, node, place)
     check_plain_indices(node, place)
-    check_domain(node, around, place)
+    check_domain(node, enclosing, place)
     return buffer
 
 
@@ -81,12 +82,12 @@ def check_elementwise(node: Block, place: str, hint: str) -> None:
     if reduced:
         raise ScheduleError(f"block {node.name!r} reduces over {reduced[0]!r}", where=place, hint=hint)
     if node.init is not None or node.body.buffer in read_buffers(node):
-        what = f"block {node.name!r} uses what is in {node.body.buffer.name!r} already"
+        what = f"block {node.name!r} accumulates into {node.body.buffer.name!r}"
         raise ScheduleError(what, where=place, hint=hint)
 
 
 def check_plain_indices(node: Block, place: str) -> None:
-    """The block writes at distinct plain iteration variables, and those are all that its value depends on."""
+    """The block writes at distinct plain iteration variables, and its value depends on no others."""
     indices, spatial = node.body.indices, spatial_vars(node)
     used = [v for v in spatial if v in free_vars(node.body.value)]
     if not all(i in spatial for i in indices) or len(set(indices)) != len(indices) or not set(used) <= set(indices):
@@ -94,16 +95,8 @@ def check_plain_indices(node: Block, place: str) -> None:
 
 
 def check_readers(func: Func, node: Block, readers: Sequence[str], place: str) -> None:
-    """Somebody reads what the block writes, and the block's own inputs do not change until then."""
+    """The block's results are read, and its inputs do not change until then."""
     if not readers:
         raise ScheduleError(f"nothing reads {node.body.buffer.name!r}", where=place)
     for name in readers:
         check_inputs_final(func, node, find_block(func, name)[0], place)
-
-
-def check_in_bounds(func: Func, names: Sequence[str], place: str) -> None:
-    """The verifier can prove that all accesses of some blocks stay inside of their buffers."""
-    for s, around in walk(func.body):
-        if isinstance(s, Block) and s.name in names:
-            for finding in find_domain_errors(BlockContext.of(s, around)):
-                raise ScheduleError(f"{finding.where}: {finding.what}", where=place)

@@ -1,4 +1,4 @@
-"""Copies of a loop over another part of its range; shared by the primitives that cut ranges."""
+"""Copies of a loop over part of its range; shared by the primitives that cut ranges."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,23 +19,23 @@ from tilewright.schedule.rewrite_tree import (
 )
 
 
-def truncate_loop(loop: For, extent: Expr, around: Sequence[For]) -> For:
+def truncate_loop(loop: For, extent: Expr, enclosing: Sequence[For]) -> For:
     """The first `extent` iterations of a loop, without the predicates that are true there."""
     return replace(
-        loop, extent=extent, body=drop_proved_predicates(loop.body, bounds_of(around).with_loop(loop.var, extent))
+        loop, extent=extent, body=drop_proved_predicates(loop.body, bounds_of(enclosing).with_loop(loop.var, extent))
     )
 
 
 def copy_loop_range(
-    func: Func, loop: For, start: Expr, extent: Expr, around: Sequence[For], name: str | None = None
+    func: Func, loop: For, start: Expr, extent: Expr, enclosing: Sequence[For], name: str | None = None
 ) -> tuple[Func, For]:
-    """A copy of a loop over `start`, ..., `start + extent - 1`, counted from 0, with names of its own.
+    """A copy of a loop over `start`, ..., `start + extent - 1`, counted from 0, under names of its own.
 
     Args:
-        func: the function; what belongs to one thread or lane in the loop is declared again for the copy.
+        func: the function; buffers that are private to a thread or lane of the loop are declared again for the copy.
         loop: the loop.
         start, extent: the part of its range.
-        around: the loops around it.
+        enclosing: the enclosing loops.
         name: of the copy's variable; a fresh one without it.
 
     Returns:
@@ -53,32 +53,32 @@ def copy_loop_range(
         copy, allocs = redirect_accesses_in(copy, old, new), (*allocs, new)
     if not isinstance(copy, For):
         raise TypeError("a copy of a loop is a loop")
-    return replace(func, allocs=allocs), truncate_loop(copy, extent, around)
+    return replace(func, allocs=allocs), truncate_loop(copy, extent, enclosing)
 
 
 def _private_buffers(func: Func, loop: For) -> list[Buffer]:
-    """The buffers of which every iteration of some concurrent loop, `loop` or one inside it, has its own."""
-    found: list[Buffer] = []
+    """The buffers that are private to every iteration of some concurrent loop: `loop` or one inside it."""
+    private: list[Buffer] = []
     for buffer in func.allocs:
-        users = [around for s, around in walk(func.body) if isinstance(s, Block) and _uses(s, buffer)]
-        inside = bool(users) and all(any(x is loop for x in around) for around in users)
+        users = [enclosing for s, enclosing in walk(func.body) if isinstance(s, Block) and _uses(s, buffer)]
+        is_inside = bool(users) and all(any(x is loop for x in enclosing) for enclosing in users)
         owners = [x for x in (users[0] if users else ()) if x.kind in CONCURRENT]
-        owned = any(all(any(x is o for x in around) for around in users) for o in owners)
-        if inside and owned and buffer.scope in (MemoryScope.REGISTER, MemoryScope.STACK):
-            found.append(buffer)
-    return found
+        is_owned = any(all(any(x is o for x in enclosing) for enclosing in users) for o in owners)
+        if is_inside and is_owned and buffer.scope in (MemoryScope.REGISTER, MemoryScope.STACK):
+            private.append(buffer)
+    return private
 
 
 def _uses(block: Block, buffer: Buffer) -> bool:
     return any(a.buffer == buffer for a in accesses(block))
 
 
-def drop_proved_predicates(s: Stmt, known: Bounds) -> Stmt:
-    """`s` without the predicates that its loops now make true."""
+def drop_proved_predicates(s: Stmt, bounds: Bounds) -> Stmt:
+    """`s` without the predicates that its loops' ranges imply."""
     match s:
         case For():
-            return replace(s, body=drop_proved_predicates(s.body, known.with_loop(s.var, s.extent)))
+            return replace(s, body=drop_proved_predicates(s.body, bounds.with_loop(s.var, s.extent)))
         case Seq():
-            return Seq(tuple(drop_proved_predicates(c, known) for c in s.stmts))
+            return Seq(tuple(drop_proved_predicates(c, bounds) for c in s.stmts))
         case Block():
-            return replace(s, predicate=unproved_conjuncts(s.predicate, known))
+            return replace(s, predicate=unproved_conjuncts(s.predicate, bounds))

@@ -1,11 +1,10 @@
 """Primitives that change the shape of loop nests: split, split_parts, fuse, reorder, peel.
 
-Every primitive is a pure function on a `Func`. Loops are named by their variable. Each has its legality check next to
-it; a check raises `ScheduleError` with the loop and the reason.
+Every primitive is a pure function on a `Func`. Loops are named by their variable. Each primitive stands next to its
+legality check, which raises `ScheduleError` with the loop and the reason.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove_non_negative
@@ -28,6 +27,7 @@ from tilewright.schedule.rewrite_tree import (
     check_new_names,
     find_loop,
     fresh_name,
+    nest_loops,
     substitute_vars,
     used_names,
     with_stmt_replaced,
@@ -36,7 +36,7 @@ from tilewright.schedule.tails import Tail, Tiling, tile_loop
 
 
 def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = None, tail: Tail = Tail.GUARD) -> Func:
-    """Splits a loop in two, the inner one of constant extent; `tail` says what becomes of iterations beyond the last
+    """Splits a loop in two, the inner one of constant extent; `tail` is the strategy for iterations beyond the last
     whole tile.
 
     Equation: i = io * factor + ii, 0 <= ii < factor, 0 <= io < ceil(N / factor). The inner loop of one on threads
@@ -46,7 +46,8 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = No
         names: of the outer and the inner loop and, with Tail.REMAINDER, of the loop over the remainder.
         tail: see `Tail`; without meaning where the factor is known to divide N, but for Tail.MASK, which vectorizes.
 
-    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest); what `Tail` says of the strategy.
+    Legality: factor >= 1; the loop is not vectorized (vectorized loops do not nest); the conditions of the tail
+    strategy.
 
         for i in serial(N):            for io in serial(ceil(N / 4)):
             block B(v = i)       ->        for ii in serial(4):
@@ -54,9 +55,9 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, ...] | None = No
 
     Known as split in Halide and TVM, divide_loop in Exo; tails as TailStrategy in Halide.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     check_split(node, factor)
-    return tile_loop(Tiling(func, node, around, as_expr(factor), tile_names(func, loop, names, tail)), tail)
+    return tile_loop(Tiling(func, node, enclosing, as_expr(factor), tile_names(func, loop, names, tail)), tail)
 
 
 def check_split(node: For, factor: int) -> None:
@@ -69,14 +70,14 @@ def check_split(node: For, factor: int) -> None:
 
 
 def tile_names(func: Func, loop: str, names: tuple[str, ...] | None, tail: Tail) -> tuple[str, str, str]:
-    """The names of the outer and the inner loop and of that of the remainder: those given, else fresh ones."""
+    """The names of the outer and the inner loop and of the remainder's: those given, else fresh ones."""
     used, place = used_names(func), f"split of loop {loop!r}"
-    given = names or ()
-    if len(given) not in (0, 2, 3 if tail is Tail.REMAINDER else 2):
-        raise ScheduleError(f"expected names for 2 loops, got {', '.join(given)}", where=place)
-    check_new_names(given, used - {loop}, place)
-    outer, inner, rest = (*given, *(fresh_name(f"{loop}_{x}", used | set(given)) for x in "oir"[len(given) :]))
-    return outer, inner, rest
+    chosen = names or ()
+    if len(chosen) not in (0, 2, 3 if tail is Tail.REMAINDER else 2):
+        raise ScheduleError(f"expected names for 2 loops, got {', '.join(chosen)}", where=place)
+    check_new_names(chosen, used - {loop}, place)
+    outer, inner, remainder = (*chosen, *(fresh_name(f"{loop}_{x}", used | set(chosen)) for x in "oir"[len(chosen) :]))
+    return outer, inner, remainder
 
 
 def split_parts(func: Func, loop: str, parts: int, names: tuple[str, ...] | None = None) -> Func:
@@ -92,15 +93,15 @@ def split_parts(func: Func, loop: str, parts: int, names: tuple[str, ...] | None
 
     Known as split with nparts in TVM.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     check_split(node, parts)
     size = ceildiv(node.extent, as_expr(parts))
     chosen = tile_names(func, loop, names, Tail.GUARD)
-    return tile_loop(Tiling(func, node, around, size, chosen, as_expr(parts)), Tail.GUARD)
+    return tile_loop(Tiling(func, node, enclosing, size, chosen, as_expr(parts)), Tail.GUARD)
 
 
 def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
-    """Makes one loop of two directly nested ones.
+    """Fuses two directly nested loops into one.
 
     Equation: i = f // M, j = f % M, 0 <= f < N*M, where M is the inner extent.
 
@@ -113,18 +114,26 @@ def fuse(func: Func, outer: str, inner: str, name: str | None = None) -> Func:
 
     Known as fuse in Halide and TVM, mult_loops in Exo.
     """
-    out, _ = find_loop(func, outer)
-    inn = check_directly_nested(out, inner)
+    outer_loop, _ = find_loop(func, outer)
+    inner_loop = check_directly_nested(outer_loop, inner)
     used = used_names(func)
     fused = name or fresh_name(f"{outer}_{inner}", used)
     check_new_names((fused,), used - {outer, inner}, f"fuse of loops {outer!r} and {inner!r}")
-    f = Var(fused)
-    mapping: dict[Var, Expr] = {out.var: f // inn.extent, inn.var: f % inn.extent}
-    hints = inn.prefetches_with(
+    var = Var(fused)
+    mapping: dict[Var, Expr] = {outer_loop.var: var // inner_loop.extent, inner_loop.var: var % inner_loop.extent}
+    hints = inner_loop.prefetches_with(
         lambda e: substitute(e, mapping)
-    )  # those of `outer` would be asked for in every iteration
+    )  # those of `outer` would run in every fused iteration
     return with_stmt_replaced(
-        func, out, For(f, out.extent * inn.extent, out.kind, substitute_vars(inn.body, mapping), hints)
+        func,
+        outer_loop,
+        For(
+            var,
+            outer_loop.extent * inner_loop.extent,
+            outer_loop.kind,
+            substitute_vars(inner_loop.body, mapping),
+            hints,
+        ),
     )
 
 
@@ -145,12 +154,12 @@ def check_directly_nested(outer: For, inner: str) -> For:
 
 
 def reorder(func: Func, order: Sequence[str]) -> Func:
-    """Puts loops of one perfect nest into the given order; loops between them that are not named keep their places.
+    """Reorders loops of one perfect nest; loops between them that are not named keep their places.
 
     Legality: the loops form a perfect nest; around a single block, it reads no element that another of its iterations
     writes, except the one it accumulates into, whose first reduction iteration comes first in every order and which
     counts every point once; around several blocks, iterations of every loop from the first to the last that changes
-    place touch different elements; no extent depends on a loop that would come to lie inside; parallel loops stay
+    place access different elements; no extent depends on a loop that would come to lie inside; parallel loops stay
     outside vectorized ones, the block axes of a GPU outside its thread axes.
 
         for i in serial(N):            for j in serial(M):
@@ -161,64 +170,62 @@ def reorder(func: Func, order: Sequence[str]) -> Func:
     """
     if not order:
         raise ScheduleError("no loops are named", where="reorder")
-    first, _ = min((find_loop(func, name) for name in order), key=lambda found: len(found[1]))
+    first, _ = min((find_loop(func, name) for name in order), key=lambda entry: len(entry[1]))
     place = f"reorder of {', '.join(order)}"
-    chain = check_perfect_nest(func, first, order, place)
+    nest = check_perfect_nest(func, first, order, place)
     named = iter(order)
-    by_name = {loop.var.name: loop for loop in chain}
-    placed = [by_name[next(named)] if loop.var.name in order else loop for loop in chain]
+    by_name = {loop.var.name: loop for loop in nest}
+    placed = [by_name[next(named)] if loop.var.name in order else loop for loop in nest]
     check_extents(placed)
-    check_order(func, chain, placed, place)
-    body: Stmt = chain[-1].body
-    for inner, around in walk(body):
+    check_order(func, nest, placed, place)
+    body: Stmt = nest[-1].body
+    for inner, enclosing in walk(body):
         if isinstance(inner, Block):
-            check_nesting([*placed, *around], place)
-    for loop in reversed(placed):
-        body = replace(loop, body=body)
-    result = with_stmt_replaced(func, chain[0], body)
+            check_nesting([*placed, *enclosing], place)
+    result = with_stmt_replaced(func, nest[0], nest_loops(placed, body))
     check_axes(result, place)
-    if any(x.kind in CONCURRENT for x in chain):
+    if any(x.kind in CONCURRENT for x in nest):
         check_no_races(result, None, place)
     check_accumulated_once(result, blocks(body), place)
     return result
 
 
 def check_perfect_nest(func: Func, first: For, names: Sequence[str], place: str) -> list[For]:
-    """The chain of loops from `first` down to the last of `names`; each is the whole body of the one before."""
+    """The perfect nest from `first` down to the last of `names`: each loop is the whole body of the one before."""
     if len(set(names)) != len(names):
         raise ScheduleError("a loop is named twice", where=place)
     missing = {find_loop(func, name)[0].var.name for name in names}
-    chain: list[For] = []
-    here = first
+    nest: list[For] = []
+    current = first
     while True:
-        chain.append(here)
-        missing.discard(here.var.name)
+        nest.append(current)
+        missing.discard(current.var.name)
         if not missing:
-            return chain
-        if not isinstance(here.body, For):
-            left = ", ".join(map(repr, sorted(missing)))
-            raise ScheduleError(f"{left} not in a perfect nest with {first.var.name!r}", where=place)
-        here = here.body
+            return nest
+        if not isinstance(current.body, For):
+            names_left = ", ".join(map(repr, sorted(missing)))
+            raise ScheduleError(f"{names_left} not in a perfect nest with {first.var.name!r}", where=place)
+        current = current.body
 
 
-def check_order(func: Func, chain: Sequence[For], placed: Sequence[For], place: str) -> None:
-    """Iterations may come in another order."""
-    inside = blocks(chain[-1])
-    if len(inside) == 1:
-        check_order_free(inside[0], place)
+def check_order(func: Func, nest: Sequence[For], placed: Sequence[For], place: str) -> None:
+    """Iterations may be reordered."""
+    inner_blocks = blocks(nest[-1])
+    if len(inner_blocks) == 1:
+        check_order_free(inner_blocks[0], place)
         return
-    moved = [k for k, (old, new) in enumerate(zip(chain, placed, strict=True)) if old is not new]
-    for loop in chain[moved[0] : moved[-1] + 1] if moved else ():
+    changed = [k for k, (old, new) in enumerate(zip(nest, placed, strict=True)) if old is not new]
+    for loop in nest[changed[0] : changed[-1] + 1] if changed else ():
         check_iterations_independent(func, loop, place)
 
 
 def check_extents(placed: Sequence[For]) -> None:
     """No extent uses the variable of a loop further inside."""
     for k, loop in enumerate(placed):
-        inside = {later.var for later in placed[k:]}
-        bad = inside & free_vars(loop.extent)
-        if bad:
-            name = min(v.name for v in bad)
+        inner_vars = {later.var for later in placed[k:]}
+        offending = inner_vars & free_vars(loop.extent)
+        if offending:
+            name = min(v.name for v in offending)
             raise ScheduleError(f"the extent of {loop.var.name!r} depends on {name!r}", where="reorder")
 
 
@@ -241,26 +248,26 @@ def peel(func: Func, loop: str, at: Expr | int, name: str | None = None) -> Func
 
     Known as loop partition in TVM, cut_loop in Exo.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     cut = as_expr(at)
-    check_peel_point(func, node, around, cut)
+    check_peel_point(func, node, enclosing, cut)
     if name is not None:
         check_new_names((name,), used_names(func), f"peel of loop {loop!r}")
-    func, rest = copy_loop_range(func, node, cut, node.extent - cut, around, name)
-    return with_stmt_replaced(func, node, seq(truncate_loop(node, cut, around), rest))
+    func, second = copy_loop_range(func, node, cut, node.extent - cut, enclosing, name)
+    return with_stmt_replaced(func, node, seq(truncate_loop(node, cut, enclosing), second))
 
 
-def check_peel_point(func: Func, node: For, around: Sequence[For], cut: Expr) -> None:
+def check_peel_point(func: Func, node: For, enclosing: Sequence[For], cut: Expr) -> None:
     """The cut is known outside the loop and lies in the loop's range."""
     place = f"peel of loop {node.var.name!r}"
     if node.kind is not LoopKind.SERIAL:
         raise ScheduleError(f"the loop is {node.kind}, only a serial one can be cut", where=place)
-    unknown = free_vars(cut) - {*func.symbols, *(x.var for x in around)}
+    unknown = free_vars(cut) - {*func.symbols, *(x.var for x in enclosing)}
     if unknown:
         name = min(v.name for v in unknown)
         raise ScheduleError(f"cut {cut} uses {name!r}, which is not known outside the loop", where=place)
-    known = bounds_of(around)
+    bounds = bounds_of(enclosing)
     if cut is const(0) or cut is node.extent:
         raise ScheduleError(f"cut {cut} of 0..{node.extent} leaves one part empty", where=place)
-    if not (can_prove_non_negative(cut, known) and can_prove_non_negative(node.extent - cut, known)):
+    if not (can_prove_non_negative(cut, bounds) and can_prove_non_negative(node.extent - cut, bounds)):
         raise ScheduleError(f"cut {cut} is not proved to lie in 0..{node.extent}", where=place)

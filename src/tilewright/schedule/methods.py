@@ -1,30 +1,28 @@
-"""The primitives as methods, with the arguments' names of the primitives; what each does is said there in full, and
-that text is appended to the method's (`trace.py`).
+"""The primitives as methods of `Schedule`; the primitive's own documentation is appended to each method's.
 
-Methods answer with the names of what is new: loops, blocks or buffers. Names that are not given are chosen and
-recorded, so that the later steps of a trace find them.
+Methods return the names of new loops, blocks or buffers. Names that are not given are chosen and recorded, so that
+later steps of a trace refer to them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from inspect import cleandoc
+from typing import Any, Literal, overload
 
 from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
 from tilewright.schedule.created_names import CreatedNames
 from tilewright.schedule.rewrite_tree import find_block
+from tilewright.schedule.step import PRIMITIVES, Step
 from tilewright.schedule.tails import Tail
 
-if TYPE_CHECKING:
-    from tilewright.schedule.trace import Step
-
 TwoLoopTail = Literal[Tail.GUARD, Tail.MASK, Tail.SHIFT_INWARDS, Tail.PAD, "guard", "mask", "shift_inwards", "pad"]
-"""Tails that leave two loops, not three."""
+"""Tails that result in two loops, not three."""
 
 
 class Primitives(ABC):
-    """Every primitive as a method; `Schedule` says what applying and recording is."""
+    """Every primitive as a method; `Schedule` implements applying and recording."""
 
     func: Func
 
@@ -33,10 +31,10 @@ class Primitives(ABC):
         """Applies a primitive by name and records it."""
 
     @abstractmethod
-    def _try(self, primitive: str, *args: object) -> "tuple[Step, Func]":
+    def _try(self, primitive: str, *args: object) -> tuple[Step, Func]:
         """A step and the function after it, not recorded."""
 
-    # What there is
+    # Queries
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -49,7 +47,7 @@ class Primitives(ABC):
         return tuple(b.name for b in self.func.allocs)
 
     def loops(self, block: str | None = None) -> tuple[str, ...]:
-        """The names of the loops around a block, outermost first; of all loops where none is given."""
+        """The names of the loops around a block, outermost first; of all loops where no block is given."""
         if block is not None:
             return tuple(x.var.name for x in find_block(self.func, block)[1])
         return tuple(s.var.name for s, _ in walk(self.func.body) if isinstance(s, For))
@@ -58,7 +56,7 @@ class Primitives(ABC):
         """The names of the blocks that write a buffer."""
         return tuple(b.name for b in blocks(self.func.body) if b.body.buffer.name == buffer)
 
-    # Shapes of loops
+    # Loop structure
 
     @overload
     def split(
@@ -71,14 +69,14 @@ class Primitives(ABC):
     def split(
         self, loop: str, factor: int, names: Sequence[str] | None = None, tail: Tail | str = Tail.GUARD
     ) -> tuple[str, ...]:
-        """Splits a loop into tiles of `factor` iterations. Answers with the outer and the inner loop and, where the
-        tail is a remainder that exists, its loop. See `schedule.loops.split` and `schedule.tails.Tail`."""
-        wanted = 3 if tail == Tail.REMAINDER else 2
-        return self._apply_with_names(lambda new: new.loops[:wanted], "split", loop, factor, names, tail)
+        """Splits a loop into tiles of `factor` iterations. Returns the outer and the inner loop and, where the tail is
+        a remainder that exists, its loop. See `schedule.loop_transforms.split` and `schedule.tails.Tail`."""
+        count = 3 if tail == Tail.REMAINDER else 2
+        return self._apply_with_names(lambda new: new.loops[:count], "split", loop, factor, names, tail)
 
     def split_parts(self, loop: str, parts: int, names: Sequence[str] | None = None) -> tuple[str, str]:
-        """Splits a loop into a number of parts. Answers with the outer and the inner loop. See
-        `schedule.loops.split_parts`."""
+        """Splits a loop into a number of parts. Returns the outer and the inner loop. See
+        `schedule.loop_transforms.split_parts`."""
         outer, inner = self._apply_with_names(lambda new: new.loops[:2], "split_parts", loop, parts, names)
         return outer, inner
 
@@ -89,45 +87,45 @@ class Primitives(ABC):
         names: Sequence[str] | None = None,
         tail: Tail | str = Tail.GUARD,
     ) -> tuple[str, ...]:
-        """Splits every loop of a perfect nest. Answers with the loops over tiles, then those inside a tile. See
+        """Splits every loop of a perfect nest. Returns the loops over tiles, then those inside a tile. See
         `schedule.tile.tile`."""
         return self._apply_with_names(lambda new: new.loops[: 2 * len(loops)], "tile", loops, factors, names, tail)
 
     def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
-        """Makes one loop of two directly nested ones. Answers with its name. See `schedule.loops.fuse`."""
+        """Fuses two directly nested loops. Returns the name of the new loop. See `schedule.loop_transforms.fuse`."""
         return self._apply_with_name(lambda new: new.loops, "fuse", outer, inner, name)
 
     def reorder(self, order: Sequence[str]) -> None:
-        """Puts loops of one perfect nest into the given order. See `schedule.loops.reorder`."""
+        """Reorders loops of one perfect nest. See `schedule.loop_transforms.reorder`."""
         self.do("reorder", order)
 
     def peel(self, loop: str, at: Expr | int | str, name: str | None = None) -> str:
-        """Cuts a loop's range in two. Answers with the loop over the second part. See `schedule.loops.peel`."""
+        """Cuts a loop's range in two. Returns the loop over the second part. See `schedule.loop_transforms.peel`."""
         return self._apply_with_name(lambda new: new.loops, "peel", loop, at, name)
 
-    # How loops run
+    # Loop kinds
 
     def parallel(self, loop: str) -> None:
-        """Runs the iterations of a loop on several threads. See `schedule.kinds.parallel`."""
+        """Runs the iterations of a loop on several threads. See `schedule.annotate.parallel`."""
         self.do("parallel", loop)
 
     def vectorize(self, loop: str) -> None:
-        """Runs the iterations of a loop in the lanes of vectors. See `schedule.kinds.vectorize`."""
+        """Runs the iterations of a loop in the lanes of vectors. See `schedule.annotate.vectorize`."""
         self.do("vectorize", loop)
 
     def unroll(self, loop: str) -> None:
-        """Writes out the iterations of a loop. See `schedule.kinds.unroll`."""
+        """Fully unrolls a loop. See `schedule.annotate.unroll`."""
         self.do("unroll", loop)
 
     def bind(self, loop: str, axis: LoopKind | str) -> None:
-        """Runs the iterations of a loop along an axis of a GPU, such as "thread_x". See `schedule.kinds.bind`."""
+        """Binds a loop to an axis of a GPU, such as "thread_x". See `schedule.annotate.bind`."""
         self.do("bind", loop, axis)
 
     def virtual_thread(self, loop: str) -> None:
-        """Interleaves the iterations of a loop. See `schedule.kinds.virtual_thread`."""
+        """Interleaves the iterations of a loop. See `schedule.annotate.virtual_thread`."""
         self.do("virtual_thread", loop)
 
-    # Where values are kept
+    # Storage
 
     def set_scope(self, buffer: str, scope: MemoryScope | str) -> None:
         """Moves an internal buffer to "memory", "stack" or "register". See `schedule.staging.set_scope`."""
@@ -141,7 +139,7 @@ class Primitives(ABC):
         scope: MemoryScope | str = MemoryScope.MEMORY,
         layout: Layout | None = None,
     ) -> str:
-        """Lets a block read a copy of an operand. Answers with the copy, which the block `<copy>_read` makes. See
+        """Redirects a block to a copy of an operand. Returns the copy, which the block `<copy>_read` fills. See
         `schedule.cache.cache_read`."""
         return self._apply_with_name(lambda new: new.buffers, "cache_read", block, buffer, name, scope, layout)
 
@@ -152,49 +150,48 @@ class Primitives(ABC):
         scope: MemoryScope | str = MemoryScope.MEMORY,
         layout: Layout | None = None,
     ) -> str:
-        """Lets a block write an internal buffer, which the block `<block>_write` copies. Answers with the buffer. See
-        `schedule.cache.cache_write`."""
+        """Redirects a block to write an internal buffer, which the block `<block>_write` copies. Returns the buffer.
+        See `schedule.cache.cache_write`."""
         return self._apply_with_name(lambda new: new.buffers, "cache_write", block, name, scope, layout)
 
     def pack(self, block: str, buffer: str, dim: int, factor: int, name: str | None = None) -> str:
-        """Lets a block read an operand from a copy in tiles. Answers with the copy, which the block `<copy>_pack`
-        makes. See `schedule.cache.pack`."""
+        """Redirects a block to a copy of an operand in tiles. Returns the copy, which the block `<copy>_pack` fills.
+        See `schedule.cache.pack`."""
         return self._apply_with_name(lambda new: new.buffers, "pack", block, buffer, dim, factor, name)
 
     def transform_layout(self, buffer: str, layout: Layout, names: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Stores an internal buffer in another layout. Answers with the new loops of the block that writes it. See
-        `schedule.relayout.transform_layout`."""
+        """Stores an internal buffer in another layout. Returns the new loops of the block that writes it. See
+        `schedule.transform_layout.transform_layout`."""
         return self._apply("transform_layout", buffer, layout, names).loops
 
     def store_at(self, buffer: str, loop: str) -> None:
-        """Shrinks an internal buffer to what one iteration of a loop touches. See `schedule.store_at.store_at`."""
+        """Shrinks an internal buffer to what one iteration of a loop accesses. See `schedule.store_at.store_at`."""
         self.do("store_at", buffer, loop)
 
     def pad_storage(self, buffer: str, dim: int, multiple: int = 1, extra: int = 0) -> None:
-        """Makes a dimension of an internal buffer longer than it needs to be. See `schedule.staging.pad_storage`."""
+        """Pads a dimension of an internal buffer. See `schedule.staging.pad_storage`."""
         self.do("pad_storage", buffer, dim, multiple, extra)
 
     def clone_producer(self, block: str, consumer: str, names: Sequence[str] | None = None) -> str:
-        """Gives one consumer a producer of its own. Answers with the new block. See
-        `schedule.staging.clone_producer`."""
+        """Gives one consumer its own producer. Returns the new block. See `schedule.staging.clone_producer`."""
         pair = self._apply_with_names(
             lambda new: (new.blocks[0], new.buffers[0]), "clone_producer", block, consumer, names
         )
         return pair[0]
 
     def prefetch(self, loop: str, buffer: str, distance: int) -> None:
-        """Asks for what a loop reads some iterations before it does. See `schedule.prefetch.prefetch`."""
+        """Prefetches what a loop accesses some iterations later. See `schedule.prefetch.prefetch`."""
         self.do("prefetch", loop, buffer, distance)
 
-    # Where values are computed
+    # Placement of computations
 
     def compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Computes what a loop's iteration needs of a block inside that iteration. Answers with the block's new loops.
-        See `schedule.compute_at.compute_at`."""
+        """Computes what a loop's iteration needs of a block inside that iteration. Returns the block's new loops. See
+        `schedule.compute_at.compute_at`."""
         return self._apply("compute_at", block, loop, names).loops
 
     def reverse_compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Moves a consumer to the end of a loop of its producers. Answers with the block's new loops. See
+        """Moves a consumer to the end of a loop of its producers. Returns the block's new loops. See
         `schedule.reverse_compute_at.reverse_compute_at`."""
         return self._apply("reverse_compute_at", block, loop, names).loops
 
@@ -207,34 +204,34 @@ class Primitives(ABC):
         self.do("reverse_inline", block)
 
     def hoist(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
-        """Computes once what does not change while a loop runs. Answers with the new buffers. See
+        """Hoists loop-invariant parts of a block's value out of a loop. Returns the new buffers. See
         `schedule.hoist.hoist`."""
         return self._apply("hoist", block, loop, name).buffers
 
     # Reductions
 
     def decompose_reduction(self, block: str, loop: str, name: str | None = None) -> str:
-        """Moves the initialisation of a reduction before a loop. Answers with the block that initialises. See
+        """Moves the initialisation of a reduction before a loop. Returns the block that initialises. See
         `schedule.reduction.decompose_reduction`."""
         return self._apply_with_name(lambda new: new.blocks, "decompose_reduction", block, loop, name)
 
     def rfactor(self, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> str:
-        """Reduces in two levels. Answers with the buffer of partial results. See `schedule.reduction.rfactor`."""
+        """Reduces in two levels. Returns the buffer of partial results. See `schedule.reduction.rfactor`."""
         return self._apply_with_name(lambda new: new.buffers, "rfactor", block, axis, factor, name, strands)
 
     def rolling_update(self, block: str, loop: str, name: str | None = None) -> tuple[str, ...]:
-        """Fuses a sum into the loop of a reduction that it depends on, correcting it as that goes on. Answers with the
-        new blocks. See `schedule.rolling.rolling_update`."""
+        """Fuses a sum into the loop of a reduction that it depends on, rescaling it as the result changes. Returns the
+        new blocks. See `schedule.rolling_update.rolling_update`."""
         return self._apply("rolling_update", block, loop, name).blocks
 
-    # How names are found and recorded
+    # Choice and recording of names
 
     @abstractmethod
-    def _record(self, step: "Step", func: Func) -> None:
-        """Takes a step that was tried."""
+    def _record(self, step: Step, func: Func) -> None:
+        """Records a step that was tried."""
 
     def _apply(self, primitive: str, *args: object) -> CreatedNames:
-        """Applies and records a primitive; the names that it brought."""
+        """Applies and records a primitive; returns the names that it created."""
         step, func = self._try(primitive, *args)
         new = CreatedNames.between(self.func, func)
         self._record(step, func)
@@ -243,25 +240,31 @@ class Primitives(ABC):
     def _apply_with_names(
         self, pick: Callable[[CreatedNames], tuple[str, ...]], primitive: str, *args: object
     ) -> tuple[str, ...]:
-        """Applies a primitive that takes `names` and records it with those that were chosen."""
+        """Applies a primitive that takes `names` and records it with the chosen ones."""
         step, func = self._try(primitive, *args)
         given = step.arguments.get("names")
         if given is not None:
             self._record(step, func)
-            there = {*self.loops(), *self.blocks, *self.buffers}  # a remainder that was named may not exist
-            return tuple(n for n in given if n in there)
-        chosen = pick(CreatedNames.between(self.func, func))
-        self._record(_with_argument(step, "names", chosen), func)
-        return chosen
+            existing = {*self.loops(), *self.blocks, *self.buffers}  # a named remainder loop may not exist
+            return tuple(n for n in given if n in existing)
+        names = pick(CreatedNames.between(self.func, func))
+        self._record(_with_argument(step, "names", names), func)
+        return names
 
     def _apply_with_name(self, pick: Callable[[CreatedNames], tuple[str, ...]], primitive: str, *args: object) -> str:
-        """Applies a primitive that takes a `name` and records it with the one that was chosen."""
+        """Applies a primitive that takes a `name` and records it with the chosen one."""
         step, func = self._try(primitive, *args)
         given = step.arguments.get("name")
-        chosen = pick(CreatedNames.between(self.func, func))[0] if given is None else given
-        self._record(_with_argument(step, "name", chosen), func)
-        return chosen
+        chosen_name = pick(CreatedNames.between(self.func, func))[0] if given is None else given
+        self._record(_with_argument(step, "name", chosen_name), func)
+        return chosen_name
 
 
-def _with_argument(step: "Step", name: str, value: Any) -> "Step":
+def _with_argument(step: Step, name: str, value: Any) -> Step:
     return type(step).of(step.primitive, **{**step.arguments, name: value})
+
+
+for _name, _primitive in PRIMITIVES.items():
+    # help() of a method shows its result, then the documentation of the primitive.
+    _method = getattr(Primitives, _name)
+    _method.__doc__ = f"{cleandoc(_method.__doc__ or '')}\n\n{cleandoc(_primitive.__doc__ or '')}"

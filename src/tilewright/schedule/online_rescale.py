@@ -1,7 +1,7 @@
-"""How a value changes when a result in it does: the algebra of rolling updates.
+"""Online rescaling: how a sum changes when a running extremum in its terms does.
 
-A sum over k of exp(c*(x_k - m)) * f_k, where m is the largest x_k of those seen so far, changes by the factor
-exp(c*(old - new)) when m goes from `old` to `new`. A factor that does not depend on k at all leaves the sum.
+A sum over k of exp(c*(x_k - m)) * f_k, where m is the running maximum of x_k, changes by the factor exp(c*(old - new))
+when m goes from `old` to `new`. A factor that does not depend on k is moved out of the sum.
 """
 
 from collections.abc import Collection
@@ -15,13 +15,13 @@ from tilewright.expr.traversal import free_vars, loads
 
 @dataclass(frozen=True, slots=True)
 class RunningExtremum:
-    """The running maximum or minimum of a term, as the value sees it.
+    """The running maximum or minimum of a term, as the value reads it.
 
     Attributes:
         load: the element that holds it.
-        term: what it is the extreme of, over the value's variables.
+        term: the reduced term, over the value's variables.
         op: `max` or `min`.
-        start: what it is before the first term.
+        initial: its value before the first term.
     """
 
     load: Load
@@ -32,11 +32,11 @@ class RunningExtremum:
 
 @dataclass(frozen=True, slots=True)
 class FactoredValue:
-    """A value as core * g_1 / g_2 * ..., where the g are the same for all points of the reduction.
+    """A value as core * g_1 / g_2 * ..., where the g do not depend on the reduction variables.
 
     Attributes:
-        core: the rest.
-        outer: the g, with `mul` or `div`.
+        core: the remaining factor.
+        invariant_factors: the g, with `mul` or `div`.
     """
 
     core: Expr
@@ -44,16 +44,16 @@ class FactoredValue:
 
 
 def split_invariant_factors(value: Expr, reduction_vars: Collection[Var], running: Collection[Buffer]) -> FactoredValue:
-    """Takes the factors out of a value that read running results, but do not depend on the reduction variables."""
+    """Splits off the factors of a value that read running results, but do not depend on the reduction variables."""
 
-    def leaves(e: Expr) -> bool:
+    def is_invariant(e: Expr) -> bool:
         return not free_vars(e) & set(reduction_vars) and any(x.buffer in running for x in loads(e))
 
     match value:
         case Binary("mul", a, b):
-            for factor, rest in ((b, a), (a, b)):
-                if leaves(factor):
-                    inner = split_invariant_factors(rest, reduction_vars, running)
+            for factor, remaining in ((b, a), (a, b)):
+                if is_invariant(factor):
+                    inner = split_invariant_factors(remaining, reduction_vars, running)
                     return FactoredValue(inner.core, (*inner.invariant_factors, ("mul", factor)))
             left, right = (
                 split_invariant_factors(a, reduction_vars, running),
@@ -62,7 +62,7 @@ def split_invariant_factors(value: Expr, reduction_vars: Collection[Var], runnin
             return FactoredValue(left.core * right.core, left.invariant_factors + right.invariant_factors)
         case Binary("div", a, b):
             inner = split_invariant_factors(a, reduction_vars, running)
-            if leaves(b):
+            if is_invariant(b):
                 return FactoredValue(inner.core, (*inner.invariant_factors, ("div", b)))
             return FactoredValue(inner.core / b, inner.invariant_factors)
         case _:
@@ -70,21 +70,21 @@ def split_invariant_factors(value: Expr, reduction_vars: Collection[Var], runnin
 
 
 def rescale_rate(value: Expr, extremum: RunningExtremum, place: str) -> float:
-    """The a for which a value changes by the factor exp(a*(new - old)) when the extreme goes from `old` to `new`.
+    """The a for which a value changes by the factor exp(a*(new - old)) when the extremum goes from `old` to `new`.
 
     Raises:
-        ScheduleError: no such factor is known, or values of points that were seen may exceed 1 before the end.
+        ScheduleError: there is no such factor, or values of points seen so far may exceed 1 before the end.
     """
-    found = _rescale_rate(value, extremum, place)
-    if found is None:
-        what = f"no factor corrects {value} when {extremum.load} changes"
+    rate = _rescale_rate(value, extremum, place)
+    if rate is None:
+        what = f"no factor rescales {value} when {extremum.load} changes"
         hint = f"{extremum.load.buffer.name!r} may occur in factors exp(c*(x - m)), or in factors without the reduction"
         raise ScheduleError(what, where=place, hint=hint)
-    return found
+    return rate
 
 
 def _rescale_rate(value: Expr, extremum: RunningExtremum, place: str) -> float | None:
-    """See `rate`; None where no factor is known."""
+    """See `rescale_rate`; None where there is no such factor."""
     if extremum.load not in loads(value):
         return 0.0
     match value:
@@ -112,14 +112,14 @@ def _common_rate(a: Expr, b: Expr, extremum: RunningExtremum, place: str) -> flo
 
 
 def _exponent_rate(exponent: Expr, extremum: RunningExtremum, place: str) -> float:
-    """The coefficient of the extreme in an exponent c*(x - m) that is never positive."""
+    """The coefficient of the extremum in an exponent c*(x - m) that is never positive."""
     parts, term = linear_terms(exponent), linear_terms(extremum.term)
     a = parts.pop(extremum.load, 0.0)
     falls = a < 0 if extremum.op == "max" else a > 0
     if not falls or parts != {x: -a * c for x, c in term.items()}:
         sign = "x - m" if extremum.op == "max" else "m - x"
         what = f"the exponent {exponent} is not c*({sign}) for c > 0 and x = {extremum.term}, of which "
-        raise ScheduleError(f"{what}{extremum.load} is the {extremum.op}: it may overflow on the way", where=place)
+        raise ScheduleError(f"{what}{extremum.load} is the {extremum.op}: it may overflow before the end", where=place)
     return a
 
 
@@ -144,15 +144,15 @@ def _add_scaled(a: dict[Expr, float], b: dict[Expr, float], scale: float) -> dic
 
 
 def rescale(value: Expr, extremum: RunningExtremum, rate: float, old: Expr) -> Expr:
-    """What a sum becomes when the extreme in it goes from `old` to what it is now: value * exp(a*(now - old)).
+    """A partial sum after the extremum in it changed from `old` to its present value: value * exp(a*(now - old)).
 
     Where both are equal the sum stays as it is, so that two infinities do not become NaN. Where `old` is still the
-    infinity that it started from, all terms so far were infinite too, and count nothing beside a finite one: the sum
-    starts again at 0, also from the NaN that infinity minus infinity gave.
+    infinity that it started from, all terms so far were infinite too, and vanish next to a finite one: the sum restarts
+    at 0, also from the NaN that infinity minus infinity gave.
     """
     new = extremum.load
     exponent = old - new if rate == -1.0 else new - old if rate == 1.0 else (new - old) * rate
-    changed = value * cast(value.dtype, unary("exp", exponent))
+    rescaled = value * cast(value.dtype, unary("exp", exponent))
     if extremum.initial.value in (float("inf"), float("-inf")):
-        changed = select(old.equals(extremum.initial), const(0, value.dtype), changed)
-    return select(old.equals(new), value, changed)
+        rescaled = select(old.equals(extremum.initial), const(0, value.dtype), rescaled)
+    return select(old.equals(new), value, rescaled)

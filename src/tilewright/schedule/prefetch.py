@@ -1,4 +1,4 @@
-"""The primitive that asks for data ahead of its use: prefetch."""
+"""The primitive prefetch, which inserts software prefetches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,20 +13,20 @@ from tilewright.schedule.rewrite_tree import bounds_of, find_loop, with_stmt_rep
 from tilewright.verify.prefetch_safety import unsafe_reason
 
 CACHE_LINE_BYTES = 64
-"""Bytes of a cache line on the machines that we generate code for."""
+"""Bytes of a cache line on the supported targets."""
 
 MAX_LINES = 16
-"""Lines that one iteration asks for at most: caches work on about as many misses at once."""
+"""Lines that one iteration prefetches at most: caches handle about as many outstanding misses."""
 
 MAX_DISTANCE = 256
-"""Iterations ahead at most; what is asked for earlier is gone again when it is read."""
+"""The largest prefetch distance in iterations; lines fetched earlier are evicted before they are read."""
 
 
 def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
-    """While a loop runs, brings what the iteration `distance` steps later touches of a buffer to the cache.
+    """Prefetches what the iteration `distance` steps later accesses of a buffer.
 
-    One hint per cache line of the region that an iteration touches, row after row, `MAX_LINES` at most; a size that is
-    not a literal counts with its least value. Hints have no meaning: the last iterations ask for lines behind the data.
+    One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most; a symbolic
+    size counts with its minimum. Prefetches have no semantics: the last iterations prefetch lines beyond the data.
 
     Legality: the loop is not vectorized; the buffer is in memory, and a block inside the loop touches it at indices
     that depend on the loop, but not on data; `1 <= distance <= MAX_DISTANCE`; addresses do not overflow.
@@ -37,28 +37,30 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
 
     Known as prefetch in Halide and TVM.
     """
-    node, around = find_loop(func, loop)
+    node, enclosing = find_loop(func, loop)
     place = f"prefetch of {buffer!r} in loop {loop!r}"
     check_loop(node, distance, place)
-    known = bounds_of((*around, node))
-    touched = touched_regions(node, check_buffer(func, buffer, place), known, place)
-    hints = first_distinct((hint for r in touched for hint in cache_line_elements(r, known)), MAX_LINES)
+    bounds = bounds_of((*enclosing, node))
+    touched = touched_regions(node, check_buffer(func, buffer, place), bounds, place)
+    hints = first_distinct((hint for r in touched for hint in cache_line_elements(r, bounds)), MAX_LINES)
     later = {node.var: node.var + distance}
-    ahead = [Load(h.buffer, tuple(substitute(i, later) for i in h.indices)) for h in hints]
-    check_addresses(ahead, known, place)
-    return with_stmt_replaced(func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *ahead)))))
+    prefetches = [Load(h.buffer, tuple(substitute(i, later) for i in h.indices)) for h in hints]
+    check_addresses(prefetches, bounds, place)
+    return with_stmt_replaced(
+        func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *prefetches))))
+    )
 
 
 def first_distinct(hints: Iterator[Load], limit: int) -> tuple[Load, ...]:
-    """The first hints that differ; no more are made than that takes."""
-    found: dict[Load, None] = {}
-    while len(found) < limit and (hint := next(hints, None)) is not None:
-        found[hint] = None
-    return tuple(found)
+    """The first distinct hints, up to `limit`; the iterator is not read further."""
+    distinct: dict[Load, None] = {}
+    while len(distinct) < limit and (hint := next(hints, None)) is not None:
+        distinct[hint] = None
+    return tuple(distinct)
 
 
 def check_loop(node: For, distance: int, place: str) -> None:
-    """The loop has iterations one after the other, of which one `distance` ahead can be meant."""
+    """The loop's iterations run one after the other, and the distance is in range."""
     if node.kind is LoopKind.VECTORIZED:
         raise ScheduleError("the loop is vectorized: its iterations run at once", where=place)
     if not 1 <= distance <= MAX_DISTANCE:
@@ -66,60 +68,63 @@ def check_loop(node: For, distance: int, place: str) -> None:
 
 
 def check_buffer(func: Func, name: str, place: str) -> Buffer:
-    """The buffer of that name exists and is in memory."""
-    found = {b.name: b for b in (*func.params, *func.allocs)}.get(name)
-    if found is None:
+    """The buffer of this name exists and is in memory."""
+    buffer = {b.name: b for b in (*func.params, *func.allocs)}.get(name)
+    if buffer is None:
         raise ScheduleError(f"there is no buffer {name!r}", where=place)
-    if found.scope is not MemoryScope.MEMORY:
-        raise ScheduleError(f"it is in scope {found.scope}, near the processor already", where=place)
-    return found
+    if buffer.scope is not MemoryScope.MEMORY:
+        raise ScheduleError(f"it is in scope {buffer.scope}, not in memory", where=place)
+    return buffer
 
 
-def touched_regions(node: For, buffer: Buffer, known: Bounds, place: str) -> list[Region]:
-    """What one iteration of the loop reads or writes of a buffer; what does not move with the loop is left out."""
-    found: dict[Region, None] = {}
+def touched_regions(node: For, buffer: Buffer, bounds: Bounds, place: str) -> list[Region]:
+    """The regions of a buffer that one iteration of the loop accesses; those that do not move with the loop are left
+    out."""
+    touched: dict[Region, None] = {}
     for b, inner in walk(node.body):
         if isinstance(b, Block):
-            mine = [a for a in accesses(b) if a.buffer == buffer]
-            found.update(dict.fromkeys(regions(mine, b, inner, known)))
-    if not found:
-        raise ScheduleError(f"no block inside touches {buffer.name!r}", where=place)
-    later = {node.var: node.var + 1}
-    moving = [r for r in found if any(substitute(first, later) is not first for first, _ in r.ranges)]
-    if not moving:
+            buffer_accesses = [a for a in accesses(b) if a.buffer == buffer]
+            touched.update(dict.fromkeys(regions(buffer_accesses, b, inner, bounds)))
+    if not touched:
+        raise ScheduleError(f"no block inside accesses {buffer.name!r}", where=place)
+    next_iteration = {node.var: node.var + 1}
+    moving_regions = [
+        r for r in touched if any(substitute(first, next_iteration) is not first for first, _ in r.ranges)
+    ]
+    if not moving_regions:
         raise ScheduleError(
             f"which elements of {buffer.name!r} an iteration touches does not follow from {node.var.name!r}",
             where=place,
         )
-    return moving
+    return moving_regions
 
 
-def check_addresses(hints: Sequence[Load], known: Bounds, place: str) -> None:
+def check_addresses(hints: Sequence[Load], bounds: Bounds, place: str) -> None:
     """The addresses can be computed without reading memory and without overflow."""
     for hint in hints:
-        problem = unsafe_reason(hint, known)
+        problem = unsafe_reason(hint, bounds)
         if problem is not None:
             raise ScheduleError(f"{hint}: {problem}", where=place)
 
 
-def cache_line_elements(region: Region, known: Bounds) -> Iterator[Load]:
+def cache_line_elements(region: Region, bounds: Bounds) -> Iterator[Load]:
     """One element of every cache line of a region, row after row."""
     step = max(1, CACHE_LINE_BYTES // region.buffer.dtype.bytes)
     starts = [first for first, _ in region.ranges]
-    counts = [_min_size(simplify(last - first + 1, known), known) for first, last in region.ranges]
+    counts = [_min_size(simplify(last - first + 1, bounds), bounds) for first, last in region.ranges]
     inner = _first_contiguous_dim(region, counts)
     yield from _strided_elements(region.buffer, starts, counts, inner, step)
 
 
-def _min_size(size: Expr, known: Bounds) -> int:
-    """A literal size, or the least value of another one, but at least 1."""
+def _min_size(size: Expr, bounds: Bounds) -> int:
+    """A literal size, or the least value of a symbolic one, but at least 1."""
     if isinstance(size, Const):
         return int(size.value)
-    return max(1, interval(size, known)[0] or 1)
+    return max(1, interval(size, bounds)[0] or 1)
 
 
 def _first_contiguous_dim(region: Region, counts: Sequence[int]) -> int:
-    """The first of the innermost dimensions that make one run of elements: those behind it are touched whole."""
+    """The first of the innermost dimensions that form a contiguous run: the dimensions after it are accessed whole."""
     k = max(0, len(counts) - 1)
     while k > 0 and region.ranges[k][0] is const(0) and region.buffer.shape[k] is const(counts[k]):
         k -= 1
@@ -129,7 +134,8 @@ def _first_contiguous_dim(region: Region, counts: Sequence[int]) -> int:
 def _strided_elements(
     buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int
 ) -> Iterator[Load]:
-    """Elements `step` apart in every run of dimensions `inner` and following, for every index of those before."""
+    """Elements `step` apart in every run of dimensions `inner` and following, for every index of the dimensions
+    before."""
     run = 1
     for n in counts[inner:]:
         run *= n
@@ -144,8 +150,8 @@ def _strided_elements(
 
 def _unflatten(position: int, counts: Sequence[int]) -> tuple[int, ...]:
     """The indices of an element of a row-major box."""
-    found: list[int] = []
+    indices: list[int] = []
     for n in reversed(counts):
-        found.append(position % n)
+        indices.append(position % n)
         position //= n
-    return tuple(reversed(found))
+    return tuple(reversed(indices))

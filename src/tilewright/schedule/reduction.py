@@ -1,13 +1,13 @@
-"""Primitives on reductions: decompose_reduction takes the initialisation out, rfactor reduces in two levels."""
+"""Primitives on reductions: decompose_reduction separates the initialisation, rfactor reduces in two levels."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import TRUE, Binary, Buffer, Expr, Load, Symbol, Var, as_expr, const
+from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Buffer, Expr, Load, Symbol, Var, as_expr, const
 from tilewright.expr.operations import binary, ceildiv, conjunction, select
 from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
@@ -53,91 +53,92 @@ def decompose_reduction(func: Func, block: str, loop: str, name: str | None = No
 
     Known as decompose_reduction in TVM, and as the pure and the update definition in Halide.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     outer, _ = find_loop(func, loop)
-    init = check_decomposable(node, around, outer)
-    kept = check_initialised_once(node, around, outer)
+    init = check_decomposable(node, enclosing, outer)
+    spatial_loops = check_initialised_once(node, enclosing, outer)
     place, used = f"decompose_reduction of {block!r}", used_names(func)
     if name is not None:
         check_new_names((name,), used, place)
     start: dict[Var, Expr] = dict.fromkeys(_reduction_loop_vars(node), const(0))
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
-    others = {x.var for x in around} - set(start)
-    # What only limits the reduction does not limit the elements: they are initialised where it is empty too.
-    limits = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & others)
+    other_vars = {x.var for x in enclosing} - set(start)
+    # Conditions on the reduction alone do not guard the init: elements of empty reductions are initialised, too.
+    conditions = (c for c in conjuncts(node.predicate) if not free_vars(c) & set(start) or free_vars(c) & other_vars)
     nest: Stmt = Block(
-        name or fresh_name(f"{block}_init", used), spatial, init, None, substitute(conjunction(*limits), start)
+        name or fresh_name(f"{block}_init", used), spatial, init, None, substitute(conjunction(*conditions), start)
     )
-    for x in reversed(kept):
+    for x in reversed(spatial_loops):
         nest = replace(x, body=nest)
-    bare = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
-    result = with_stmt_replaced(func, outer, seq(copy_with_fresh_names(nest, used), bare))
+    without_init = map_blocks(outer, lambda b: replace(b, init=None) if b is node else b)
+    result = with_stmt_replaced(func, outer, seq(copy_with_fresh_names(nest, used), without_init))
     check_accumulated_once(result, (node,), place)
     return result
 
 
 def _reduction_loop_vars(node: Block) -> set[Var]:
-    """The loop variables that drive the block's reductions (symbols, which have a declared range, are none)."""
+    """The loop variables that the block's reduction variables depend on; symbols are not among them."""
     bindings = (i.binding for i in node.iters if i.kind is IterKind.REDUCE)
     return {v for e in bindings for v in free_vars(e) if not isinstance(v, Symbol)}
 
 
-def check_decomposable(node: Block, around: Sequence[For], outer: For) -> Store:
-    """All reduction loops are inside `outer` and are nothing else, start at the first point, and nobody interferes."""
+def check_decomposable(node: Block, enclosing: Sequence[For], outer: For) -> Store:
+    """All reduction loops are inside `outer`, drive reductions only and start at the first point, and no block
+    interferes."""
     place = f"decompose_reduction of {node.name!r}"
     if node.init is None:
         raise ScheduleError("it has no init", where=place)
-    if not any(x is outer for x in around):
-        raise ScheduleError(f"loop {outer.var.name!r} is not around it", where=place)
-    position = next(k for k, x in enumerate(around) if x is outer)
-    outside = {x.var for x in around[:position]}
-    reduced = _reduction_loop_vars(node)
-    start: dict[Var, Expr] = dict.fromkeys(reduced, const(0))
+    if not any(x is outer for x in enclosing):
+        raise ScheduleError(f"loop {outer.var.name!r} does not enclose it", where=place)
+    position = next(k for k, x in enumerate(enclosing) if x is outer)
+    outside = {x.var for x in enclosing[:position]}
+    reduction_vars = _reduction_loop_vars(node)
+    start: dict[Var, Expr] = dict.fromkeys(reduction_vars, const(0))
     for i in node.iters:
         used = free_vars(i.binding)
         if i.kind is IterKind.SPATIAL:
-            if used & reduced:
-                name = min(v.name for v in used & reduced)
+            if used & reduction_vars:
+                name = min(v.name for v in used & reduction_vars)
                 raise ScheduleError(f"loop {name!r} drives spatial variable {i.var.name!r} too", where=place)
         elif used & outside:
             name = min(v.name for v in used & outside)
             raise ScheduleError(f"it reduces over {name!r}, outside {outer.var.name!r}", where=place)
-        elif not can_prove(substitute(i.binding, start).equals(0), bounds_of(around)):
+        elif not can_prove(substitute(i.binding, start).equals(0), bounds_of(enclosing)):
             raise ScheduleError(f"reduction {i.binding} does not start at 0: another part initialises it", where=place)
     check_untouched(node.body.buffer, outer, node, place)
     return node.init
 
 
-def check_initialised_once(node: Block, around: Sequence[For], outer: For) -> list[For]:
-    """The loops from `outer` inwards that do not reduce; each tells elements apart."""
+def check_initialised_once(node: Block, enclosing: Sequence[For], outer: For) -> list[For]:
+    """The loops from `outer` inwards that do not reduce; the written element depends on each of them."""
     place = f"decompose_reduction of {node.name!r}"
-    position = next(k for k, x in enumerate(around) if x is outer)
-    reduced = _reduction_loop_vars(node)
-    kept = [x for x in around[position:] if x.var not in reduced]
+    position = next(k for k, x in enumerate(enclosing) if x is outer)
+    reduction_vars = _reduction_loop_vars(node)
+    spatial_loops = [x for x in enclosing[position:] if x.var not in reduction_vars]
     bindings = {i.var: i.binding for i in node.iters}
-    told = {v for i in node.body.indices for v in free_vars(substitute(i, bindings))}
+    identifying = {v for i in node.body.indices for v in free_vars(substitute(i, bindings))}
     spatial = {i.var for i in node.iters if i.kind is IterKind.SPATIAL}
     plain = {v for i in node.body.indices for v in free_vars(i)}
-    for x in kept:
-        bad = free_vars(x.extent) & reduced
-        if bad:
-            name = min(v.name for v in bad)
+    for x in spatial_loops:
+        offending = free_vars(x.extent) & reduction_vars
+        if offending:
+            name = min(v.name for v in offending)
             raise ScheduleError(f"the extent of {x.var.name!r} depends on {name!r}, which it reduces over", where=place)
         missing = {v for v in spatial - plain if x.var in free_vars(bindings[v])}
-        if x.var not in told or missing:
+        if x.var not in identifying or missing:
             raise ScheduleError(
                 f"iterations of {x.var.name!r} write the same element of {node.body.buffer.name!r}", where=place
             )
-    return kept
+    return spatial_loops
 
 
 def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> Func:
-    """Reduces in two levels: partial results over chunks of one reduction axis, or over strands of it, then over them.
+    """Reduces in two levels: partial results over chunks or strands of one reduction axis, then the total over these.
 
     Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki);
     with `strands` C[s] = op over ki < factor of P[s, ki], P[s, ki] = op over ko and the other axes of the same.
-    Partial results start from what is neutral for op, the total from the block's own init. Floating-point sums are
-    reassociated: shorter chains of additions, so a smaller rounding error.
+    Partial results start from the identity of op, the total from the block's own init. Floating-point sums are
+    reassociated: fewer additions in sequence, so a smaller rounding error.
 
     Args:
         axis: which of the reduction variables, counted from 0.
@@ -146,62 +147,94 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
         strands: partial results over every `factor`-th step, so that they can be the lanes of a vector.
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    has its untransformed nest to itself. Any extent of the axis is legal: beyond it the last chunk, or some of the
-    strands, take in what is neutral.
+    and is alone in its untransformed nest. Any extent of the axis is legal: beyond it the last chunk, or some of the
+    strands, take the identity.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
 
     Known as rfactor in Halide and TVM.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     place = f"rfactor of block {block!r}"
-    chunked, value = check_factorable(func, node, around, axis, place)
+    axis_iter, value = check_factorable(func, node, enclosing, axis, place)
     if factor < 1:
         what = "strand" if strands else "step of a chunk"
         raise ScheduleError(f"expected at least 1 {what}, got {factor}", where=place)
-    op = node.body.value
-    if not isinstance(op, Binary) or node.init is None:
+    if not isinstance(node.body.value, Binary) or node.init is None:
         raise ScheduleError("it does not accumulate", where=place)
-    used = used_names(func)
-    spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
-    chunks = ceildiv(chunked.extent, factor)
-    kept, gone = (as_expr(factor), chunks) if strands else (chunks, as_expr(factor))
-    own = node.body.buffer
+    op, used, total = node.body.value.op, used_names(func), node.body.buffer
     if name is not None:
         check_new_names((name,), used, place)
-    part = Buffer(claim_name(name or f"{own.name}_partial", used), (*own.shape, kept), own.dtype)
-    outer, inner = (Var(claim_name(f"{chunked.var.name}_{letter}", used)) for letter in "oi")
-    stays, goes = (inner, outer) if strands else (outer, inner)
-    index = (*(i.var for i in spatial), stays)
-    step = outer * factor + inner
-    neutral = REDUCERS[op.op].identity(own.dtype)
-    body = substitute(value, {chunked.var: step})
-    if not can_prove((chunked.extent % factor).equals(0)):
-        body = select(step < chunked.extent, body, neutral)
-    target = Load(part, index)
-    reduced = [(goes, gone) if i is chunked else (i.var, i.extent)
-               for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
-    first = _serial_nest(
-        fresh_name(f"{block}_partial", used),
-        [*((i.var, i.extent) for i in spatial), (stays, kept)],
-        reduced,
-        Store(part, index, binary(op.op, target, body)),
-        Store(part, index, neutral),
+    partial_name = claim_name(name or f"{total.name}_partial", used)
+    split = _split_axis(axis_iter, factor, strands, used)
+    partial = Buffer(partial_name, (*total.shape, split.kept_extent), total.dtype)
+    partial_nest = _partial_nest(node, op, value, split, partial, used)
+    total_nest = _total_nest(node, op, node.init, split, partial, used)
+    # The names of loops and variables must be distinct across both new nests.
+    nests = seq(copy_with_fresh_names(partial_nest, used), total_nest)
+    result = with_stmt_replaced(func, enclosing[0] if enclosing else node, nests)
+    return replace(result, allocs=(*func.allocs, partial))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAxis:
+    """A reduction axis split in two.
+
+    Attributes:
+        axis: the axis.
+        kept, kept_extent: the loop that indexes the partial results.
+        reduced, reduced_extent: the loop that a partial result reduces over.
+        index: the axis' variable in terms of both.
+        is_exact: whether every pair of iterations is inside the extent.
+    """
+
+    axis: BlockIter
+    kept: Var
+    kept_extent: Expr
+    reduced: Var
+    reduced_extent: Expr
+    index: Expr
+    is_exact: bool
+
+
+def _split_axis(axis: BlockIter, factor: int, strands: bool, used: set[str]) -> SplitAxis:
+    """Splits a reduction axis by a factor: the outer part is kept, with `strands` the inner one."""
+    outer, inner = (Var(claim_name(f"{axis.var.name}_{letter}", used)) for letter in "oi")
+    index, is_exact = outer * factor + inner, can_prove((axis.extent % factor).equals(0))
+    chunks, steps = ceildiv(axis.extent, factor), as_expr(factor)
+    if strands:
+        return SplitAxis(axis, inner, steps, outer, chunks, index, is_exact)
+    return SplitAxis(axis, outer, chunks, inner, steps, index, is_exact)
+
+
+def _partial_nest(node: Block, op: BinaryOp, value: Expr, split: SplitAxis, partial: Buffer, used: set[str]) -> Stmt:
+    """The nest that computes the partial results, which start from the identity of the reducer."""
+    spatial = [(i.var, i.extent) for i in node.iters if i.kind is IterKind.SPATIAL]
+    element = Load(partial, (*(v for v, _ in spatial), split.kept))
+    identity = REDUCERS[op].identity(partial.dtype)
+    term = substitute(value, {split.axis.var: split.index})
+    if not split.is_exact:
+        term = select(split.index < split.axis.extent, term, identity)
+    reductions = [(split.reduced, split.reduced_extent) if i is split.axis else (i.var, i.extent)
+                  for i in node.iters if i.kind is IterKind.REDUCE]  # fmt: skip
+    return _serial_nest(
+        fresh_name(f"{node.name}_partial", used),
+        [*spatial, (split.kept, split.kept_extent)],
+        reductions,
+        Store(partial, element.indices, binary(op, element, term)),
+        Store(partial, element.indices, identity),
         used,
     )
-    second = _serial_nest(
-        block,
-        [(i.var, i.extent) for i in spatial],
-        [(stays, kept)],
-        Store(own, node.body.indices, binary(op.op, Load(own, node.body.indices), target)),
-        node.init,
-        used,
-    )
-    nest = around[0] if around else node
-    # The names of the new nests' loops and variables must differ from each other's too.
-    result = with_stmt_replaced(func, nest, seq(copy_with_fresh_names(first, used), second))
-    return replace(result, allocs=(*func.allocs, part))
+
+
+def _total_nest(node: Block, op: BinaryOp, init: Store, split: SplitAxis, partial: Buffer, used: set[str]) -> Stmt:
+    """The nest that reduces the partial results to the total."""
+    spatial = [(i.var, i.extent) for i in node.iters if i.kind is IterKind.SPATIAL]
+    total = Load(node.body.buffer, node.body.indices)
+    element = Load(partial, (*(v for v, _ in spatial), split.kept))
+    body = Store(total.buffer, total.indices, binary(op, total, element))
+    return _serial_nest(node.name, spatial, [(split.kept, split.kept_extent)], body, init, used)
 
 
 def _serial_nest(
@@ -221,27 +254,29 @@ def _serial_nest(
     return nest
 
 
-def check_factorable(func: Func, node: Block, around: Sequence[For], axis: int, place: str) -> tuple[BlockIter, Expr]:
-    """The reduction variable to be cut, and what the block combines."""
-    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
-    if not 0 <= axis < len(reduced):
-        raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduced)}", where=place)
+def check_factorable(
+    func: Func, node: Block, enclosing: Sequence[For], axis: int, place: str
+) -> tuple[BlockIter, Expr]:
+    """The reduction variable to be split, and the value that the block combines."""
+    reduction_iters = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    if not 0 <= axis < len(reduction_iters):
+        raise ScheduleError(f"there is no reduction axis {axis}; it has {len(reduction_iters)}", where=place)
     if node.init is None:
-        raise ScheduleError("its init was taken out", where=place, hint="use rfactor before decompose_reduction")
+        raise ScheduleError("its init was decomposed", where=place, hint="use rfactor before decompose_reduction")
     if node.predicate is not TRUE:
         raise ScheduleError("it has a predicate", where=place, hint=RFACTOR_HINT)
-    if around and len(blocks(around[0])) != 1:
+    if enclosing and len(blocks(enclosing[0])) != 1:
         raise ScheduleError("other blocks share its loops", where=place, hint=RFACTOR_HINT)
-    extents = {x.var: x.extent for x in around}
-    if [i.binding for i in node.iters] != [x.var for x in around] or any(
+    extents = {x.var: x.extent for x in enclosing}
+    if [i.binding for i in node.iters] != [x.var for x in enclosing] or any(
         i.extent is not extents[v] for i in node.iters if isinstance(v := i.binding, Var)
     ):
         raise ScheduleError("its loops were changed", where=place, hint=RFACTOR_HINT)
-    value, own = node.body.value, Load(node.body.buffer, node.body.indices)
+    value, result = node.body.value, Load(node.body.buffer, node.body.indices)
     if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
         raise ScheduleError("it does not write at its plain iteration variables", where=place)
     if isinstance(value, Binary) and value.op in REDUCERS:
-        for mine, other in ((value.a, value.b), (value.b, value.a)):
-            if mine is own and all(x.buffer != node.body.buffer for x in loads(other)):
-                return reduced[axis], other
-    raise ScheduleError("it is no sum, product, minimum or maximum", where=place)
+        for accumulator, other in ((value.a, value.b), (value.b, value.a)):
+            if accumulator is result and all(x.buffer != node.body.buffer for x in loads(other)):
+                return reduction_iters[axis], other
+    raise ScheduleError("it is not a sum, product, minimum or maximum", where=place)

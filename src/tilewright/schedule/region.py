@@ -1,4 +1,4 @@
-"""Regions: the box of a buffer that one iteration of a loop touches, and nests of a block over such a box."""
+"""Regions: the box of a buffer that one iteration of a loop accesses, and nests of a block over such a box."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,20 +12,20 @@ from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, walk
+from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, walk
 from tilewright.schedule.rewrite_tree import bounds_of, new_loop_vars
 
 LoopRange = tuple[Var, Expr]
-"""What a loop says about its variable: 0 <= variable < extent."""
+"""The range of a loop: 0 <= variable < extent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is touched of one dimension of a buffer.
+    """The accessed interval of one dimension of a buffer.
 
     Attributes:
-        start, size: the elements of one iteration of the loop.
-        first, end: those of all iterations of it and of the loops around it; None where that is not known.
+        start, size: in one iteration of the loop.
+        first, end: over all iterations of it and of its enclosing loops; None where that is not known.
     """
 
     start: Expr
@@ -39,31 +39,31 @@ class Span:
         return isinstance(self.size, Const) and self.size.value == 1
 
     def within(self, extent: Expr) -> "Span":
-        """The span without what lies beyond a buffer of that many elements: predicates keep accesses inside."""
+        """The span clipped to a dimension of this extent: predicates keep accesses in bounds."""
         is_all = can_prove(self.start.equals(0)) and can_prove_le(extent, self.size)
         return replace(self, size=extent) if is_all else self
 
 
 def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writes_only: bool = False) -> list[Span]:
-    """What one iteration of the last of `loops` touches of a buffer, per dimension: a box around all accesses.
+    """The box around all accesses to a buffer in one iteration of the last of `loops`, per dimension.
 
     Raises:
-        ScheduleError: nothing touches it, or the box has no start or size that is known without data.
+        ScheduleError: nothing accesses it, or start or size of the box depend on data.
     """
-    found: dict[tuple[tuple[Expr, tuple[Expr, Expr]], ...], None] = {}
+    boxes: dict[tuple[tuple[Expr, tuple[Expr, Expr]], ...], None] = {}
     for b, inner in walk(loops[-1].body):
         if not isinstance(b, Block):
             continue
         bindings = {i.var: i.binding for i in b.iters}
-        known = bounds_of((*loops, *inner))  # parts of a split index (x // 4, x % 4) become loop variables
+        bounds = bounds_of((*loops, *inner))  # simplifies parts of a split index (x // 4, x % 4) to loop variables
         for a in accesses(b):
             if a.buffer == buffer and (a.is_write or not writes_only):
-                indices = (substitute(i, bindings, known) for i in a.indices)
-                found[tuple((i, _index_range(i, inner, loops, place)) for i in indices)] = None
-    if not found:
+                indices = (substitute(i, bindings, bounds) for i in a.indices)
+                boxes[tuple((i, _index_range(i, inner, loops, place)) for i in indices)] = None
+    if not boxes:
         verb = "writes" if writes_only else "reads"
         raise ScheduleError(f"nothing inside the loop {verb} {buffer.name!r}", where=place)
-    return [_union(list(parts), buffer, loops, func, place) for parts in zip(*found, strict=True)]
+    return [_union(list(parts), buffer, loops, func, place) for parts in zip(*boxes, strict=True)]
 
 
 def span_of(index: Expr, inner: Sequence[For], loops: Sequence[For], func: Func, place: str) -> Span:
@@ -75,11 +75,11 @@ def span_of(index: Expr, inner: Sequence[For], loops: Sequence[For], func: Func,
 def _union(
     parts: Sequence[tuple[Expr, tuple[Expr, Expr]]], buffer: Buffer, loops: Sequence[For], func: Func, place: str
 ) -> Span:
-    """The span of one dimension around several indices, of which each is given with its least and largest value."""
-    known = bounds_of(loops)
+    """The span of one dimension around several indices, each given with its least and largest value."""
+    bounds = bounds_of(loops)
     lows, highs = zip(*(ends for _, ends in parts), strict=True)
-    low = next((a for a in lows if all(can_prove_le(a, b, known) for b in lows)), None)
-    high = next((a for a in highs if all(can_prove_le(b, a, known) for b in highs)), None)
+    low = next((a for a in lows if all(can_prove_le(a, b, bounds) for b in lows)), None)
+    high = next((a for a in highs if all(can_prove_le(b, a, bounds) for b in highs)), None)
     indices = list(dict.fromkeys(index for index, _ in parts))
     if low is None or high is None:
         shown = " and ".join(map(str, indices))
@@ -133,47 +133,47 @@ def _range_over_loop(
 ) -> tuple[Expr, Expr] | None:
     """The least value of `low` and the largest of `high` while a loop runs; None where they are not monotonic in it."""
     var, extent = loop
-    known = Bounds.from_loops((*outside, loop))
+    bounds = Bounds.from_loops((*outside, loop))
     last = extent - 1
-    found: list[Expr] = []
+    ends: list[Expr] = []
     for e, at_first, at_last in ((low, const(0), last), (high, last, const(0))):
         if var not in free_vars(e):
-            found.append(e)
+            ends.append(e)
             continue
         step = substitute(e, {var: var + 1}) - e
-        if can_prove_non_negative(step, known):
-            found.append(substitute(e, {var: at_first}))
-        elif can_prove_le(step, const(0), known):
-            found.append(substitute(e, {var: at_last}))
+        if can_prove_non_negative(step, bounds):
+            ends.append(substitute(e, {var: at_first}))
+        elif can_prove_le(step, const(0), bounds):
+            ends.append(substitute(e, {var: at_last}))
         else:
             return None
-    return found[0], found[1]
+    return ends[0], ends[1]
 
 
 def over_region(
     node: Block,
     spans: Mapping[Var, Span],
-    known: Bounds,
+    bounds: Bounds,
     used: set[str],
     names: Sequence[str] | None = None,
     place: str = "",
 ) -> tuple[Block, tuple[For, ...], Bounds]:
-    """A block over a part of its domain: with bindings to new loops over the sizes of the part, spatial ones outside.
+    """A block over a part of its domain, bound to new loops over the sizes of that part, spatial ones outside.
 
     Args:
         node: the block.
-        spans: the part, per iteration variable; variables that are not in it keep their whole domain.
-        known: what the loops around say.
-        used: names; those of the new loops are added.
+        spans: the part, per iteration variable; variables without a span keep their whole domain.
+        bounds: the bounds of the enclosing loops' variables.
+        used: names in use; those of the new loops are added.
         names: of the new loops, outermost first; fresh ones without it.
-        place: for error messages about names.
+        place: location in error messages about names.
 
     Returns:
-        The block, guarded where the part may leave its domain; the loops, outermost first, whose bodies mean nothing
-        yet; what is known inside of them.
+        The block, guarded where the part may leave its domain; the loops, outermost first, whose bodies are
+            placeholders; the bounds inside of them.
 
     Raises:
-        ScheduleError: the names are not as many as the new loops, or not new.
+        ScheduleError: the number of names is not that of the new loops, or a name is in use.
     """
     driven = [i.var for kind in IterKind for i in node.iters
               if i.kind is kind and not (i.var in spans and spans[i.var].is_single)]  # fmt: skip
@@ -186,32 +186,26 @@ def over_region(
         binding = span.start
         if i.var in driven:
             loops[i.var] = loop = For(variables[driven.index(i.var)], span.size, LoopKind.SERIAL, node)
-            known = known.with_loop(loop.var, loop.extent)
+            bounds = bounds.with_loop(loop.var, loop.extent)
             binding = binding + loop.var
         if i.var in spans:
-            guards += [] if can_prove_non_negative(binding, known) else [binding >= 0]
-            guards += [] if can_prove_lt(binding, i.extent, known) else [binding < i.extent]
+            guards += [] if can_prove_non_negative(binding, bounds) else [binding >= 0]
+            guards += [] if can_prove_lt(binding, i.extent, bounds) else [binding < i.extent]
         iters.append(replace(i, binding=binding))
-    return replace(node, iters=tuple(iters), predicate=conjunction(*guards)), tuple(loops[v] for v in driven), known
+    return replace(node, iters=tuple(iters), predicate=conjunction(*guards)), tuple(loops[v] for v in driven), bounds
 
 
-def nest_loops(loops: Sequence[For], body: Stmt) -> Stmt:
-    """A statement inside of loops, outermost first, in place of their bodies."""
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
-
-
-def check_domain(node: Block, around: Sequence[For], place: str) -> None:
-    """The block's predicate only keeps it in its domain, and its body uses no loop, so that both can be dropped."""
-    known = bounds_of(around)
+def check_domain(node: Block, enclosing: Sequence[For], place: str) -> None:
+    """The block's predicate only keeps it in its domain, and its body uses no loop variable, so that both can be
+    dropped."""
+    bounds = bounds_of(enclosing)
     for i in node.iters:
-        known = known.assuming(conjunction(i.binding >= 0, i.binding < i.extent))
+        bounds = bounds.assuming(conjunction(i.binding >= 0, i.binding < i.extent))
     for c in conjuncts(node.predicate):
-        if not can_prove(c, known):
+        if not can_prove(c, bounds):
             raise ScheduleError(f"its predicate {c} does more than guard a tail", where=place)
     stores = (node.body,) if node.init is None else (node.body, node.init)
     used = {v for s in stores for e in (*s.indices, s.value) for v in free_vars(e)}
-    for x in around:
+    for x in enclosing:
         if x.var in used:
-            raise ScheduleError(f"it uses elements by their position relative to loop {x.var.name!r}", where=place)
+            raise ScheduleError(f"its body uses the variable of loop {x.var.name!r}", where=place)

@@ -1,4 +1,4 @@
-"""The primitive that fuses consumers into producers: reverse_compute_at."""
+"""The primitive reverse_compute_at, which fuses consumers into producers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +9,13 @@ from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, blocks, seq
 from tilewright.schedule.consumer_legality import check_consumer, check_covered_once, check_inputs_complete
 from tilewright.schedule.legality import check_accumulated_once, check_no_races
-from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region
+from tilewright.schedule.region import Span, check_domain, over_region, region
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     exclusive_nest,
     find_block,
     find_loop,
+    nest_loops,
     spatial_vars,
     used_names,
     with_stmt_replaced,
@@ -44,16 +45,16 @@ def reverse_compute_at(func: Func, block: str, loop: str, names: tuple[str, ...]
 
     Known as reverse_compute_at in TVM, fuse in Exo.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     target, outer = find_loop(func, loop)
     loops = (*outer, target)
     place = f"reverse_compute_at of {block!r} in loop {loop!r}"
     check_consumer(func, node, target, place)
-    nest = exclusive_nest(node, around, "reverse_compute_at")
-    check_domain(node, around, place)
+    nest = exclusive_nest(node, enclosing, "reverse_compute_at")
+    check_domain(node, enclosing, place)
     spans = check_spans(func, node, loops, place)
-    moved, own, _ = over_region(node, spans, bounds_of(loops), used_names(func), names, place)
-    body = seq(target.body, nest_loops(own, moved))
+    moved, new_loops, _ = over_region(node, spans, bounds_of(loops), used_names(func), names, place)
+    body = seq(target.body, nest_loops(new_loops, moved))
     result = with_stmt_replaced(with_stmt_replaced(func, nest, None), target, replace(target, body=body))
     check_inputs_complete(result, block, [x.var.name for x in loops], (), place)
     check_covered_once(result, block, place)
@@ -63,8 +64,8 @@ def reverse_compute_at(func: Func, block: str, loop: str, names: tuple[str, ...]
 
 
 def check_spans(func: Func, node: Block, loops: Sequence[For], place: str) -> Mapping[Var, Span]:
-    """The part of the consumer's domain that one iteration of the last of `loops` makes possible, per spatial variable
-    that is an index of what the loop writes; several such buffers agree."""
+    """The part of the consumer's domain that one iteration of the last of `loops` completes, per spatial variable that
+    indexes what the loop writes; several such buffers agree."""
     written = {b.body.buffer for b in blocks(loops[-1])}
     spans: dict[Var, Span] = {}
     spatial = spatial_vars(node)

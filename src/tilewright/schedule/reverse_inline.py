@@ -1,4 +1,4 @@
-"""The primitive that folds an element-wise consumer into its producer: reverse_inline."""
+"""The primitive reverse_inline, which folds an element-wise consumer into its producer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from tilewright.expr.traversal import loads, replace_loads
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
 from tilewright.schedule.consumer_legality import check_covered_once, check_injective_writes
-from tilewright.schedule.inline import check_elementwise, check_in_bounds, check_plain_indices
-from tilewright.schedule.legality import check_no_races, check_only_writer
+from tilewright.schedule.inline import check_elementwise, check_plain_indices
+from tilewright.schedule.legality import check_in_bounds, check_no_races, check_only_writer
 from tilewright.schedule.region import check_domain
 from tilewright.schedule.rewrite_tree import (
     find_block,
@@ -46,22 +46,24 @@ def reverse_inline(func: Func, block: str) -> Func:
 
     Known as reverse_compute_inline in TVM.
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     place = f"reverse_inline of {block!r}"
-    producer, loops = check_producer(func, node, place)
+    producer, producer_loops = check_producer(func, node, place)
     old = producer.body.buffer
-    check_consumer(func, node, around, place)
+    check_consumer(func, node, enclosing, place)
     check_between(func, producer, node, place)
-    check_domain(producer, loops, place)
+    check_domain(producer, producer_loops, place)
     where = check_one_to_one(producer, node, place)
 
     def folded(e: Expr) -> Expr:
         return replace_loads(substitute(e, where), lambda x: producer.body.value if x.buffer == old else x)
 
-    rest = with_stmt_replaced(func, node, None)
-    changed = replace(producer, body=map_store(node.body, folded))
-    body = map_blocks(rest.body, lambda b: changed if b.name == producer.name else b)
-    result = drop_stale_prefetches(replace(rest, body=body, allocs=tuple(a for a in rest.allocs if a != old)))
+    without_consumer = with_stmt_replaced(func, node, None)
+    folded_producer = replace(producer, body=map_store(node.body, folded))
+    body = map_blocks(without_consumer.body, lambda b: folded_producer if b.name == producer.name else b)
+    result = drop_stale_prefetches(
+        replace(without_consumer, body=body, allocs=tuple(a for a in without_consumer.allocs if a != old))
+    )
     check_in_bounds(result, [producer.name], place)
     check_covered_once(result, producer.name, place)
     check_no_races(result, None, place)
@@ -69,17 +71,17 @@ def reverse_inline(func: Func, block: str) -> Func:
 
 
 def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[For, ...]]:
-    """The last block before the consumer that writes what it reads: element-wise, into an internal buffer of which it
-    is the only writer and the consumer the only reader."""
-    found: tuple[Block, tuple[For, ...]] | None = None
-    for s, around in walk(func.body):
+    """The last block before the consumer that writes what it reads: element-wise, the only writer of an internal buffer
+    that only the consumer reads."""
+    writer: tuple[Block, tuple[For, ...]] | None = None
+    for s, enclosing in walk(func.body):
         if s is node:
             break
         if isinstance(s, Block) and s.body.buffer in read_buffers(node):
-            found = s, around
-    if found is None:
+            writer = s, enclosing
+    if writer is None:
         raise ScheduleError("nothing before it writes what it reads", where=place)
-    producer, buffer = found[0], found[0].body.buffer
+    producer, buffer = writer[0], writer[0].body.buffer
     if buffer not in func.allocs:
         raise ScheduleError(f"block {producer.name!r} writes {buffer.name!r}, which is not internal", where=place)
     check_elementwise(producer, place, HINT)
@@ -88,49 +90,50 @@ def check_producer(func: Func, node: Block, place: str) -> tuple[Block, tuple[Fo
     for b in blocks(func.body):
         if b is not node and buffer in read_buffers(b):
             raise ScheduleError(f"block {b.name!r} reads {buffer.name!r} too", where=place, hint=HINT)
-    return found
+    return writer
 
 
-def check_consumer(func: Func, node: Block, around: Sequence[For], place: str) -> None:
-    """The block is element-wise, every point writes another element, and it needs none of its loops."""
+def check_consumer(func: Func, node: Block, enclosing: Sequence[For], place: str) -> None:
+    """The block is element-wise, every point writes a different element, and it depends on no loop otherwise."""
     check_elementwise(node, place, "use inline to substitute its producer")
     check_injective_writes(func, node, place)
-    check_domain(node, around, place)
+    check_domain(node, enclosing, place)
 
 
 def check_between(func: Func, producer: Block, node: Block, place: str) -> None:
-    """The consumer may run where the producer is: nobody changes its inputs or uses its buffer until its own nest."""
+    """The consumer may run at the producer's place: up to its own nest, no block changes its inputs or uses its
+    buffer."""
     tops = top_statements(func)
     start = next(k for k, s in enumerate(tops) if s is top_statement_of(func, producer))
     end = next(k for k, s in enumerate(tops) if s is top_statement_of(func, node))
-    own = node.body.buffer
+    result = node.body.buffer
     for b in (b for top in tops[start : end + 1] for b in blocks(top)):
-        if b is not node and any(a.buffer == own for a in accesses(b)):
-            raise ScheduleError(f"block {b.name!r} uses {own.name!r} before it", where=place)
+        if b is not node and any(a.buffer == result for a in accesses(b)):
+            raise ScheduleError(f"block {b.name!r} uses {result.name!r} before it", where=place)
         if b is not node and b is not producer and b.body.buffer in read_buffers(node):
             raise ScheduleError(f"block {b.name!r} writes {b.body.buffer.name!r}, which it reads", where=place)
 
 
 def check_one_to_one(producer: Block, node: Block, place: str) -> Mapping[Var, Expr]:
-    """Every element of the producer's buffer is read at one point of the consumer: the consumer's variables in terms
-    of the producer's."""
+    """Every element of the producer's buffer is read at one point of the consumer: the consumer's variables in terms of
+    the producer's."""
     buffer = producer.body.buffer
     read = [x for x in loads(node.body.value) if x.buffer == buffer]
-    everywhere = [x for i in node.body.indices for x in loads(i) if x.buffer == buffer]
+    index_loads = [x for i in node.body.indices for x in loads(i) if x.buffer == buffer]
     spatial = {i.var: i.extent for i in node.iters if i.kind is IterKind.SPATIAL}
-    if len(read) != 1 or everywhere or len(set(read[0].indices)) != buffer.rank:
+    if len(read) != 1 or index_loads or len(set(read[0].indices)) != buffer.rank:
         raise ScheduleError(f"it does not read every element of {buffer.name!r} at one point", where=place, hint=HINT)
-    where: dict[Var, Expr] = {}
-    written = {i.var: i.extent for i in producer.iters}
+    mapping: dict[Var, Expr] = {}
+    extents = {i.var: i.extent for i in producer.iters}
     for index, target, size in zip(read[0].indices, producer.body.indices, buffer.shape, strict=True):
-        whole = isinstance(target, Var) and can_prove(written[target].equals(size))
-        if not (isinstance(index, Var) and index in spatial and whole and can_prove(spatial[index].equals(size))):
+        is_whole = isinstance(target, Var) and can_prove(extents[target].equals(size))
+        if not (isinstance(index, Var) and index in spatial and is_whole and can_prove(spatial[index].equals(size))):
             what = f"it does not read {buffer.name!r}, all of it, at its plain iteration variables"
             raise ScheduleError(what, where=place, hint=HINT)
-        where[index] = target
+        mapping[index] = target
     for var, extent in spatial.items():
-        if var not in where:
+        if var not in mapping:
             if not (isinstance(extent, Const) and extent.value == 1):
                 raise ScheduleError(f"it reads {buffer.name!r} again for every {var.name!r}", where=place, hint=HINT)
-            where[var] = const(0)
-    return where
+            mapping[var] = const(0)
+    return mapping

@@ -1,4 +1,4 @@
-"""Finding and rebuilding parts of a loop tree; shared by the primitives."""
+"""Look-up and rewriting of loop trees; shared by the primitives."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,35 +17,35 @@ from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
 def find_loop(func: Func, name: str) -> tuple[For, tuple[For, ...]]:
-    """The loop of that name with the loops around it.
+    """The loop of this name and its enclosing loops, outermost first.
 
     Raises:
         ScheduleError: there is none.
     """
-    for s, around in walk(func.body):
+    for s, enclosing in walk(func.body):
         if isinstance(s, For) and s.var.name == name:
-            return s, around
-    known = loop_names(func)
-    what = f"there is no loop {name!r}; loops are {', '.join(known)}"
-    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+            return s, enclosing
+    names = loop_names(func)
+    what = f"there is no loop {name!r}; loops are {', '.join(names)}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, names))
 
 
 def find_block(func: Func, name: str) -> tuple[Block, tuple[For, ...]]:
-    """The block of that name with the loops around it.
+    """The block of this name and its enclosing loops, outermost first.
 
     Raises:
         ScheduleError: there is none.
     """
-    for s, around in walk(func.body):
+    for s, enclosing in walk(func.body):
         if isinstance(s, Block) and s.name == name:
-            return s, around
-    known = [s.name for s, _ in walk(func.body) if isinstance(s, Block)]
-    what = f"there is no block {name!r}; blocks are {', '.join(known)}"
-    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+            return s, enclosing
+    names = [s.name for s, _ in walk(func.body) if isinstance(s, Block)]
+    what = f"there is no block {name!r}; blocks are {', '.join(names)}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, names))
 
 
 def find_alloc(func: Func, name: str) -> Buffer:
-    """The internal buffer of that name.
+    """The internal buffer of this name.
 
     Raises:
         ScheduleError: there is none.
@@ -53,24 +53,24 @@ def find_alloc(func: Func, name: str) -> Buffer:
     for b in func.allocs:
         if b.name == name:
             return b
-    known = [b.name for b in func.allocs]
-    what = f"there is no internal buffer {name!r}; there are: {', '.join(known) or 'none'}"
-    raise ScheduleError(what, where=func.name, hint=suggestion(name, known))
+    names = [b.name for b in func.allocs]
+    what = f"there is no internal buffer {name!r}; there are: {', '.join(names) or 'none'}"
+    raise ScheduleError(what, where=func.name, hint=suggestion(name, names))
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'split'?`, or nothing where no known name is like it."""
-    found = get_close_matches(name, list(known), 1)
-    return f"did you mean {found[0]!r}?" if found else ""
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """`did you mean 'split'?`, or an empty text where no name is similar."""
+    matches = get_close_matches(name, list(candidates), 1)
+    return f"did you mean {matches[0]!r}?" if matches else ""
 
 
 def loop_names(func: Func) -> list[str]:
-    """Names of all loops, in the order of the text."""
+    """Names of all loops, in textual order."""
     return [s.var.name for s, _ in walk(func.body) if isinstance(s, For)]
 
 
 def loops_inside(s: Stmt) -> list[For]:
-    """All loops of a statement, itself included, in the order of the text."""
+    """All loops of a statement, itself included, in textual order."""
     return [x for x, _ in walk(s) if isinstance(x, For)]
 
 
@@ -80,24 +80,24 @@ def top_statements(func: Func) -> tuple[Stmt, ...]:
 
 
 def top_statement_of(func: Func, inner: Stmt) -> Stmt:
-    """The statement of the outermost level that holds `inner` (that very object)."""
+    """The statement of the outermost level that contains `inner` (by identity)."""
     return next(top for top in top_statements(func) if any(s is inner for s, _ in walk(top)))
 
 
-def exclusive_nest(node: Block, around: Sequence[For], primitive: str) -> Stmt:
+def exclusive_nest(node: Block, enclosing: Sequence[For], primitive: str) -> Stmt:
     """The whole outermost nest of a block that shares it with no other block.
 
     Raises:
         ScheduleError: another block is in it.
     """
-    nest: Stmt = around[0] if around else node
+    nest: Stmt = enclosing[0] if enclosing else node
     if len(blocks(nest)) != 1:
         raise ScheduleError("other blocks share its loops", where=f"{primitive} of block {node.name!r}")
     return nest
 
 
 def used_names(func: Func) -> set[str]:
-    """Every name of a loop, block, iteration variable, buffer or symbol."""
+    """Names of all loops, blocks, iteration variables, buffers and symbols."""
     names = {b.name for b in (*func.params, *func.allocs)} | {v.name for v in func.symbols}
     for s, _ in walk(func.body):
         if isinstance(s, For):
@@ -109,12 +109,12 @@ def used_names(func: Func) -> set[str]:
 
 
 def fresh_name(name: str, used: Iterable[str]) -> str:
-    """`name`, or `name_2`, `name_3`, ... whichever is not used."""
-    taken = set(used)
-    if name not in taken:
+    """`name`, or `name_2`, `name_3`, ...: the first one that is not used."""
+    names = set(used)
+    if name not in names:
         return name
     k = 2
-    while f"{name}_{k}" in taken:
+    while f"{name}_{k}" in names:
         k += 1
     return f"{name}_{k}"
 
@@ -127,17 +127,18 @@ def claim_name(name: str, used: set[str]) -> str:
 
 
 def check_new_names(names: Sequence[str], used: set[str], place: str) -> None:
-    """New names are not in use and differ."""
+    """New names are unused and distinct."""
     for name in names:
         if name in used or names.count(name) > 1:
             raise ScheduleError(f"name {name!r} is already used", where=place)
 
 
 def new_loop_vars(defaults: Sequence[str], names: Sequence[str] | None, used: set[str], place: str) -> tuple[Var, ...]:
-    """Variables of new loops: of the names given, else fresh ones after `defaults`; their names are added to `used`.
+    """Variables of new loops: with the given names, else with fresh ones after `defaults`; their names are added to
+    `used`.
 
     Raises:
-        ScheduleError: the names are not as many as the loops, or not new.
+        ScheduleError: the number of names is not that of the loops, or a name is in use.
     """
     if names is None:
         return tuple(Var(claim_name(d, used)) for d in defaults)
@@ -150,7 +151,7 @@ def new_loop_vars(defaults: Sequence[str], names: Sequence[str] | None, used: se
 
 
 def replace_stmt(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
-    """`s` with the statement `old` (that very object) replaced, or removed where `new` is None."""
+    """`s` with the statement `old` (by identity) replaced, or removed where `new` is None."""
     if s is old:
         return new
     match s:
@@ -161,22 +162,29 @@ def replace_stmt(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
             parts = [replace_stmt(c, old, new) for c in s.stmts]
             if all(a is b for a, b in zip(parts, s.stmts, strict=True)):
                 return s
-            left = [p for p in parts if p is not None]
-            return seq(*left) if left else None
+            remaining = [p for p in parts if p is not None]
+            return seq(*remaining) if remaining else None
         case Block():
             return s
 
 
 def with_stmt_replaced(func: Func, old: Stmt, new: Stmt | None) -> Func:
-    """The function with one statement replaced or removed; hints that mean nothing in their new place are dropped."""
+    """The function with one statement replaced or removed; prefetches that became meaningless are dropped."""
     body = replace_stmt(func.body, old, new)
     if body is None:
         raise ScheduleError("nothing would be left of the function", where=func.name)
     return drop_stale_prefetches(func.with_body(body))
 
 
+def nest_loops(loops: Sequence[For], body: Stmt) -> Stmt:
+    """A statement nested in loops, outermost first; their present bodies are dropped."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
 def map_blocks(s: Stmt, transform: Callable[[Block], Block]) -> Stmt:
-    """`s` with every block replaced by what `change` makes of it."""
+    """`s` with every block transformed."""
     match s:
         case For():
             body = map_blocks(s.body, transform)
@@ -188,12 +196,12 @@ def map_blocks(s: Stmt, transform: Callable[[Block], Block]) -> Stmt:
 
 
 def map_store(store: Store, transform: Callable[[Expr], Expr]) -> Store:
-    """A store with its indices and value changed."""
+    """A store with its indices and value transformed."""
     return Store(store.buffer, tuple(transform(i) for i in store.indices), transform(store.value))
 
 
 def substitute_vars(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
-    """`s` with loop variables replaced in extents, bindings, predicates and bodies."""
+    """`s` with loop variables substituted in extents, bindings, predicates and bodies."""
     match s:
         case For():
             hints = s.prefetches_with(lambda e: substitute(e, mapping))
@@ -218,7 +226,7 @@ def copy_with_fresh_names(s: Stmt, used: set[str]) -> Stmt:
 
 
 def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -> Stmt:
-    """`renamed`, with the new variables of the loops around."""
+    """`copy_with_fresh_names`, given the new variables of the enclosing loops."""
     match s:
         case For():
             var = Var(claim_name(s.var.name, used))
@@ -228,8 +236,8 @@ def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -
         case Seq():
             return Seq(tuple(_copy_with_fresh_names(c, used, outer) for c in s.stmts))
         case Block():
-            own = {i.var: Var(claim_name(i.var.name, used)) for i in s.iters}
-            mapping: dict[Var, Expr] = {**outer, **own}
+            iter_vars = {i.var: Var(claim_name(i.var.name, used)) for i in s.iters}
+            mapping: dict[Var, Expr] = {**outer, **iter_vars}
 
             def change(e: Expr) -> Expr:
                 return substitute(e, mapping)
@@ -237,7 +245,7 @@ def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -
             bindings = (substitute(i.binding, outer) for i in s.iters)
             return Block(
                 claim_name(s.name, used),
-                tuple(replace(i, var=own[i.var], binding=b) for i, b in zip(s.iters, bindings, strict=True)),
+                tuple(replace(i, var=iter_vars[i.var], binding=b) for i, b in zip(s.iters, bindings, strict=True)),
                 map_store(s.body, change),
                 None if s.init is None else map_store(s.init, change),
                 substitute(s.predicate, outer),
@@ -249,7 +257,7 @@ Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 
 
 def redirect_accesses(block: Block, old: Buffer, new: Buffer, index: Reindex) -> Block:
-    """A block whose accesses to `old` go to `new` at changed indices."""
+    """A block whose accesses to `old` go to `new`, reindexed."""
     if all(a.buffer != old for a in accesses(block)):
         return block
 
@@ -265,7 +273,7 @@ def redirect_accesses(block: Block, old: Buffer, new: Buffer, index: Reindex) ->
 
 
 def redirect_accesses_in(s: Stmt, old: Buffer, new: Buffer, index: Reindex = lambda i: i) -> Stmt:
-    """`s` with all accesses to `old`, hints too, at changed indices of `new`."""
+    """`s` with all accesses to `old`, prefetches included, redirected to `new`."""
     match s:
         case For():
             hints = tuple(Load(new, index(p.indices)) if p.buffer == old else p for p in s.prefetches)
@@ -284,13 +292,13 @@ def with_buffer_replaced(func: Func, old: Buffer, new: Buffer, index: Reindex = 
 
 
 def bounds_of(loops: Iterable[For]) -> Bounds:
-    """What nested loops say about their variables."""
+    """The ranges of the variables of nested loops."""
     return Bounds.from_loops((loop.var, loop.extent) for loop in loops)
 
 
-def unproved_conjuncts(condition: Expr, known: Bounds) -> Expr:
+def unproved_conjuncts(condition: Expr, bounds: Bounds) -> Expr:
     """The conjuncts of a condition that are not proved."""
-    return conjunction(*(c for c in conjuncts(condition) if not can_prove(c, known)))
+    return conjunction(*(c for c in conjuncts(condition) if not can_prove(c, bounds)))
 
 
 def spatial_vars(block: Block) -> tuple[Var, ...]:

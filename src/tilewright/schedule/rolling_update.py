@@ -1,4 +1,4 @@
-"""The primitive that fuses reductions which depend on each other into one loop: rolling_update."""
+"""The primitive rolling_update, which fuses a sum into the loop of a reduction that its terms depend on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tilewright.schedule.online_reduction import (
 )
 from tilewright.schedule.online_rescale import FactoredValue, rescale, rescale_rate, split_invariant_factors
 from tilewright.schedule.reduction import decompose_reduction
-from tilewright.schedule.region import Span, check_domain, nest_loops, over_region, region, span_of
+from tilewright.schedule.region import Span, check_domain, over_region, region, span_of
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     check_new_names,
@@ -32,6 +32,7 @@ from tilewright.schedule.rewrite_tree import (
     exclusive_nest,
     find_block,
     find_loop,
+    nest_loops,
     used_names,
     with_stmt_replaced,
 )
@@ -39,16 +40,16 @@ from tilewright.schedule.rewrite_tree import (
 
 def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -> Func:
     """Fuses a sum over k into a loop over (chunks of) k of another reduction whose finished result its value uses: the
-    sum uses the result so far, and what it has gathered is corrected whenever that result changes.
+    sum uses the running result, and its partial sum is rescaled whenever that result changes.
 
     Equation: with m the maximum of x_k and L the sum of exp(c*(x_k - m)) * f_k, c > 0, each chunk K of the loop does
 
         m' = max(m, max of x_k for k in K),   L' = L * exp(c*(m - m')) + sum of exp(c*(x_k - m')) * f_k for k in K.
 
     Factors of the value that use results of the loop but not k (a division by a finished sum) leave the sum: they are
-    applied once, behind the loop. One call per sum; the next ones use the block that saves m again.
+    applied once, after the loop. One call per sum; later calls reuse the block that saves m.
 
-    Where m is infinite there is no difference to the unfused program: L stays as it is while m does not change, and
+    Where m is infinite the result is that of the unfused program: L stays as it is while m does not change, and
     starts again at 0 when m leaves the infinity that it started from (masked keys first); a row that is masked as a
     whole gives NaN either way. NaN in x or f gives NaN. The order of additions changes, as with `rfactor`, and an
     infinite f_k whose weight vanishes only in a later chunk may give NaN where 0 * inf does not occur unfused.
@@ -76,119 +77,126 @@ def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -
     al., Algorithm 1), rolling update in Neptune.
     """
     place = f"rolling_update of {block!r} in loop {loop!r}"
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     target, outer = find_loop(func, loop)
+    loops = (*outer, target)
     check_consumer(func, node, target, place)
-    nest = exclusive_nest(node, around, "rolling_update")
-    check_domain(node, around, place)
+    nest = exclusive_nest(node, enclosing, "rolling_update")
+    check_domain(node, enclosing, place)
     value = check_sum(node, place)
-    sources = check_online_reductions(func, node, (*outer, target), place)
-    factors = split_invariant_factors(value, reduction_vars(node), [s.load.buffer for s in sources])
-    extremes = check_running_extrema(func, factors.core, sources, target, place)
-    rates = [rescale_rate(factors.core, e, place) for e in extremes]
-    spans = check_spans_agree(sources, place)
-    for source in sources:
-        if source.block.init is not None:
-            func = decompose_reduction(func, source.block.name, loop)
-    func, old = _save_running_results(func, loop, [s for s in sources if s.load in loads(factors.core)], name, place)
-    # only now, so that the names of what moves stay taken
+    reductions = check_online_reductions(func, node, loops, place)
+    factors = split_invariant_factors(value, reduction_vars(node), [r.load.buffer for r in reductions])
+    extrema = check_running_extrema(func, factors.core, reductions, target, place)
+    rates = [rescale_rate(factors.core, e, place) for e in extrema]
+    spans = check_spans_agree(reductions, place)
+    for reduction in reductions:
+        if reduction.block.init is not None:
+            func = decompose_reduction(func, reduction.block.name, loop)
+    rescaling = [r for r in reductions if r.load in loads(factors.core)]
+    func, saved = _save_running_results(func, loop, rescaling, name, place)
+    # only now, so that the names of the moved nest stay taken
     func = with_stmt_replaced(func, nest, None)
-    own = Load(node.body.buffer, node.body.indices)
-    correction: Expr = own
-    for extreme, a in zip(extremes, rates, strict=True):
-        correction = rescale(correction, extreme, a, Load(old[extreme.load.buffer], extreme.load.indices))
-    result, finish = _insert_online_sum(func, node, loop, spans, factors, correction)
-    running = {own.buffer, *(s.load.buffer for s in sources)}
-    check_inputs_complete(result, block, [x.var.name for x in (*outer, target)], running, place)
+    rescaled: Expr = Load(node.body.buffer, node.body.indices)
+    for extremum, rate in zip(extrema, rates, strict=True):
+        rescaled = rescale(rescaled, extremum, rate, Load(saved[extremum.load.buffer], extremum.load.indices))
+    result, finish = _insert_online_sum(func, node, loop, spans, factors, rescaled)
+    running = {node.body.buffer, *(r.load.buffer for r in reductions)}
+    check_inputs_complete(result, block, [x.var.name for x in loops], running, place)
     if finish:
         check_inputs_complete(result, finish, [x.var.name for x in outer], (), place)
-    check_covered_once(result, block, place)
-    check_accumulated_once(result, [node], place)
-    check_no_races(result, None, place)
+    _check_fused(result, node, place)
     return result
+
+
+def _check_fused(func: Func, node: Block, place: str) -> None:
+    """The fused sum covers its domain once, adds every point once, and concurrent loops stay independent."""
+    check_covered_once(func, node.name, place)
+    check_accumulated_once(func, [node], place)
+    check_no_races(func, None, place)
 
 
 def _save_running_results(
     func: Func, loop: str, reductions: Sequence[OnlineReduction], name: str | None, place: str
 ) -> tuple[Func, Mapping[Buffer, Buffer]]:
-    """The function with a block at the start of the loop for each running result, which saves what it was, and the
-    buffer it saves it in; a block that does so already is used."""
+    """The function with a block per running result at the start of the loop that saves its old value, and the buffers
+    that hold these; existing saves are reused."""
     target, outer = find_loop(func, loop)
     used = used_names(func)
     if name is not None:
         check_new_names((name,), used, place)
     saved: dict[Buffer, Buffer] = {}
     nests: list[Stmt] = []
-    for s in reductions:
-        buffer, at = s.load.buffer, s.block.body.indices
-        known = _existing_save(func, s, (*outer, target), place)
-        if known is None:
-            known = replace(buffer, name=claim_name(name or f"{buffer.name}_old", used), scope=MemoryScope.MEMORY)
-            copy = Block(f"{s.block.name}_save", s.block.iters, Store(known, at, Load(buffer, at)))
-            nests.append(_copy_over_spans(copy, s.own_spans, bounds_of((*outer, target)), used))
-            func = replace(func, allocs=(*func.allocs, known))
-        saved[buffer] = known
+    for r in reductions:
+        buffer, indices = r.load.buffer, r.block.body.indices
+        old = _existing_save(func, r, (*outer, target), place)
+        if old is None:
+            old = replace(buffer, name=claim_name(name or f"{buffer.name}_old", used), scope=MemoryScope.MEMORY)
+            copy = Block(f"{r.block.name}_save", r.block.iters, Store(old, indices, Load(buffer, indices)))
+            nests.append(_copy_over_spans(copy, r.own_spans, bounds_of((*outer, target)), used))
+            func = replace(func, allocs=(*func.allocs, old))
+        saved[buffer] = old
     return with_stmt_replaced(func, target, replace(target, body=seq(*nests, target.body))), saved
 
 
 def _existing_save(func: Func, reduction: OnlineReduction, loops: Sequence[For], place: str) -> Buffer | None:
-    """The buffer in which a block of the loop, before the reduction, has saved what its result was."""
+    """The buffer in which a block of the loop, before the reduction, has saved the old result."""
     buffer = reduction.load.buffer
-    for b, around in walk(loops[-1].body, tuple(loops)):
+    for b, enclosing in walk(loops[-1].body, tuple(loops)):
         if isinstance(b, Block) and b.name == reduction.block.name:
             break
         if isinstance(b, Block) and b.body.value is Load(buffer, b.body.indices) and b.body.buffer in func.allocs:
-            copy, inner = b.body.buffer, around[len(loops) :]
-            own = {i.var: span_of(i.binding, inner, loops, func, place) for i in b.iters}
-            check_contiguous_chunks(b, around, len(loops), own, place)
-            boxes = [region(func, x, loops, place, writes_only=True) for x in (copy, buffer)]
-            if boxes[0] == boxes[1] and [x.name for x in blocks(func.body) if x.body.buffer == copy] == [b.name]:
+            copy, inner = b.body.buffer, enclosing[len(loops) :]
+            own_spans = {i.var: span_of(i.binding, inner, loops, func, place) for i in b.iters}
+            check_contiguous_chunks(b, enclosing, len(loops), own_spans, place)
+            regions = [region(func, x, loops, place, writes_only=True) for x in (copy, buffer)]
+            if regions[0] == regions[1] and [x.name for x in blocks(func.body) if x.body.buffer == copy] == [b.name]:
                 return copy
     return None
 
 
-def _copy_over_spans(node: Block, spans: Mapping[Var, Span], known: Bounds, used: set[str]) -> Stmt:
+def _copy_over_spans(node: Block, spans: Mapping[Var, Span], bounds: Bounds, used: set[str]) -> Stmt:
     """A copy of a block over a part of its domain, without the reductions."""
     spatial = tuple(i for i in node.iters if i.kind is IterKind.SPATIAL)
     copy = copy_with_fresh_names(replace(node, iters=spatial), used)
     if not isinstance(copy, Block):
         raise TypeError("a copy of a block is a block")
     part = {new.var: spans[old.var] for new, old in zip(copy.iters, spatial, strict=True) if old.var in spans}
-    placed, loops, _ = over_region(copy, part, known, used)
+    placed, loops, _ = over_region(copy, part, bounds, used)
     return nest_loops(loops, placed)
 
 
 def _insert_online_sum(
-    func: Func, node: Block, loop: str, spans: Mapping[Var, Span], factors: FactoredValue, correction: Expr
+    func: Func, node: Block, loop: str, spans: Mapping[Var, Span], factors: FactoredValue, rescaled: Expr
 ) -> tuple[Func, str]:
-    """The function with the sum at the end of the loop, corrected before, set to 0 before the loop, and multiplied by
-    what left it behind the loop; and the name of the block that does the last, empty where there is none."""
+    """The function with the sum at the end of the loop: rescaled before it, initialised to 0 before the loop,
+    multiplied by the invariant factors after the loop. Also the name of the block that multiplies, empty where there is
+    none."""
     target, outer = find_loop(func, loop)
-    around, inside = bounds_of(outer), bounds_of((*outer, target))
+    outer_bounds, loop_bounds = bounds_of(outer), bounds_of((*outer, target))
     used = used_names(func) | {node.name, *(i.var.name for i in node.iters)}
-    own = Load(node.body.buffer, node.body.indices)
+    total = Load(node.body.buffer, node.body.indices)
 
-    def part(suffix: str, value: Expr, known: Bounds) -> Stmt:
+    def stage(suffix: str, value: Expr, bounds: Bounds) -> Stmt:
         copy = replace(node, name=f"{node.name}_{suffix}", body=replace(node.body, value=value), init=None)
-        return _copy_over_spans(copy, spans, known, used)
+        return _copy_over_spans(copy, spans, bounds, used)
 
-    before = part("init", const(0, own.dtype), around)
-    rescale = () if correction is own else (part("rescale", correction, inside),)
-    body = replace(node.body, value=binary("add", own, factors.core))
-    added, loops, _ = over_region(replace(node, body=body, init=None), spans, inside, used)
-    changed = replace(target, body=seq(target.body, *rescale, nest_loops(loops, added)))
-    finished: Expr = own
+    init = stage("init", const(0, total.dtype), outer_bounds)
+    rescaling = () if rescaled is total else (stage("rescale", rescaled, loop_bounds),)
+    body = replace(node.body, value=binary("add", total, factors.core))
+    added, loops, _ = over_region(replace(node, body=body, init=None), spans, loop_bounds, used)
+    fused = replace(target, body=seq(target.body, *rescaling, nest_loops(loops, added)))
+    finished: Expr = total
     if factors.invariant_factors:
         check_nonempty_reduction(node)
     for op, factor in factors.invariant_factors:
         finished = finished * factor if op == "mul" else finished / factor
-    after = () if finished is own else (part("finish", finished, around),)
-    result = with_stmt_replaced(func, target, seq(before, changed, *after))
-    return result, blocks(after[0])[0].name if after else ""
+    finish = () if finished is total else (stage("finish", finished, outer_bounds),)
+    result = with_stmt_replaced(func, target, seq(init, fused, *finish))
+    return result, blocks(finish[0])[0].name if finish else ""
 
 
 def check_nonempty_reduction(node: Block) -> None:
-    """A factor that is applied behind the sum must not be applied to a sum of nothing: 0 / 0 is no 0."""
+    """A factor that is applied after the sum must not be applied to an empty sum: 0 / 0 is not 0."""
     for i in node.iters:
         if i.kind is IterKind.REDUCE and not can_prove(i.extent >= 1):
             raise ScheduleError(

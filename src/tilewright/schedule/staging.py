@@ -1,7 +1,7 @@
-"""Primitives that say where values are kept: set_scope, clone_producer, pad_storage.
+"""Primitives on the storage of values: set_scope, clone_producer, pad_storage.
 
-A *producer* is a block that writes an internal buffer (one of `Func.allocs`); its *consumers* are the blocks that
-read it.
+A *producer* is a block that writes an internal buffer (one of `Func.allocs`); its *consumers* are the blocks that read
+it.
 """
 
 from dataclasses import replace
@@ -57,14 +57,14 @@ def check_scope(buffer: Buffer, scope: MemoryScope) -> None:
 
 
 def check_stack(func: Func, place: str) -> None:
-    """The buffers on the stack fit it together."""
+    """The stack holds its buffers together."""
     problem = describe_excess(func)
     if problem is not None:
         raise ScheduleError(problem, where=place, hint=STACK_HINT)
 
 
 def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str] | None = None) -> Func:
-    """Gives one consumer a producer of its own: the nest and its buffer are copied, and the consumer reads the copy.
+    """Gives one consumer its own producer: the nest and its buffer are copied, and the consumer reads the copy.
 
     Args:
         names: of the new block and of the new buffer, which may be the same; fresh ones without it.
@@ -77,9 +77,9 @@ def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str]
         nest R: .. = B[..]             nest P_2: B_2[..] = ..
                                        nest R: .. = B_2[..]
     """
-    node, around = find_block(func, block)
+    node, enclosing = find_block(func, block)
     reader, _ = find_block(func, consumer)
-    nest = exclusive_nest(node, around, "clone_producer")
+    nest = exclusive_nest(node, enclosing, "clone_producer")
     old = find_alloc(func, node.body.buffer.name)
     check_clone(func, node, reader)
     used = used_names(func)
@@ -90,13 +90,13 @@ def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str]
     copy = map_blocks(copy_with_fresh_names(nest, used), lambda b: redirect_accesses(b, old, new, lambda i: i))
     copy = map_blocks(copy, lambda b: replace(b, name=names[0] if names else b.name))
     top = top_statement_of(func, reader)
-    changed = map_blocks(top, lambda b: redirect_accesses(b, old, new, lambda i: i) if b is reader else b)
-    result = with_stmt_replaced(func, top, seq(copy, changed))
+    redirected = map_blocks(top, lambda b: redirect_accesses(b, old, new, lambda i: i) if b is reader else b)
+    result = with_stmt_replaced(func, top, seq(copy, redirected))
     return replace(result, allocs=(*func.allocs, new))
 
 
 def check_clone(func: Func, node: Block, reader: Block) -> None:
-    """The consumer reads what the block alone writes, and the block can run again just before it."""
+    """The consumer reads a buffer that the block alone writes, and the block can run again just before it."""
     place = f"clone_producer of {node.name!r} for {reader.name!r}"
     buffer = node.body.buffer
     if reader is node or buffer not in read_buffers(reader):
@@ -106,14 +106,14 @@ def check_clone(func: Func, node: Block, reader: Block) -> None:
 
 
 def pad_storage(func: Func, buffer: str, dim: int, multiple: int = 1, extra: int = 0) -> Func:
-    """Makes a dimension of an internal buffer longer than its data, so that the elements behind it move.
+    """Pads a dimension of an internal buffer beyond its data, which moves the elements after it.
 
-    Rows whose distance is a large power of two share few sets of a cache; a line longer they spread over all of them.
+    Rows at a distance of a large power of two map to few cache sets; one more line per row spreads them over all sets.
 
     Equation: N_dim becomes ceil(N_dim / multiple) * multiple + extra; indices stay.
 
-    Legality: the buffer is internal and has that dimension; `multiple >= 1`, `extra >= 0`, and one of them does
-    something. Primitives that make a buffer anew (`compute_at`) drop the padding, so it comes last.
+    Legality: the buffer is internal and has that dimension; `multiple >= 1`, `extra >= 0`, and one of them has
+    an effect. Primitives that replace a buffer (`compute_at`) drop the padding, so it comes last.
 
         alloc B: float32[64, 1024]          alloc B: float32[64, 1040]      # dim 1, extra 16
         .. B[i, j] ..                ->     .. B[i, j] ..
@@ -127,7 +127,7 @@ def pad_storage(func: Func, buffer: str, dim: int, multiple: int = 1, extra: int
 
 
 def check_padding(buffer: Buffer, dim: int, multiple: int, extra: int) -> None:
-    """The dimension exists, and becomes larger, if any."""
+    """The dimension exists and does not shrink."""
     place = f"pad_storage of {buffer.name!r}"
     if not 0 <= dim < buffer.rank:
         raise ScheduleError(f"expected a dimension in 0..{buffer.rank - 1}, got {dim}", where=place)

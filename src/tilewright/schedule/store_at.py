@@ -1,4 +1,4 @@
-"""The primitive that shrinks buffers to what one iteration of a loop needs: store_at."""
+"""The primitive store_at, which shrinks a buffer to what one iteration of a loop accesses."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,14 +16,14 @@ from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
 def store_at(func: Func, buffer: str, loop: str) -> Func:
-    """Shrinks an internal buffer to what one iteration of a loop touches, so that iterations use its memory again.
+    """Shrinks an internal buffer to what one iteration of a loop accesses, so that iterations reuse its memory.
 
-    Equation: iteration x of the loop touches the box [start(x), start(x) + size) of B, around all its accesses; B[i]
+    Equation: iteration x of the loop accesses the box [start(x), start(x) + size) of B, around all its accesses; B[i]
     becomes B[i - start(x)], and dimensions of size 1 disappear. The shape no longer depends on the size of the loop, so
     that `set_scope` can put the buffer on the stack or into registers.
 
-    Legality: the buffer is internal, and used inside the loop only; no element is touched in two iterations of the loop
-    or of one around it, so that nothing is carried from one to the next; the box starts at a place that is known
+    Legality: the buffer is internal, and used inside the loop only; no element is accessed in two iterations of the
+    loop or of one around it, so that nothing is carried from one to the next; the box starts at a place that is known
     without data and has one size; no loop around the buffer is concurrent yet, or its iterations would share it.
 
         alloc B: float32[N]                  alloc B: float32[]
@@ -53,14 +53,14 @@ def store_at(func: Func, buffer: str, loop: str) -> Func:
 
 def check_used_inside(func: Func, buffer: Buffer, target: For, place: str) -> None:
     """Only blocks inside the loop use the buffer."""
-    inside = set(map(id, blocks(target)))
+    inner_ids = set(map(id, blocks(target)))
     for b in blocks(func.body):
-        if id(b) not in inside and any(a.buffer == buffer for a in accesses(b)):
+        if id(b) not in inner_ids and any(a.buffer == buffer for a in accesses(b)):
             raise ScheduleError(f"block {b.name!r} uses {buffer.name!r} outside the loop", where=place)
 
 
 def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
-    """Concurrent iterations do not get one memory: what is shared by all threads stays as large as it is."""
+    """Concurrent iterations do not share the shrunk buffer: memory shared by threads keeps its size."""
     for x in loops:
         if x.kind in CONCURRENT and buffer.scope is MemoryScope.MEMORY:
             what = f"loop {x.var.name!r} is {x.kind}; its iterations would share {buffer.name!r}"
@@ -68,8 +68,8 @@ def check_not_shared(buffer: Buffer, loops: Sequence[For], place: str) -> None:
 
 
 def check_not_carried(func: Func, buffer: Buffer, loops: Sequence[For], place: str) -> None:
-    """Every element belongs to one iteration of each loop."""
-    nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    """Every element is accessed in one iteration of each loop."""
+    nests = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
     for x in loops:
         if not races.iterations_are_disjoint(x, buffer, nests):
             what = f"elements of {buffer.name!r} are not proved to belong to one iteration of loop {x.var.name!r}"

@@ -1,4 +1,4 @@
-"""What `split` does with the last tile where the factor does not divide the extent: the strategies and their checks."""
+"""Tail strategies of `split`: what the last tile does where the factor does not divide the extent."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, blocks, seq
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.schedule.annotate import vectorize
-from tilewright.schedule.legality import check_iterations_independent
+from tilewright.schedule.legality import check_in_bounds, check_iterations_independent
 from tilewright.schedule.loop_range import copy_loop_range
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
@@ -26,29 +26,28 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify.privatization import loop_carried_reads
-from tilewright.verify.verifier import find_domain_errors
 
 
 class Tail(StrEnum):
-    """What happens to the iterations beyond the last whole tile.
+    """The treatment of iterations beyond the last whole tile.
 
     Attributes:
         GUARD: every block inside gets a predicate `io*f + ii < N`. Always legal. Costs a comparison per iteration or,
             where code generation can decide it for a whole tile, a second copy of the code. The default; right where
             the extent is unknown and nothing else is known about the blocks.
-        MASK: like guard, but the inner loop is vectorized at once, so that the predicate becomes a mask of lanes.
-            Legal where `vectorize` is. Costs masked loads and stores, cheap on targets that have them, slow on others.
-            For the innermost loop of element-wise work.
-        REMAINDER: whole tiles first, then a copy of the loop over the N % f iterations that are left. Legal for every
-            loop that is not bound to an axis of a GPU. Costs code twice, but neither part asks anything. For tiles that
-            are worth optimizing on their own, as the remainder can be scheduled in another way.
-        SHIFT_INWARDS: the last tile starts at N - f and computes some iterations again. Legal where N >= f is known,
-            iterations are independent and each gives its result anew (no reduction over the loop, nothing added to
-            what is there); not under threads, where two would write one element. Costs the repeated iterations, at
-            most f - 1; all tiles are whole. For vectors over an extent that is long and known to be.
-        PAD: the domain grows to a multiple of the factor, and with it the internal buffers that the blocks write.
-            Legal where the blocks write internal buffers and all that they read lies in its buffer for the new
-            iterations too. Costs memory and the added iterations. For operands that are packed in whole tiles.
+        MASK: like GUARD, but the inner loop is vectorized at once, so that the predicate becomes a mask of lanes. Legal
+            where `vectorize` is. Costs masked loads and stores, cheap on targets that have them, slow on others. For
+            the innermost loop of element-wise work.
+        REMAINDER: whole tiles first, then a copy of the loop over the remaining N % f iterations. Legal for every loop
+            that is not bound to an axis of a GPU. Doubles the code, but neither part has a guard. For tiles that are
+            worth optimizing on their own, as the remainder can be scheduled differently.
+        SHIFT_INWARDS: the last tile starts at N - f and repeats some iterations. Legal where N >= f is known and
+            iterations are independent and idempotent (no reduction over the loop, no accumulation into existing
+            values); not under threads, where two would write one element. Costs the repeated iterations, at most f - 1;
+            all tiles are whole. For vectors over an extent that is known to be long.
+        PAD: the domain grows to a multiple of the factor, and with it the internal buffers that the blocks write. Legal
+            where the blocks write internal buffers and all their reads are in bounds for the new iterations, too. Costs
+            memory and the added iterations. For operands that are packed in whole tiles.
     """
 
     GUARD = "guard"
@@ -60,13 +59,13 @@ class Tail(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """A loop about to become `count` tiles of `size` iterations.
+    """A loop about to be split into `count` tiles of `size` iterations.
 
     Attributes:
         func, loop, around: the loop in its function.
         size: iterations of a tile.
         names: of the outer and the inner loop, and of the loop of the remainder.
-        parts: the number of tiles, where that is given.
+        parts: the number of tiles, where it is given.
     """
 
     func: Func
@@ -78,7 +77,7 @@ class Tiling:
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Location in error messages."""
         return f"split of loop {self.loop.var.name!r}"
 
     @property
@@ -88,24 +87,24 @@ class Tiling:
 
     @property
     def inner(self) -> Var:
-        """The variable that counts inside a tile."""
+        """The variable that counts within a tile."""
         return Var(self.names[1])
 
     @property
     def index(self) -> Expr:
-        """The old variable where tiles follow each other."""
+        """The old variable where tiles are consecutive."""
         return self.outer * self.size + self.inner
 
     @property
     def count(self) -> Expr:
-        """Tiles, the last one not necessarily whole."""
+        """The number of tiles, the last one possibly partial."""
         return ceildiv(self.loop.extent, self.size) if self.parts is None else self.parts
 
     @property
     def is_whole(self) -> bool:
         """Whether all tiles are known to be whole."""
-        known = bounds_of(self.around).with_loop(self.outer, self.count).with_loop(self.inner, self.size)
-        return can_prove(self.index < self.loop.extent, known)
+        bounds = bounds_of(self.around).with_loop(self.outer, self.count).with_loop(self.inner, self.size)
+        return can_prove(self.index < self.loop.extent, bounds)
 
     def nest(self, count: Expr, index: Expr) -> For:
         """The two loops; the inner one of a loop on threads is serial."""
@@ -118,14 +117,14 @@ class Tiling:
 
 
 def tile_exact(t: Tiling) -> Func:
-    """All tiles whole."""
+    """Tiles a loop whose tiles are all whole."""
     return with_stmt_replaced(t.func, t.loop, t.nest(t.count, t.index))
 
 
 def tile_guarded(t: Tiling) -> Func:
     """See `Tail.GUARD`."""
-    inside = t.index < t.loop.extent
-    nest = map_blocks(t.nest(t.count, t.index), lambda b: replace(b, predicate=conjunction(b.predicate, inside)))
+    in_range = t.index < t.loop.extent
+    nest = map_blocks(t.nest(t.count, t.index), lambda b: replace(b, predicate=conjunction(b.predicate, in_range)))
     return with_stmt_replaced(t.func, t.loop, nest)
 
 
@@ -138,12 +137,12 @@ def tile_with_remainder(t: Tiling) -> Func:
     """See `Tail.REMAINDER`."""
     check_remainder(t)
     tiles = t.loop.extent // t.size
-    func, rest = copy_loop_range(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.around, t.names[2])
-    return with_stmt_replaced(func, t.loop, seq(t.nest(tiles, t.index), rest))
+    func, remainder = copy_loop_range(t.func, t.loop, tiles * t.size, t.loop.extent % t.size, t.around, t.names[2])
+    return with_stmt_replaced(func, t.loop, seq(t.nest(tiles, t.index), remainder))
 
 
 def check_remainder(t: Tiling) -> None:
-    """There may be a whole tile, and the loop is on no axis: loops on one axis have one extent."""
+    """There may be a whole tile, and the loop is on no GPU axis: loops on one axis have one extent."""
     if t.loop.kind in THREADED and t.loop.kind is not LoopKind.PARALLEL:
         raise ScheduleError(f"the loop is bound to {t.loop.kind} already", where=t.place, hint="split it before `bind`")
     if can_prove(t.loop.extent < t.size, bounds_of(t.around)):
@@ -159,7 +158,7 @@ def tile_shifted_inwards(t: Tiling) -> Func:
 
 
 def check_shift(t: Tiling) -> None:
-    """There is a whole tile, no two threads meet in an element, and an iteration may run again."""
+    """There is a whole tile, no two threads write one element, and an iteration may run again."""
     if t.loop.kind in THREADED or t.loop.kind is LoopKind.VTHREAD:
         what = f"the loop is {t.loop.kind}: two iterations would write one element at once"
         raise ScheduleError(what, where=t.place, hint="use Tail.GUARD or Tail.REMAINDER")
@@ -170,18 +169,18 @@ def check_shift(t: Tiling) -> None:
     check_iterations_independent(t.func, t.loop, t.place)
 
 
-def check_idempotent(node: For, around: Sequence[For], place: str) -> None:
-    """An iteration of a loop that runs again gives what it gave: every element that it reads of what the loop writes it
-    wrote before reading."""
-    nests = [BlockContext.of(s, loops) for s, loops in walk_stmt(node, tuple(around)) if isinstance(s, Block)]
+def check_idempotent(node: For, enclosing: Sequence[For], place: str) -> None:
+    """Running an iteration of a loop again gives the same result: of the buffers that the loop writes, it reads only
+    elements that it wrote before in the same iteration."""
+    nests = [BlockContext.of(s, loops) for s, loops in walk_stmt(node, tuple(enclosing)) if isinstance(s, Block)]
     for b in blocks(node):
         if any(i.kind is IterKind.REDUCE and node.var in free_vars(i.binding) for i in b.iters):
             raise ScheduleError(f"block {b.name!r} reduces over it: points would count twice", where=place)
     for buffer in dict.fromkeys(b.body.buffer for b in blocks(node)):
-        for found in loop_carried_reads(node, buffer, nests):
-            where = f"block {found.context.block.name!r} reads {buffer.name!r}"
-            why = "" if found.reason is None else f": {found.reason}"
-            raise ScheduleError(f"{where}, which an iteration that runs again has changed{why}", where=place)
+        for stale in loop_carried_reads(node, buffer, nests):
+            where = f"block {stale.context.block.name!r} reads {buffer.name!r}"
+            why = "" if stale.reason is None else f": {stale.reason}"
+            raise ScheduleError(f"{where}, which a repeated iteration has changed{why}", where=place)
 
 
 def tile_padded(t: Tiling) -> Func:
@@ -193,12 +192,8 @@ def tile_padded(t: Tiling) -> Func:
     func = with_stmt_replaced(func, t.loop, nest)
     for old, new in grown.items():
         func = with_buffer_replaced(func, old, new)
-    inside = {b.name for b in blocks(nest)}
-    for s, around in walk_stmt(func.body):
-        if isinstance(s, Block) and s.name in inside:
-            for finding in find_domain_errors(BlockContext.of(s, around)):
-                hint = "use Tail.GUARD, or pack the operand in tiles of the factor first"
-                raise ScheduleError(f"{finding.where}: {finding.what}", where=t.place, hint=hint)
+    hint = "use Tail.GUARD, or pack the operand in tiles of the factor first"
+    check_in_bounds(func, [b.name for b in blocks(nest)], t.place, hint)
     return func
 
 
@@ -207,8 +202,8 @@ def _extend_domain(block: Block, index: Expr, extent: Expr) -> Block:
 
 
 def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
-    """The buffers that must grow, with what they become: each block iterates over the loop and writes an internal
-    buffer at that variable; new iterations divide by nothing that is not known."""
+    """The buffers that must grow, with their replacements: each block iterates over the loop and writes an internal
+    buffer at that variable; the new iterations divide by nothing unknown."""
     loop = t.loop
     grown: dict[Buffer, Buffer] = {}
     for x in loops_inside(loop.body):
@@ -233,14 +228,15 @@ def check_paddable(t: Tiling, extent: Expr) -> Mapping[Buffer, Buffer]:
 
 
 def check_padding_unread(t: Tiling, buffer: Buffer, dim: int) -> None:
-    """A dimension has no elements beyond the loop's extent that another block reads: they are overwritten."""
+    """A dimension has no elements beyond the loop's extent that another block reads: the added iterations overwrite
+    them."""
     if buffer.shape[dim] is t.loop.extent:
         return
-    inside = {b.name for b in blocks(t.loop)}
-    for s, around in walk_stmt(t.func.body):
-        if not isinstance(s, Block) or s.name in inside:
+    inner_names = {b.name for b in blocks(t.loop)}
+    for s, enclosing in walk_stmt(t.func.body):
+        if not isinstance(s, Block) or s.name in inner_names:
             continue
-        nest = BlockContext.of(s, around)
+        nest = BlockContext.of(s, enclosing)
         for a in accesses(s):
             if (
                 a.buffer == buffer
@@ -252,12 +248,19 @@ def check_padding_unread(t: Tiling, buffer: Buffer, dim: int) -> None:
 
 
 def _bound_iter(block: Block, loop: For, place: str) -> BlockIter:
-    """The spatial variable of a block that is the loop's variable; nothing else of the block depends on the loop."""
-    driven = [i for i in block.iters if loop.var in free_vars(i.binding)]
+    """The spatial variable of a block that is bound to the loop's variable; nothing else in the block depends on the
+    loop."""
+    bound_iters = [i for i in block.iters if loop.var in free_vars(i.binding)]
     stores = (block.body,) if block.init is None else (block.body, block.init)
-    elsewhere = any(loop.var in free_vars(e) for s in stores for e in (*s.indices, s.value))
-    i = driven[0] if len(driven) == 1 else None
-    if i is None or elsewhere or i.kind is IterKind.REDUCE or i.binding is not loop.var or i.extent is not loop.extent:
+    is_used_elsewhere = any(loop.var in free_vars(e) for s in stores for e in (*s.indices, s.value))
+    i = bound_iters[0] if len(bound_iters) == 1 else None
+    if (
+        i is None
+        or is_used_elsewhere
+        or i.kind is IterKind.REDUCE
+        or i.binding is not loop.var
+        or i.extent is not loop.extent
+    ):
         what = f"block {block.name!r} does not iterate over 0..{loop.extent} with one spatial variable bound to it"
         raise ScheduleError(what, where=place, hint="pad the loops before they are transformed, or use Tail.GUARD")
     return i

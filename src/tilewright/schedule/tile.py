@@ -1,4 +1,4 @@
-"""The primitive that tiles nests of loops: tile."""
+"""The primitive tile, which splits and reorders a perfect nest of loops."""
 
 from collections.abc import Sequence
 
@@ -41,17 +41,17 @@ def tile(
 
     Known as tile in Halide, split and reorder in TVM and Exo.
     """
-    given = check_tile(func, loops, factors, names)
+    name_pairs = check_tile(func, loops, factors, names)
     outers: list[str] = []
     inners: list[str] = []
     if tail is Tail.REMAINDER:
         func = split_remainders(func, loops, factors)
-    for k, (loop, factor, pair) in enumerate(zip(loops, factors, given, strict=True)):
+    for k, (loop, factor, pair) in enumerate(zip(loops, factors, name_pairs, strict=True)):
         guards = tail is Tail.MASK and k + 1 < len(loops)
-        node, around = find_loop(func, loop)
+        node, enclosing = find_loop(func, loop)
         check_split(node, factor)
         chosen = tile_names(func, loop, pair, tail)
-        func = tile_loop(Tiling(func, node, around, as_expr(factor), chosen), Tail.GUARD if guards else tail)
+        func = tile_loop(Tiling(func, node, enclosing, as_expr(factor), chosen), Tail.GUARD if guards else tail)
         outers.append(chosen[0])
         inners.append(chosen[1])
     return reorder(func, (*outers, *inners)) if len(loops) > 1 else func
@@ -60,7 +60,7 @@ def tile(
 def check_tile(
     func: Func, loops: Sequence[str], factors: Sequence[int], names: tuple[str, ...] | None
 ) -> list[tuple[str, ...] | None]:
-    """A factor for each loop, two names for each loop or none, and loops inside one another in the order given."""
+    """A factor for each loop, two names for each loop or none, and nested loops in the order given."""
     place = f"tile of {', '.join(loops)}"
     if not loops or len(loops) != len(factors):
         raise ScheduleError(f"expected a factor for each of {len(loops)} loops, got {len(factors)}", where=place)
@@ -75,21 +75,21 @@ def check_tile(
 
 
 def split_remainders(func: Func, loops: Sequence[str], factors: Sequence[int]) -> Func:
-    """The function with the remainder of every loop in a nest of its own, behind that of the whole tiles."""
+    """The function with the remainder of every loop in a nest of its own, after that of the whole tiles."""
     for loop, factor in zip(loops, factors, strict=True):
         node, _ = find_loop(func, loop)
         check_split(node, factor)
         if can_prove((node.extent % factor).equals(0)):
             continue
-        others = [x for x in loops if x != loop]
-        func = reorder(func, (loop, *others))
-        node, around = find_loop(func, loop)
-        check_remainder(Tiling(func, node, around, as_expr(factor), tile_names(func, loop, None, Tail.REMAINDER)))
+        other_loops = [x for x in loops if x != loop]
+        func = reorder(func, (loop, *other_loops))
+        node, enclosing = find_loop(func, loop)
+        check_remainder(Tiling(func, node, enclosing, as_expr(factor), tile_names(func, loop, None, Tail.REMAINDER)))
         whole = node.extent // factor * factor
-        func, rest = copy_loop_range(
-            func, node, whole, node.extent % factor, around, fresh_name(f"{loop}_r", used_names(func))
+        func, remainder = copy_loop_range(
+            func, node, whole, node.extent % factor, enclosing, fresh_name(f"{loop}_r", used_names(func))
         )
-        func = with_stmt_replaced(func, node, seq(truncate_loop(node, whole, around), rest))
-        copies = {x.var.name: y.var.name for x, y in zip(loops_inside(node), loops_inside(rest), strict=True)}
+        func = with_stmt_replaced(func, node, seq(truncate_loop(node, whole, enclosing), remainder))
+        copies = {x.var.name: y.var.name for x, y in zip(loops_inside(node), loops_inside(remainder), strict=True)}
         func = reorder(reorder(func, tuple(loops)), tuple(copies[x] for x in loops))
     return func

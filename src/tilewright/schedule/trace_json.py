@@ -1,10 +1,10 @@
-"""Traces as JSON.
+"""JSON form of traces.
 
     {"format": "tilewright-trace", "version": 1, "steps": [
         {"primitive": "split", "args": {"loop": "i", "factor": 4, "names": ["i_o", "i_i"]}},
         {"primitive": "set_scope", "args": {"buffer": "C_local", "scope": "register"}}]}
 
-Reading trusts nothing: every problem of a file is reported at once, and a trace that was read is only a list of steps,
+The reader trusts nothing: it reports every problem of a file at once. A trace that was read is only a list of steps,
 whose legality `replay` checks one by one. `schema()` describes the format; its text is docs/trace.schema.json.
 """
 
@@ -18,14 +18,14 @@ from tilewright.errors import Problem, TraceError
 from tilewright.layout.strict_json import load_strict_json
 from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.rewrite_tree import suggestion
-from tilewright.schedule.trace import PRIMITIVES, Step, Trace, unknown_primitive
+from tilewright.schedule.step import PRIMITIVES, Step, Trace, unknown_primitive
 
 FORMAT = "tilewright-trace"
 VERSION = 1
 
 MAX_STEPS = 100_000
 MAX_BYTES = 64 << 20
-"""Limits of what is read; far more than any schedule has."""
+"""Limits of the reader, far beyond any schedule."""
 
 
 def encode(trace: Trace) -> dict[str, Any]:
@@ -46,10 +46,10 @@ def dumps(trace: Trace) -> str:
 
 
 def load(path: "str | os.PathLike[str]") -> Trace:
-    """The trace of a file.
+    """The trace in a file.
 
     Raises:
-        TraceError: the file can't be read or is no trace; lists every problem.
+        TraceError: the file cannot be read or is no trace; lists every problem.
     """
     where = f"file '{os.fspath(path)}'"
     try:
@@ -61,22 +61,22 @@ def load(path: "str | os.PathLike[str]") -> Trace:
 
 
 def loads(text: str | bytes, where: str = "trace") -> Trace:
-    """The trace of JSON text.
+    """The trace in JSON text.
 
     Raises:
         TraceError: the text is no trace; lists every problem.
     """
     if len(text) > MAX_BYTES:
-        raise TraceError([Problem("trace", "", f"it is longer than {MAX_BYTES} bytes")], where=where)
+        raise TraceError([Problem("trace", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
         data = load_strict_json(text)
     except ValueError as e:
-        raise TraceError([Problem("trace", "", f"it is no JSON: {e}")], where=where) from None
+        raise TraceError([Problem("trace", "", f"it is not JSON: {e}")], where=where) from None
     return decode(data, where)
 
 
 def decode(data: object, where: str = "trace") -> Trace:
-    """The trace of JSON values.
+    """The trace in JSON values.
 
     Raises:
         TraceError: the values are no trace; lists every problem.
@@ -90,7 +90,7 @@ def decode(data: object, where: str = "trace") -> Trace:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of traces, made of the primitives' signatures."""
+    """The JSON Schema of traces, derived from the primitives' signatures."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A schedule of Tilewright: primitives with their arguments, in the order in which they are applied.",
@@ -129,12 +129,12 @@ _LAYOUT: dict[str, Any] = {
 
 
 def _step_schema(name: str) -> dict[str, Any]:
-    known = parameters(PRIMITIVES[name])
+    params = parameters(PRIMITIVES[name])
     sentence = " ".join((PRIMITIVES[name].__doc__ or "").split("\n\n")[0].split())
     args = {
         "type": "object",
-        "properties": {p.name: p.kind.schema() for p in known.values()},
-        "required": [p.name for p in known.values() if p.required],
+        "properties": {p.name: p.kind.schema() for p in params.values()},
+        "required": [p.name for p in params.values() if p.required],
         "additionalProperties": False,
     }
     return {
@@ -147,14 +147,14 @@ def _step_schema(name: str) -> dict[str, Any]:
 
 
 def _encode_step(step: Step) -> dict[str, Any]:
-    known = parameters(PRIMITIVES[step.primitive])
-    given = ((known[name], value) for name, value in step.arguments.items())
-    args = {p.name: p.kind.write(value) for p, value in given if p.required or value != p.default}
+    params = parameters(PRIMITIVES[step.primitive])
+    arguments = ((params[name], value) for name, value in step.arguments.items())
+    args = {p.name: p.kind.write(value) for p, value in arguments if p.required or value != p.default}
     return {"primitive": step.primitive, "args": args}
 
 
 def _read_steps(data: object, problems: list[Problem]) -> list[Any]:
-    """The steps of a file, as far as there are some, also where the head is wrong."""
+    """The steps of a file, as far as it has any, even where its header is wrong."""
 
     def wrong(where: str, what: str, hint: str = "") -> list[Any]:
         problems.append(Problem("trace", where, what, hint))
@@ -162,23 +162,23 @@ def _read_steps(data: object, problems: list[Problem]) -> list[Any]:
 
     if not isinstance(data, dict):
         return wrong("", f"expected an object, got {type(data).__name__}")
-    found: dict[str, Any] = data
-    if found.get("format") != FORMAT:
-        wrong("format", f"expected {FORMAT!r}, got {_shorten(found.get('format'))}")
-    version = found.get("version")
+    fields: dict[str, Any] = data
+    if fields.get("format") != FORMAT:
+        wrong("format", f"expected {FORMAT!r}, got {_shorten(fields.get('format'))}")
+    version = fields.get("version")
     if type(version) is not int or version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "it was written by a newer version" if newer else ""
         wrong("version", f"expected {VERSION}, got {_shorten(version)}", hint)
-    for name in sorted(found.keys() - {"format", "version", "steps"}):
+    for name in sorted(fields.keys() - {"format", "version", "steps"}):
         wrong(_shorten(name), "there is no such field; there are format, version, steps")
-    steps = found.get("steps")
+    steps = fields.get("steps")
     if not isinstance(steps, list):
         return wrong("steps", f"expected a list, got {_shorten(steps)}")
-    listed: list[Any] = steps
-    if len(listed) > MAX_STEPS:
-        return wrong("steps", f"expected at most {MAX_STEPS} steps, got {len(listed)}")
-    return listed
+    entries: list[Any] = steps
+    if len(entries) > MAX_STEPS:
+        return wrong("steps", f"expected at most {MAX_STEPS} steps, got {len(entries)}")
+    return entries
 
 
 def _decode_step(number: int, data: Any, problems: list[Problem]) -> Step | None:
@@ -198,12 +198,12 @@ def _decode_step(number: int, data: Any, problems: list[Problem]) -> Step | None
         what = f"expected an object, got {_shorten(args)}"
         problems.append(Problem("trace", f"{where} ({name}), args", what))
         return None
-    own: list[Problem] = []
-    values = bind_arguments(PRIMITIVES[name], (), args, own)
-    for p in own:
+    step_problems: list[Problem] = []
+    values = bind_arguments(PRIMITIVES[name], (), args, step_problems)
+    for p in step_problems:
         place = f"{where} ({name}), {p.where}" if p.where else f"{where} ({name})"
         problems.append(Problem("trace", place, p.what, p.hint))
-    return None if own else Step(name, values)
+    return None if step_problems else Step(name, values)
 
 
 def _shorten(value: object) -> str:

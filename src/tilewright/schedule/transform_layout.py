@@ -1,4 +1,4 @@
-"""The primitive that stores an internal buffer in another layout: transform_layout."""
+"""The primitive transform_layout, which stores an internal buffer in another layout."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal
 from tilewright.layout.primitives import Fold, Reorder, Unfold
 from tilewright.loops.access import accesses
-from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, walk
-from tilewright.schedule.legality import check_no_races
+from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_no_races
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     claim_name,
     find_alloc,
+    nest_loops,
     new_loop_vars,
     redirect_accesses,
     spatial_vars,
@@ -27,7 +27,6 @@ from tilewright.schedule.rewrite_tree import (
     with_stmt_replaced,
 )
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
-from tilewright.verify.verifier import find_domain_errors
 
 
 def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, ...] | None = None) -> Func:
@@ -70,14 +69,14 @@ def transform_layout(func: Func, buffer: str, layout: Layout, names: tuple[str, 
     body = _rewrite_accesses(func.body, (), LayoutChange(old, new, layout, rebuilt))
     allocs = tuple(new if a == old else a for a in func.allocs)
     result = drop_stale_prefetches(replace(func, allocs=allocs, body=body))
-    check_accesses_in_bounds(result, new, place)
+    check_in_bounds(result, accessing_blocks(result, new), place)
     if not all(isinstance(p, Reorder) for p in layout.primitives):
         check_no_races(result, None, place)
     return result
 
 
 def check_layout(buffer: Buffer, layout: Layout, place: str) -> None:
-    """The layout is one of this buffer alone, and every logical element has a place of its own."""
+    """The layout concerns this buffer alone, and every logical element has its own place."""
     if len(layout.shape) != buffer.rank or not all(map(is_provably_equal, layout.shape, buffer.shape)):
         shapes = (", ".join(map(str, s)) for s in (layout.shape, buffer.shape))
         raise ScheduleError("the layout is of shape [{}], expected [{}]".format(*shapes), where=place)
@@ -91,7 +90,7 @@ def check_layout(buffer: Buffer, layout: Layout, place: str) -> None:
 
 
 def check_no_duplicates(func: Func, buffer: Buffer, layout: Layout, place: str) -> None:
-    """Where no nest is rebuilt, every element has only one place."""
+    """Where no nest is rebuilt, every element has a single place."""
     if any(isinstance(p, Unfold) for p in layout.primitives):
         names = ", ".join(repr(b.name) for b in blocks(func.body) if b.body.buffer == buffer)
         raise ScheduleError(
@@ -101,40 +100,33 @@ def check_no_duplicates(func: Func, buffer: Buffer, layout: Layout, place: str) 
         )
 
 
-def check_accesses_in_bounds(func: Func, buffer: Buffer, place: str) -> None:
-    """The verifier can prove that all accesses stay inside of the buffer."""
-    for s, around in walk(func.body):
-        if isinstance(s, Block) and any(a.buffer == buffer for a in accesses(s)):
-            for finding in find_domain_errors(BlockContext.of(s, around)):
-                raise ScheduleError(f"{finding.where}: {finding.what}", where=place)
-
-
 def sole_writer(func: Func, buffer: Buffer) -> tuple[Block, tuple[For, ...]] | None:
-    """The block that alone writes all of a buffer at its plain iteration variables, with its loops, as lowered: a
-    nest of its own, one serial loop per variable. None where there is none."""
-    found = [(s, around) for s, around in walk(func.body) if isinstance(s, Block) and s.body.buffer == buffer]
-    if len(found) != 1:
+    """The only writer of a buffer, if it writes all of it at its plain iteration variables in an unscheduled nest of
+    its own, with one serial loop per variable; and its loops. None otherwise."""
+    writers = [(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block) and s.body.buffer == buffer]
+    if len(writers) != 1:
         return None
-    node, around = found[0]
+    node, enclosing = writers[0]
     extents = tuple(i.extent for i in node.iters if i.kind is IterKind.SPATIAL)
-    whole = (
+    writes_all = (
         node.body.indices == spatial_vars(node)
         and len(extents) == buffer.rank
         and all(map(is_provably_equal, extents, buffer.shape))
     )
-    alone = len(blocks(around[0] if around else node)) == 1
-    others = any(a.buffer == buffer and a.indices != node.body.indices for a in accesses(node))
-    return found[0] if whole and alone and not others and is_as_lowered(node, around) else None
+    is_alone = len(blocks(enclosing[0] if enclosing else node)) == 1
+    reads_others = any(a.buffer == buffer and a.indices != node.body.indices for a in accesses(node))
+    return writers[0] if writes_all and is_alone and not reads_others and is_as_lowered(node, enclosing) else None
 
 
-def is_as_lowered(node: Block, around: Sequence[For]) -> bool:
-    """Whether every iteration variable of a block has a serial loop to itself, and there is nothing else."""
-    extents: dict[Expr, Expr] = {x.var: x.extent for x in around}
+def is_as_lowered(node: Block, enclosing: Sequence[For]) -> bool:
+    """Whether every iteration variable of a block is bound to a serial loop of its own, and there are no other
+    loops."""
+    extents: dict[Expr, Expr] = {x.var: x.extent for x in enclosing}
     bindings = [i.binding for i in node.iters]
     return (
         node.predicate is TRUE
-        and all(x.kind is LoopKind.SERIAL for x in around)
-        and len(set(bindings)) == len(bindings) == len(around)
+        and all(x.kind is LoopKind.SERIAL for x in enclosing)
+        and len(set(bindings)) == len(bindings) == len(enclosing)
         and all(b in extents for b in bindings)
         and all(is_provably_equal(extents[i.binding], i.extent) for i in node.iters)
     )
@@ -143,38 +135,36 @@ def is_as_lowered(node: Block, around: Sequence[For]) -> bool:
 def _rebuild_nest(
     func: Func,
     node: Block,
-    around: Sequence[For],
+    enclosing: Sequence[For],
     new: Buffer,
     layout: Layout,
     loop_names: Sequence[str] | None,
     place: str,
 ) -> Stmt:
-    """The nest of a block over the physical dimensions of what it writes, then over its reductions."""
-    used = used_names(func) - {x.var.name for x in around} - {i.var.name for i in node.iters}
+    """The nest of a block over the physical dimensions of its results, then over its reductions."""
+    used = used_names(func) - {x.var.name for x in enclosing} - {i.var.name for i in node.iters}
     spatial = [i for i in node.iters if i.kind is IterKind.SPATIAL]
-    reduced = [i for i in node.iters if i.kind is IterKind.REDUCE]
-    kept = {x.var: x for x in around if any(i.binding is x.var for i in reduced)}
-    used |= {x.name for x in kept} | {i.var.name for i in reduced}
+    reductions = [i for i in node.iters if i.kind is IterKind.REDUCE]
+    reduction_loops = {x.var: x for x in enclosing if any(i.binding is x.var for i in reductions)}
+    used |= {x.name for x in reduction_loops} | {i.var.name for i in reductions}
     names = [i.binding.name for i in spatial if isinstance(i.binding, Var)]
     loops, iters = physical_loops(layout, names, [i.var.name for i in spatial], used, loop_names, place)
     element = tuple(i.var for i in iters)
     logical, exists = layout.backward(element, domain_bounds(iters))
     mapping: dict[Var, Expr] = {i.var: e for i, e in zip(spatial, logical, strict=True)}
-    own_element = substitute(Load(node.body.buffer, node.body.indices), mapping)
+    old_element = substitute(Load(node.body.buffer, node.body.indices), mapping)
 
-    def moved(e: Expr) -> Expr:
-        return replace_loads(substitute(e, mapping), lambda x: Load(new, element) if x is own_element else x)
+    def rewrite(e: Expr) -> Expr:
+        return replace_loads(substitute(e, mapping), lambda x: Load(new, element) if x is old_element else x)
 
-    value, where = moved(node.body.value), TRUE
-    if exists is not TRUE and (reduced or node.init is not None):
-        where = substitute(exists, {i.var: i.binding for i in iters})
+    value, predicate = rewrite(node.body.value), TRUE
+    if exists is not TRUE and (reductions or node.init is not None):
+        predicate = substitute(exists, {i.var: i.binding for i in iters})
     elif exists is not TRUE:
         value = select(exists, value, const(0, new.dtype))
-    init = None if node.init is None else Store(new, element, moved(node.init.value))
-    body: Stmt = Block(node.name, (*iters, *reduced), Store(new, element, value), init, where)
-    for x in reversed((*loops, *(x for x in around if x.var in kept))):
-        body = replace(x, body=body)
-    return body
+    init = None if node.init is None else Store(new, element, rewrite(node.init.value))
+    body: Stmt = Block(node.name, (*iters, *reductions), Store(new, element, value), init, predicate)
+    return nest_loops((*loops, *(x for x in enclosing if x.var in reduction_loops)), body)
 
 
 def physical_loops(
@@ -185,8 +175,8 @@ def physical_loops(
     chosen: Sequence[str] | None = None,
     place: str = "",
 ) -> tuple[list[For], list[BlockIter]]:
-    """A serial loop, without a body yet, and a spatial variable per physical dimension, named after the logical ones
-    where no names of loops are chosen."""
+    """A serial loop, without a body yet, and a spatial variable per physical dimension; loops are named after the
+    logical ones unless names are given."""
     loops: list[For] = []
     iters: list[BlockIter] = []
     nothing = Seq(())
@@ -198,16 +188,16 @@ def physical_loops(
 
 
 def domain_bounds(iters: Sequence[BlockIter]) -> Bounds:
-    """What is known about iteration variables from their domains."""
-    known = Bounds()
+    """The bounds of iteration variables, from their extents."""
+    bounds = Bounds()
     for i in iters:
-        known = known.with_loop(i.var, i.extent)
-    return known
+        bounds = bounds.with_loop(i.var, i.extent)
+    return bounds
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutChange:
-    """One buffer for another under a layout; `rebuilt` is the block that uses the new one already.
+    """The replacement of a buffer under a layout; `rebuilt` is the block that uses the new buffer already.
 
     The buffers may be equal: a square matrix has the shape of its transpose.
     """
@@ -218,30 +208,32 @@ class LayoutChange:
     rebuilt: str | None = None
 
 
-def _rewrite_accesses(s: Stmt, around: tuple[For, ...], change: LayoutChange) -> Stmt:
-    """`s` with all accesses to the old buffer in the new one."""
+def _rewrite_accesses(s: Stmt, enclosing: tuple[For, ...], change: LayoutChange) -> Stmt:
+    """`s` with all accesses redirected to the new buffer."""
     match s:
         case For():
-            inner = (*around, s)
+            inner = (*enclosing, s)
             hints = tuple(_rewrite_prefetch(p, inner, change) for p in s.prefetches)
             return replace(s, body=_rewrite_accesses(s.body, inner, change), prefetches=hints)
         case Seq():
-            return Seq(tuple(_rewrite_accesses(c, around, change) for c in s.stmts))
+            return Seq(tuple(_rewrite_accesses(c, enclosing, change) for c in s.stmts))
         case Block():
             untouched = s.name == change.rebuilt or all(a.buffer != change.old for a in accesses(s))
-            return s if untouched else rewrite_block_accesses(s, around, change)
+            return s if untouched else rewrite_block_accesses(s, enclosing, change)
 
 
-def _rewrite_prefetch(hint: Load, around: Sequence[For], change: LayoutChange) -> Load:
+def _rewrite_prefetch(hint: Load, enclosing: Sequence[For], change: LayoutChange) -> Load:
     if hint.buffer != change.old:
         return hint
-    return Load(change.new, change.layout.forward(hint.indices, bounds_of(around)))
+    return Load(change.new, change.layout.forward(hint.indices, bounds_of(enclosing)))
 
 
-def rewrite_block_accesses(node: Block, around: Sequence[For], change: LayoutChange) -> Block:
-    """A block whose accesses to the old buffer are in the new one, windows of its reductions in one tile."""
-    known = bounds_of(around)
+def rewrite_block_accesses(node: Block, enclosing: Sequence[For], change: LayoutChange) -> Block:
+    """A block with its accesses redirected to the new buffer; windows of its reductions stay within one tile."""
+    bounds = bounds_of(enclosing)
     for i in node.iters:
-        known = known.with_loop(i.var, i.extent)
+        bounds = bounds.with_loop(i.var, i.extent)
     window = frozenset(i.var for i in node.iters if i.kind is IterKind.REDUCE)
-    return redirect_accesses(node, change.old, change.new, lambda at: change.layout.forward(at, known, window))
+    return redirect_accesses(
+        node, change.old, change.new, lambda indices: change.layout.forward(indices, bounds, window)
+    )

@@ -1,35 +1,35 @@
-"""Lowering of tile programs of element-wise work and of movement: every tile loop is a `split`, nothing is staged.
+"""Lowering of tile programs of elementwise work and data movement: every tile loop is a `split`, nothing is staged.
 
 parallel L2 tiles
   L1 tiles
     register tiles: rows outside, lanes innermost
 """
 
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import TileProgram
 from tilewright.tile.schedule_helpers import axis_loops
 
 
 def lower_elementwise(s: Schedule, program: TileProgram, parallel: bool) -> None:
-    """Schedules the one block of untransformed loops; tiles that are not whole end in conditions and masks."""
-    problem, form = program.problem, program.sketch
-    outer: dict[int, str] = {}
-    inner: dict[int, str] = {}
-    micro: dict[int, str] = {}
+    """Schedules the one block of untransformed loops; partial tiles are guarded by conditions and masks."""
+    problem, sketch = program.problem, program.sketch
+    over_l2: dict[int, str] = {}
+    over_l1: dict[int, str] = {}
+    over_register: dict[int, str] = {}
     points: dict[int, str] = {}
-    for axis, whole in enumerate(axis_loops(s, problem.block)):
-        register, near, far = (level[axis] for level in program.sizes)
-        loop = whole
-        if register > 1 or axis == form.lane:
+    for axis, axis_loop in enumerate(axis_loops(s, problem.block)):
+        register, l1, l2 = (level[axis] for level in program.sizes)
+        loop = axis_loop
+        if register > 1 or axis == sketch.lane:
             loop, points[axis] = s.split(loop, register)
-        if near > register:
-            loop, micro[axis] = s.split(loop, near // register)
-        if far > near:
-            loop, inner[axis] = s.split(loop, far // near)
-        outer[axis] = loop
-    shown = [x[a] for x in (outer, inner, micro) for a in form.order if a in x]
-    rows = [points[a] for a in form.order if a in points and a != form.lane]
-    s.do("reorder", (*shown, *rows, points[form.lane]))
-    s.do("vectorize", points[form.lane])
-    for a in form.order if parallel else ():
-        s.do("parallel", outer[a])
+        if l1 > register:
+            loop, over_register[axis] = s.split(loop, l1 // register)
+        if l2 > l1:
+            loop, over_l1[axis] = s.split(loop, l2 // l1)
+        over_l2[axis] = loop
+    tile_loops = [x[a] for x in (over_l2, over_l1, over_register) for a in sketch.order if a in x]
+    rows = [points[a] for a in sketch.order if a in points and a != sketch.lane]
+    s.do("reorder", (*tile_loops, *rows, points[sketch.lane]))
+    s.do("vectorize", points[sketch.lane])
+    for a in sketch.order if parallel else ():
+        s.do("parallel", over_l2[a])

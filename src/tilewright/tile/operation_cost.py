@@ -1,4 +1,4 @@
-"""What the operations of bodies count as: one table for every estimate of how long a body takes."""
+"""Costs of scalar operations when vectorised: the one table behind every estimate of a body's time."""
 
 from dataclasses import dataclass
 
@@ -7,34 +7,34 @@ from tilewright.expr.nodes import Binary, Const, Expr, Load, Select, Unary, Var
 
 @dataclass(frozen=True, slots=True)
 class OperationCost:
-    """What an operation on a vector counts as.
+    """Cost of one vector operation.
 
     Attributes:
-        alone: instructions, of which two start per cycle, that take as long: for whether a kernel pays for threads.
-        among: operations beside which others run, for choosing tiles: of a long one much overlaps with the next tiles.
+        latency: in instructions of which two issue per cycle, for an operation that nothing overlaps. It decides
+            whether a kernel pays for threads.
+        throughput: in instructions, among independent others. It decides between tiles: much of a long operation
+            overlaps with the next tiles.
     """
 
     latency: int
     throughput: int
 
 
-FREE, SIMPLE, DIVISION, FUNCTION, POWER = (
-    OperationCost(0, 0),
-    OperationCost(1, 1),
-    OperationCost(16, 8),
-    OperationCost(20, 8),
-    OperationCost(20, 1),
-)
-"""Round figures. Divisions and roots keep one unit busy for eight cycles or more; functions are polynomials. With all
-of that counted in tiles, too, GELU took 6 to 13 % longer; with 8 for a power, whose code is so long that nothing runs
-beside it, powers did."""
+FREE = OperationCost(0, 0)
+SIMPLE = OperationCost(1, 1)
+DIVISION = OperationCost(16, 8)
+FUNCTION = OperationCost(20, 8)
+POWER = OperationCost(20, 1)
+"""Round figures. Divisions and roots keep one unit busy for eight cycles or more; functions are polynomials. With their
+full latency in tiles as well, GELU took 6 to 13 % longer. A throughput of 8 for powers made powers slower: their code
+is so long that nothing overlaps with it."""
 
 _SIMPLE = frozenset(("neg", "not", "abs", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf"))
 _DIVISIONS = frozenset(("div", "sqrt", "rsqrt", "reciprocal", "floordiv", "mod", "fmod"))
 
 
 def operation_cost(e: Expr) -> OperationCost:
-    """What the outermost operation of a value counts as; loads are simple, constants and variables free."""
+    """Cost of a value's outermost operation; loads are simple, constants and variables free."""
     match e:
         case Const() | Var():
             return FREE
@@ -49,22 +49,22 @@ def operation_cost(e: Expr) -> OperationCost:
 
 
 def computed_nodes(e: Expr, *, conditions: bool) -> list[Expr]:
-    """Every distinct node of a value, without those of the indices of what it loads.
+    """Every distinct node of a value, without the nodes of the indices that it loads from.
 
     Args:
         e: the value.
-        conditions: whether those of conditions count. They take time where they are computed for every element; no
-            machine needs them where loops are cut at the borders, so that the least time of a kernel is without them.
+        conditions: whether to include the conditions of selects. They take time where they are computed for every
+            element; loops peeled at the borders need none, so lower bounds of a kernel's time leave them out.
     """
-    found: dict[Expr, None] = {}
+    visited: dict[Expr, None] = {}
     stack = [e]
     while stack:
         node = stack.pop()
-        if node in found:
+        if node in visited:
             continue
-        found[node] = None
+        visited[node] = None
         if isinstance(node, Select) and not conditions:
             stack += [node.a, node.b]
         elif not isinstance(node, Load):
             stack.extend(node.children())
-    return list(found)
+    return list(visited)

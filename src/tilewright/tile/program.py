@@ -1,19 +1,21 @@
-"""The state of construction: for every axis of a problem a chain of tile sizes over the levels of a machine.
+"""Tile programs: a loop structure (sketch) and tile sizes per axis and memory level.
 
-    whole  >=  L2 tile  >=  L1 tile  >=  register tile
+Along every axis
 
-The loops that a program stands for, outermost first:
+    extent  >=  L2 tile  >=  L1 tile  >=  register tile
 
-    over L2 tiles (spatial axes, threads share them)
+and a program stands for these loops, outermost first:
+
+    over L2 tiles (spatial axes, parallel)
       over L1 tiles (spatial axes)
-        over chunks of the reduction            # sums of chunks are added to the L1 tile's totals
+        over K-blocks of the reduction          # their sums are accumulated in the L1 tile's partial sums
           over register tiles (spatial axes)
-            over the chunk's points (reduction axes)
-              the register tile, written out; accumulators in registers
+            over the K-block's points (reduction axes)
+              the register tile, fully unrolled; accumulators in registers
 
 Sizes are in elements. A size is a multiple of the one below it, and the tiles of a level fill those of the next level,
-so that only register tiles have tails: lanes beyond the end are masked, rows beyond the end become a part of their own
-with a smaller register tile. Chunks of a reduction have one as well: the last may be shorter.
+so only register tiles have tails: lanes beyond the extent are masked, and rows beyond the last whole register tile get
+loops of their own with a smaller tile (the remainder). The last K-block may be shorter than the others.
 """
 
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from tilewright.tile.problem import Problem
 
 REGISTER, L1, L2 = 0, 1, 2
 LEVELS = ("register", "L1", "L2")
-"""Names of the levels that have tiles, nearest first."""
+"""Names of the levels that have tiles, innermost first."""
 
 Sizes = npt.NDArray[np.int64]
 """Tile sizes [level, axis], or [candidate, level, axis] of many programs."""
@@ -37,20 +39,23 @@ Mask = npt.NDArray[np.bool_]
 LINE_BYTES = 64
 """Bytes of a cache line."""
 
+MIN_FULL_VECTORS = 4
+"""Full vectors of elementwise work from which on they get a loop of their own without masks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """What programs that are scored together have in common.
+    """The loop structure of programs, without sizes.
 
     Attributes:
-        lane: the axis along which vectors lie; where it is one of the reduction, every lane adds up a strand of it.
+        lane: the vectorised axis; where it is a reduction axis, every lane accumulates a partial sum.
         lanes: elements of one vector.
         order: spatial axes, the outermost loop first; the same at every level.
-        chunked: the reduction axis that may be cut, None without one.
-        packed: (operand, axis) of the operands that are read from a copy in panels along the axis, the lanes' or one
-            of rows: one panel per register tile, or per line where the operand comes from far memory.
-        transposed: whether results are stored along another axis than the lanes'.
-        ahead: packed operands that come from far memory: they are asked for before they are read.
+        k_block_axis: the reduction axis that may be K-blocked; None without a reduction.
+        packed: (operand, axis) of the operands that are read from a packed copy, in panels along the lane axis or an
+            axis of rows: one panel per register tile, or per cache line where the operand comes from beyond L2.
+        transposed_store: whether results are stored along another axis than the lane axis.
+        prefetched_operands: packed operands that come from beyond L2 and are prefetched by software.
     """
 
     lane: int
@@ -64,12 +69,12 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True)
 class TileProgram:
-    """One program.
+    """A problem with a sketch and tile sizes.
 
     Attributes:
         problem: what it computes.
-        form: its lanes, loop order and packing.
-        sizes: per level of `LEVELS` and axis.
+        sketch: lanes, loop order and packing.
+        sizes: tile sizes per level of `LEVELS` and axis.
     """
 
     problem: Problem
@@ -87,28 +92,28 @@ class TileProgram:
         return np.array(self.sizes, np.int64)
 
     def __str__(self) -> str:
-        parts: list[str] = []
+        axes: list[str] = []
         for k, axis in enumerate(self.problem.axes):
-            chain = " > ".join(str(level[k]) for level in reversed(self.sizes))
+            sizes = " > ".join(str(level[k]) for level in reversed(self.sizes))
             marks = "|" * (k == self.sketch.lane) + "+" * axis.is_reduction
-            parts.append(f"{axis.name}{marks} {axis.extent}: {chain}")
+            axes.append(f"{axis.name}{marks} {axis.extent}: {sizes}")
         packed = ", ".join(self.problem.operands[o].buffer for o, _ in self.sketch.packed)
         order = " ".join(self.problem.axes[k].name for k in self.sketch.order)
-        return f"{'; '.join(parts)}; order {order}" + (f"; packed {packed}" if packed else "")
+        return f"{'; '.join(axes)}; order {order}" + (f"; packed {packed}" if packed else "")
 
 
 def size_tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
-    """An array of sizes [level, axis] as plain numbers."""
+    """An array of sizes [level, axis] as tuples."""
     return tuple(tuple(int(x) for x in level) for level in sizes)
 
 
 def register_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
-    """How many register tiles cover each axis, the last one maybe not whole; sizes [..., level, axis]."""
+    """Number of register tiles that cover each axis, a partial last one included; sizes [..., level, axis]."""
     return -(-problem.extents // np.maximum(sizes[..., REGISTER, :], 1))
 
 
 def whole_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
-    """Like `register_tiles`, but rows beyond the last whole tile do not count: they are a part of their own."""
+    """Like `register_tiles`, without the remainder of axes of rows, which has loops of its own."""
     counts = problem.extents // np.maximum(sizes[..., REGISTER, :], 1)
     counts[..., sketch.lane] = register_tiles(problem, sketch, sizes)[..., sketch.lane]
     return counts
@@ -121,43 +126,41 @@ def remainders(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
 
 def count_remainder_rows(extents: Sizes, sketch: Sketch, sizes: Sizes) -> Sizes:
     """Rows beyond the last whole register tile of axes with these extents; 0 for the lane axis."""
-    rest = extents % np.maximum(sizes[..., REGISTER, :], 1)
-    rest[..., sketch.lane] = 0
-    return rest
+    rows = extents % np.maximum(sizes[..., REGISTER, :], 1)
+    rows[..., sketch.lane] = 0
+    return rows
 
 
 def remainder_tile_heights(rows: int) -> tuple[int, ...]:
-    """Heights of the tiles that rows beyond the last whole register tile get where their number is not known: with
-    about the root of a tile's rows, then single ones, few tiles are left."""
+    """Heights of the tiles for a remainder of unknown size, below register tiles of `rows` rows: about the square root
+    of `rows`, then single rows, so that there are few tiles."""
     return (isqrt(rows - 1) + 1, 1) if rows > 2 else (1,)
 
 
 def min_panel_width(sketch: Sketch, element_bytes: int) -> int:
-    """Points along the lanes in the narrowest panel of whole lines; bytes of an element."""
+    """Points along the lane axis in the narrowest panel of whole cache lines."""
     return max(sketch.lanes, LINE_BYTES // element_bytes)
 
 
 def is_nested(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether every size is a multiple of the one below, and the tiles of a level fill those of the next.
 
-    Axes of unknown size have no tiles between register tiles and the whole. The last chunk of a reduction may be
-    shorter than the others, by whole register tiles.
+    Axes of symbolic size have no tiles between register tiles and the extent. The last K-block may be shorter than the
+    others, by whole register tiles.
     """
-    whole = sizes.copy()
+    outer = sizes.copy()
     if sketch.k_block_axis is not None:
         k = sketch.k_block_axis
-        shorter = sizes[..., L1, k] <= sizes[..., L2, k]
-        whole[..., L1, k] = np.where(shorter, sizes[..., REGISTER, k], sizes[..., L1, k])
-    below, above = whole[..., :-1, :], whole[..., 1:, :]
+        may_be_shorter = sizes[..., L1, k] <= sizes[..., L2, k]
+        outer[..., L1, k] = np.where(may_be_shorter, sizes[..., REGISTER, k], sizes[..., L1, k])
+    below, above = outer[..., :-1, :], outer[..., 1:, :]
     divides = ((sizes[..., 0, :] >= 1) & (above % np.maximum(below, 1) == 0).all(axis=-2)).all(axis=-1)
     divides &= (sizes[..., L1, :] % np.maximum(sizes[..., REGISTER, :], 1) == 0).all(axis=-1)
-    counts = whole_tiles(problem, sketch, sizes)
-    top = sizes[..., L2, :]
-    cover = counts * sizes[..., REGISTER, :]
-    fills = (top <= cover) & (cover % np.maximum(top, 1) == 0)
-    literal = np.array([a.is_static or a.is_reduction for a in problem.axes])
-    apart = literal | (sizes[..., L2, :] == sizes[..., REGISTER, :])
-    return divides & (fills & apart).all(axis=-1)
+    l2 = sizes[..., L2, :]
+    covered = whole_tiles(problem, sketch, sizes) * sizes[..., REGISTER, :]
+    fills = (l2 <= covered) & (covered % np.maximum(l2, 1) == 0)
+    may_have_tiles = np.array([a.is_static or a.is_reduction for a in problem.axes])
+    return divides & (fills & (may_have_tiles | (l2 == sizes[..., REGISTER, :]))).all(axis=-1)
 
 
 def has_whole_vectors(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
@@ -167,40 +170,40 @@ def has_whole_vectors(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
 
 def has_one_remainder(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether at most one axis may have rows beyond its last whole register tile, and no reduction axis."""
-    rest = remainders(problem, sketch, sizes)
-    rest = np.where(_dynamic_row_axes(problem, sketch) & (sizes[..., REGISTER, :] > 1), 1, rest)
-    reduce = np.array([a.is_reduction for a in problem.axes])
-    return ((rest > 0).sum(axis=-1) <= 1) & ~(rest[..., reduce] > 0).any(axis=-1)
+    rows = remainders(problem, sketch, sizes)
+    rows = np.where(_dynamic_row_axes(problem, sketch) & (sizes[..., REGISTER, :] > 1), 1, rows)
+    is_reduction = np.array([a.is_reduction for a in problem.axes])
+    return ((rows > 0).sum(axis=-1) <= 1) & ~(rows[..., is_reduction] > 0).any(axis=-1)
 
 
 def _dynamic_row_axes(problem: Problem, sketch: Sketch) -> Mask:
-    """Which axes have an unknown number of rows, so that any tile may leave some."""
+    """Which axes have an unknown number of rows, so that any tile may leave a remainder."""
     return np.array([not (a.is_static or a.is_reduction) and k != sketch.lane for k, a in enumerate(problem.axes)])
 
 
 def has_one_k_blocking(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
-    """Whether no reduction axis but the one of the form is cut below the L2 tile, and none above it."""
+    """Whether only the sketch's reduction axis is K-blocked, and no reduction axis is split above the L1 tile."""
     result = np.ones(sizes.shape[:-2], np.bool_)
     covered = register_tiles(problem, sketch, sizes) * sizes[..., REGISTER, :]
     for k in problem.reduce:
-        whole = covered[..., k] if k == sketch.lane else problem.axes[k].extent
-        result &= sizes[..., L2, k] == whole
+        extent = covered[..., k] if k == sketch.lane else problem.axes[k].extent
+        result &= sizes[..., L2, k] == extent
         if k != sketch.k_block_axis:
-            result &= sizes[..., L1, k] == whole
+            result &= sizes[..., L1, k] == extent
     return result
 
 
 CHECKS = {
-    "sizes are multiples of those below and fill those above": is_nested,
+    "every size is a multiple of the one below and fills the one above": is_nested,
     "the register tile has whole vectors": has_whole_vectors,
-    "one axis has a remainder at most": has_one_remainder,
-    "one reduction axis is cut at most": has_one_k_blocking,
+    "at most one axis has a remainder": has_one_remainder,
+    "at most one reduction axis is split": has_one_k_blocking,
 }
-"""What every program fulfils, by name."""
+"""The conditions of a legal program, by the text of their error messages."""
 
 
 def is_legal(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
-    """Which candidates [candidate, level, axis] are programs."""
+    """Which candidates [candidate, level, axis] are legal programs."""
     result = np.ones(sizes.shape[:-2], np.bool_)
     for check in CHECKS.values():
         result &= check(problem, sketch, sizes)
@@ -208,7 +211,11 @@ def is_legal(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
 
 
 def check_program(program: TileProgram) -> None:
-    """Raises ScheduleError where a program is none; says which condition it breaks."""
-    for what, check in CHECKS.items():
+    """Checks that a program is legal.
+
+    Raises:
+        ScheduleError: names the condition that does not hold.
+    """
+    for condition, check in CHECKS.items():
         if not check(program.problem, program.sketch, program.array[None]).all():
-            raise ScheduleError(f"expected that {what}, got {program}", where="tile program")
+            raise ScheduleError(f"expected that {condition}, got {program}", where="tile program")

@@ -1,4 +1,4 @@
-"""Nests of one program: that of all whole register tiles, and that of the rows that are left behind them."""
+"""Splits a program's loops into whole register tiles and the remainder of rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from math import prod
 
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.nodes import Const, Expr
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import L2, REGISTER, TileProgram, remainder_tile_heights
 from tilewright.tile.schedule_helpers import apply_and_get_blocks, axis_loops, loop_extent
 
 MAX_REMAINDER_LANES = 128
-"""Of tiles of few rows: enough for any processor, and code that LLVM compiles soon."""
+"""Lanes of widened remainder tiles: enough for any processor, and code that LLVM compiles quickly."""
 
 MIN_TASKS_PER_CORE = 4
-"""Tasks per core that keep all busy, whichever are done first."""
+"""Tasks per core that keep all cores busy, whichever finish first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPart:
-    """One nest: all whole tiles of the axis with a remainder, or the remainder.
+    """The loops over all whole register tiles of the axis with a remainder, or those over the remainder.
 
     Attributes:
         producer: the block that reduces.
-        partial: the one that computes chunks, where the reduction is cut.
-        consumer: the block behind them.
+        partial: the block that computes K-blocks or partial sums per lane; None where there is none.
+        consumer: the epilogue's block.
         sizes: tile sizes per level and axis.
-        copies: of packed operands.
+        copies: buffers of packed operands, by the operand's position.
     """
 
     producer: str
@@ -40,36 +40,40 @@ class LoopPart:
 def split_remainder(
     s: Schedule, main: LoopPart, program: TileProgram, cores: int
 ) -> tuple[list[LoopPart], dict[int, str]]:
-    """The nest of whole register tiles, and that of the rows that are left where their number does not divide; and the
-    loops around both, over L2 tiles of the other axes, where one L2 tile has all rows."""
+    """Peels the rows beyond the last whole register tile.
+
+    Returns:
+        The loops of the whole tiles and those of the remainder, if any; and per axis the loops around both, over L2
+        tiles of the other axes, where one L2 tile has all rows.
+    """
     for axis in program.problem.spatial:
         rows = main.sizes[REGISTER][axis]
         if axis == program.sketch.lane or rows == 1:
             continue
         loop = axis_loops(s, main.consumer)[axis]
         extent = loop_extent(s, loop)
-        left = extent % rows
-        if isinstance(left, Const) and left.value == 0:
+        remainder = extent % rows
+        if isinstance(remainder, Const) and remainder.value == 0:
             continue
-        cut = extent // rows * rows
-        if not (can_prove_non_negative(cut) and can_prove_non_negative(extent - cut)):
+        start = extent // rows * rows
+        if not (can_prove_non_negative(start) and can_prove_non_negative(extent - start)):
             continue
         shared = _shared_l2_loops(s, main, program, axis, cores)
-        own = [x for x in s.loops(main.consumer) if x not in shared.values()]
-        order = (*shared.values(), loop, *(x for x in own if x != loop))
+        other_loops = [x for x in s.loops(main.consumer) if x not in shared.values()]
+        order = (*shared.values(), loop, *(x for x in other_loops if x != loop))
         if order != s.loops(main.consumer):
             s.do("reorder", order)
         parts = [main]
-        for height in (int(left.value),) if isinstance(left, Const) else remainder_tile_heights(rows):
+        for height in (int(remainder.value),) if isinstance(remainder, Const) else remainder_tile_heights(rows):
             sizes = _with_axis_size(main.sizes, axis, height)
-            if not isinstance(left, Const) and program.sketch.lane not in shared:
+            if not isinstance(remainder, Const) and program.sketch.lane not in shared:
                 sizes = _widen_lanes(sizes, program, rows // height)
-            rest = _peel_remainder(s, parts[-1], loop, cut, sizes)
-            parts.append(rest)
-            loop = axis_loops(s, rest.consumer)[axis]
+            part = _peel_remainder(s, parts[-1], loop, start, sizes)
+            parts.append(part)
+            loop = axis_loops(s, part.consumer)[axis]
             extent = loop_extent(s, loop)
-            cut = extent // height * height
-            if cut is extent:
+            start = extent // height * height
+            if start is extent:
                 break
         return parts, shared
     return [main], {}
@@ -78,11 +82,11 @@ def split_remainder(
 def _peel_remainder(
     s: Schedule, part: LoopPart, loop: str, start: Expr, sizes: tuple[tuple[int, ...], ...]
 ) -> LoopPart:
-    """What is left of a part behind an iteration, in other tiles."""
-    (rest,) = apply_and_get_blocks(s, "peel", loop, start)
-    clone = s.clone_producer(part.producer, rest)
-    partial = None if part.partial is None else s.clone_producer(part.partial, clone)
-    return LoopPart(clone, partial, rest, sizes, part.copies)
+    """The iterations of a part's loop from `start` on, in tiles of other sizes."""
+    (consumer,) = apply_and_get_blocks(s, "peel", loop, start)
+    producer = s.clone_producer(part.producer, consumer)
+    partial = None if part.partial is None else s.clone_producer(part.partial, producer)
+    return LoopPart(producer, partial, consumer, sizes, part.copies)
 
 
 def _with_axis_size(sizes: tuple[tuple[int, ...], ...], axis: int, size: int) -> tuple[tuple[int, ...], ...]:
@@ -91,44 +95,46 @@ def _with_axis_size(sizes: tuple[tuple[int, ...], ...], axis: int, size: int) ->
 
 
 def _widen_lanes(sizes: tuple[tuple[int, ...], ...], program: TileProgram, factor: int) -> tuple[tuple[int, ...], ...]:
-    """Tiles of fewer rows with as many times the lanes, as a power of two, so that about as many sums are under way.
+    """Tiles of fewer rows with up to `factor` times the lanes, as a power of two, so that they have about as many
+    accumulators.
 
-    One row of one vector waits for each of its additions: a window of 5 x 5 with 8 lanes takes as long as with 32.
-    Packed lanes lie in panels as wide as the tile and stay, as do strands of a sum, which are no results. The sizes are
-    those of a program again: multiples of those below. The cost model counts the tiles as if they were as narrow.
+    A tile of one vector waits for each of its additions: a window of 5 x 5 with 8 lanes takes as long as with 32.
+    Packed lanes keep their panels' width, and a vectorised reduction its partial sums. The sizes remain legal: every
+    one is a multiple of the one below. The cost model counts the tiles as if they were not widened.
     """
     problem, lane = program.problem, program.sketch.lane
     wide = sizes[REGISTER][lane] << (factor.bit_length() - 1)
-    packed = any(along == lane for _, along in program.sketch.packed)
-    above = [level[lane] for level in sizes if level[lane] != sizes[REGISTER][lane]]
-    narrow = problem.axes[lane].is_static and problem.axes[lane].extent < wide
-    if packed or narrow or lane in problem.reduce or wide > MAX_REMAINDER_LANES or any(size % wide for size in above):
+    is_packed = any(axis == lane for _, axis in program.sketch.packed)
+    larger = [level[lane] for level in sizes if level[lane] != sizes[REGISTER][lane]]
+    is_too_wide = problem.axes[lane].is_static and problem.axes[lane].extent < wide
+    if is_packed or is_too_wide or lane in problem.reduce or wide > MAX_REMAINDER_LANES:
+        return sizes
+    if any(size % wide for size in larger):
         return sizes
     return tuple(tuple(max(x, wide) if k == lane else x for k, x in enumerate(level)) for level in sizes)
 
 
 def _shared_l2_loops(s: Schedule, main: LoopPart, program: TileProgram, row_axis: int, cores: int) -> dict[int, str]:
-    """Cuts the loops over L2 tiles that whole tiles of rows and the rows that are left have in common, by axis.
+    """Splits the loops over L2 tiles that the whole tiles and the remainder share, by axis.
 
-    So what rows have in common, as panels of weights, comes from far memory once for all of them. Where the number of
-    rows is not known they are shared out with those tiles only, if these are tasks enough; of axes of unknown size they
-    share those that are not tiled.
+    So data that all rows use, such as panels of weights, comes from beyond L2 once. Where the number of rows is
+    symbolic, the loops are shared only if they make enough tasks; axes of symbolic size are shared only where they are
+    not tiled.
     """
-    problem = program.problem
-    whole, height = problem.axes[row_axis], main.sizes[REGISTER][row_axis]
-    if whole.is_static and main.sizes[L2][row_axis] < whole.extent // height * height:
+    axes, l2 = program.problem.axes, main.sizes[L2]
+    rows, height = axes[row_axis], main.sizes[REGISTER][row_axis]
+    if rows.is_static and l2[row_axis] < rows.extent // height * height:
         return {}
-    axes, near = problem.axes, main.sizes[L2]
     order = [a for a in program.sketch.order if a != row_axis]
-    if not whole.is_static:
-        order = program.sketch.order[: program.sketch.order.index(row_axis)]
-        order = list(takewhile(lambda a: axes[a].is_static or near[a] == 1, order))
-        tasks = prod(-(-axes[a].extent // near[a]) for a in order if axes[a].is_static)
+    if not rows.is_static:
+        outer = program.sketch.order[: program.sketch.order.index(row_axis)]
+        order = list(takewhile(lambda a: axes[a].is_static or l2[a] == 1, outer))
+        tasks = prod(-(-axes[a].extent // l2[a]) for a in order if axes[a].is_static)
         if tasks < MIN_TASKS_PER_CORE * cores:
             return {}
-    cut = [a for a in order if (near[a] < axes[a].extent if axes[a].is_static else near[a] == 1)]
+    tiled = [a for a in order if (l2[a] < axes[a].extent if axes[a].is_static else l2[a] == 1)]
     loops = axis_loops(s, main.consumer)
-    found: dict[int, str] = {}
-    for axis in cut:
-        found[axis] = loops[axis] if near[axis] == 1 else s.split(loops[axis], near[axis])[0]
-    return found
+    shared: dict[int, str] = {}
+    for axis in tiled:
+        shared[axis] = loops[axis] if l2[axis] == 1 else s.split(loops[axis], l2[axis])[0]
+    return shared

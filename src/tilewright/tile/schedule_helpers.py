@@ -1,4 +1,4 @@
-"""Small steps that everything shares that schedules kernels: finding a block's loops, cutting an axis into lanes."""
+"""Helpers for code that builds schedules: a block's own loops, new blocks, splitting an axis into lanes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,24 +8,25 @@ from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import For, IterKind, blocks
 from tilewright.schedule.rewrite_tree import find_block, find_loop
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLoops:
-    """A block's own loops by kind, outermost first: those that only it depends on."""
+    """The loops that enclose one block only, by kind, outermost first."""
 
     spatial: tuple[str, ...]
     reduce: tuple[str, ...]
 
     @staticmethod
     def of(s: Schedule, block: str) -> "BlockLoops":
-        """The innermost loops that hold nothing but the block, by the kind of the variables that they drive."""
-        node, around = find_block(s.func, block)
-        own = [x for x in around if _holds_only(x, block)]
-        reduced = {v for i in node.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
+        """The loops around a block that hold nothing else, by the kind of the iteration variables that they drive."""
+        node, enclosing = find_block(s.func, block)
+        own_loops = [x for x in enclosing if _holds_only(x, block)]
+        reduction_vars = {v for i in node.iters if i.kind is IterKind.REDUCE for v in free_vars(i.binding)}
         return BlockLoops(
-            tuple(x.var.name for x in own if x.var not in reduced), tuple(x.var.name for x in own if x.var in reduced)
+            tuple(x.var.name for x in own_loops if x.var not in reduction_vars),
+            tuple(x.var.name for x in own_loops if x.var in reduction_vars),
         )
 
 
@@ -36,12 +37,12 @@ def _holds_only(loop: For, block: str) -> bool:
 def spatial_loops(s: Schedule, block: str) -> dict[int, str]:
     """The loops around a block alone that drive its spatial variables, by the variable's position."""
     node = find_block(s.func, block)[0]
-    found: dict[int, str] = {}
+    loops: dict[int, str] = {}
     for loop in BlockLoops.of(s, block).spatial:
         for k, i in enumerate(node.iters):
             if i.kind is IterKind.SPATIAL and Var(loop) in free_vars(i.binding):
-                found[k] = loop
-    return found
+                loops[k] = loop
+    return loops
 
 
 def buffer_of(s: Schedule, block: str) -> str:
@@ -50,7 +51,7 @@ def buffer_of(s: Schedule, block: str) -> str:
 
 
 def apply_and_get_blocks(s: Schedule, primitive: str, *args: Any) -> tuple[str, ...]:
-    """Applies a primitive; names of the blocks that it added, in the order of the text."""
+    """Applies a primitive; returns the names of the blocks that it added, in program order."""
     before = {b.name for b in blocks(s.func.body)}
     s.do(primitive, *args)
     return tuple(b.name for b in blocks(s.func.body) if b.name not in before)
@@ -62,7 +63,7 @@ def loop_extent(s: Schedule, name: str) -> Expr:
 
 
 def split_for_lanes(s: Schedule, loop: str, lanes: int) -> tuple[str | None, str]:
-    """(outer, inner) with an inner loop that can be vectorized; no outer one where the loop is short itself."""
+    """Splits a loop so that its inner part can be vectorised: (outer, inner); (None, loop) where it is short itself."""
     extent = loop_extent(s, loop)
     if isinstance(extent, Const):
         n = int(extent.value)
@@ -73,15 +74,15 @@ def split_for_lanes(s: Schedule, loop: str, lanes: int) -> tuple[str | None, str
 
 def axis_loops(s: Schedule, block: str) -> list[str]:
     """The loop that drives each iteration variable of a block whose loops have not been split."""
-    node, around = find_block(s.func, block)
-    return [next(x.var.name for x in around if x.var in free_vars(i.binding)) for i in node.iters]
+    node, enclosing = find_block(s.func, block)
+    return [next(x.var.name for x in enclosing if x.var in free_vars(i.binding)) for i in node.iters]
 
 
 def make_lanes_contiguous(s: Schedule, block: str, axis: int) -> None:
-    """Stores the block's buffer so that an axis, the one along lanes, is innermost."""
+    """Transforms the layout of the block's buffer so that an axis, the lane axis, is innermost."""
     node = find_block(s.func, block)[0]
     buffer, lane = node.body.buffer, node.iters[axis].var
-    last = [k for k in range(buffer.rank) if lane in free_vars(node.body.indices[k])]
-    order = (*(k for k in range(buffer.rank) if k not in last), *last)
+    lane_dims = [k for k in range(buffer.rank) if lane in free_vars(node.body.indices[k])]
+    order = (*(k for k in range(buffer.rank) if k not in lane_dims), *lane_dims)
     if order != tuple(range(buffer.rank)):
         s.transform_layout(buffer.name, Layout.of(buffer.shape).reorder(order))

@@ -55,20 +55,20 @@ def is_covered(parts: Sequence[BlockContext]) -> bool:
 
 def _is_covered(parts: Sequence[BlockContext]) -> bool:
     domain = [i.extent for i in parts[0].block.iters]
-    places = [p for p in range(len(domain)) if not all(is_slice_iter(nest, p) for nest in parts)]
-    still = {nest: _slice_loops(nest, places) for nest in parts}
+    places = [p for p in range(len(domain)) if not all(is_slice_iter(context, p) for context in parts)]
+    still = {context: _slice_loops(context, places) for context in parts}
     extents = [domain[p] for p in places]
     symbols = relevant_symbols(parts, extents, frozenset[Var]().union(*still.values()))
     reached: list[Array] = []
-    for nest in parts:
-        points = enumerate_points(nest, symbols, still[nest])
-        iters = [nest.block.iters[p] for p in places]
+    for context in parts:
+        points = enumerate_points(context, symbols, still[context])
+        iters = [context.block.iters[p] for p in places]
         columns = [*(points.variables[s] for s in symbols), *domain_columns(points, iters)]
         reached.append(table(columns, points.count))
     return count_distinct(pack_rows(np.concatenate(reached))) == int(domain_sizes(symbols, extents).sum())
 
 
-def enumerate_points(nest: BlockContext, symbols: Sequence[Var], still: Collection[Var]) -> Points:
+def enumerate_points(context: BlockContext, symbols: Sequence[Var], still: Collection[Var]) -> Points:
     """The iterations of a block, in order, for all values of the symbols.
 
     Args:
@@ -80,8 +80,8 @@ def enumerate_points(nest: BlockContext, symbols: Sequence[Var], still: Collecti
         OpenError: there are too many, or what is loaded decides about them.
     """
     points = _symbol_values(symbols)
-    conditions = conjuncts(nest.block.predicate)
-    for loop in nest.loops:
+    conditions = conjuncts(context.block.predicate)
+    for loop in context.loops:
         ready = [c for c in conditions if all(v in points.variables for v in free_vars(c))]
         points = filter_points(points, conjunction(*ready))
         conditions = [c for c in conditions if c not in ready]
@@ -138,16 +138,18 @@ def domain_columns(points: Points, iters: Sequence[BlockIter]) -> list[Array]:
     return values
 
 
-def relevant_symbols(nests: Sequence[BlockContext], sizes: Sequence[Expr], still: Collection[Var]) -> tuple[Var, ...]:
+def relevant_symbols(
+    contexts: Sequence[BlockContext], sizes: Sequence[Expr], still: Collection[Var]
+) -> tuple[Var, ...]:
     """The symbols that iterations and accesses of blocks, and `sizes`, depend on; loops that stand `still` have one
     iteration."""
     used = {v for e in sizes for v in free_vars(e)}
-    for nest in nests:
-        used |= {v for loop in nest.loops if loop.var not in still for v in free_vars(loop.extent)}
-        used |= {v for e in (nest.block.predicate, *nest.bindings.values()) for v in free_vars(e)}
-        used |= {v for a in accesses(nest.block) for i in a.indices for v in free_vars(nest.over_loops(i))}
-        used |= {v for a in accesses(nest.block) for v in free_vars(nest.over_loops(a.condition))}
-    inside = {loop.var for nest in nests for loop in nest.loops}
+    for context in contexts:
+        used |= {v for loop in context.loops if loop.var not in still for v in free_vars(loop.extent)}
+        used |= {v for e in (context.block.predicate, *context.bindings.values()) for v in free_vars(e)}
+        used |= {v for a in accesses(context.block) for i in a.indices for v in free_vars(context.over_loops(i))}
+        used |= {v for a in accesses(context.block) for v in free_vars(context.over_loops(a.condition))}
+    inside = {loop.var for context in contexts for loop in context.loops}
     return tuple(sorted(used - inside, key=lambda v: v.name))
 
 
@@ -170,20 +172,20 @@ def domain_sizes_at(points: Points, extents: Sequence[Expr]) -> Array:
     return size
 
 
-def is_slice_iter(nest: BlockContext, place: int) -> bool:
+def is_slice_iter(context: BlockContext, place: int) -> bool:
     """Whether a variable of the block is a loop over its whole domain that drives nothing else: then what happens at
     one of its values happens at all of them."""
-    i = nest.block.iters[place]
-    loop = next((x for x in nest.loops if x.var is i.binding), None)
+    i = context.block.iters[place]
+    loop = next((x for x in context.loops if x.var is i.binding), None)
     if loop is None or loop.extent is not i.extent:
         return False
-    others = [j.binding for j in nest.block.iters if j is not i] + [x.extent for x in nest.loops]
-    return not any(loop.var in free_vars(e) for e in (*others, nest.block.predicate))
+    others = [j.binding for j in context.block.iters if j is not i] + [x.extent for x in context.loops]
+    return not any(loop.var in free_vars(e) for e in (*others, context.block.predicate))
 
 
-def _slice_loops(nest: BlockContext, places: Collection[int]) -> frozenset[Var]:
+def _slice_loops(context: BlockContext, places: Collection[int]) -> frozenset[Var]:
     """The loops that the variables at other places are."""
-    return frozenset(v for p, i in enumerate(nest.block.iters) if p not in places for v in free_vars(i.binding))
+    return frozenset(v for p, i in enumerate(context.block.iters) if p not in places for v in free_vars(i.binding))
 
 
 def table(columns: Sequence[Array], rows: int) -> Array:

@@ -45,7 +45,7 @@ _INIT, _READ, _BODY = range(3)
 """When that happens within one iteration of a block."""
 
 
-def is_counted_once(parts: Sequence[BlockContext], nests: Sequence[BlockContext], whole: bool) -> bool:
+def is_counted_once(parts: Sequence[BlockContext], contexts: Sequence[BlockContext], full_domain: bool) -> bool:
     """Whether it is proved that blocks of one domain together add every point of their reduction once.
 
     Args:
@@ -54,29 +54,31 @@ def is_counted_once(parts: Sequence[BlockContext], nests: Sequence[BlockContext]
         whole: whether every element of the domain must be complete at the end; else only those that are begun.
     """
     try:
-        return _is_counted_once(parts, nests, whole)
+        return _is_counted_once(parts, contexts, full_domain)
     except (UndecidedError, InternalError):
         return False
 
 
-def _is_counted_once(parts: Sequence[BlockContext], nests: Sequence[BlockContext], whole: bool) -> bool:
+def _is_counted_once(parts: Sequence[BlockContext], contexts: Sequence[BlockContext], full_domain: bool) -> bool:
     buffer, iters = parts[0].block.body.buffer, parts[0].block.iters
-    touching = [n for n in nests if any(a.buffer == buffer for a in accesses(n.block))]
+    touching = [n for n in contexts if any(a.buffer == buffer for a in accesses(n.block))]
     places, still = _split_slice_iters(parts, touching, buffer)
     spatial = [p for p in places if iters[p].kind is IterKind.SPATIAL]
     reduced = [p for p in places if iters[p].kind is IterKind.REDUCE]
     all_still = frozenset[Var]().union(*still.values())
     symbols = relevant_symbols(touching, [iters[p].extent for p in places], all_still)
     sizes = [iters[p].extent for p in reduced]
-    history = _EventLog(symbols, nests, sizes, (len(spatial), len(reduced)))
-    for nest in touching:
-        points = enumerate_points(nest, symbols, still[nest])
-        if nest in parts:
-            history.accumulate(nest, points, *([nest.block.iters[p] for p in some] for some in (spatial, reduced)))
+    history = _EventLog(symbols, contexts, sizes, (len(spatial), len(reduced)))
+    for context in touching:
+        points = enumerate_points(context, symbols, still[context])
+        if context in parts:
+            history.accumulate(
+                context, points, *([context.block.iters[p] for p in some] for some in (spatial, reduced))
+            )
         else:
-            history.add_other_block(nest, points, buffer, inside_reduction=is_inside_reduction(nest, parts))
+            history.add_other_block(context, points, buffer, inside_reduction=is_inside_reduction(context, parts))
     number = history.count_complete_elements()
-    if not whole:
+    if not full_domain:
         return number is not None
     if not all(domain_sizes(symbols, sizes)):
         return False  # what an empty reduction leaves is not looked at
@@ -89,38 +91,40 @@ def _split_slice_iters(
     """The variables that must be enumerated, by place, and the loops that need not: those that pick a slice of the
     buffer in which the same happens as in all others, whatever order slices are in."""
     iters = parts[0].block.iters
-    still = {nest: set[Var]() for nest in touching}
+    still = {context: set[Var]() for context in touching}
     places = list(range(len(iters)))
     for place in range(len(iters)):
-        if not all(is_slice_iter(nest, place) and nest.block.iters[place].kind is IterKind.SPATIAL for nest in parts):
+        if not all(
+            is_slice_iter(context, place) and context.block.iters[place].kind is IterKind.SPATIAL for context in parts
+        ):
             continue
         axes = [[d for d, e in enumerate(n.block.body.indices) if e is n.block.iters[place].var] for n in parts]
         if any(len(d) != 1 or d != axes[0] for d in axes):
             continue
-        loops = {nest: _slice_loop(nest, buffer, axes[0][0], iters[place].extent) for nest in touching}
+        loops = {context: _slice_loop(context, buffer, axes[0][0], iters[place].extent) for context in touching}
         chosen = {v for v in loops.values() if v is not None}
         if None in loops.values() or any(
-            x.var in chosen and x.var is not loops[nest] for nest in touching for x in nest.loops
+            x.var in chosen and x.var is not loops[context] for context in touching for x in context.loops
         ):
             continue
         places.remove(place)
-        for nest, v in loops.items():
+        for context, v in loops.items():
             if v is not None:
-                still[nest].add(v)
-    return places, {nest: frozenset(found) for nest, found in still.items()}
+                still[context].add(v)
+    return places, {context: frozenset(found) for context, found in still.items()}
 
 
-def _slice_loop(nest: BlockContext, buffer: Buffer, axis: int, extent: Expr) -> Var | None:
+def _slice_loop(context: BlockContext, buffer: Buffer, axis: int, extent: Expr) -> Var | None:
     """The loop that is the index of every access along an axis, and decides nothing else about the accesses; where
     the block writes, it goes through all slices."""
     found: set[Var] = set()
-    for a in accesses(nest.block):
+    for a in accesses(context.block):
         if a.buffer != buffer:
             continue
-        indices = [nest.over_loops(i) for i in a.indices]
-        loop = next((x for x in nest.loops if x.var is indices[axis]), None)
-        others = [*(e for d, e in enumerate(indices) if d != axis), nest.over_loops(a.condition), nest.block.predicate,
-                  *(x.extent for x in nest.loops)]  # fmt: skip
+        indices = [context.over_loops(i) for i in a.indices]
+        loop = next((x for x in context.loops if x.var is indices[axis]), None)
+        others = [e for d, e in enumerate(indices) if d != axis]
+        others += [context.over_loops(a.condition), context.block.predicate, *(x.extent for x in context.loops)]
         if loop is None or any(loop.var in free_vars(e) for e in others):
             return None
         if a.is_write and loop.extent is not extent:
@@ -153,18 +157,22 @@ class _EventLog:
     """
 
     def __init__(
-        self, symbols: Sequence[Var], nests: Sequence[BlockContext], sizes: Sequence[Expr], variables: tuple[int, int]
+        self,
+        symbols: Sequence[Var],
+        contexts: Sequence[BlockContext],
+        sizes: Sequence[Expr],
+        variables: tuple[int, int],
     ) -> None:
-        self.symbols, self.nests, self.sizes, self.variables = symbols, nests, sizes, variables
-        self.depth = max(len(nest.loops) for nest in nests)
+        self.symbols, self.nests, self.sizes, self.variables = symbols, contexts, sizes, variables
+        self.depth = max(len(context.loops) for context in contexts)
         self.events: list[_Events] = []
         self.num_values = 0
 
     def accumulate(
-        self, nest: BlockContext, points: Points, spatial: Sequence[BlockIter], reduced: Sequence[BlockIter]
+        self, context: BlockContext, points: Points, spatial: Sequence[BlockIter], reduced: Sequence[BlockIter]
     ) -> None:
         """A part of the reduction: its init where it has one, and what it adds."""
-        block = nest.block
+        block = context.block
         if any(a.buffer == block.body.buffer and a.indices != block.body.indices for a in accesses(block)):
             raise UndecidedError
         if block.init is not None:
@@ -172,24 +180,24 @@ class _EventLog:
             for i in block.iters:
                 if i.kind is IterKind.REDUCE:
                     first &= column(points, i.binding) == 0
-            self._add(nest, points.subset(first), block.init.indices, _RESET, _INIT)
+            self._add(context, points.subset(first), block.init.indices, _RESET, _INIT)
         domain = [domain_columns(points, some) for some in (spatial, reduced)]
-        self._add(nest, points, block.body.indices, _COUNT, _BODY, domain)
+        self._add(context, points, block.body.indices, _COUNT, _BODY, domain)
 
-    def add_other_block(self, nest: BlockContext, points: Points, buffer: Buffer, inside_reduction: bool) -> None:
+    def add_other_block(self, context: BlockContext, points: Points, buffer: Buffer, inside_reduction: bool) -> None:
         """A block that is no part of the reduction."""
-        block = nest.block
+        block = context.block
         if block.init is not None and block.init.buffer == buffer:
             raise UndecidedError
         for a in accesses(block):
             if a.buffer == buffer and not a.is_write and not inside_reduction:
-                read = points if loads(a.condition) else filter_points(points, nest.over_loops(a.condition))
-                self._add(nest, read, a.indices, _USE, _READ)
+                read = points if loads(a.condition) else filter_points(points, context.over_loops(a.condition))
+                self._add(context, read, a.indices, _USE, _READ)
         if block.body.buffer == buffer and not is_update(block.body):
-            self._add(nest, points, block.body.indices, _RESET, _BODY)
+            self._add(context, points, block.body.indices, _RESET, _BODY)
 
     def _add(
-        self, nest: BlockContext, points: Points, indices: Sequence[Expr], kind: int, step: int,
+        self, context: BlockContext, points: Points, indices: Sequence[Expr], kind: int, step: int,
         domain: Sequence[Sequence[Array]] | None = None,
     ) -> None:  # fmt: skip
         n = points.count
@@ -201,22 +209,22 @@ class _EventLog:
         symbols = [points.variables[s] for s in self.symbols]
         time: list[Array] = []
         for depth in range(self.depth + 1):
-            time.append(np.full(n, self._position(nest, depth) if depth <= len(nest.loops) else 0))
-            time.append(points.variables[nest.loops[depth].var] if depth < len(nest.loops) else zero)
+            time.append(np.full(n, self._position(context, depth) if depth <= len(context.loops) else 0))
+            time.append(points.variables[context.loops[depth].var] if depth < len(context.loops) else zero)
         spatial, reduced = domain or tuple([zero] * count for count in self.variables)
         self.events.append(_Events(
-            table([*symbols, *(column(points, nest.over_loops(i)) for i in indices)], n),
+            table([*symbols, *(column(points, context.over_loops(i)) for i in indices)], n),
             table([*time, np.full(n, step)], n),
             np.full(n, kind), domain_sizes_at(points, self.sizes), table([*symbols, *spatial], n), table(reduced, n),
         ))  # fmt: skip
 
-    def _position(self, nest: BlockContext, depth: int) -> int:
+    def _position(self, context: BlockContext, depth: int) -> int:
         """When a block, or the loop around it, comes inside the outermost `depth` loops: its first block's number."""
-        mine = nest.loops[: depth + 1]
+        mine = context.loops[: depth + 1]
         for k, other in enumerate(self.nests):
             theirs = other.loops[: depth + 1]
             inside = len(mine) == len(theirs) == depth + 1 and all(x is y for x, y in zip(mine, theirs, strict=True))
-            if other is nest or inside:
+            if other is context or inside:
                 return k
         raise UndecidedError
 

@@ -11,43 +11,46 @@ from dataclasses import replace
 
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.block_context import BlockContext, IterSplit, match_iter_split
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter, IterKind, Store
+from tilewright.verify.iter_split import IterSplit, match_iter_split
 
 
-def fuse_iters(nests: Sequence[BlockContext]) -> tuple[BlockContext, ...]:
+def fuse_iters(contexts: Sequence[BlockContext]) -> tuple[BlockContext, ...]:
     """The blocks over fused variables, in the same order; those of one buffer and domain have theirs fused alike.
     Bindings are simplified before.
 
     The bindings must be proved to stay in their domains.
     """
-    nests = [_simplify_bindings(nest) for nest in nests]
+    contexts = [_simplify_bindings(context) for context in contexts]
     chains: dict[object, tuple[int, ...]] = {}
-    for nest in nests:
+    for context in contexts:
         for kind in IterKind:
-            chain = _fusable_iters([i for i in nest.block.iters if i.kind is kind])
-            key = _domain_key(nest, kind)
+            chain = _fusable_iters([i for i in context.block.iters if i.kind is kind])
+            key = _domain_key(context, kind)
             if len(chain) > len(chains.get(key, ())):
                 chains[key] = chain
     if not any(chains.values()):
-        return tuple(nests)
-    result = nests
+        return tuple(contexts)
+    result = contexts
     for kind in IterKind:
-        result = [_fuse(n, kind, chains.get(_domain_key(old, kind), ())) for n, old in zip(result, nests, strict=True)]
+        result = [
+            _fuse(n, kind, chains.get(_domain_key(old, kind), ())) for n, old in zip(result, contexts, strict=True)
+        ]
     return fuse_iters(result)
 
 
-def _simplify_bindings(nest: BlockContext) -> BlockContext:
+def _simplify_bindings(context: BlockContext) -> BlockContext:
     """The block with bindings that are as simple as its loops and its predicate allow: `i % 8` where i < 8 is `i`."""
-    bindings = [simplify(i.binding, nest.bounds) for i in nest.block.iters]
-    if all(e is i.binding for e, i in zip(bindings, nest.block.iters, strict=True)):
-        return nest
-    iters = tuple(replace(i, binding=e) for i, e in zip(nest.block.iters, bindings, strict=True))
-    return BlockContext.of(replace(nest.block, iters=iters), nest.loops)
+    bindings = [simplify(i.binding, context.bounds) for i in context.block.iters]
+    if all(e is i.binding for e, i in zip(bindings, context.block.iters, strict=True)):
+        return context
+    iters = tuple(replace(i, binding=e) for i, e in zip(context.block.iters, bindings, strict=True))
+    return BlockContext.of(replace(context.block, iters=iters), context.loops)
 
 
-def _domain_key(nest: BlockContext, kind: IterKind) -> object:
-    return nest.block.body.buffer, kind, tuple(i.extent for i in nest.block.iters if i.kind is kind)
+def _domain_key(context: BlockContext, kind: IterKind) -> object:
+    return context.block.body.buffer, kind, tuple(i.extent for i in context.block.iters if i.kind is kind)
 
 
 def _fusable_iters(iters: Sequence[BlockIter]) -> tuple[int, ...]:
@@ -68,11 +71,11 @@ def _fusable_iters(iters: Sequence[BlockIter]) -> tuple[int, ...]:
     return best if len(best) > 1 else ()
 
 
-def _fuse(nest: BlockContext, kind: IterKind, chain: Sequence[int]) -> BlockContext:
+def _fuse(context: BlockContext, kind: IterKind, chain: Sequence[int]) -> BlockContext:
     """The block with one variable for those at the places `chain` of a kind, the lowest digit first."""
     if not chain:
-        return nest
-    block = nest.block
+        return context
+    block = context.block
     mine = [i for i in block.iters if i.kind is kind]
     parts = [mine[k] for k in chain]
     v = Var("+".join(i.var.name for i in parts))
@@ -87,7 +90,9 @@ def _fuse(nest: BlockContext, kind: IterKind, chain: Sequence[int]) -> BlockCont
     first = min(parts, key=block.iters.index)
     iters = tuple(one if i is first else i for i in block.iters if i is first or i not in parts)
     init = None if block.init is None else _substitute_store(block.init, old)
-    return BlockContext.of(replace(block, iters=iters, body=_substitute_store(block.body, old), init=init), nest.loops)
+    return BlockContext.of(
+        replace(block, iters=iters, body=_substitute_store(block.body, old), init=init), context.loops
+    )
 
 
 def _substitute_store(store: Store, values: dict[Var, Expr]) -> Store:

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.expr.nodes import Expr, MemoryScope
 from tilewright.loops.access import accesses
-from tilewright.loops.block_context import BlockContext, Diagnostic
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BLOCK_AXES, GPU_AXES, THREAD_AXES, For, Func, LoopKind, walk
 from tilewright.loops.printer import show_buffer, show_loop
+from tilewright.verify.diagnostics import Diagnostic
 
 
-def find_launch_errors(func: Func, nests: Sequence[BlockContext]) -> Iterator[Diagnostic]:
+def find_launch_errors(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:
     """What is wrong with the axes of a function."""
     loops = [(s, around) for s, around in walk(func.body) if isinstance(s, For)]
     if not any(s.kind in GPU_AXES for s, _ in loops):
@@ -34,7 +35,7 @@ def find_launch_errors(func: Func, nests: Sequence[BlockContext]) -> Iterator[Di
         if s.extent is not extent:
             what = f"its extent on {s.kind} must be that of loop {first.var.name!r}, {extent}; got {s.extent}"
             yield Diagnostic(where, what, show_loop(s))
-    yield from _find_escaping_private_buffers(func, nests)
+    yield from _find_escaping_private_buffers(func, contexts)
 
 
 def _nesting_errors(loop: For, around: Sequence[For]) -> Iterator[str]:
@@ -52,12 +53,12 @@ def _nesting_errors(loop: For, around: Sequence[For]) -> Iterator[str]:
             yield "the block axes of a launch must be directly inside one another"
 
 
-def _find_escaping_private_buffers(func: Func, nests: Sequence[BlockContext]) -> Iterator[Diagnostic]:
+def _find_escaping_private_buffers(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:
     """Registers and stack buffers that are used both inside and outside of a loop on an axis."""
     for b in func.allocs:
         if b.scope not in (MemoryScope.REGISTER, MemoryScope.STACK):
             continue
-        users = [n for n in nests if any(a.buffer == b for a in accesses(n.block))]
+        users = [n for n in contexts if any(a.buffer == b for a in accesses(n.block))]
         for loop in dict.fromkeys(x for n in users for x in n.loops if x.kind in GPU_AXES):
             outside = [n for n in users if not any(x is loop for x in n.loops)]
             if outside:

@@ -14,11 +14,11 @@ from tilewright.expr.algebra.prover import can_prove_le
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Binary, Expr, Var, const
 from tilewright.expr.traversal import free_vars
-from tilewright.loops.block_context import IterSplit, match_iter_split, splits_are_bijective
+from tilewright.verify.iter_split import IterSplit, match_iter_split, splits_are_bijective
 
 
 def invert_indices(
-    equations: Sequence[tuple[Expr, Expr]], unknown: frozenset[Var], known: Bounds
+    equations: Sequence[tuple[Expr, Expr]], unknown: frozenset[Var], bounds: Bounds
 ) -> Mapping[Var, Expr]:
     """Values of unknowns at which equations may hold: a guess.
 
@@ -30,7 +30,7 @@ def invert_indices(
     Returns:
         Values of some of the unknowns; of none of those that the equations don't tell.
     """
-    search = _Inversion(unknown, known)
+    search = _Inversion(unknown, bounds)
     for left, right in equations:
         search.solve(left, right)
     search.solve_splits()
@@ -40,7 +40,7 @@ def invert_indices(
 @dataclass(slots=True)
 class _Inversion:
     unknown: frozenset[Var]
-    known: Bounds
+    bounds: Bounds
     values: dict[Var, Expr] = field(default_factory=dict[Var, Expr])
     splits: dict[Expr, list[tuple[IterSplit, Expr]]] = field(default_factory=dict[Expr, "list[tuple[IterSplit, Expr]]"])
 
@@ -69,7 +69,7 @@ class _Inversion:
         ordered: list[tuple[Expr, Expr]] = []
         left = list(steps)
         while left:
-            largest = next((s for s in left if all(can_prove_le(t[1], s[1], self.known) for t in left)), left[0])
+            largest = next((s for s in left if all(can_prove_le(t[1], s[1], self.bounds) for t in left)), left[0])
             # What moves a tile comes before what counts inside of it, also where both have step 1.
             equal = [s for s in left if s[1] is largest[1]]
             largest = next((s for s in equal if not isinstance(s[0], Var)), largest)

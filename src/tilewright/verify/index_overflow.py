@@ -20,6 +20,7 @@ from tilewright.expr.operations import maximum
 from tilewright.expr.traversal import free_vars, has_loads, post_order
 from tilewright.loops.ir import Block, For, Func
 from tilewright.loops.ir import walk as walk_stmt
+from tilewright.verify.diagnostics import Diagnostic, text_of
 
 _ARITHMETIC = ("add", "sub", "mul")
 
@@ -146,3 +147,13 @@ def _raw_binary(op: Literal["add", "mul", "max"], a: Expr, b: Expr) -> Expr:
         x, y = int(a.value), int(b.value)
         return Const(x + y if op == "add" else x * y if op == "mul" else max(x, y), int64)
     return Binary(op, a, b)
+
+
+def find_overflows(func: Func) -> Iterator[Diagnostic]:
+    """Numbers made of literals and loop variables that need not fit int64 (see `reach.py`)."""
+    for s, e, most in possible_overflows(func, {}):
+        if isinstance(most, Const):
+            where = f"block {s.name!r}" if isinstance(s, Block) else f"loop {s.var.name!r}"
+            what = f"{e} may reach {most.value}, but numbers made of sizes and loop variables must stay below 2^62"
+            hint = "where it shall wrap, compute it in uint64"
+            yield Diagnostic(where, what, text_of(s), hint)

@@ -16,8 +16,9 @@ from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt
 from tilewright.expr.nodes import Binary, Const, Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, free_vars
-from tilewright.loops.block_context import BlockContext, IterSplit, exact_quotient, match_iter_split
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter, IterKind
+from tilewright.verify.iter_split import IterSplit, exact_quotient, match_iter_split
 
 _ONE = const(1)
 
@@ -41,14 +42,18 @@ LoopExtent = tuple[Var, Expr]
 """A loop: its variable and how often it runs."""
 
 
-def iter_ranges(nest: BlockContext, whole: bool, fixed: int = 0) -> tuple[RangedIter, ...]:
+def iter_ranges(context: BlockContext, include_spatial: bool, num_fixed_loops: int = 0) -> tuple[RangedIter, ...]:
     """The image of every binding of a block in question (see `IterMap`); together they are a box.
 
     Raises:
         UnclearError: one of them is not understood.
     """
     found = _iter_ranges(
-        nest.block.iters, tuple((x.var, x.extent) for x in nest.loops), nest.block.predicate, whole, fixed
+        context.block.iters,
+        tuple((x.var, x.extent) for x in context.loops),
+        context.block.predicate,
+        include_spatial,
+        num_fixed_loops,
     )
     if isinstance(found, str):
         raise IterMapError(found)
@@ -57,11 +62,17 @@ def iter_ranges(nest: BlockContext, whole: bool, fixed: int = 0) -> tuple[Ranged
 
 @lru_cache(maxsize=1 << 11)
 def _iter_ranges(
-    iters: tuple[BlockIter, ...], loops: tuple[LoopExtent, ...], predicate: Expr, whole: bool, fixed: int
+    iters: tuple[BlockIter, ...],
+    loops: tuple[LoopExtent, ...],
+    predicate: Expr,
+    include_spatial: bool,
+    num_fixed_loops: int,
 ) -> tuple[RangedIter, ...] | str:
     """The images, or why they are not understood."""
     try:
-        return IterMap(iters, loops, predicate, Bounds.from_loops(loops).assuming(predicate), whole, fixed).ranges()
+        return IterMap(
+            iters, loops, predicate, Bounds.from_loops(loops).assuming(predicate), include_spatial, num_fixed_loops
+        ).ranges()
     except IterMapError as reason:
         return str(reason)
 
@@ -79,32 +90,37 @@ class IterMap:
     """
 
     def __init__(
-        self, iters: Sequence[BlockIter], loops: Sequence[LoopExtent], predicate: Expr, known: Bounds, whole: bool,
-        fixed: int = 0,
-    ) -> None:  # fmt: skip
-        self.bounds, self.all_iters = known, iters
+        self,
+        iters: Sequence[BlockIter],
+        loops: Sequence[LoopExtent],
+        predicate: Expr,
+        bounds: Bounds,
+        include_spatial: bool,
+        num_fixed_loops: int = 0,
+    ) -> None:
+        self.bounds, self.all_iters = bounds, iters
         self.variables = {v for v, _ in loops}
         self.outer_conditions: list[Expr] = []
         self.limits: dict[int, Expr] = {}
         self.all_or_none: set[Expr] = set()
-        self.iters = tuple(i for i in iters if whole or i.kind is IterKind.REDUCE)
+        self.iters = tuple(i for i in iters if include_spatial or i.kind is IterKind.REDUCE)
         driving = {v for i in self.iters for v in free_vars(i.binding)}
-        self.extents: dict[Var, Expr] = dict(loops[fixed:])
+        self.extents: dict[Var, Expr] = dict(loops[num_fixed_loops:])
         self.guards: dict[Expr, Expr] = {}
         self.used_splits: dict[Expr, list[IterSplit]] = {}
         self.source_extents: dict[Expr, Expr] = {}
         self.sources: dict[Var, set[Expr]] = {}
-        conditions = [c for c in conjuncts(predicate) if whole or free_vars(c) & driving]
+        conditions = [c for c in conjuncts(predicate) if include_spatial or free_vars(c) & driving]
         guards: list[Expr] = []
         for c in sorted(conditions, key=lambda c: -len(free_vars(c))):  # what limits the whole before its parts
-            if fixed and not any(v in self.extents for v in free_vars(c)):
+            if num_fixed_loops and not any(v in self.extents for v in free_vars(c)):
                 self.outer_conditions.append(c)
-            elif not (fixed and self._note_limit(c)):
+            elif not (num_fixed_loops and self._note_limit(c)):
                 guards.append(c)
         for c in reversed(guards):
             # What guards a part may follow from what guards the whole: io < ceil(N/16) where io*16 + ii < N.
             others = [x for x in conditions if x is not c]
-            if others and can_prove(c, known.without_facts().assuming(conjunction(*others))):
+            if others and can_prove(c, bounds.without_facts().assuming(conjunction(*others))):
                 conditions = others
                 continue
             moving, bound = self._parse_guard(c)
@@ -112,10 +128,12 @@ class IterMap:
         self.applied_guards: set[Expr] = set()
 
     @staticmethod
-    def of(nest: BlockContext, whole: bool, fixed: int = 0) -> "IterMap":
+    def of(context: BlockContext, include_spatial: bool, num_fixed_loops: int = 0) -> "IterMap":
         """The images of a block in its loops."""
-        loops = tuple((x.var, x.extent) for x in nest.loops)
-        return IterMap(nest.block.iters, loops, nest.block.predicate, nest.bounds, whole, fixed)
+        loops = tuple((x.var, x.extent) for x in context.loops)
+        return IterMap(
+            context.block.iters, loops, context.block.predicate, context.bounds, include_spatial, num_fixed_loops
+        )
 
     def _parse_guard(self, c: Expr) -> tuple[Expr, Expr]:
         """(moving part, bound) of a condition `moving < bound`."""
@@ -138,10 +156,10 @@ class IterMap:
 
     def _apply_limit(self, place: int, image: IterRange) -> IterRange:
         """The image cut by the limit of its binding, where that is known to lie in it; the limit is done then."""
-        known, limit = self._without_predicate(), self.limits.get(place)
-        if limit is None or not can_prove_le(limit, image.offset + image.extent, known):
+        bounds, limit = self._without_predicate(), self.limits.get(place)
+        if limit is None or not can_prove_le(limit, image.offset + image.extent, bounds):
             return image
-        if not can_prove_le(image.offset, limit, known):
+        if not can_prove_le(image.offset, limit, bounds):
             return image
         del self.limits[place]
         return replace(image, extent=limit - image.offset)
@@ -154,11 +172,11 @@ class IterMap:
         what is left in `limits`."""
         self._check_kinds()
         images = tuple((i, self._apply_limit(place, self._binding_range(i))) for place, i in enumerate(self.iters))
-        known = self._without_predicate()
+        bounds = self._without_predicate()
         for moving, bound in self.guards.items():
-            if moving not in self.applied_guards and not can_prove_lt(moving, bound, known):
+            if moving not in self.applied_guards and not can_prove_lt(moving, bound, bounds):
                 # It goes without saying where it holds at all points of the domain.
-                if any(can_prove_lt(moving, bound, known.assuming(i.binding < i.extent)) for i in self.iters):
+                if any(can_prove_lt(moving, bound, bounds.assuming(i.binding < i.extent)) for i in self.iters):
                     continue
                 raise IterMapError(f"predicate {moving} < {bound} cuts no binding, so its iterations can't be counted")
         partial = [source for source, digits in self.used_splits.items() if not self._is_complete(source, digits)]
@@ -184,8 +202,8 @@ class IterMap:
         self.sources[i.var] = {
             source for source, digits in self.used_splits.items() if len(digits) != before.get(source, 0)
         }
-        known = self._without_predicate()
-        if image.injective or can_prove_le(image.offset + image.extent, extent, known):
+        bounds = self._without_predicate()
+        if image.injective or can_prove_le(image.offset + image.extent, extent, bounds):
             return image
         # Overlapping tiles reach beyond the domain only where a predicate stops them: the domains are checked before.
         return IterRange(image.offset, minimum(image.extent, extent - image.offset), image.injective)
@@ -219,7 +237,7 @@ class IterMap:
         last = limit - poly.expression(first)
         if not can_prove_le(const(0), last, self._without_predicate()):
             raise IterMapError(f"{what} starts at {limit}, which is not proved to be at least {poly.expression(first)}")
-        size, _ = self._mixed_radix_range(self._merge_guarded(terms, whole=True), what, tile.extent)
+        size, _ = self._mixed_radix_range(self._merge_guarded(terms, include_spatial=True), what, tile.extent)
         return IterRange(tile.offset + poly.expression(first), self._minimum(last + tile.extent, size), False), bool(
             first
         )
@@ -258,8 +276,8 @@ class IterMap:
         return self._minimum(bound, size)
 
     def _minimum(self, a: Expr, b: Expr) -> Expr:
-        known = self._without_predicate()
-        return a if can_prove_le(a, b, known) else b if can_prove_le(b, a, known) else minimum(a, b)
+        bounds = self._without_predicate()
+        return a if can_prove_le(a, b, bounds) else b if can_prove_le(b, a, bounds) else minimum(a, b)
 
     def _split_values(self, atom: Expr, what: str) -> tuple[Expr, Expr]:
         """(atom, number of values) of a digit; notes its use."""
@@ -268,10 +286,10 @@ class IterMap:
             v in self.extents for e in (d.lower_factor, d.extent) if e is not None for v in free_vars(e)
         ):
             raise IterMapError(f"{what} is not a sum of multiples, quotients and remainders of loop variables: {atom}")
-        whole = d.source is atom
+        include_spatial = d.source is atom
         self.used_splits.setdefault(d.source, []).append(d)
         source = self._source_extent(d.source, what)
-        if whole:
+        if include_spatial:
             return atom, source
         exact = exact_quotient(source, d.lower_factor)
         values = (source - 1) // d.lower_factor + 1 if exact is None else exact
@@ -294,14 +312,16 @@ class IterMap:
             self.source_extents[source] = image.extent
         return self.source_extents[source]
 
-    def _merge_guarded(self, terms: list[tuple[Expr, Expr, Expr]], whole: bool = False) -> list[tuple[Expr, Expr]]:
+    def _merge_guarded(
+        self, terms: list[tuple[Expr, Expr, Expr]], include_spatial: bool = False
+    ) -> list[tuple[Expr, Expr]]:
         """(step, values) of the terms, those that a guard cuts together made one; all of them only where `whole`."""
         left = list(terms)
         found: list[tuple[Expr, Expr]] = []
         for moving, bound in sorted(self.guards.items(), key=lambda g: len(poly.polynomial(g[0]))):
             parts = self._coefficients(moving)
             mine = [t for t in left if t[1] in parts]
-            if not mine or len(mine) != len(parts) or (len(mine) == len(terms) and not whole):
+            if not mine or len(mine) != len(parts) or (len(mine) == len(terms) and not include_spatial):
                 continue
             least = min(mine, key=lambda t: len(str(parts[t[1]])))
             scale = exact_quotient(least[0], parts[least[1]])
@@ -322,14 +342,14 @@ class IterMap:
     def _mixed_radix_range(self, terms: list[tuple[Expr, Expr]], what: str, span: Expr = _ONE) -> tuple[Expr, bool]:
         """How many values from 0 the sum of step * (0 .. n-1) and of 0 .. span-1 takes, and whether each once."""
         once = True
-        known = self._without_predicate()
+        bounds = self._without_predicate()
         left = [(step, n) for step, n in terms if not (isinstance(n, Const) and n.value == 1)]
         while left:
             exact = next((t for t in left if t[0] is span), None)
             dense = (
                 t
                 for t in left
-                if all(can_prove_le(*pair, known) for pair in ((_ONE, t[0]), (t[0], span), (_ONE, t[1])))
+                if all(can_prove_le(*pair, bounds) for pair in ((_ONE, t[0]), (t[0], span), (_ONE, t[1])))
             )
             chosen = exact or next(dense, None)
             if chosen is None:

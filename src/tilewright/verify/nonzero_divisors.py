@@ -21,14 +21,15 @@ from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var, const
 from tilewright.expr.traversal import conjuncts, free_vars, has_loads, post_order
 from tilewright.loops.access import Access, accesses
-from tilewright.loops.block_context import BlockContext, Diagnostic
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For
+from tilewright.verify.diagnostics import Diagnostic
 
 
-def find_zero_divisors(nest: BlockContext) -> Iterator[Diagnostic]:
+def find_zero_divisors(context: BlockContext) -> Iterator[Diagnostic]:
     """The divisors of a block, the loops around it and its accesses that are not proved to be >= 1 at their place."""
-    block = nest.block
-    outer = tuple((k, d) for k, loop in enumerate(nest.loops) for d in _possible_zero_divisors(loop.extent))
+    block = context.block
+    outer = tuple((k, d) for k, loop in enumerate(context.loops) for d in _possible_zero_divisors(loop.extent))
     own, touched = _block_divisors(block), _access_divisors(block)
     if not outer and not own and not touched:
         return
@@ -36,25 +37,27 @@ def find_zero_divisors(nest: BlockContext) -> Iterator[Diagnostic]:
 
     def unproved(divisors: Iterable[Expr], what: str, place: _ProgramPoint, proved: set[Expr]) -> Iterator[Diagnostic]:
         for d in divisors:
-            if d in proved or _is_positive(nest.over_loops(d), place, proved):
+            if d in proved or _is_positive(context.over_loops(d), place, proved):
                 proved.add(d)
             else:
                 hint = "declare its symbols from 1" + (
                     f", or guard it with select({d} > 0, ..)" if place.can_be_guarded else ""
                 )
-                yield Diagnostic(where, f"{what} divides by {d}, which is not proved >= 1 there", nest.text, hint)
+                yield Diagnostic(where, f"{what} divides by {d}, which is not proved >= 1 there", context.text, hint)
 
     for k, d in outer:
         yield from unproved(
-            (d,), f"the extent of loop {nest.loops[k].var.name!r}", _ProgramPoint(nest.loops[:k]), proved
+            (d,), f"the extent of loop {context.loops[k].var.name!r}", _ProgramPoint(context.loops[:k]), proved
         )
     here = conjuncts(block.predicate)
-    yield from unproved(own, "a binding, its domain or the predicate", _ProgramPoint(nest.loops, here), proved)
+    yield from unproved(own, "a binding, its domain or the predicate", _ProgramPoint(context.loops, here), proved)
     for a, divisors in touched:
-        what, known = f"the {'write' if a.is_write else 'read'} of buffer {a.buffer.name!r}", set(proved)
+        what, bounds = f"the {'write' if a.is_write else 'read'} of buffer {a.buffer.name!r}", set(proved)
         for d in divisors:
-            path = (nest.over_loops(c) for c in conjuncts(a.condition) if known.issuperset(_possible_zero_divisors(c)))
-            yield from unproved((d,), what, _ProgramPoint(nest.loops, here, tuple(path), True), known)
+            path = (
+                context.over_loops(c) for c in conjuncts(a.condition) if bounds.issuperset(_possible_zero_divisors(c))
+            )
+            yield from unproved((d,), what, _ProgramPoint(context.loops, here, tuple(path), True), bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,8 @@ def _is_positive(d: Expr, place: _ProgramPoint, proved: set[Expr]) -> bool:
     """Whether a divisor (over loops) is proved to be >= 1 at a place."""
     if not proved.issuperset(_possible_zero_divisors(d)):
         return False
-    known = _bounds_at(place, proved)
-    if can_prove_non_negative(d - 1, known):
+    bounds = _bounds_at(place, proved)
+    if can_prove_non_negative(d - 1, bounds):
         return True
     ours = {loop.var for loop in place.loops}
     sizes = sorted(
@@ -114,30 +117,30 @@ def _is_positive(d: Expr, place: _ProgramPoint, proved: set[Expr]) -> bool:
         key=lambda v: v.name,
     )
     positive = tuple(
-        v for v in sizes if can_prove_non_negative(v - 1, known) or _is_never_zero(v, place, known, proved)
+        v for v in sizes if can_prove_non_negative(v - 1, bounds) or _is_never_zero(v, place, bounds, proved)
     )
     return bool(positive) and can_prove_non_negative(d - 1, _bounds_at(place, proved, positive))
 
 
 def _bounds_at(place: _ProgramPoint, proved: set[Expr], positive: Iterable[Var] = ()) -> Bounds:
     """What holds at a place, as far as no division by what may be 0 says it; the `positive` sizes are >= 1."""
-    known = Bounds()
+    bounds = Bounds()
     for v in positive:
-        known = known.with_range(v, const(1), const(MAX_INDEX if v.hi is None else v.hi))
+        bounds = bounds.with_range(v, const(1), const(MAX_INDEX if v.hi is None else v.hi))
     runs: list[Expr] = []
     for loop in place.loops:
         plain = proved.issuperset(_possible_zero_divisors(loop.extent))
-        known = known.with_loop(loop.var, loop.extent if plain else const(MAX_INDEX))
+        bounds = bounds.with_loop(loop.var, loop.extent if plain else const(MAX_INDEX))
         runs += [loop.extent >= 1] if plain else []
     for c in (
         *runs,
         *(c for c in (*place.predicate, *place.path_conditions) if proved.issuperset(_possible_zero_divisors(c))),
     ):
-        known = known.assuming(c)
-    return known
+        bounds = bounds.assuming(c)
+    return bounds
 
 
-def _is_never_zero(size: Var, place: _ProgramPoint, known: Bounds, proved: set[Expr]) -> bool:
+def _is_never_zero(size: Var, place: _ProgramPoint, bounds: Bounds, proved: set[Expr]) -> bool:
     """Whether a loop or the predicate would not let anything run at a place if a size >= 0 were 0."""
     facts = [*(loop.extent - 1 for loop in place.loops), *(f for c in place.predicate for f in facts_of(c))]
     for f in facts:
@@ -145,7 +148,7 @@ def _is_never_zero(size: Var, place: _ProgramPoint, known: Bounds, proved: set[E
             d in proved or _with_size_zero(d, size) is const(0) for d in _possible_zero_divisors(f)
         ):
             there = _with_size_zero(f, size)
-            if not _possible_zero_divisors(there) and can_prove_non_negative(-there - 1, known):
+            if not _possible_zero_divisors(there) and can_prove_non_negative(-there - 1, bounds):
                 return True
     return False
 

@@ -1,4 +1,6 @@
-"""Blocks that were cut apart inside loops that they share: seen together they reach what neither does by itself.
+"""Peeled copies of one block: the union of their iteration domains.
+
+Copies are merged into one block in the loops that they share:
 
 for io in serial(N // 8):                           for io in serial(N // 8):
     for a in serial(2):                                 for u in serial(8):
@@ -17,197 +19,211 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, free_vars
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.interpreter import match_accumulation
 from tilewright.loops.ir import Block, BlockIter, For, IterKind, LoopKind
 from tilewright.verify.iter_map import IterMap, IterMapError, IterRange, RangedIter, iter_ranges
 
 IterBox = tuple[BlockContext, tuple[RangedIter, ...]]
+"""A block, or one that stands for merged copies, with the ranges of its iteration variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredDomain:
-    """What blocks reach.
+    """The points of their domains that blocks reach.
 
     Attributes:
-        boxes: by block, the images of its variables; several that were put together have one box.
-        unclear: why the images of the others are not understood.
+        boxes: by block, the ranges of its variables; merged copies share one box.
+        unanalyzable: by block, why its ranges are unknown.
     """
 
     boxes: dict[BlockContext, IterBox]
     unanalyzable: dict[BlockContext, str]
 
     def parts(self, box: IterBox) -> tuple[BlockContext, ...]:
-        """The blocks that have a box."""
-        return tuple(nest for nest, found in self.boxes.items() if found[0] is box[0])
+        """The blocks that share a box."""
+        return tuple(context for context, (merged, _) in self.boxes.items() if merged is box[0])
 
 
-def covered_domain(nests: Sequence[BlockContext], whole: bool) -> CoveredDomain:
-    """What blocks reach; `whole` as of `IterMap`."""
+def covered_domain(contexts: Sequence[BlockContext], include_spatial: bool) -> CoveredDomain:
+    """The points that blocks reach; `include_spatial` as of `IterMap`."""
     boxes: dict[BlockContext, IterBox] = {}
-    unclear: dict[BlockContext, str] = {}
-    for nest in nests:
-        found = _try_iter_ranges(nest, whole)
-        if isinstance(found, str):
-            unclear[nest] = found
+    unanalyzable: dict[BlockContext, str] = {}
+    for context in contexts:
+        ranges = _try_iter_ranges(context, include_spatial)
+        if isinstance(ranges, str):
+            unanalyzable[context] = ranges
         else:
-            boxes[nest] = (nest, found)
-    # What stands for several: the nest that they were put together to, with them.
-    left: list[_Merged] = [(n, [n]) for n in nests] if unclear else []
-    while (pair := next(_mergeable_pairs(left, unclear, whole), None)) is not None:
-        (a, parts), (b, others), together = pair
-        left = [*(x for x in left if x[0] is not a and x[0] is not b), (together, parts + others)]
-        found = _try_iter_ranges(together, whole)
-        if isinstance(found, str):
+            boxes[context] = (context, ranges)
+    candidates: list[_Merged] = [(c, [c]) for c in contexts] if unanalyzable else []
+    while (pair := next(_mergeable_pairs(candidates, unanalyzable, include_spatial), None)) is not None:
+        (a, a_parts), (b, b_parts), merged = pair
+        candidates = [*(x for x in candidates if x[0] is not a and x[0] is not b), (merged, a_parts + b_parts)]
+        ranges = _try_iter_ranges(merged, include_spatial)
+        if isinstance(ranges, str):
             continue
-        for part in parts + others:
-            boxes[part] = (together, found)
-            unclear.pop(part, None)
-    return CoveredDomain(boxes, unclear)
+        for part in a_parts + b_parts:
+            boxes[part] = (merged, ranges)
+            unanalyzable.pop(part, None)
+    return CoveredDomain(boxes, unanalyzable)
 
 
-def _try_iter_ranges(nest: BlockContext, whole: bool) -> tuple[RangedIter, ...] | str:
+def _try_iter_ranges(context: BlockContext, include_spatial: bool) -> tuple[RangedIter, ...] | str:
     try:
-        return iter_ranges(nest, whole)
+        return iter_ranges(context, include_spatial)
     except IterMapError as reason:
         return str(reason)
 
 
 _Merged = tuple[BlockContext, list[BlockContext]]
+"""A block that stands for merged copies, and the copies."""
 
 
 def _mergeable_pairs(
-    left: Sequence[_Merged], unclear: Collection[BlockContext], whole: bool
+    candidates: Sequence[_Merged], unanalyzable: Collection[BlockContext], include_spatial: bool
 ) -> Iterator[tuple[_Merged, _Merged, BlockContext]]:
-    """What can be put together so that something unclear may become clear, in the innermost loops first."""
-    kin = [(x, statement_key(x[0], [i for i in x[0].block.iters if whole or i.kind is IterKind.REDUCE])) for x in left]
-    pairs = [(x, y) for k, (x, one) in enumerate(kin) for y, other in kin[k + 1 :] if one == other]
-    pairs = [(x, y) for x, y in pairs if any(n in unclear for n in x[1] + y[1])]
+    """Pairs that can be merged and contain an unanalyzable block, those in the innermost loops first."""
+
+    def key(context: BlockContext) -> object:
+        iters = [i for i in context.block.iters if include_spatial or i.kind is IterKind.REDUCE]
+        return statement_key(context, iters)
+
+    keyed = [(x, key(x[0])) for x in candidates]
+    pairs = [(x, y) for k, (x, x_key) in enumerate(keyed) for y, y_key in keyed[k + 1 :] if x_key == y_key]
+    pairs = [(x, y) for x, y in pairs if any(c in unanalyzable for c in x[1] + y[1])]
     for x, y in sorted(pairs, key=lambda p: -count_shared_loops(p[0][0], p[1][0])):
-        together = _merge(x[0], y[0], whole)
-        if together is not None:
-            yield x, y, together
+        merged = _merge(x[0], y[0], include_spatial)
+        if merged is not None:
+            yield x, y, merged
 
 
-def statement_key(nest: BlockContext, iters: Sequence[BlockIter]) -> object:
-    """Equal for blocks that may be parts of one: the same store over the same domain, up to the names of variables.
+def statement_key(context: BlockContext, iters: Sequence[BlockIter]) -> object:
+    """Equal for blocks that may be peeled copies of one: the same store over the same domain, up to variable names.
 
-    Sums and products, say, of the same elements are none.
+    The accumulation operator is part of the key: a sum and a product over the same elements differ.
     """
-    names: dict[Var, Expr] = {i.var: Var(f"#{k}") for k, i in enumerate(nest.block.iters)}
-    loops = {loop.var for loop in nest.loops}
-    body = nest.block.body
-    # Indices relative to loops differ between parts; the others tell whether it is one computation.
+    names: dict[Var, Expr] = {i.var: Var(f"#{k}") for k, i in enumerate(context.block.iters)}
+    loops = {loop.var for loop in context.loops}
+    body = context.block.body
+    # Indices relative to loops differ between copies; only the others identify the statement.
     indices = tuple(i for i in (substitute(i, names) for i in body.indices) if not free_vars(i) & loops)
-    term = match_accumulation(body)
-    return body.buffer, indices, tuple((i.kind, i.extent) for i in iters), term and term[0]
+    accumulation = match_accumulation(body)
+    return body.buffer, indices, tuple((i.kind, i.extent) for i in iters), accumulation and accumulation[0]
 
 
 def count_shared_loops(a: BlockContext, b: BlockContext) -> int:
-    """How many loops, from the outermost on, both are in."""
+    """The number of outermost loops that two blocks share."""
     pairs = zip(a.loops, b.loops, strict=False)
     return next((k for k, (x, y) in enumerate(pairs) if x is not y), min(len(a.loops), len(b.loops)))
 
 
 def undo_peel(a: BlockContext, b: BlockContext, shared: int) -> BlockContext | None:
-    """The block before `peel` cut a loop in two of which `a` has the first iterations; None where it did not."""
-    mine, other = a.loops[shared:], b.loops[shared:]
-    if not mine or len(mine) != len(other):
+    """The block before a loop was peeled: `a` has the first iterations, `b` the rest; None where it was not.
+
+    Args:
+        a, b: two copies of a block.
+        shared: how many loops they share.
+    """
+    a_loops, b_loops = a.loops[shared:], b.loops[shared:]
+    if not a_loops or len(a_loops) != len(b_loops):
         return None
-    first, rest = mine[0], other[0]
-    whole = first.extent + rest.extent
-    old: dict[Var, Expr] = {rest.var: first.var - first.extent}
-    for x, y in zip(mine[1:], other[1:], strict=True):
-        if substitute(y.extent, old) is not substitute(x.extent, {}):
+    first, rest = a_loops[0], b_loops[0]
+    b_to_a: dict[Var, Expr] = {rest.var: first.var - first.extent}
+    for x, y in zip(a_loops[1:], b_loops[1:], strict=True):
+        if substitute(y.extent, b_to_a) is not substitute(x.extent, {}):
             return None
-        old[y.var] = x.var
-    if any(substitute(j.binding, old) is not i.binding for i, j in zip(a.block.iters, b.block.iters, strict=True)):
+        b_to_a[y.var] = x.var
+    if any(substitute(j.binding, b_to_a) is not i.binding for i, j in zip(a.block.iters, b.block.iters, strict=True)):
         return None
-    old.update({j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)})
+    b_to_a.update({j.var: i.var for i, j in zip(a.block.iters, b.block.iters, strict=True)})
     indices = zip(a.block.body.indices, b.block.body.indices, strict=True)
-    if any(substitute(j, old) is not substitute(i, {}) for i, j in indices):
+    if any(substitute(j, b_to_a) is not substitute(i, {}) for i, j in indices):
         return None
-    here, there = (conjuncts(e) for e in (a.block.predicate, substitute(b.block.predicate, old)))
-    new: dict[Var, Expr] = {x.var: y.var for x, y in zip(mine, other, strict=True)}
-    new[first.var] = rest.var + first.extent
-    # A condition of one part alone goes without saying in the other.
-    if not all(can_prove(c, a.bounds) for c in there if c not in here):
+    a_conditions, b_conditions = (conjuncts(e) for e in (a.block.predicate, substitute(b.block.predicate, b_to_a)))
+    a_to_b: dict[Var, Expr] = {x.var: y.var for x, y in zip(a_loops, b_loops, strict=True)}
+    a_to_b[first.var] = rest.var + first.extent
+    # A condition that only one copy has must be implied in the other.
+    if not all(can_prove(c, a.bounds) for c in b_conditions if c not in a_conditions):
         return None
-    if not all(can_prove(substitute(c, new), b.bounds) for c in here if c not in there):
+    if not all(can_prove(substitute(c, a_to_b), b.bounds) for c in a_conditions if c not in b_conditions):
         return None
-    loops = (*a.loops[:shared], replace(first, extent=whole), *mine[1:])
-    return BlockContext.of(replace(a.block, predicate=conjunction(*dict.fromkeys((*here, *there)))), loops)
+    loops = (*a.loops[:shared], replace(first, extent=first.extent + rest.extent), *a_loops[1:])
+    predicate = conjunction(*dict.fromkeys((*a_conditions, *b_conditions)))
+    return BlockContext.of(replace(a.block, predicate=predicate), loops)
 
 
-def _merge(a: BlockContext, b: BlockContext, whole: bool) -> BlockContext | None:
-    """A block in the loops that both share that reaches there what they do; None where that is no box."""
+def _merge(a: BlockContext, b: BlockContext, include_spatial: bool) -> BlockContext | None:
+    """A block in the shared loops that reaches what two copies do together; None where that is no box."""
     shared = count_shared_loops(a, b)
-    whole_again = undo_peel(a, b, shared) or undo_peel(b, a, shared)
-    if whole_again is not None:
-        return whole_again
+    unpeeled = undo_peel(a, b, shared) or undo_peel(b, a, shared)
+    if unpeeled is not None:
+        return unpeeled
     try:
-        one, other = IterMap.of(a, whole, shared), IterMap.of(b, whole, shared)
-        pair = one.ranges(), other.ranges()
+        a_map, b_map = IterMap.of(a, include_spatial, shared), IterMap.of(b, include_spatial, shared)
+        a_ranges, b_ranges = a_map.ranges(), b_map.ranges()
     except IterMapError:
         return None
-    if not shared or one.outer_conditions != other.outer_conditions:
+    if not shared or a_map.outer_conditions != b_map.outer_conditions:
         return None
-    known = BlockContext.of(
-        Block("", (), a.block.body, None, conjunction(*one.outer_conditions)), a.loops[:shared]
-    ).bounds
-    limits = one.limits | other.limits
-    if not (
-        _respects_limits(pair[0], one.limits, limits, known) and _respects_limits(pair[1], other.limits, limits, known)
-    ):
-        return None
-    for i, image in (*pair[0], *pair[1]):
-        if not can_prove_le(const(0), image.extent, known) or (i.kind is IterKind.REDUCE and not image.injective):
+    outer = Block("", (), a.block.body, None, conjunction(*a_map.outer_conditions))
+    bounds = BlockContext.of(outer, a.loops[:shared]).bounds
+    limits = a_map.limits | b_map.limits
+    for ranges, stated in ((a_ranges, a_map.limits), (b_ranges, b_map.limits)):
+        if not _respects_limits(ranges, stated, limits, bounds):
             return None
-    box = merge_boxes(*pair) or merge_boxes(pair[1], pair[0])
+    for i, iter_range in (*a_ranges, *b_ranges):
+        if not can_prove_le(const(0), iter_range.extent, bounds):
+            return None
+        if i.kind is IterKind.REDUCE and not iter_range.injective:
+            return None
+    box = merge_boxes(a_ranges, b_ranges) or merge_boxes(b_ranges, a_ranges)
     if box is None or _may_add_twice(a.block, b.block, box):
         return None
     loops = list(a.loops[:shared])
     iters: list[BlockIter] = []
-    conditions = list(one.outer_conditions)
-    for place, (i, image) in enumerate(box):
-        binding = image.offset
-        if not (isinstance(image.extent, Const) and image.extent.value == 1):
-            loops.append(For(Var(f"@{len(loops)}"), image.extent, LoopKind.SERIAL, a.block))
+    conditions = list(a_map.outer_conditions)
+    for position, (i, iter_range) in enumerate(box):
+        binding = iter_range.offset
+        if not (isinstance(iter_range.extent, Const) and iter_range.extent.value == 1):
+            loops.append(For(Var(f"@{len(loops)}"), iter_range.extent, LoopKind.SERIAL, a.block))
             binding = binding + loops[-1].var
         iters.append(replace(i, binding=binding))
-        if place in limits:
-            conditions.append(binding < limits[place])
+        if position in limits:
+            conditions.append(binding < limits[position])
     return BlockContext.of(replace(a.block, iters=tuple(iters), predicate=conjunction(*conditions)), tuple(loops))
 
 
 def _respects_limits(
-    box: Sequence[RangedIter], own: Mapping[int, Expr], limits: Mapping[int, Expr], known: Bounds
+    box: Sequence[RangedIter], stated: Mapping[int, Expr], limits: Mapping[int, Expr], bounds: Bounds
 ) -> bool:
-    """Whether a block that states some limits of a box keeps to the others without saying so."""
-    ends = {place: image.offset + image.extent for place, (_, image) in enumerate(box)}
-    return all(own.get(k) is n or (k not in own and can_prove_le(ends[k], n, known)) for k, n in limits.items())
+    """Whether a box keeps to `limits`: it states each of them, or is proved to end before."""
+    ends = [iter_range.offset + iter_range.extent for _, iter_range in box]
+    return all(
+        stated.get(k) is limit or (k not in stated and can_prove_le(ends[k], limit, bounds))
+        for k, limit in limits.items()
+    )
 
 
 def _may_add_twice(a: Block, b: Block, box: Sequence[RangedIter]) -> bool:
-    """Whether blocks that reach some elements both may both add to what these hold."""
-    fresh = a.init is not None and b.init is not None
-    return match_accumulation(a.body) is not None and not fresh and not all(image.injective for _, image in box)
+    """Whether overlapping copies of an accumulating block may both accumulate into one element."""
+    initialized = a.init is not None and b.init is not None
+    return match_accumulation(a.body) is not None and not initialized and not all(r.injective for _, r in box)
 
 
 def merge_boxes(a: Sequence[RangedIter], b: Sequence[RangedIter]) -> tuple[RangedIter, ...] | None:
-    """One box out of two that are adjacent in one dimension and equal in the others."""
+    """The union of two boxes that are equal but for one dimension, in which `b` continues `a`; None for others."""
     pairs = [(x, y) for (_, x), (_, y) in zip(a, b, strict=True)]
-    differ = [k for k, (x, y) in enumerate(pairs) if (x.offset, x.extent) != (y.offset, y.extent)]
-    if len(differ) != 1:
+    different = [k for k, (x, y) in enumerate(pairs) if (x.offset, x.extent) != (y.offset, y.extent)]
+    if len(different) != 1:
         return None
-    k = differ[0]
+    k = different[0]
     x, y = pairs[k]
-    here, there = x.offset + x.extent, y.offset + y.extent
-    apart = here is y.offset
-    if not apart:
-        # Where y is empty, x must reach its end by itself.
-        if not (can_prove_le(minimum(y.offset, there), here) and can_prove_le(here, there)):
+    x_end, y_end = x.offset + x.extent, y.offset + y.extent
+    disjoint = x_end is y.offset
+    if not disjoint:
+        # Where y is empty, x must reach y's end by itself.
+        if not (can_prove_le(minimum(y.offset, y_end), x_end) and can_prove_le(x_end, y_end)):
             return None
-        apart = can_prove_le(here, y.offset)
-    both_of_them = IterRange(x.offset, there - x.offset, x.injective and y.injective and apart)
-    return (*a[:k], (a[k][0], both_of_them), *a[k + 1 :])
+        disjoint = can_prove_le(x_end, y.offset)
+    union = IterRange(x.offset, y_end - x.offset, x.injective and y.injective and disjoint)
+    return (*a[:k], (a[k][0], union), *a[k + 1 :])

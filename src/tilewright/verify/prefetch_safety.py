@@ -13,10 +13,10 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_non_negative
 from tilewright.expr.nodes import Binary, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, loads, post_order
-from tilewright.loops.block_context import Diagnostic
 from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_loop
+from tilewright.verify.diagnostics import Diagnostic
 
 MAX_INDEX_FACTOR = 1 << 10
 """By how much the index of a hint may exceed the size of its dimension, as a factor."""

@@ -16,10 +16,12 @@ from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var, const
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import Access, accesses
-from tilewright.loops.block_context import BlockContext, Diagnostic, IterSplit, match_iter_split, splits_are_bijective
-from tilewright.loops.interpreter import match_accumulation
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, THREADED, For, Func, IterKind, LoopKind, walk
 from tilewright.loops.printer import show_loop
+from tilewright.verify.diagnostics import Diagnostic
+from tilewright.verify.iter_split import IterSplit, match_iter_split, splits_are_bijective
 from tilewright.verify.privatization import LoopCarriedRead, loop_carried_reads
 
 
@@ -48,11 +50,11 @@ _PRIVATE_SCOPES = (MemoryScope.REGISTER, MemoryScope.STACK)
 what they keep apart must be at different indices."""
 
 
-def find_races(func: Func, nests: Sequence[BlockContext]) -> Iterator[Diagnostic]:
+def find_races(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:
     """The races of a function."""
     for s, _ in walk(func.body):
         if isinstance(s, For) and s.kind in CONCURRENT and not (isinstance(s.extent, Const) and s.extent.value <= 1):
-            inside = [n for n in nests if any(loop is s for loop in n.loops)]
+            inside = [n for n in contexts if any(loop is s for loop in n.loops)]
             if all(can_prove_le(s.var, const(0), n.bounds) for n in inside):  # predicates leave one iteration
                 continue
             yield from _find_concurrent_reductions(s, inside)
@@ -62,21 +64,21 @@ def find_races(func: Func, nests: Sequence[BlockContext]) -> Iterator[Diagnostic
                     if a.buffer in touching:
                         touching[a.buffer].append((n, a))
             for buffer, found in touching.items():
-                yield from _find_buffer_races(s, buffer, found, inside, nests)
+                yield from _find_buffer_races(s, buffer, found, inside, contexts)
 
 
 def _find_concurrent_reductions(loop: For, inside: Sequence[BlockContext]) -> Iterator[Diagnostic]:
-    for nest in inside:
-        for i in nest.block.iters:
+    for context in inside:
+        for i in context.block.iters:
             if i.kind is not IterKind.REDUCE or loop.var not in free_vars(i.binding):
                 continue
-            where = f"block {nest.block.name!r}"
+            where = f"block {context.block.name!r}"
             if loop.kind is not LoopKind.VECTORIZED:
                 what = f"reduces over {loop.kind} loop {loop.var.name!r} (variable {i.var.name!r})"
-                yield Diagnostic(where, what, nest.text)
-            elif match_accumulation(nest.block.body) is None:
+                yield Diagnostic(where, what, context.text)
+            elif match_accumulation(context.block.body) is None:
                 what = f"vectorized loop {loop.var.name!r} carries a reduction"
-                yield Diagnostic(where, f"{what} that is no sum, product, maximum or minimum", nest.text)
+                yield Diagnostic(where, f"{what} that is no sum, product, maximum or minimum", context.text)
 
 
 def _find_buffer_races(
@@ -151,27 +153,27 @@ def _describe_read(found: LoopCarriedRead, loop: For) -> str:
     return f"{what}: {found.reason}"
 
 
-def _depends_on_loop(nest: BlockContext, a: Access, loop: For) -> bool:
+def _depends_on_loop(context: BlockContext, a: Access, loop: For) -> bool:
     """Whether different iterations of the loop touch different elements (so one may read what another wrote)."""
-    return any(loop.var in free_vars(nest.over_loops(i)) for i in a.indices)
+    return any(loop.var in free_vars(context.over_loops(i)) for i in a.indices)
 
 
-def _is_lane_reduction(nest: BlockContext, loop: For) -> bool:
+def _is_lane_reduction(context: BlockContext, loop: For) -> bool:
     """Whether the block is a reduction over the lanes of the loop, which are combined."""
-    if match_accumulation(nest.block.body) is None:
+    if match_accumulation(context.block.body) is None:
         return False
-    driven = [i for i in nest.block.iters if loop.var in free_vars(i.binding)]
+    driven = [i for i in context.block.iters if loop.var in free_vars(i.binding)]
     return bool(driven) and all(i.kind is IterKind.REDUCE for i in driven)
 
 
-def iterations_are_disjoint(loop: For, buffer: Buffer, nests: Sequence[BlockContext]) -> bool:
+def iterations_are_disjoint(loop: For, buffer: Buffer, contexts: Sequence[BlockContext]) -> bool:
     """Whether it is proved that no element of a buffer is touched in two iterations of a loop of any kind.
 
     Loops around stand still: whether their iterations share elements is another question.
     """
     if isinstance(loop.extent, Const) and loop.extent.value <= 1:
         return True
-    inside = [n for n in nests if any(x is loop for x in n.loops)]
+    inside = [n for n in contexts if any(x is loop for x in n.loops)]
     touching = [_access_keys(n, a, loop) for n in inside for a in accesses(n.block) if a.buffer == buffer]
     return not touching or identifies_iteration(_intersection(touching))
 
@@ -191,28 +193,28 @@ def identifies_iteration(keys: frozenset[IterationKey]) -> bool:
     )
 
 
-def _access_keys(nest: BlockContext, a: Access, loop: For) -> frozenset[IterationKey]:
-    position = next(k for k, x in enumerate(nest.loops) if x is loop)
+def _access_keys(context: BlockContext, a: Access, loop: For) -> frozenset[IterationKey]:
+    position = next(k for k, x in enumerate(context.loops) if x is loop)
     # Parallel loops around a parallel loop run at the same time: their variables are not fixed either.
-    while loop.kind is LoopKind.PARALLEL and position and nest.loops[position - 1].kind is LoopKind.PARALLEL:
+    while loop.kind is LoopKind.PARALLEL and position and context.loops[position - 1].kind is LoopKind.PARALLEL:
         position -= 1
-    moving = frozenset(x.var for x in nest.loops[position:])
-    known = nest.bounds.assuming(nest.over_loops(a.condition))
-    return iteration_keys(tuple(nest.over_loops(i) for i in a.indices), loop.var, loop.extent, moving, known)
+    moving = frozenset(x.var for x in context.loops[position:])
+    bounds = context.bounds.assuming(context.over_loops(a.condition))
+    return iteration_keys(tuple(context.over_loops(i) for i in a.indices), loop.var, loop.extent, moving, bounds)
 
 
-def store_keys(nest: BlockContext, k: int, still: Collection[Var] = ()) -> frozenset[IterationKey]:
+def store_keys(context: BlockContext, k: int, still: Collection[Var] = ()) -> frozenset[IterationKey]:
     """The ways in which the element that a block stores tells the iteration of the k-th loop around it, where only that
     and the loops inside change, but for those that stand `still`."""
-    loop, moving = nest.loops[k], frozenset(x.var for x in nest.loops[k:] if x.var not in still)
+    loop, moving = context.loops[k], frozenset(x.var for x in context.loops[k:] if x.var not in still)
     return iteration_keys(
-        tuple(nest.over_loops(i) for i in nest.block.body.indices), loop.var, loop.extent, moving, nest.bounds
+        tuple(context.over_loops(i) for i in context.block.body.indices), loop.var, loop.extent, moving, context.bounds
     )
 
 
 @lru_cache(maxsize=1 << 12)
 def iteration_keys(
-    indices: tuple[Expr, ...], var: Var, extent: Expr, moving: frozenset[Var], known: Bounds
+    indices: tuple[Expr, ...], var: Var, extent: Expr, moving: frozenset[Var], bounds: Bounds
 ) -> frozenset[IterationKey]:
     """The ways in which an element tells the iteration of the loop of `var`, which runs `extent` times, where only the
     variables `moving` change."""
@@ -223,22 +225,22 @@ def iteration_keys(
             continue
         atom = next(iter(atoms))
         d = match_iter_split(atom)
-        if d is None or not _is_invariant_split(d, moving) or not _has_positive_divisors(d, extent, known):
+        if d is None or not _is_invariant_split(d, moving) or not _has_positive_divisors(d, extent, bounds):
             continue
-        sources = tuple(_linear_forms(d.source, var, extent, moving, known))
+        sources = tuple(_linear_forms(d.source, var, extent, moving, bounds))
         whole = (
             extent if d.source is var and d.lower_factor is const(1) else None
         )  # the values of a digit without modulus
-        linears = _linear_forms(index, atom, whole if d.extent is None else d.extent, moving, known) if sources else ()
+        linears = _linear_forms(index, atom, whole if d.extent is None else d.extent, moving, bounds) if sources else ()
         found.update(IterationKey(axis, x, d.lower_factor, d.extent, source) for x in linears for source in sources)
     return frozenset(found)
 
 
-def _has_positive_divisors(d: IterSplit, extent: Expr, known: Bounds) -> bool:
+def _has_positive_divisors(d: IterSplit, extent: Expr, bounds: Bounds) -> bool:
     """Whether nothing is divided by zero: the divisors are proved positive, or divide the number of iterations."""
     divisors = [d.lower_factor] if d.extent is None else [d.lower_factor, d.extent]
     whole = poly.polynomial(extent)
-    return all(can_prove_non_negative(x - 1, known) or not poly.divide(whole, poly.polynomial(x))[1] for x in divisors)
+    return all(can_prove_non_negative(x - 1, bounds) or not poly.divide(whole, poly.polynomial(x))[1] for x in divisors)
 
 
 def _is_invariant_split(d: IterSplit, moving: frozenset[Var]) -> bool:
@@ -247,7 +249,7 @@ def _is_invariant_split(d: IterSplit, moving: frozenset[Var]) -> bool:
 
 
 def _linear_forms(
-    index: Expr, atom: Expr, extent: Expr | None, moving: frozenset[Var], known: Bounds
+    index: Expr, atom: Expr, extent: Expr | None, moving: frozenset[Var], bounds: Bounds
 ) -> Iterator[_LinearForm]:
     """The ways to read `atom`, which takes `extent` values, from an index that is linear in it."""
     step: poly.Polynomial = {}
@@ -264,24 +266,24 @@ def _linear_forms(
         else:
             rest[monomial] = k
     size = poly.expression(step)
-    if not _is_invariant((size,), moving) or not can_prove_non_negative(size - 1, known):
+    if not _is_invariant((size,), moving) or not can_prove_non_negative(size - 1, bounds):
         return
     ways = ((still, rest), ({}, poly.add(still, rest))) if still else (({}, rest),)
     told = False
     for offset, r in ways:
-        if _is_in_range(poly.expression(r), size, known):
+        if _is_in_range(poly.expression(r), size, bounds):
             told = True
             yield _LinearForm(size, poly.expression(offset), None)
         if extent is not None:
             period = size * extent
             inner = {m: k for m, k in r.items() if not _is_multiple({m: k}, period)}
-            if len(inner) < len(r) and _is_in_range(poly.expression(inner), size, known):
+            if len(inner) < len(r) and _is_in_range(poly.expression(inner), size, bounds):
                 told = True
                 yield _LinearForm(size, poly.expression(offset), period)
     for offset, r in ways if not told else ():
         for period in _candidate_periods(r, moving):
             inner = poly.expression({m: k for m, k in r.items() if not _is_multiple({m: k}, period)})
-            if _is_in_range(inner, size, known) and can_prove_lt(size * atom + inner, period, known):
+            if _is_in_range(inner, size, bounds) and can_prove_lt(size * atom + inner, period, bounds):
                 yield _LinearForm(size, poly.expression(offset), period)
 
 
@@ -305,5 +307,5 @@ def _is_multiple(term: poly.Polynomial, period: Expr) -> bool:
     return (e // period) * period is e
 
 
-def _is_in_range(r: Expr, size: Expr, known: Bounds) -> bool:
-    return can_prove_non_negative(r, known) and can_prove_lt(r, size, known)
+def _is_in_range(r: Expr, size: Expr, bounds: Bounds) -> bool:
+    return can_prove_non_negative(r, bounds) and can_prove_lt(r, size, bounds)

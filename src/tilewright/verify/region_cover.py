@@ -1,4 +1,4 @@
-"""The elements that blocks store as boxes, and whether those of one block are among those of others."""
+"""Write-region containment: whether the elements that one block stores are among those that others store."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,8 +7,8 @@ from tilewright.expr.algebra.prover import can_prove_le
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.operations import minimum
 from tilewright.expr.traversal import conjuncts, free_vars, loads
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.interpreter import match_accumulation
 from tilewright.loops.ir import IterKind
 from tilewright.verify.iter_map import IterMap, IterMapError, iter_ranges
 from tilewright.verify.peeled_blocks import count_shared_loops
@@ -18,109 +18,116 @@ _IndexBox = list[tuple[Expr, Expr]]
 """(first, end) along every axis."""
 
 
-def is_covered_by(nest: BlockContext, others: Sequence[BlockContext]) -> bool:
-    """Whether all elements that a block stores in an iteration of the loops that it shares with some others are proved
-    to be among those that they store in it, together."""
-    if any(_is_covered_by_one(nest, n, count_shared_loops(nest, n)) for n in others):
+def is_covered_by(context: BlockContext, others: Sequence[BlockContext]) -> bool:
+    """Whether other blocks together are proved to store all that a block stores, per iteration of shared loops."""
+    if any(_is_covered_by_one(context, other, count_shared_loops(context, other)) for other in others):
         return True
-    shared = min(count_shared_loops(nest, n) for n in others)
-    mine, boxes = _written_box(nest, shared), [_written_box(n, shared) for n in others if _always_runs(n, shared)]
-    if mine is None or len(boxes) < 2:
+    shared = min(count_shared_loops(context, other) for other in others)
+    written = _written_box(context, shared)
+    candidates = [_written_box(other, shared) for other in others if _always_runs(other, shared)]
+    if written is None or len(candidates) < 2:
         return False
-    known = Bounds.from_loops((x.var, x.extent) for x in nest.loops[:shared])
-    left = [ranges for ranges, needed in filter(None, boxes) if all(c in mine[1] for c in needed)]
-    while (found := next(_mergeable_boxes(left, known), None)) is not None:
-        a, b, together = found
-        left = [*(x for x in left if x is not a and x is not b), together]
-    return any(_is_subset(mine[0], x, known) for x in left)
+    box, conditions = written
+    bounds = Bounds.from_loops((x.var, x.extent) for x in context.loops[:shared])
+    boxes = [b for b, required in filter(None, candidates) if all(c in conditions for c in required)]
+    while (pair := next(_mergeable_boxes(boxes, bounds), None)) is not None:
+        first, second, union = pair
+        boxes = [*(b for b in boxes if b is not first and b is not second), union]
+    return any(_is_subset(box, b, bounds) for b in boxes)
 
 
-def _mergeable_boxes(boxes: Sequence[_IndexBox], known: Bounds) -> Iterator[tuple[_IndexBox, _IndexBox, _IndexBox]]:
-    """Two boxes that differ along one axis, along which one goes on where the other ends; and both as one."""
+def _mergeable_boxes(boxes: Sequence[_IndexBox], bounds: Bounds) -> Iterator[tuple[_IndexBox, _IndexBox, _IndexBox]]:
+    """Pairs of boxes that differ along one axis, where the second continues the first, with their unions."""
     for a in boxes:
         for b in boxes:
             axes = [d for d, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
             if a is b or len(axes) != 1:
                 continue
             d = axes[0]
-            (start, end), (then, last) = a[d], b[d]
-            if all(can_prove_le(x, y, known) for x, y in ((start, then), (then, end), (end, last))):
-                yield a, b, [*a[:d], (start, last), *a[d + 1 :]]
+            (a_first, a_end), (b_first, b_end) = a[d], b[d]
+            if all(can_prove_le(x, y, bounds) for x, y in ((a_first, b_first), (b_first, a_end), (a_end, b_end))):
+                yield a, b, [*a[:d], (a_first, b_end), *a[d + 1 :]]
 
 
 def _is_covered_by_one(a: BlockContext, b: BlockContext, shared: int) -> bool:
-    """Whether all elements that a block stores in an iteration of the shared loops another one is proved to store in
-    it too."""
+    """Whether `b` is proved to store all elements that `a` stores in the same iteration of the shared loops."""
     if not _always_runs(b, shared):
         return is_covered_by_inversion(a, b, shared)
-    one, other = _written_box(a, shared), _written_box(b, shared)
-    if one is None or other is None:
+    a_written, b_written = _written_box(a, shared), _written_box(b, shared)
+    if a_written is None or b_written is None:
         return has_equal_strided_sets(a, b, shared) or is_covered_by_inversion(a, b, shared)
-    (mine, run), (theirs, needed) = one, other
-    if any(c not in run for c in needed):
+    (a_box, a_conditions), (b_box, b_conditions) = a_written, b_written
+    if any(c not in a_conditions for c in b_conditions):
         return False
-    return _is_subset(mine, theirs, Bounds.from_loops((x.var, x.extent) for x in a.loops[:shared]))
+    return _is_subset(a_box, b_box, Bounds.from_loops((x.var, x.extent) for x in a.loops[:shared]))
 
 
-def _is_subset(a: _IndexBox, b: _IndexBox, known: Bounds) -> bool:
-    """Whether a box is proved to lie in another one."""
-    pairs = zip(a, b, strict=True)
-    return all(can_prove_le(y, x, known) and can_prove_le(end, last, known) for (x, end), (y, last) in pairs)
+def _is_subset(a: _IndexBox, b: _IndexBox, bounds: Bounds) -> bool:
+    """Whether box `a` is proved to lie in box `b`."""
+    axes = zip(a, b, strict=True)
+    return all(
+        can_prove_le(b_first, a_first, bounds) and can_prove_le(a_end, b_end, bounds)
+        for (a_first, a_end), (b_first, b_end) in axes
+    )
 
 
-def _written_box(nest: BlockContext, shared: int) -> tuple[_IndexBox, list[Expr]] | None:
-    """(first, end) of the elements along every axis, which together are a box, while the innermost loops run; and the
-    conditions on the others. None where that is not understood."""
+def _written_box(context: BlockContext, shared: int) -> tuple[_IndexBox, list[Expr]] | None:
+    """The box of elements that a block stores in one iteration of the shared loops, and its conditions on these loops.
+
+    None where the elements are not proved to be a box.
+    """
     try:
-        images = IterMap.of(nest, True, shared)
-        boxes = {i.var: image for i, image in images.ranges()}
+        iter_map = IterMap.of(context, True, shared)
+        ranges = {i.var: iter_range for i, iter_range in iter_map.ranges()}
     except IterMapError:
         return None
-    if any(images.iters[place].kind is IterKind.REDUCE for place in images.limits):
+    if any(iter_map.iters[position].kind is IterKind.REDUCE for position in iter_map.limits):
         return None
-    ends = {v: image.offset + image.extent for v, image in boxes.items()}
-    for place, limit in images.limits.items():
-        v = images.iters[place].var
+    ends = {v: iter_range.offset + iter_range.extent for v, iter_range in ranges.items()}
+    for position, limit in iter_map.limits.items():
+        v = iter_map.iters[position].var
         ends[v] = minimum(ends[v], limit)
-    own = {x.var for x in nest.loops[shared:]}
+    inner = {x.var for x in context.loops[shared:]}
     used: list[Var] = []
-    found: _IndexBox = []
-    for index in nest.block.body.indices:
-        names = [v for v in free_vars(index) if v in boxes]
-        used += names
-        rest = index - names[0] if len(names) == 1 else index
-        if loads(rest) or any(v in own or v in boxes for v in free_vars(rest)):
+    box: _IndexBox = []
+    for index in context.block.body.indices:
+        variables = [v for v in free_vars(index) if v in ranges]
+        used += variables
+        rest = index - variables[0] if len(variables) == 1 else index
+        if loads(rest) or any(v in inner or v in ranges for v in free_vars(rest)):
             return None
-        found.append((boxes[names[0]].offset + rest, ends[names[0]] + rest) if names else (rest, rest + 1))
-    return (found, images.outer_conditions) if len(used) == len(set(used)) else None
+        box.append((ranges[variables[0]].offset + rest, ends[variables[0]] + rest) if variables else (rest, rest + 1))
+    return (box, iter_map.outer_conditions) if len(used) == len(set(used)) else None
 
 
-def _always_runs(nest: BlockContext, shared: int) -> bool:
-    """Whether the loops and conditions that a block has beside those that drive its elements leave none of these out.
-    A sum collects in an element also where it has no points."""
-    block, known = nest.block, Bounds.from_loops((x.var, x.extent) for x in nest.loops[:shared])
-    told = {v for e in block.body.indices for v in free_vars(e)}
-    sums = match_accumulation(block.body) is not None
-    counted = [i for i in block.iters if i.var in told or (sums and i.kind is IterKind.REDUCE)]
-    driving = told.union(*(free_vars(i.binding) for i in counted))
-    beside = {x.var: x.extent for x in nest.loops[shared:] if x.var not in driving}
-    if any(free_vars(c) & beside.keys() for c in conjuncts(block.predicate)):
+def _always_runs(context: BlockContext, shared: int) -> bool:
+    """Whether loops and conditions that do not drive the indices of a block's store never suppress the store.
+
+    The loops of a reduction do not count: an accumulator belongs to the block even where it has no points.
+    """
+    block, bounds = context.block, Bounds.from_loops((x.var, x.extent) for x in context.loops[:shared])
+    indexing = {v for e in block.body.indices for v in free_vars(e)}
+    accumulates = match_accumulation(block.body) is not None
+    iters = [i for i in block.iters if i.var in indexing or (accumulates and i.kind is IterKind.REDUCE)]
+    driving = indexing.union(*(free_vars(i.binding) for i in iters))
+    others = {x.var: x.extent for x in context.loops[shared:] if x.var not in driving}
+    if any(free_vars(c) & others.keys() for c in conjuncts(block.predicate)):
         return False
-    return all(can_prove_le(const(1), n, known) for n in beside.values())
+    return all(can_prove_le(const(1), extent, bounds) for extent in others.values())
 
 
-def has_reduction_start(nest: BlockContext) -> bool:
-    """Whether a block that stores a first value before the first point of its reduction has that point, or no point."""
+def has_reduction_start(context: BlockContext) -> bool:
+    """Whether a block is proved to have the first point of its reduction, where its init happens, or no points."""
     try:
-        images = iter_ranges(nest, False)
+        ranges = iter_ranges(context, False)
     except IterMapError:
         return False
-    return all(can_prove_le(image.offset, const(0)) for i, image in images if i.kind is IterKind.REDUCE)
+    return all(can_prove_le(iter_range.offset, const(0)) for i, iter_range in ranges if i.kind is IterKind.REDUCE)
 
 
-def has_reduction_points(nest: BlockContext, known: Bounds) -> bool:
-    """Whether a block is proved to have a part of its reduction."""
+def has_reduction_points(context: BlockContext, bounds: Bounds) -> bool:
+    """Whether a block is proved to have points of its reduction where `bounds` hold."""
     try:
-        return all(can_prove_le(const(1), image.extent, known) for _, image in iter_ranges(nest, False))
+        return all(can_prove_le(const(1), iter_range.extent, bounds) for _, iter_range in iter_ranges(context, False))
     except IterMapError:
         return False

@@ -1,18 +1,19 @@
-"""Vector math: LLVM IR of the elementary functions, inline and branch-free, for any number of lanes.
+"""Vector math: the elementary functions as inline, branch-free LLVM IR, for any number of lanes.
 
-`emit` writes a function of `ULP_BOUNDS` at a builder's position; the code generator calls it for every unary or binary
-operation on floating point values that is not plain arithmetic. Algorithms: `single` (float32, hot), `extended`
-(float32 through float64, rarer), `double` (float64 through the C library), `basic` (a few instructions).
+`emit` emits a function of `ULP_BOUNDS`; code generation calls it for every floating-point operation that is not plain
+arithmetic. Algorithms: `float32` (in float32, hot), `widened` (float32 through float64, rarer), `float64` (through the
+C library), `basic` (a few instructions).
 """
 
 from collections.abc import Callable, Collection, Sequence
 
 from llvmlite import ir
 
+from tilewright.codegen.llvm_types import element_type
 from tilewright.codegen.vecmath import float32, float64
 from tilewright.codegen.vecmath.basic import BINARY, UNARY
 from tilewright.codegen.vecmath.float64 import LIBM, call_libm
-from tilewright.codegen.vecmath.lane_builder import LaneBuilder, element_type
+from tilewright.codegen.vecmath.lane_builder import LaneBuilder
 from tilewright.codegen.vecmath.ulp_bounds import ULP_BOUNDS, UlpBound
 from tilewright.codegen.vecmath.widened import WIDENED, emit_widened
 from tilewright.errors import InternalError
@@ -35,26 +36,25 @@ _DOUBLE: dict[str, Callable[[LaneBuilder, ir.Value], ir.Value]] = {
 
 
 def supports(name: str, dtype: str) -> bool:
-    """Whether `emit` knows the function `name` for elements of type `dtype` ("float32" or "float64")."""
+    """Whether `emit` has the function `name` for elements of type `dtype` ("float32" or "float64")."""
     return name in ULP_BOUNDS and dtype in ("float32", "float64")
 
 
 def emit(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], features: Collection[str] = ()) -> ir.Value:
-    """Emit `name(*args)` at the builder's position, without new basic blocks.
+    """Emits `name(*args)` at the builder's position, without new basic blocks.
 
     Args:
         builder: positioned where the code goes; its module receives the declarations.
         name: a key of `ULP_BOUNDS`.
         args: values of one type: `float`, `double`, or a vector of them.
-        features: LLVM target features known to be present, with or without "+"; "avx512f", "avx512vl" and "avx512dq"
-            shorten exp and its relatives, with the same results bit for bit. Others matter to instruction selection
-            only.
+        features: LLVM target features, with or without "+"; "avx512f", "avx512vl" and "avx512dq" shorten exp and
+            functions built on it, with bitwise equal results. Others matter to instruction selection only.
 
     Returns:
-        a value of the arguments' type; for `isnan` and `isinf` an i1 or a vector of i1.
+        A value of the arguments' type; for `isnan` and `isinf` an i1 or a vector of i1.
 
     Raises:
-        InternalError: unknown function, wrong number of arguments, or types other than the above.
+        InternalError: unknown function, wrong number of arguments, or other types than the above.
     """
     if name not in ULP_BOUNDS:
         raise InternalError(f"vector math has no function {name!r}")

@@ -1,7 +1,7 @@
 """Functions of one or a few instructions, the same for float32 and float64.
 
-Rounding to integers is the LLVM intrinsic: one instruction from SSE4.1 and on AArch64, a call of the C library's
-function on plain SSE2. The remainder is LLVM's `frem`, which is C's exact `fmod` called lane by lane.
+Rounding to integers is the LLVM intrinsic: one instruction from SSE4.1 and on AArch64, a call of the C library on plain
+SSE2. The remainder is LLVM's `frem`, which calls C's exact `fmod` per lane.
 """
 
 from collections.abc import Callable
@@ -40,10 +40,11 @@ def _mod(v: LaneBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _make_extremum(name: str) -> Callable[[LaneBuilder, ir.Value, ir.Value], ir.Value]:
-    """Minimum or maximum that is NaN when either operand is; of two zeros it returns either.
+    """Minimum or maximum that is NaN when either operand is; of -0 and +0 it returns either.
 
-    AArch64 has an instruction for it. x86's returns its second operand when either is NaN, so a NaN in the first is
-    mended; that is what is combined, not what it is combined with, so that a chain of combinations need not wait.
+    AArch64 has an instruction for it. x86's returns its second operand when either is NaN, so a NaN in the first
+    operand takes extra instructions; that is the new value, not the accumulator, so that they are off the dependency
+    chain.
     """
 
     def function(v: LaneBuilder, a: ir.Value, b: ir.Value) -> ir.Value:

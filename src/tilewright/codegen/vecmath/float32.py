@@ -1,9 +1,9 @@
-"""float32 functions computed in float32: the ones on neural networks' hot ways.
+"""float32 functions computed in float32: those on the hot paths of neural networks.
 
-All are branch-free and call no library. Coefficients are relative minimax fits found with Lawson's iteratively
-re-weighted least squares on 2000-3000 Chebyshev points in float64; the polynomials' coefficients were then rounded
-to float32 from the lowest order upwards, refitting the rest after each. Every constant's interval and error is next
-to it. The bounds hold whether `fmuladd` is fused or not.
+All are branch-free and call no library. Coefficients are relative minimax fits (Lawson's iteratively re-weighted least
+squares on 2000-3000 Chebyshev points in float64), rounded to float32 from the lowest order upwards with the remaining
+ones refitted after each. Every constant's interval and error is next to it. The bounds hold whether `fmuladd` is fused
+or not.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ from functools import partial
 
 from llvmlite import ir
 
-from tilewright.codegen.vecmath.lane_builder import INF, NAN, LaneBuilder, declare_function, lane_count
+from tilewright.codegen.llvm_types import declare, vector_lanes
+from tilewright.codegen.vecmath.lane_builder import INF, NAN, LaneBuilder
 
 # exp(r) = 1 + r + r^2 q(r), |r| <= 0.3469 (just above ln(2)/2), relative error 3.1e-9.
 _EXP = (
@@ -43,11 +44,12 @@ _SCALE_OFFSET = 254
 def _scale(v: LaneBuilder, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Value:
     """`p * 2**n` for integral n in [-252, 254], rounded once, overflowing to inf and underflowing gradually.
 
-    `shifted` is an integer with n + 254 in its low bits: half of it is a valid biased exponent, and so is the rest.
+    `shifted` is an integer with n + 254 in its low bits: half of it is a valid biased exponent, and so is the
+    remainder.
     """
-    chunk = _avx512_lanes(v)
-    if chunk:
-        return v.per_subvector(chunk, partial(_scalef, v, chunk), p, n)
+    register_lanes = _avx512_lanes(v)
+    if register_lanes:
+        return v.per_subvector(register_lanes, partial(_scalef, v, register_lanes), p, n)
     b = v.builder
     half = b.lshr(shifted, v.iconst(1))
     first = v.from_bits(b.shl(half, v.iconst(23)))
@@ -56,21 +58,21 @@ def _scale(v: LaneBuilder, p: ir.Value, n: ir.Value, shifted: ir.Value) -> ir.Va
 
 
 def _avx512_lanes(v: LaneBuilder) -> int:
-    """Lanes of the AVX-512 instructions that a vector's lanes are worth; 0 where there are none."""
-    count = lane_count(v.kind) or 1
-    if "avx512f" in v.features and count % 16 == 0 and (count & (count - 1)) == 0:
+    """Lanes per AVX-512 instruction for a vector; 0 where there are no such instructions."""
+    lanes = vector_lanes(v.kind) or 1
+    if "avx512f" in v.features and lanes % 16 == 0 and (lanes & (lanes - 1)) == 0:
         return 16
-    return count if "avx512vl" in v.features and count in (4, 8) else 0
+    return lanes if "avx512vl" in v.features and lanes in (4, 8) else 0
 
 
 def _avx512(v: LaneBuilder, name: str, count: int, args: Sequence[ir.Value]) -> ir.Value:
-    """An AVX-512 instruction in all lanes of a vector of 4, 8 or 16."""
+    """An AVX-512 intrinsic on all lanes of a vector of 4, 8 or 16."""
     kind, mask = ir.VectorType(ir.FloatType(), count), ir.IntType(max(8, count))
     args = [*args, ir.Constant(kind, None), ir.Constant(mask, -1)]
     if count == 16:
-        args.append(ir.Constant(ir.IntType(32), 4))  # rounding: as MXCSR says
+        args.append(ir.Constant(ir.IntType(32), 4))  # rounding mode of MXCSR
     name = f"llvm.x86.{name}.ps.{32 * count}"
-    return v.builder.call(declare_function(v.builder.module, name, kind, [a.type for a in args]), args)
+    return v.builder.call(declare(v.builder.module, name, kind, [a.type for a in args]), args)
 
 
 def _scalef(v: LaneBuilder, count: int, p: ir.Value, n: ir.Value) -> ir.Value:
@@ -79,7 +81,7 @@ def _scalef(v: LaneBuilder, count: int, p: ir.Value, n: ir.Value) -> ir.Value:
 
 
 def _within_half(v: LaneBuilder, count: int, r: ir.Value) -> ir.Value:
-    """AVX-512's smaller of |r| and 1/2 with the sign of r; a number also where r is NaN."""
+    """AVX-512's smaller of |r| and 1/2 with the sign of r; a number even where r is NaN."""
     smaller_with_sign_of_first = ir.Constant(ir.IntType(32), 0b0010)
     return _avx512(v, "avx512.mask.range", count, [r, ir.Constant(r.type, [0.5] * count), smaller_with_sign_of_first])
 
@@ -100,13 +102,13 @@ def _exp_clamped(v: LaneBuilder, x: ir.Value) -> ir.Value:
 
 def exp(v: LaneBuilder, x: ir.Value) -> ir.Value:
     """e**x; gradual underflow down to -103.97, inf from 88.73 on."""
-    chunk = _avx512_lanes(v) if "avx512dq" in v.features else 0
-    if not chunk:
+    register_lanes = _avx512_lanes(v) if "avx512dq" in v.features else 0
+    if not register_lanes:
         return _exp_clamped(v, v.at_least(v.at_most(x, 89.0), -104.0))
-    # far from zero n is large, infinite or NaN as x is, and decides alone as long as exp(r) is any positive number
+    # for extreme x, n is large, infinite or NaN like x, and determines the result as long as exp(r) is positive
     n, _, r = _exp_reduced(v, x)
-    r = v.per_subvector(chunk, partial(_within_half, v, chunk), r)
-    return v.per_subvector(chunk, partial(_scalef, v, chunk), v.horner(r, _EXP), n)
+    r = v.per_subvector(register_lanes, partial(_within_half, v, register_lanes), r)
+    return v.per_subvector(register_lanes, partial(_scalef, v, register_lanes), v.horner(r, _EXP), n)
 
 
 def exp2(v: LaneBuilder, x: ir.Value) -> ir.Value:
@@ -148,7 +150,7 @@ def _power_of_two(v: LaneBuilder, biased: ir.Value) -> ir.Value:
 def tanh(v: LaneBuilder, x: ir.Value) -> ir.Value:
     """Hyperbolic tangent as E / (E + 1) with E = expm1(2|x|) / 2; one division, never beyond +-1.
 
-    2|x| = n ln 2 + 2r, E = 2**n (exp(2r) - 1) / 2 + (2**n - 1) / 2: exact cancellation, so small x stay accurate.
+    2|x| = n ln 2 + 2r, E = 2**n (exp(2r) - 1) / 2 + (2**n - 1) / 2: exact cancellation keeps small x accurate.
     """
     a = v.at_most(v.intrinsic("fabs", x), 9.1)  # tanh rounds to 1 from 9.011 on
     magic = v.const(1.5 * 2.0**23 + 127)

@@ -1,12 +1,13 @@
-"""float64 functions: scalar calls of the C math library, lane by lane, and what follows from them.
+"""float64 functions: scalar calls of the C math library per lane, and functions derived from them.
 
-Double precision is the accuracy reference of compiled models, not a fast way: the library's ULP bounds are better than
-anything worth writing here. The symbols (`exp`, `erf`, ...) resolve against libm when the object file is linked.
+Double precision is the accuracy reference of compiled models, not a fast path: the library's ULP bounds are hard to
+beat. The symbols (`exp`, `erf`, ...) resolve against libm when the object file is linked.
 """
 
 from llvmlite import ir
 
-from tilewright.codegen.vecmath.lane_builder import LaneBuilder, declare_function
+from tilewright.codegen.llvm_types import declare
+from tilewright.codegen.vecmath.lane_builder import LaneBuilder
 
 LIBM = frozenset(
     [
@@ -36,9 +37,9 @@ LIBM = frozenset(
 
 
 def call_libm(name: str, v: LaneBuilder, *args: ir.Value) -> ir.Value:
-    """Call the C function `name` (float64) on every lane."""
+    """Calls the C function `name` (float64) per lane."""
     double = ir.DoubleType()
-    function = declare_function(v.builder.module, name, double, [double] * len(args))
+    function = declare(v.builder.module, name, double, [double] * len(args))
     return v.per_lane(lambda *xs: v.builder.call(function, list(xs)), *args)
 
 

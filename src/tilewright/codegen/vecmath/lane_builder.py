@@ -1,8 +1,8 @@
-"""Lane-wise arithmetic on one LLVM floating point type: the vocabulary in which the vector math is written.
+"""Lane-wise floating-point arithmetic: the operations that the vector math is written in.
 
-`LaneBuilder` wraps an `llvmlite.ir.IRBuilder` and a scalar or vector type, so that the same lines emit code for
-`float`, `double`, `<16 x float>` or `<3 x double>`. Nothing here carries fast-math flags: the error-free steps
-of the algorithms (adding and subtracting a large constant to round, exact splittings) rely on that.
+`LaneBuilder` wraps an `llvmlite.ir.IRBuilder` and a scalar or vector type, so that the same code emits `float`,
+`double`, `<16 x float>` or `<3 x double>`. It uses no fast-math flags: the error-free steps of the algorithms (rounding
+by adding and subtracting a large constant, exact splittings) rely on that.
 """
 
 import math
@@ -12,45 +12,7 @@ from functools import reduce
 
 from llvmlite import ir
 
-from tilewright.codegen.llvm_types import constant
-from tilewright.errors import InternalError
-
-
-def element_type(kind: ir.Type) -> ir.Type:
-    """The element type of a vector type, or the type itself."""
-    return kind.element if isinstance(kind, ir.VectorType) else kind
-
-
-def lane_count(kind: ir.Type) -> int | None:
-    """Lanes of a vector type; None for a scalar."""
-    return int(kind.count) if isinstance(kind, ir.VectorType) else None
-
-
-def with_element(kind: ir.Type, element: ir.Type) -> ir.Type:
-    """`kind` with another element type: same lanes, or the bare element for a scalar."""
-    count = lane_count(kind)
-    return element if count is None else ir.VectorType(element, count)
-
-
-def type_suffix(kind: ir.Type) -> str:
-    """The mangled type in an overloaded intrinsic's name, such as `f32` or `v16f32`."""
-    element = element_type(kind)
-    if isinstance(element, ir.FloatType):
-        base = "f32"
-    elif isinstance(element, ir.DoubleType):
-        base = "f64"
-    elif isinstance(element, ir.IntType):
-        base = f"i{element.width}"
-    else:
-        raise InternalError(f"no intrinsic suffix for type {kind}")
-    count = lane_count(kind)
-    return base if count is None else f"v{count}{base}"
-
-
-def declare_function(module: ir.Module, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
-    """The function `name` of `module`, declared on first use."""
-    found = module.globals.get(name)
-    return ir.Function(module, ir.FunctionType(result, list(args)), name) if found is None else found
+from tilewright.codegen.llvm_types import constant, declare, element_type, type_suffix, vector_lanes, with_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +37,7 @@ class LaneBuilder:
     @property
     def int_kind(self) -> ir.Type:
         """The integer type with the same lanes and width."""
-        return with_element(self.kind, ir.IntType(self.bits))
+        return with_lanes(ir.IntType(self.bits), vector_lanes(self.kind))
 
     def const(self, value: float) -> ir.Value:
         """`value` rounded to the element type, in all lanes."""
@@ -87,7 +49,7 @@ class LaneBuilder:
 
     def intrinsic(self, name: str, *args: ir.Value, flags: Sequence[str] = ()) -> ir.Value:
         """Call `llvm.<name>` overloaded on `kind`, all arguments and the result of that type, with fast-math flags."""
-        function = declare_function(
+        function = declare(
             self.builder.module, f"llvm.{name}.{type_suffix(self.kind)}", self.kind, [a.type for a in args]
         )
         return self.builder.call(function, list(args), fastmath=flags)
@@ -105,10 +67,10 @@ class LaneBuilder:
         )
 
     def estrin(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
-        """The polynomial with `coefficients` from the constant term upwards, by pairs (Estrin's scheme).
+        """The polynomial with `coefficients` from the constant term upwards, in pairs (Estrin's scheme).
 
-        For long polynomials in the middle of long functions: a logarithm of the steps that wait for each other, for a
-        logarithm more multiplications. The constant term comes last, so that it rounds as in Horner's scheme.
+        For long polynomials in long functions: a dependency chain of logarithmic length, for logarithmically more
+        multiplications. The constant term is added last, so that it rounds as in Horner's scheme.
         """
         terms, power = [self.const(c) for c in coefficients[1:]], x
         while len(terms) > 1:
@@ -171,19 +133,19 @@ class LaneBuilder:
         return self.from_bits(self.builder.xor(self.to_bits(x), mask))
 
     def round_magic(self, x: ir.Value, offset: int = 0) -> tuple[ir.Value, ir.Value]:
-        """Round x to the nearest integer (ties to even) without a rounding instruction; |x| < 2**21.
+        """Rounds x to the nearest integer (ties to even) without a rounding instruction; |x| < 2**21.
 
         Returns:
-            the rounded value, and the integer whose low bits are that value plus `offset`.
+            The rounded value, and the integer whose low bits are that value plus `offset`.
         """
         magic = self.const(1.5 * 2.0 ** (23 if self.bits == 32 else 52) + offset)
         shifted = self.add(x, magic)
         return self.sub(shifted, magic), self.to_bits(shifted)
 
     def per_lane(self, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
-        """Apply a scalar `function` to every lane of `args`."""
-        count = lane_count(self.kind)
-        if count is None:
+        """Applies a scalar `function` to every lane of `args`."""
+        count = vector_lanes(self.kind)
+        if not count:
             return function(*args)
         result: ir.Value = ir.Constant(self.kind, ir.Undefined)
         for lane in range(count):
@@ -193,9 +155,9 @@ class LaneBuilder:
         return result
 
     def per_subvector(self, size: int, function: Callable[..., ir.Value], *args: ir.Value) -> ir.Value:
-        """Apply `function` to `size` lanes of `args` at a time; the lane count is `size` times a power of two."""
-        count = lane_count(self.kind)
-        if count is None or count == size:
+        """Applies `function` to `size` lanes of `args` at a time; the lane count is `size` times a power of two."""
+        count = vector_lanes(self.kind)
+        if count in (0, size):
             return function(*args)
         parts: list[ir.Value] = []
         for start in range(0, count, size):
@@ -210,7 +172,7 @@ class LaneBuilder:
 
 def widen(lanes: LaneBuilder, x: ir.Value) -> tuple[LaneBuilder, ir.Value]:
     """float32 lanes to float64 (exact): the `LaneBuilder` of the wider type and the value."""
-    kind = with_element(lanes.kind, ir.DoubleType())
+    kind = with_lanes(ir.DoubleType(), vector_lanes(lanes.kind))
     return LaneBuilder(lanes.builder, kind, lanes.features), lanes.builder.fpext(x, kind)
 
 

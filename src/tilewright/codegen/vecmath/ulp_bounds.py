@@ -1,4 +1,4 @@
-"""The accuracy contract of the vector math: one row per function, tested row by row on every instruction set."""
+"""The accuracy contract of the vector math: one bound per function, tested one by one on every instruction set."""
 
 from dataclasses import dataclass
 

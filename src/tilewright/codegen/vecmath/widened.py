@@ -1,8 +1,8 @@
 """float32 functions computed in float64 lanes: the rarer ones, accurate to little more than half an ULP.
 
-Widening makes argument reduction, overflow and denormals trivial: no intermediate leaves float64's normal range, and
-the only rounding that matters is the last one to float32. The polynomials are relative minimax fits (Lawson's
-iteratively re-weighted least squares on 2000 Chebyshev points) at relative errors below 2**-36, not full float64.
+In float64 argument reduction, overflow and denormals are trivial: no intermediate leaves the normal range, and the only
+rounding that matters is the last one to float32. The polynomials are relative minimax fits (Lawson's iteratively
+re-weighted least squares on 2000 Chebyshev points) at relative errors below 2**-36, not full float64.
 """
 
 from collections.abc import Callable
@@ -49,14 +49,14 @@ _PIECE_BITS, _PIECES = 29, 6
 
 
 def _two_over_pi() -> tuple[float, ...]:
-    """2/pi as a sum of five 29-bit pieces, whose products with float32 values are exact, and a 53-bit rest."""
-    rest, pieces = Fraction(2 << 316, _PI_SCALED), list[float]()
+    """2/pi as a sum of five 29-bit pieces, whose products with float32 values are exact, and a 53-bit remainder."""
+    remainder, pieces = Fraction(2 << 316, _PI_SCALED), list[float]()
     for k in range(1, _PIECES):
         unit = Fraction(1, 1 << (_PIECE_BITS * k))
-        piece = (rest // unit) * unit
+        piece = (remainder // unit) * unit
         pieces.append(float(piece))
-        rest -= piece
-    return (*pieces, float(rest))
+        remainder -= piece
+    return (*pieces, float(remainder))
 
 
 def _expm1_and_scale(w: LaneBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:

@@ -9,6 +9,7 @@ import onnx
 from tilewright.errors import ModelError, Problem
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
+from tilewright.frontend.onnx.dialect import OnnxDialect
 from tilewright.frontend.onnx.dimensions import InputSpec, ShapeOption, SymbolicInputs, make_inputs
 from tilewright.frontend.onnx.element_types import ELEMENT_TYPE_NUMBERS, ELEMENT_TYPES
 from tilewright.frontend.onnx.embedded_tensors import embed_external_data
@@ -180,6 +181,7 @@ def _build_graph(
         opaque_types={
             v.name: v.type.SerializeToString(deterministic=True) for v in model.graph.input if v.name in loose
         },
+        dialect=OnnxDialect(),
     )
 
 

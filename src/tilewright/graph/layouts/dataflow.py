@@ -9,8 +9,8 @@ import numpy as np
 from tilewright.expr.computation import Computation, Stage, View
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Buffer, Const
-from tilewright.expr.traversal import free_vars, loads
-from tilewright.graph.inline_elementwise import is_same_element
+from tilewright.expr.pattern import reads_elementwise
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.program import Fallback, Program, Step, step_outputs
 from tilewright.layout.primitive import Array
 
@@ -104,7 +104,4 @@ def _has_literal_sizes(step: Stage) -> bool:
 
 def is_elementwise(step: Computation, operand: Buffer) -> bool:
     """Whether every element of the output needs the element of the operand at the same place: Y[i] = F(X[i])."""
-    if step.is_reduction or step.output.shape != operand.shape:
-        return False
-    index = tuple(a.var for a in step.axes)
-    return all(is_same_element(x, index) for x in loads(step.body) if x.buffer == operand)
+    return not step.is_reduction and reads_elementwise(step, operand)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tilewright.errors import LayoutError
-from tilewright.expr.computation import Computation, Reducer, View
+from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.inline_elementwise import is_contraction_body
+from tilewright.expr.pattern import is_sum_of_products
 from tilewright.graph.program import Program, Step
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import Primitive, is_provably_equal, show_shape
@@ -81,7 +81,7 @@ class LayoutRequest:
 
 def is_contraction(step: object) -> bool:
     """Whether a step is a sum of products, whose layouts are worth a choice."""
-    return isinstance(step, Computation) and step.reducer is Reducer.SUM and is_contraction_body(step.body)
+    return isinstance(step, Computation) and is_sum_of_products(step)
 
 
 def contractions(program: Program) -> tuple[Computation, ...]:

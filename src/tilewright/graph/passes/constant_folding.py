@@ -5,10 +5,12 @@ that would be much larger than what it is made from stays a computation, and so 
 native code computes it once, when the model is loaded.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.expr.dtype import DTYPES
-from tilewright.graph.ir import Array, Graph, Node
+from tilewright.expr.dtype import DTYPES, float32
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
 from tilewright.graph.lower_nodes import constant_results
 from tilewright.graph.passes.def_use import RANDOM_OPERATORS
 from tilewright.ops.library import OPERATORS
@@ -37,24 +39,24 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _fold_node(graph: Graph, node: Node) -> dict[str, Array] | None:
-    """The node's outputs, or None where they are not to be computed now."""
+    """The node's outputs, None where they stay computations."""
     outputs = tuple(o for o in node.outputs if o)
-    needed = {v: graph.constants[v] for v in node.inputs if v}
+    operands = {v: graph.constants[v] for v in node.inputs if v}
     if (node.domain, node.op_type) in OPERATORS:
-        alone = Graph(graph.name, (), outputs, needed, (node,), opsets=graph.opsets)
-        found = constant_results(alone)
-    elif sum(a.nbytes for a in needed.values()) <= _MAX_REFERENCE_BYTES:
-        found = _evaluate_by_reference(graph, node, needed, outputs)
+        single = Graph(graph.name, (), outputs, operands, (node,), opsets=graph.opsets, dialect=graph.dialect)
+        results = constant_results(single)
+    elif sum(a.nbytes for a in operands.values()) <= _MAX_REFERENCE_BYTES:
+        results = _evaluate_by_reference(graph, node, operands, outputs)
     else:
         return None
-    return {o: found[o] for o in outputs} if all(o in found for o in outputs) else None
+    return {o: results[o] for o in outputs} if all(o in results for o in outputs) else None
 
 
 def _evaluate_by_reference(
-    graph: Graph, node: Node, constants: dict[str, Array], outputs: tuple[str, ...]
-) -> dict[str, Array]:
-    from tilewright.frontend.onnx.reference_evaluator import evaluate_nodes  # here because it imports onnx
-
-    found = evaluate_nodes((node,), constants, outputs, graph.opsets)
-    fits = all(a.dtype.name in DTYPES and a.nbytes <= _MAX_REFERENCE_BYTES for a in found.values())
-    return found if fits else {}
+    graph: Graph, node: Node, constants: Mapping[str, Array], outputs: tuple[str, ...]
+) -> Mapping[str, Array]:
+    # The evaluator does not read the types of results, so these are placeholders.
+    buffers = {v: Buffer(f"result{k}", (), float32) for k, v in enumerate(outputs)}
+    results = graph.dialect.evaluate(FallbackRegion((node,), {}, constants, buffers, graph.opsets))
+    fits = all(a.dtype.name in DTYPES and a.nbytes <= _MAX_REFERENCE_BYTES for a in results.values())
+    return results if fits else {}

@@ -47,8 +47,5 @@ def _merge_transposes(node: Node, inner: Node, graph: Graph) -> Node | None:
     perm = tuple(int(inner_perm[int(k)]) for k in outer_perm)
     if perm == tuple(range(len(perm))) and node.outputs[0] not in graph.outputs:
         return None
-    from tilewright.frontend.onnx.node_protos import set_ints_attribute  # here because it imports onnx
-
-    source = set_ints_attribute(node.source, "perm", perm)
-    inputs = (inner.inputs[0],)
-    return replace(node, inputs=inputs, attributes={**node.attributes, "perm": perm}, source=source)
+    source = graph.dialect.set_ints_attribute(node.source, "perm", perm)
+    return replace(node, inputs=(inner.inputs[0],), attributes={**node.attributes, "perm": perm}, source=source)

@@ -1,4 +1,4 @@
-"""The forms of element-wise work and of movement: lanes along an axis that some operand walks contiguously."""
+"""Sketches of element-wise work and data movement: lanes along an axis along which some operand is contiguous."""
 
 from tilewright.cost.features import MAX_SHUFFLE_STRIDE
 from tilewright.machine import Target
@@ -7,29 +7,29 @@ from tilewright.tile.program import Sketch
 
 
 def elementwise_sketches(problem: Problem, target: Target) -> list[Sketch]:
-    """The forms worth scoring; none where no operand is contiguous along any axis."""
-    found: list[Sketch] = []
+    """The sketches worth scoring; none where no operand is contiguous along any axis."""
+    sketches: list[Sketch] = []
     for lane in problem.spatial:
         if any(o.strides[lane] == 1 for o in problem.operands):
             lanes = _lanes(problem, lane, target)
-            found += [Sketch(lane, lanes, order, None) for order in _loop_orders(problem, lane)]
-    return found
+            sketches += [Sketch(lane, lanes, order, None) for order in _loop_orders(problem, lane)]
+    return sketches
 
 
 def _lanes(problem: Problem, lane: int, target: Target) -> int:
-    """Elements of one register: of the widest type, and no more than of 32 bits where elements of an operand lie apart,
-    as vectors of many small ones are put together one by one."""
-    apart = any(abs(o.strides[lane]) > MAX_SHUFFLE_STRIDE for o in problem.operands)
-    return target.lanes(max(32, problem.bits) if apart else problem.bits)
+    """Elements of one register: of the widest type, at least 32 bits where an operand is gathered, as vectors of many
+    small elements are assembled one by one."""
+    is_gathered = any(abs(o.strides[lane]) > MAX_SHUFFLE_STRIDE for o in problem.operands)
+    return target.lanes(max(32, problem.bits) if is_gathered else problem.bits)
 
 
 def _loop_orders(problem: Problem, lane: int) -> list[tuple[int, ...]]:
-    """Lanes innermost; where another axis is contiguous in some operand, also next to that one: tiles of both use up
-    the lines that they touch."""
-    rest = [a for a in problem.spatial if a != lane]
-    across = [a for a in rest if any(o.strides[a] == 1 for o in problem.operands)]
-    orders = [(*rest, lane)]
-    for a in across:
-        others = [x for x in rest if x != a]
-        orders += [(*others, a, lane), (*others, lane, a)]
+    """Loop orders with lanes innermost, and with an axis along which another operand is contiguous next to the lanes:
+    tiles of both use all bytes of the lines that they touch."""
+    other_axes = [a for a in problem.spatial if a != lane]
+    contiguous = [a for a in other_axes if any(o.strides[a] == 1 for o in problem.operands)]
+    orders = [(*other_axes, lane)]
+    for a in contiguous:
+        remaining = [x for x in other_axes if x != a]
+        orders += [(*remaining, a, lane), (*remaining, lane, a)]
     return list(dict.fromkeys(orders))

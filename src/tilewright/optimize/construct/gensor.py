@@ -1,12 +1,12 @@
-"""Gensor: a Markov walk over the graph of tile programs, annealed; the cost model ranks the states that it records.
+"""Gensor: an annealed Markov walk over the state graph of tile programs; the cost model ranks the recorded states.
 
-At every state each edge has a benefit: for `tile` and `inv_tile` the traffic saved per memory paid, for `cache` the
-time saved by moving the tile's bytes from the nearer level, for `set_vthread` the stalls that it removes. Benefits,
-normalised, are the probabilities of the edges. The temperature halves with every step; states are recorded while it is
-high enough, and the last one always. Several walks run side by side as arrays.
+In every state each edge has a benefit: for `tile` and `inv_tile` the traffic saved per memory paid, for `cache` the
+time saved by loading the tile from the nearer level, for `set_vthread` the stalls removed. Normalised benefits are the
+probabilities of the edges. The temperature halves with every step; states are recorded while it is high enough, and the
+last one always. Several walks run batched in arrays.
 
-A virtual thread of a processor is a further sub-tile of the register tile, interleaved with the others: `set_vthread(d,
-V)` makes the register tile V times as long along d at once.
+On a CPU a virtual thread is a sub-tile of the register tile, interleaved with the others: `set_vthread(d, V)` makes the
+register tile V times as long along d in one step.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, size_tuples
 
 
 class Reading(StrEnum):
-    """How the benefit of growing a tile (Gensor, Eq. 1) is read.
+    """The reading of the benefit of growing a tile (Gensor, Eq. 1).
 
     Attributes:
         INTENDED: (Q/Q') / (F'/F), as the text around the equation says: traffic saved per memory paid.
@@ -40,10 +40,10 @@ class Reading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
-    """How walks are made.
+    """Parameters of the walks.
 
     Attributes:
-        walks: how many run side by side.
+        walks: number of walks in a batch.
         start, end: powers of two of the first temperature and of that at which walks end.
         reading: of Eq. 1.
         vthreads: whether `set_vthread` is among the actions.
@@ -71,13 +71,13 @@ def record_probability(temperature: float) -> float:
 
 
 def cache_weight(iteration: int) -> float:
-    """What the benefit of `cache` is multiplied by, so that walks come to the innermost level in the end."""
+    """The weight of the benefit of `cache`; it rises, so that walks reach the innermost level in the end."""
     return 3.0 / (1.0 + exp(-(log(5.0) / 10.0) * (iteration - 10)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Action:
-    """An edge of the graph for one axis, or `cache` (axis None)."""
+    """An edge of the state graph along one axis, or `cache` (axis None)."""
 
     kind: EdgeKind | None
     axis: int | None
@@ -94,12 +94,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkBatch:
-    """All walks of a form.
+    """All walks of a sketch.
 
     Attributes:
-        space: in which they went.
+        space: the search space.
         actions: the columns of `probabilities`.
-        states: [step, walk, axis], the last ones behind the last step.
+        states: [step, walk, axis], one more than there are steps.
         levels: [step, walk]
         chosen: [step, walk], positions in `actions`.
         probabilities: [step, walk, action]
@@ -115,7 +115,7 @@ class WalkBatch:
     recorded: npt.NDArray[np.bool_]
 
     def recorded_states(self) -> Indices:
-        """All recorded states and the last ones [state, axis], each once."""
+        """All recorded states and the last ones [state, axis], without duplicates."""
         return np.unique(np.concatenate([self.states[1:][self.recorded], self.states[-1]]), axis=0)
 
     def recorded_sizes(self) -> Sizes:
@@ -123,87 +123,94 @@ class WalkBatch:
         return self.space.sizes(self.recorded_states())
 
     def trajectory(self, number: int, steps: int | None = None) -> Trajectory:
-        """One of the walks, or its first steps."""
+        """The steps of one walk, or the first ones."""
         labels = [a.label(self.space.problem) for a in self.actions]
         sizes = self.space.sizes(self.states[:, number])
         moves: list[TrajectoryStep] = []
         steps = len(self.chosen) if steps is None else steps
         for k in range(steps):
-            odds = self.probabilities[k, number]
-            likely = tuple((labels[j], float(odds[j])) for j in np.flatnonzero(odds))
+            probabilities = self.probabilities[k, number]
+            possible = tuple((labels[j], float(probabilities[j])) for j in np.flatnonzero(probabilities))
             moves.append(
                 TrajectoryStep(LEVELS[self.levels[k, number]], size_tuples(sizes[k]), labels[self.chosen[k, number]],
-                likely,
+                possible,
                      bool(self.recorded[k, number]))
             )  # fmt: skip
         return Trajectory(self.space.problem, self.space.sketch, tuple(moves), size_tuples(sizes[steps]))
 
 
 def run_walks(space: SearchSpace, annealing: Annealing, seed: int) -> WalkBatch:
-    """Runs walks through a space."""
+    """Runs a batch of walks through a search space."""
     rng = np.random.default_rng(seed)
     actions = all_actions(space, annealing)
     count, steps = annealing.walks, annealing.iterations
     state = np.repeat(space.initial_state()[None], count, axis=0)
     level = np.full(count, L2, np.int64)
     states, levels = [state], [level]
-    chosen, odds = [], []
+    chosen, probabilities = [], []
     recorded = np.zeros((steps, count), np.bool_)
-    met = _VisitedStates(space, annealing, actions)
+    visited = _VisitedStates(space, annealing, actions)
     for i in range(steps):
-        numbers = met.ids(state, level)
-        p = met.probabilities(numbers, i)
+        numbers = visited.ids(state, level)
+        p = visited.probabilities(numbers, i)
         pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
         pick = np.minimum(pick, len(actions) - 1)
         recorded[i] = rng.random(count) < record_probability(annealing.temperature(i))
-        state = met.successors(numbers, pick)
+        state = visited.successors(numbers, pick)
         level = np.where(pick == len(actions) - 1, np.maximum(level - 1, REGISTER), level)
         states.append(state)
         levels.append(level)
         chosen.append(pick)
-        odds.append(p)
+        probabilities.append(p)
     return WalkBatch(
-        space, actions, np.stack(states), np.stack(levels), np.stack(chosen).astype(np.int64), np.stack(odds), recorded
+        space,
+        actions,
+        np.stack(states),
+        np.stack(levels),
+        np.stack(chosen).astype(np.int64),
+        np.stack(probabilities),
+        recorded,
     )
 
 
 def all_actions(space: SearchSpace, annealing: Annealing) -> tuple[Action, ...]:
     """All actions, `cache` last."""
-    found = [Action(kind, a) for a in range(len(space.problem.axes)) for kind in (EdgeKind.TILE, EdgeKind.INV_TILE)]
+    actions = [Action(kind, a) for a in range(len(space.problem.axes)) for kind in (EdgeKind.TILE, EdgeKind.INV_TILE)]
     if annealing.vthreads:
-        found += [Action(EdgeKind.VTHREAD, a, v) for a in space.problem.spatial for v in VTHREADS]
-    return (*found, Action(None, None))
+        actions += [Action(EdgeKind.VTHREAD, a, v) for a in space.problem.spatial for v in VTHREADS]
+    return (*actions, Action(None, None))
 
 
 def edge_targets(
     space: SearchSpace, actions: tuple[Action, ...], state: Indices, level: Indices
 ) -> tuple[Indices, npt.NDArray[np.bool_]]:
-    """Where every action leads [walk, action, axis], and whether there is such an edge."""
-    rows = np.array([ladder.successors(state[:, axis]) for axis, ladder in enumerate(space.lattices)])
+    """The state that every action leads to [walk, action, axis], and whether there is such an edge."""
+    rows = np.array([lattice.successors(state[:, axis]) for axis, lattice in enumerate(space.lattices)])
     axis, column, vthread = _action_columns(actions)
-    found = rows[axis, np.arange(len(level))[:, None], column + np.where(vthread, 0, level[:, None])]
-    there = (found != NO_EDGE) & ((vthread == 0) | (level == REGISTER)[:, None])
+    next_tilings = rows[axis, np.arange(len(level))[:, None], column + np.where(vthread, 0, level[:, None])]
+    exists = (next_tilings != NO_EDGE) & ((vthread == 0) | (level == REGISTER)[:, None])
     targets = np.repeat(state[:, None], len(actions), axis=1)
-    targets[:, np.arange(len(axis)), axis] = np.where(there, found, state[:, axis])
-    return targets, np.concatenate([there, (level > REGISTER)[:, None]], axis=1)
+    targets[:, np.arange(len(axis)), axis] = np.where(exists, next_tilings, state[:, axis])
+    return targets, np.concatenate([exists, (level > REGISTER)[:, None]], axis=1)
 
 
 @lru_cache(maxsize=16)
 def _action_columns(actions: tuple[Action, ...]) -> tuple[Indices, Indices, Indices]:
-    """Per action but `cache` its axis, its first column in the axis' table, and whether that is the only one."""
-    moving = [(a.axis, *_action_column(a)) for a in actions if a.axis is not None]
-    axis, column, vthread = (np.array(x, np.int64) for x in zip(*moving, strict=True))
+    """Per action except `cache` its axis, its first column in the axis' table, and whether that is its only column."""
+    columns = [(a.axis, *_action_column(a)) for a in actions if a.axis is not None]
+    axis, column, vthread = (np.array(x, np.int64) for x in zip(*columns, strict=True))
     return axis, column, vthread
 
 
 def _action_column(action: Action) -> tuple[int, bool]:
-    """The first column of an action in the tables of ladders, and whether it is the only one, whichever the level."""
+    """The first column of an action in the lattices' tables, and whether it is the only one, the same for all
+    levels."""
     if action.kind is EdgeKind.VTHREAD:
         return int(action.kind) + VTHREADS.index(action.vthreads), True
     return int(action.kind or 0), False
 
 
-def probabilities(
+def action_probabilities(
     space: SearchSpace,
     annealing: Annealing,
     actions: tuple[Action, ...],
@@ -211,7 +218,7 @@ def probabilities(
     successors: tuple[Indices, npt.NDArray[np.bool_]],
     iteration: int,
 ) -> Numbers:
-    """The probability of every action [walk, action]; staying (the last column) where nothing else can be done."""
+    """The probability of every action [walk, action]; all on the last column where no action is possible."""
     return _to_probabilities(benefits(space, annealing, actions, current, successors), successors[1], iteration)
 
 
@@ -222,9 +229,9 @@ def benefits(
     current: tuple[Indices, Indices],
     successors: tuple[Indices, npt.NDArray[np.bool_]],
 ) -> Numbers:
-    """The benefit of every action [walk, action]; 0 where there is no such edge or its state is not possible.
+    """The benefit of every action [walk, action]; 0 where there is no such edge or its state cannot be lowered.
 
-    That of `cache` (the last column) comes without its weight.
+    The benefit of `cache` (the last column) is not weighted yet.
     """
     (state, level), (targets, exists) = current, successors
     count, many, axes = targets.shape
@@ -247,12 +254,12 @@ def benefits(
 
 @lru_cache(maxsize=16)
 def _vthread_actions(actions: tuple[Action, ...], vthreads: int) -> list[int]:
-    """The positions of the actions that make so many virtual threads."""
+    """The positions of the actions that make this number of virtual threads."""
     return [j for j, action in enumerate(actions) if action.kind is EdgeKind.VTHREAD and action.vthreads == vthreads]
 
 
 def _to_probabilities(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration: int) -> Numbers:
-    """Benefits as probabilities."""
+    """Normalises benefits to probabilities."""
     weighted = benefit.copy()
     weighted[:, -1] *= cache_weight(iteration)
     weighted[:, -1] = np.where(exists[:, -1], np.maximum(weighted[:, -1], 1e-9), 0.0)
@@ -263,30 +270,30 @@ def _to_probabilities(benefit: Numbers, exists: npt.NDArray[np.bool_], iteration
 
 
 class _VisitedStates:
-    """The states that walks have met, at their levels, numbered, with the edges out of them: walks meet many again."""
+    """The table of visited (state, level) pairs with their edges and benefits: walks revisit many states."""
 
     def __init__(self, space: SearchSpace, annealing: Annealing, actions: tuple[Action, ...]) -> None:
         self._space, self._annealing, self._actions = space, annealing, actions
         self._ids: dict[bytes, int] = {}
-        # as many states as all walks may meet, and per state all actions
-        most = (annealing.walks * annealing.iterations, len(actions))
-        self._targets: Indices = np.empty((*most, len(space.problem.axes)), np.int64)
-        self._exists = np.empty(most, np.bool_)
-        self._benefits: Numbers = np.empty(most)
+        # capacity for every step of every walk: [state, action]
+        shape = (annealing.walks * annealing.iterations, len(actions))
+        self._targets: Indices = np.empty((*shape, len(space.problem.axes)), np.int64)
+        self._exists = np.empty(shape, np.bool_)
+        self._benefits: Numbers = np.empty(shape)
 
     def ids(self, state: Indices, level: Indices) -> Indices:
-        """Of states at levels."""
+        """The numbers of states at levels; new ones are entered."""
         keys = [row.tobytes() for row in np.concatenate([state, level[:, None]], axis=1)]
         new = {key: k for k, key in enumerate(keys) if key not in self._ids}
         if new:
             rows = list(new.values())
-            here = (state[rows], level[rows])
-            there = edge_targets(self._space, self._actions, *here)
+            current = (state[rows], level[rows])
+            successors = edge_targets(self._space, self._actions, *current)
             first = len(self._ids)
             self._ids |= {key: first + k for k, key in enumerate(new)}
             added = slice(first, len(self._ids))
-            self._targets[added], self._exists[added] = there
-            self._benefits[added] = benefits(self._space, self._annealing, self._actions, here, there)
+            self._targets[added], self._exists[added] = successors
+            self._benefits[added] = benefits(self._space, self._annealing, self._actions, current, successors)
         return np.array([self._ids[key] for key in keys], np.int64)
 
     def probabilities(self, ids: Indices, iteration: int) -> Numbers:
@@ -294,36 +301,37 @@ class _VisitedStates:
         return _to_probabilities(self._benefits[ids], self._exists[ids], iteration)
 
     def successors(self, ids: Indices, actions: Indices) -> Indices:
-        """The states to which actions lead [walk, axis]."""
+        """The states that actions lead to [walk, axis]."""
         return self._targets[ids, actions]
 
 
 def _stalls_removed(space: SearchSpace, sizes: Sizes, v: int) -> Numbers:
-    """Eq. 3 for a processor: a chain of dependent multiply-adds per accumulator; with a chains and a latency of P
+    """Eq. 3 on a CPU: each accumulator is a dependency chain of multiply-adds; with a chains and a latency of P
     operations the pipes wait ceil(P / a) times as long."""
     machine = space.machine
-    waiting = machine.fma_cycles * machine.fma_pipes
+    latency_ops = machine.fma_cycles * machine.fma_pipes
     chains = sizes[:, REGISTER, list(space.problem.spatial)].prod(axis=1) / space.sketch.lanes
-    return np.ceil(waiting / chains) / np.ceil(waiting / (v * chains))
+    return np.ceil(latency_ops / chains) / np.ceil(latency_ops / (v * chains))
 
 
 def _cache_benefit(space: SearchSpace, sizes: Sizes, level: Indices) -> Numbers:
-    """Eq. 2: (L_low + S/B_low) / (L_high + S/B_high), low being the level of the tile, high the next nearer one."""
+    """Eq. 2: (L_low + S/B_low) / (L_high + S/B_high), where low is the level of the tile and high the next nearer
+    one."""
     machine = space.machine
     ratio: Numbers = np.ones(len(sizes))
     if (level == REGISTER).all():
         return ratio
     box = [sizes[np.arange(len(sizes)), level, k].astype(np.float64) for k in range(sizes.shape[2])]
     S = np.maximum(space.bytes_read(box), 1.0)
-    for here in (L1, L2):
-        low_latency, low_gbs = _latency_and_bandwidth(machine, here)
-        high_latency, high_gbs = _latency_and_bandwidth(machine, here - 1)
-        ratio = np.where(level == here, (low_latency + S / low_gbs) / (high_latency + S / high_gbs), ratio)
+    for cache in (L1, L2):
+        low_latency, low_gbs = _latency_and_bandwidth(machine, cache)
+        high_latency, high_gbs = _latency_and_bandwidth(machine, cache - 1)
+        ratio = np.where(level == cache, (low_latency + S / low_gbs) / (high_latency + S / high_gbs), ratio)
     return ratio
 
 
 def _latency_and_bandwidth(machine: Machine, level: int) -> tuple[float, float]:
-    """Nanoseconds of latency and bytes per nanosecond of a level of tiles."""
+    """Latency in nanoseconds and bandwidth in bytes per nanosecond of a tile level."""
     if level == REGISTER:
         return 1.0 / machine.ghz, machine.vector_bits / 8 * 2 * machine.fma_pipes * machine.ghz
     x = machine.levels[level - 1]

@@ -1,8 +1,7 @@
-"""From the best states of walks on to the best program nearby: the neighbour that the cost model likes best, until none
-is better.
+"""Local search: hill climbing from a walk's best recorded states by the cost model.
 
-Walks follow the benefits of single edges and know neither loop orders nor instructions; what they record lies near good
-programs, rarely on one. All descents of a form run side by side as arrays.
+Walks follow the benefits of single edges and know neither loop orders nor instruction costs; the states that they
+record lie close to good programs, rarely on one. All searches of a sketch run batched in arrays.
 """
 
 from collections.abc import Iterable
@@ -21,22 +20,22 @@ from tilewright.optimize.construct.trajectory import TrajectoryStep
 from tilewright.tile.program import L1, LEVELS, REGISTER, Sizes, Sketch, size_tuples
 
 MAX_STARTS = 3
-"""Recorded states of a form from which descents start: its best ones."""
+"""Recorded states of a sketch from which searches start: its best ones."""
 
 MAX_STEPS = 64
-"""Steps of a descent at most; it ends by itself, as every step is better than the one before."""
+"""Steps of a search at most; it ends by itself, as every step improves the time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSearch:
-    """One descent.
+    """One search.
 
     Attributes:
-        space: in which it went.
-        form: whose programs were compared.
-        states: [step, axis], the state that it started from first.
+        space: the search space.
+        sketch: the sketch whose programs were compared.
+        states: [step, axis], the start first.
         edges: (axis, edge) of every step.
-        nanoseconds: of its end.
+        nanoseconds: the time at the end.
     """
 
     space: SearchSpace
@@ -47,113 +46,118 @@ class LocalSearch:
 
     @property
     def sizes(self) -> Sizes:
-        """Of its end, as a batch of one."""
+        """Sizes of the final state, as a batch of one."""
         return self.space.sizes(self.states[-1:])
 
     def continued_from(self, others: Iterable["LocalSearch"]) -> "LocalSearch":
-        """The descent behind the one that ended where it starts, if there is one."""
-        first = next((d for d in others if (d.states[-1] == self.states[0]).all()), None)
-        if first is None:
+        """This search prefixed by the one that ended where it starts, if there is one."""
+        previous = next((search for search in others if (search.states[-1] == self.states[0]).all()), None)
+        if previous is None:
             return self
-        return replace(self, states=np.concatenate([first.states, self.states[1:]]), edges=first.edges + self.edges)
+        return replace(
+            self, states=np.concatenate([previous.states, self.states[1:]]), edges=previous.edges + self.edges
+        )
 
     def trajectory_steps(self) -> tuple[TrajectoryStep, ...]:
-        """Its steps as those of a walk; each is certain."""
-        found: list[TrajectoryStep] = []
+        """Its steps as those of a trajectory, each of probability 1."""
+        steps: list[TrajectoryStep] = []
         for (axis, edge), state in zip(self.edges, self.states, strict=False):
             vthread = edge >= EdgeKind.VTHREAD
             kind = EdgeKind.VTHREAD if vthread else EdgeKind.TILE if edge < EdgeKind.INV_TILE else EdgeKind.INV_TILE
             label = Action(kind, axis, VTHREADS[edge - kind] if vthread else 1).label(self.space.problem)
             level = LEVELS[REGISTER if vthread else edge % EdgeKind.INV_TILE]
             sizes = size_tuples(self.space.sizes(state[None])[0])
-            found.append(TrajectoryStep(level, sizes, label, ((label, 1.0),), True))
-        return tuple(found)
+            steps.append(TrajectoryStep(level, sizes, label, ((label, 1.0),), True))
+        return tuple(steps)
 
 
 def growth_trajectory(search: LocalSearch, path: GrowthPath) -> tuple[TrajectoryStep, ...]:
-    """The steps of greedy growth to where a descent starts, and its own; none where growth does not lead there. It does
-    to where it was full at a level, and from there to a shorter cut of the reduction."""
-    space, start, cut = path.space, search.states[0], search.sketch.k_block_axis
-    others = np.arange(len(start)) != (-1 if cut is None else cut)
-    ends = sorted((e for e in path.states if (e[others] == start[others]).all()), key=lambda e: (e != start).any())
+    """The steps of greedy growth to the start of a search, followed by the search's own; empty where growth does not
+    lead there. It leads to its states at the end of every level, and from there to smaller K-blocks."""
+    space, start, k_block_axis = path.space, search.states[0], search.sketch.k_block_axis
+    other_axes = np.arange(len(start)) != (-1 if k_block_axis is None else k_block_axis)
+    level_ends = sorted(
+        (e for e in path.states if (e[other_axes] == start[other_axes]).all()), key=lambda e: (e != start).any()
+    )
     states, edges = [space.initial_state()], list[tuple[int, int]]()
 
     def step(axis: int, edge: int) -> bool:
-        after = states[-1].copy()
-        after[axis] = space.lattices[axis].successor(after[axis : axis + 1], np.array([edge]))[0]
-        states.append(after)
+        successor = states[-1].copy()
+        successor[axis] = space.lattices[axis].successor(successor[axis : axis + 1], np.array([edge]))[0]
+        states.append(successor)
         edges.append((axis, edge))
-        return after[axis] != NO_EDGE
+        return successor[axis] != NO_EDGE
 
     for g in path.steps:
-        if not ends or (states[-1] == ends[0]).all():
+        if not level_ends or (states[-1] == level_ends[0]).all():
             break
         step(g.axis, EdgeKind.TILE + g.level)
     while (states[-1] != start).any():
-        # whatever else differs, growth did not lead here
-        if not ends or cut is None or not step(cut, EdgeKind.INV_TILE + L1):
+        # only the K-block may differ; otherwise growth did not lead here
+        if not level_ends or k_block_axis is None or not step(k_block_axis, EdgeKind.INV_TILE + L1):
             return ()
-    way = replace(search, states=np.concatenate([np.stack(states), search.states[1:]]),
+    steps = replace(search, states=np.concatenate([np.stack(states), search.states[1:]]),
                   edges=(*edges, *search.edges)).trajectory_steps()  # fmt: skip
-    return (*(replace(m, recorded=False) for m in way[: len(edges)]), *way[len(edges) :])
+    return (*(replace(m, recorded=False) for m in steps[: len(edges)]), *steps[len(edges) :])
 
 
 def search_locally(
     space: SearchSpace, sketch: Sketch, states: Indices, nanoseconds: Numbers | None = None
 ) -> tuple[LocalSearch, ...]:
-    """Descents from the best states.
+    """Searches from the best states.
 
     Args:
-        space: of the form, or of one that differs only in the order of loops.
-        form: whose programs are compared.
-        states: to choose from [state, axis].
-        value: their nanoseconds, where they are known.
+        space: of the sketch, or of one that differs only in the order of loops.
+        sketch: the sketch whose programs are compared.
+        states: candidates for starts [state, axis].
+        nanoseconds: their times, if known.
     """
     nanoseconds = _nanoseconds(space, sketch, states) if nanoseconds is None else nanoseconds
-    first = np.argsort(nanoseconds, kind="stable")[:MAX_STARTS]
-    here, nanoseconds = states[first], nanoseconds[first]
-    ways = [[state.copy()] for state in here]
-    edges: list[list[tuple[int, int]]] = [[] for _ in here]
-    going = np.arange(len(here))
+    best = np.argsort(nanoseconds, kind="stable")[:MAX_STARTS]
+    current, nanoseconds = states[best], nanoseconds[best]
+    visited = [[state.copy()] for state in current]
+    edges: list[list[tuple[int, int]]] = [[] for _ in current]
+    active = np.arange(len(current))
     for _ in range(MAX_STEPS):
-        targets, found = _evaluate_neighbours(space, sketch, here[going])
-        better = np.flatnonzero(found.min(axis=1) < nanoseconds[going])
+        targets, times = _evaluate_neighbours(space, sketch, current[active])
+        better = np.flatnonzero(times.min(axis=1) < nanoseconds[active])
         for k in better:
-            edge, way = int(found[k].argmin()), going[k]
-            here[way], nanoseconds[way] = targets[k, edge], found[k, edge]
-            ways[way].append(targets[k, edge])
-            edges[way].append(divmod(edge, NUM_EDGES))
-        going = going[better]
-        if not len(going):
+            edge, number = int(times[k].argmin()), active[k]
+            current[number], nanoseconds[number] = targets[k, edge], times[k, edge]
+            visited[number].append(targets[k, edge])
+            edges[number].append(divmod(edge, NUM_EDGES))
+        active = active[better]
+        if not len(active):
             break
     return tuple(
-        LocalSearch(space, sketch, np.stack(way), tuple(e), float(v))
-        for way, e, v in zip(ways, edges, nanoseconds, strict=True)
+        LocalSearch(space, sketch, np.stack(number), tuple(path), float(time))
+        for number, path, time in zip(visited, edges, nanoseconds, strict=True)
     )
 
 
 def _evaluate_neighbours(space: SearchSpace, sketch: Sketch, states: Indices) -> tuple[Indices, Numbers]:
-    """The neighbours of states [state, edge, axis], and their nanoseconds; infinitely many where there is none."""
+    """The neighbours of states [state, edge, axis] and their nanoseconds; infinite where there is none."""
     targets, exists = neighbours(space, states)
     start, edge = np.nonzero(exists)
-    found = targets[start, edge]
-    good = space.are_lowerable(space.sizes(found))
-    value = np.full(exists.shape, np.inf)
-    if good.any():
-        value[start[good], edge[good]] = _nanoseconds(space, sketch, found[good])
-    return targets, value
+    candidates = targets[start, edge]
+    lowerable = space.are_lowerable(space.sizes(candidates))
+    nanoseconds = np.full(exists.shape, np.inf)
+    if lowerable.any():
+        nanoseconds[start[lowerable], edge[lowerable]] = _nanoseconds(space, sketch, candidates[lowerable])
+    return targets, nanoseconds
 
 
 def neighbours(space: SearchSpace, states: Indices) -> tuple[Indices, npt.NDArray[np.bool_]]:
-    """Where every edge of every axis, at every level, leads from states [state, edge, axis], and whether it exists."""
+    """The state that every edge of every axis, at every level, leads to [state, edge, axis], and whether the edge
+    exists."""
     axes = states.shape[1]
     targets = np.repeat(states[:, None], axes * NUM_EDGES, axis=1)
     exists = np.zeros(targets.shape[:2], np.bool_)
-    for axis, ladder in enumerate(space.lattices):
-        found = ladder.successors(states[:, axis])
+    for axis, lattice in enumerate(space.lattices):
+        successors = lattice.successors(states[:, axis])
         columns = slice(axis * NUM_EDGES, (axis + 1) * NUM_EDGES)
-        exists[:, columns] = found != NO_EDGE
-        targets[:, columns, axis] = np.where(found != NO_EDGE, found, states[:, axis, None])
+        exists[:, columns] = successors != NO_EDGE
+        targets[:, columns, axis] = np.where(successors != NO_EDGE, successors, states[:, axis, None])
     return targets, exists
 
 

@@ -1,4 +1,4 @@
-"""From programs, best first, to the schedule of the first one that can be lowered; why others can't is logged."""
+"""Lowers the first legal one of ranked programs; the reasons of refused ones are logged."""
 
 import logging
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.rowwise_programs import lower_rowwise
 from tilewright.optimize.interface import Task
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower import lower_program
 from tilewright.tile.program import TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
 
 KernelProgram = TileProgram | RowwiseProgram
-"""What the cost model scores."""
+"""The programs that the cost model scores."""
 
 _log = logging.getLogger("tilewright.construct")
 
 
 @dataclass(frozen=True, slots=True)
 class LoweringResult:
-    """What became of programs.
+    """The outcome of lowering ranked programs.
 
     Attributes:
-        schedule: of the first program that can be lowered; None where none can.
-        refused: the messages of the steps that were not legal, one per program before that one.
+        schedule: of the first program that is legal; None where none is.
+        refusals: the error messages of the programs before it, one each.
     """
 
     schedule: Schedule | None
@@ -35,11 +35,11 @@ class LoweringResult:
 
 
 def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Machine) -> LoweringResult:
-    """The first program, best first, that can be lowered; its loops are parallel where that pays on the machine.
+    """Lowers the first legal program, best first; its loops are parallel where that pays on the machine.
 
-    A program that can't be lowered is a gap between what construction thinks legal and what schedules allow: results
-    stay right, the next program or the rule takes its place, and the logger `tilewright.construct` gets the reason, at
-    level debug for every program, at level info where a kernel is left to the rule.
+    A refused program is a gap between what construction considers legal and what schedules allow. Results stay right:
+    the next program, or the rule, takes its place. The logger `tilewright.construct` gets the reason, at level debug
+    for every program, at level info where the rule takes the kernel.
     """
     refused: list[str] = []
     for program in programs:

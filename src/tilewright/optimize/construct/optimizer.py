@@ -1,7 +1,7 @@
-"""The optimizers `roller` and `gensor`: forms, states, ranking by the cost model, lowering of the best.
+"""The optimizers `roller` and `gensor`: sketches, states, ranking by the cost model, lowering of the best programs.
 
-Reductions with lanes along results or along the reduction, and element-wise work, are tile programs; chains of blocks
-that work row by row are programs of several steps (`chains.py`). Where a kernel is both, all are ranked together.
+Reductions, with lanes along results or along the reduction, and element-wise work become tile programs; row-wise fused
+blocks become programs of several stages (`rowwise_programs.py`). Where a kernel is both, all are ranked together.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.cost.analytical import mean_time
+from tilewright.cost.caches import caches
 from tilewright.cost.footprint import Numbers
-from tilewright.cost.time import caches
 from tilewright.loops.ir import blocks
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
@@ -27,40 +27,40 @@ from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.interface import Task
 from tilewright.optimize.select_axes import select_axes
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sizes, Sketch, TileProgram
 
 MAX_LOWERING_TRIES = 3
-"""Programs that are tried where the best ones can't be lowered."""
+"""Programs that are tried where the best ones cannot be lowered."""
 
 MAX_SKETCHES = 2
-"""Forms through which walks go: those with the best programs near their greedy paths."""
+"""Sketches that walks explore: those with the best programs close to their growth paths."""
 
 MAX_SAMPLED_STATES = 256
-"""States of a form that other orders of its loops compare by the times of samples: its best ones."""
+"""The best states of a sketch, which its other loop orders are compared on by mean time over shape samples."""
 
 K_BLOCK_SHRINK_STEPS = 2
-"""How often the cut of a reduction is halved or so for the other states that forms are compared by, where there are
-more than are kept: programs with short cuts and large tiles are seldom reached by single steps from long ones."""
+"""Steps to smaller K-blocks from which sketches are compared as well, where there are more than `MAX_SKETCHES`:
+programs with small K-blocks and large tiles are rarely reached by single steps from large K-blocks."""
 
 PRUNE_RATIO = 1.25
-"""How much longer than the best state of all a form's best one may take, so that descents begin there."""
+"""Sketches are searched further only if their best state takes at most this multiple of the best time of all."""
 
 RankedProgram = tuple[float, KernelProgram]
-"""A program behind its nanoseconds."""
+"""Nanoseconds and the program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstructionResult:
-    """What construction found for a kernel.
+    """The outcome of construction for a kernel.
 
     Attributes:
-        programs: the best ones, best first.
-        nanoseconds: what the cost model says of each.
-        paths: greedy growth per form.
-        histories: walks per form.
-        descents: from the best recorded states on, and from where greedy growth was full.
+        programs: the best programs, best first.
+        nanoseconds: their times by the cost model.
+        paths: greedy growth per sketch.
+        walk_batches: walks per sketch.
+        searches: local searches from the best recorded states and from the ends of greedy growth.
     """
 
     programs: tuple[KernelProgram, ...]
@@ -70,68 +70,69 @@ class ConstructionResult:
     searches: tuple[LocalSearch, ...] = ()
 
     def trajectory(self) -> Trajectory | None:
-        """The walk that found the best program first, with the descent to it where it is behind one, or the descent
-        behind greedy growth; None where it is no tile program, or one of greedy growth alone."""
+        """The walk that reached the best program first, extended by the local search to it where there is one, or
+        greedy growth and the local search from it; None for row-wise programs, or where greedy growth alone led
+        there."""
         best = self.programs[0] if self.programs else None
         if not isinstance(best, TileProgram):
             return None
-        for h in self.walk_batches:
-            if (h.space.sketch.lane, h.space.sketch.packed) == (best.sketch.lane, best.sketch.packed):
-                found = _first_visit(h, best.array)
-                if found is not None:
-                    return h.trajectory(found[1])
-        for d in self.searches:
-            if d.sketch == best.sketch and (d.sizes[0] == best.array).all():
-                history = next((h for h in self.walk_batches if h.space is d.space), None)
-                found = None if history is None else _first_visit(history, d.space.sizes(d.states[:1])[0])
-                if history is not None and found is not None:
-                    moves = (*history.trajectory(found[1], found[0]).steps, *d.trajectory_steps())
+        for batch in self.walk_batches:
+            if (batch.space.sketch.lane, batch.space.sketch.packed) == (best.sketch.lane, best.sketch.packed):
+                visit = _first_visit(batch, best.array)
+                if visit is not None:
+                    return batch.trajectory(visit[1])
+        for search in self.searches:
+            if search.sketch == best.sketch and (search.sizes[0] == best.array).all():
+                origin = next((batch for batch in self.walk_batches if batch.space is search.space), None)
+                visit = None if origin is None else _first_visit(origin, search.space.sizes(search.states[:1])[0])
+                if origin is not None and visit is not None:
+                    steps = (*origin.trajectory(visit[1], visit[0]).steps, *search.trajectory_steps())
                 else:
-                    moves = next((growth_trajectory(d, p) for p in self.paths if p.space is d.space), ())
-                if moves:
-                    return Trajectory(best.problem, best.sketch, moves, best.sizes)
+                    steps = next((growth_trajectory(search, p) for p in self.paths if p.space is search.space), ())
+                if steps:
+                    return Trajectory(best.problem, best.sketch, steps, best.sizes)
         return None
 
 
 def _first_visit(walks: WalkBatch, sizes: Sizes) -> tuple[int, int] | None:
-    """The first step and walk at which sizes [level, axis] were; None where they never were."""
+    """The first step and walk with these sizes [level, axis]; None where no walk visited them."""
     states = walks.states
-    found = walks.space.sizes(states.reshape(-1, states.shape[2])) == sizes
-    places = np.argwhere(found.all(axis=(1, 2)).reshape(states.shape[:2]))
-    return (int(places[0][0]), int(places[0][1])) if len(places) else None
+    matches = walks.space.sizes(states.reshape(-1, states.shape[2])) == sizes
+    visits = np.argwhere(matches.all(axis=(1, 2)).reshape(states.shape[:2]))
+    return (int(visits[0][0]), int(visits[0][1])) if len(visits) else None
 
 
 def search_spaces(problem: Problem, task: Task, machine: Machine) -> dict[SearchSpace, list[Sketch]]:
-    """One space for forms that differ only in the order of loops, which states do not depend on."""
-    found: dict[tuple[object, ...], tuple[SearchSpace, list[Sketch]]] = {}
-    choices = (
+    """One search space per set of sketches that differ only in the order of loops, which states do not depend on."""
+    by_packing: dict[tuple[object, ...], tuple[SearchSpace, list[Sketch]]] = {}
+    sketches = (
         reduction_sketches(problem, task.target, machine)
         if problem.reduce
         else elementwise_sketches(problem, task.target)
     )
-    for form in choices:
-        key = (form.lane, form.packed)
-        if key not in found:
-            found[key] = (SearchSpace.of(problem, form, machine), [])
-        found[key][1].append(form)
-    return dict(found.values())
+    for sketch in sketches:
+        key = (sketch.lane, sketch.packed)
+        if key not in by_packing:
+            by_packing[key] = (SearchSpace.of(problem, sketch, machine), [])
+        by_packing[key][1].append(sketch)
+    return dict(by_packing.values())
 
 
 ScoredStates = tuple[Sketch, Sizes, Numbers]
-"""States of a form with their nanoseconds."""
+"""States of a sketch with their nanoseconds."""
 
 
 def rank_programs(candidates: list[ScoredStates], problem: Problem, count: int) -> list[RankedProgram]:
-    """The best programs among states of several forms, with their nanoseconds, best first."""
+    """The best programs among states of several sketches with their nanoseconds, best first."""
     programs: list[tuple[float, TileProgram]] = []
-    for form, sizes, total in candidates:
-        for k in np.argsort(total, kind="stable")[:count]:
-            programs.append((float(total[k]), TileProgram.of(problem, form, sizes[k])))
-    # descents from several states often end at one
-    different: dict[tuple[Sketch, tuple[tuple[int, ...], ...]], RankedProgram] = {}
+    for sketch, sizes, nanoseconds in candidates:
+        for k in np.argsort(nanoseconds, kind="stable")[:count]:
+            programs.append((float(nanoseconds[k]), TileProgram.of(problem, sketch, sizes[k])))
+    # searches from several states often end in the same one
+    distinct: dict[tuple[Sketch, tuple[tuple[int, ...], ...]], RankedProgram] = {}
     for time, program in sorted(programs, key=lambda p: p[0]):
-        different.setdefault((program.sketch, program.sizes), (time, program))
-    return list(different.values())[:count]
+        distinct.setdefault((program.sketch, program.sizes), (time, program))
+    return list(distinct.values())[:count]
 
 
 def _construction(
@@ -142,12 +143,11 @@ def _construction(
     walk_batches: tuple[WalkBatch, ...] = (),
     searches: tuple[LocalSearch, ...] = (),
 ) -> ConstructionResult | None:
-    """The best of the tile programs that were found and of the programs of the chain that a kernel is; None without
-    any."""
-    chain = rowwise_problem(task)
-    if chain is not None:
+    """The best of the tile programs and of the kernel's row-wise programs; None where there are none."""
+    problem = rowwise_problem(task)
+    if problem is not None:
         ranked = sorted(
-            [*ranked, *best_rowwise_programs(chain, task.target, machine, MAX_LOWERING_TRIES)], key=lambda p: p[0]
+            [*ranked, *best_rowwise_programs(problem, task.target, machine, MAX_LOWERING_TRIES)], key=lambda p: p[0]
         )[:MAX_LOWERING_TRIES]
     if not ranked:
         return None
@@ -162,7 +162,7 @@ class Roller:
     """The optimizer `roller`.
 
     Attributes:
-        machine: what is constructed for; by default the description that fits the task's target.
+        machine: the machine to construct for; by default the description that fits the task's target.
     """
 
     machine: Machine | None = None
@@ -173,20 +173,20 @@ class Roller:
         return replace(self, machine=machine)
 
     def construct(self, task: Task) -> ConstructionResult | None:
-        """The programs of all forms, best first; None where the kernel has none.
+        """The best programs of all sketches, best first; None where the kernel has none.
 
         Raises:
-            MachineError: programs can't be constructed for the machine.
+            MachineError: programs cannot be constructed for the machine.
         """
         machine = self.machine or machine_for(task.target)
         caches(machine)
         problem = problem_for(task)
         if problem is None:
             return _construction([], task, machine, ())
-        found = search_spaces(problem, task, machine)
-        paths = [grow(space) for space in found]
-        ends = [(form, p.final_sizes()) for p in paths for form in found[p.space]]
-        candidates = [(form, sizes, mean_time(problem, form, sizes, machine)) for form, sizes in ends]
+        sketches = search_spaces(problem, task, machine)
+        paths = [grow(space) for space in sketches]
+        ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
+        candidates = [(sketch, sizes, mean_time(problem, sketch, sizes, machine)) for sketch, sizes in ends]
         return _construction(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
 
     def optimize(self, task: Task) -> Schedule | None:
@@ -199,9 +199,9 @@ class Gensor:
     """The optimizer `gensor`.
 
     Attributes:
-        machine: what is constructed for; by default the description that fits the task's target.
-        annealing: how walks are made.
-        seed: of what is drawn.
+        machine: the machine to construct for; by default the description that fits the task's target.
+        annealing: parameters of the walks.
+        seed: of the random numbers.
     """
 
     machine: Machine | None = None
@@ -214,37 +214,41 @@ class Gensor:
         return replace(self, machine=machine)
 
     def construct(self, task: Task) -> ConstructionResult | None:
-        """The best states of all walks and descents, best first; None where the kernel has none.
+        """The best states of all walks and local searches, best first; None where the kernel has none.
 
         Raises:
-            MachineError: programs can't be constructed for the machine.
+            MachineError: programs cannot be constructed for the machine.
         """
         machine = self.machine or machine_for(task.target)
         caches(machine)
         problem = problem_for(task)
         if problem is None:
             return _construction([], task, machine, ())
-        # walks and first descents at representative sizes: the times of samples decide between what they find
-        found = search_spaces(replace(problem, samples=()), task, machine)
-        paths = [grow(space) for space in found]
-        kept, ends = paths, list[LocalSearch]()
+        # walks and first searches use representative sizes; mean times over samples rank their results
+        sketches = search_spaces(replace(problem, samples=()), task, machine)
+        paths = [grow(space) for space in sketches]
+        selected, searches = paths, list[LocalSearch]()
         if len(paths) > MAX_SKETCHES and problem.samples:
-            kept = _select_paths(sorted(paths, key=lambda p: _estimate_path(p, found[p.space], problem)), problem)
+            selected = _select_paths(
+                sorted(paths, key=lambda p: _estimate_path(p, sketches[p.space], problem)), problem
+            )
         elif len(paths) > MAX_SKETCHES:
-            near_paths = [_search_near_path(p, found[p.space]) for p in paths]
-            promise = [min(d.nanoseconds for d in listed) for listed in near_paths]
-            kept = [paths[k] for k in np.argsort(promise, kind="stable")[:MAX_SKETCHES]]
-            ends = [d for listed in near_paths for d in listed]
-        histories = [run_walks(p.space, self.annealing, self.seed) for p in kept]
+            searches_by_path = [_search_near_path(p, sketches[p.space]) for p in paths]
+            estimates = [min(search.nanoseconds for search in path_searches) for path_searches in searches_by_path]
+            selected = [paths[k] for k in np.argsort(estimates, kind="stable")[:MAX_SKETCHES]]
+            searches = [search for path_searches in searches_by_path for search in path_searches]
+        walk_batches = [run_walks(p.space, self.annealing, self.seed) for p in selected]
         if problem.samples:
-            ends = _search_at_samples(histories, found, problem)
-            candidates = [_final_state(d) for d in ends]
+            searches = _search_at_samples(walk_batches, sketches, problem)
+            candidates = [_final_state(search) for search in searches]
         else:
-            near = [_search_near_walks(h, form) for h in histories for form in found[h.space]]
-            ends = [*(d for _, listed in near for d in listed), *ends]
-            candidates = [recorded for recorded, _ in near] + [_final_state(d) for d in ends]
+            near_walks = [
+                _search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]
+            ]
+            searches = [*(search for _, path_searches in near_walks for search in path_searches), *searches]
+            candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
-        return _construction(best, task, machine, tuple(paths), tuple(histories), tuple(ends))
+        return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
@@ -252,8 +256,7 @@ class Gensor:
 
 
 def problem_for(task: Task) -> Problem | None:
-    """The problem that tile programs are for; cases of element-wise work that are decided while code is generated are
-    left to the rule."""
+    """The tile problem of a task; None for element-wise work with select axes, which is left to the rule."""
     problem = extract_problem(task.func, task.constants, task.samples)
     if problem is None or not problem.spatial:
         return None
@@ -261,65 +264,65 @@ def problem_for(task: Task) -> Problem | None:
 
 
 def _select_paths(paths: list[GrowthPath], problem: Problem) -> list[GrowthPath]:
-    """The first of the paths, which are in order, and the first one whose lanes are full at all sizes, if there is one:
-    where sizes are symbols, tiles of the middle of their ranges tell little of what lanes beyond a small axis cost."""
-    full = [p for p in paths if problem.axes[p.space.sketch.lane].is_static]
-    first = paths[:MAX_SKETCHES]
-    return [*first, *(p for p in full[:1] if problem.samples and all(p is not x for x in first))]
+    """The first of the ranked paths, and the first one with a static lane axis, if there is one: for symbolic shapes,
+    tiles for the middle of the ranges say little about the cost of lanes beyond a small axis."""
+    static_lanes = [p for p in paths if problem.axes[p.space.sketch.lane].is_static]
+    selected = paths[:MAX_SKETCHES]
+    return [*selected, *(p for p in static_lanes[:1] if problem.samples and all(p is not x for x in selected))]
 
 
 def _search_near_path(path: GrowthPath, sketches: list[Sketch]) -> list[LocalSearch]:
-    """Descents from where a greedy path was full at a level, and from there with a shorter cut of the reduction."""
+    """Local searches from the ends of a growth path's levels, and from there with smaller K-blocks."""
     ends = np.unique(path.states, axis=0)
-    shorter = path.space.shrink_k_block(ends, K_BLOCK_SHRINK_STEPS)
-    starts = [ends, shorter] if len(shorter) else [ends]
-    return [d for form in sketches for states in starts for d in search_locally(path.space, form, states)]
+    smaller_k_blocks = path.space.shrink_k_block(ends, K_BLOCK_SHRINK_STEPS)
+    starts = [ends, smaller_k_blocks] if len(smaller_k_blocks) else [ends]
+    return [search for sketch in sketches for states in starts for search in search_locally(path.space, sketch, states)]
 
 
 def _estimate_path(path: GrowthPath, sketches: list[Sketch], problem: Problem) -> float:
-    """The time at samples of the best program near where a greedy path was full at a level, of one order of loops."""
-    near = np.stack([d.states[-1] for d in search_locally(path.space, sketches[0], path.states)])
-    return float(mean_time(problem, sketches[0], path.space.sizes(near), path.space.machine).min())
+    """The best mean time over shape samples near the ends of a growth path's levels, for one loop order."""
+    final_states = np.stack([search.states[-1] for search in search_locally(path.space, sketches[0], path.states)])
+    return float(mean_time(problem, sketches[0], path.space.sizes(final_states), path.space.machine).min())
 
 
 def _search_near_walks(walks: WalkBatch, sketch: Sketch) -> tuple[ScoredStates, tuple[LocalSearch, ...]]:
-    """The recorded states of walks, and descents from the best ones, for one order of loops."""
+    """The recorded states of walks, and local searches from the best ones, for one loop order."""
     space, states = walks.space, walks.recorded_states()
     sizes = space.sizes(states)
-    value = mean_time(space.problem, sketch, sizes, space.machine)
-    return (sketch, sizes, value), search_locally(space, sketch, states, value)
+    nanoseconds = mean_time(space.problem, sketch, sizes, space.machine)
+    return (sketch, sizes, nanoseconds), search_locally(space, sketch, states, nanoseconds)
 
 
 def _search_at_samples(
     walk_batches: list[WalkBatch], sketches: Mapping[SearchSpace, list[Sketch]], problem: Problem
 ) -> list[LocalSearch]:
-    """Descents by the times of samples, for forms that are promising by them: from recorded states, and from where
-    descents at representative sizes end."""
-    found: list[tuple[SearchSpace, Sketch, tuple[LocalSearch, ...], Indices, Numbers]] = []
-    for history in walk_batches:
-        space, states = history.space, history.recorded_states()
-        before: tuple[LocalSearch, ...] = ()
-        for form in sketches[space]:
-            # other orders begin where the first one ended, too
-            first = tuple(d.continued_from(before) for d in search_locally(space, form, states))
-            before += first
-            states = np.unique(np.concatenate([states, *(d.states[-1:] for d in first)]), axis=0)
-            value = mean_time(problem, form, space.sizes(states), space.machine)
-            # the other orders of loops compare the best states of the first one
-            best = np.argsort(value, kind="stable")[:MAX_SAMPLED_STATES]
+    """Local searches by mean time over shape samples, for sketches within `PRUNE_RATIO`: from recorded states, and from
+    the ends of searches at representative sizes."""
+    candidates: list[tuple[SearchSpace, Sketch, tuple[LocalSearch, ...], Indices, Numbers]] = []
+    for batch in walk_batches:
+        space, states = batch.space, batch.recorded_states()
+        searches: tuple[LocalSearch, ...] = ()
+        for sketch in sketches[space]:
+            # later loop orders also start where the earlier ones ended
+            new_searches = tuple(search.continued_from(searches) for search in search_locally(space, sketch, states))
+            searches += new_searches
+            states = np.unique(np.concatenate([states, *(search.states[-1:] for search in new_searches)]), axis=0)
+            nanoseconds = mean_time(problem, sketch, space.sizes(states), space.machine)
+            # later loop orders start from the best states of the earlier ones
+            best = np.argsort(nanoseconds, kind="stable")[:MAX_SAMPLED_STATES]
             states = states[best]
-            found.append((space, form, before, states, value[best]))
-    limit = PRUNE_RATIO * min((float(value[0]) for *_, value in found), default=0.0)
+            candidates.append((space, sketch, searches, states, nanoseconds[best]))
+    limit = PRUNE_RATIO * min((float(nanoseconds[0]) for *_, nanoseconds in candidates), default=0.0)
     ends: list[LocalSearch] = []
-    for space, form, before, states, value in found:
-        if value[0] <= limit:
-            more = search_locally(replace(space, problem=problem), form, states, value)
-            ends += [replace(d, space=space).continued_from(before) for d in more]
+    for space, sketch, searches, states, nanoseconds in candidates:
+        if nanoseconds[0] <= limit:
+            sampled_searches = search_locally(replace(space, problem=problem), sketch, states, nanoseconds)
+            ends += [replace(search, space=space).continued_from(searches) for search in sampled_searches]
     return ends
 
 
-def _final_state(d: LocalSearch) -> ScoredStates:
-    return d.sketch, d.sizes, np.array([d.nanoseconds])
+def _final_state(search: LocalSearch) -> ScoredStates:
+    return search.sketch, search.sizes, np.array([search.nanoseconds])
 
 
 def best_schedule(

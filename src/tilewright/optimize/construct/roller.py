@@ -1,8 +1,8 @@
-"""Roller: greedy growth of aligned tiles by data reuse, one level after the other, from the farthest to the nearest.
+"""Roller: greedy growth of aligned tiles by data reuse, level by level from the farthest cache to the registers.
 
-At a level the axis is enlarged that saves most traffic per memory paid, (Q - Q') / (F' - F), until the tile is bound by
-arithmetic or nothing larger fits; then the next nearer level is scheduled. Nothing that was done is undone: the states
-form one path of a tree.
+At each level the axis with the largest saving of traffic per memory paid, (Q - Q') / (F' - F), is enlarged until the
+tile is compute-bound or nothing larger fits; then the next nearer level is scheduled. Growth never backtracks: the
+states form one path of a tree.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from tilewright.tile.program import L1, L2, REGISTER, Sizes, size_tuples
 
 @dataclass(frozen=True, slots=True)
 class GrowthStep:
-    """One step.
+    """One step of growth.
 
     Attributes:
-        level: that is being scheduled.
-        axis: that was enlarged.
+        level: the level being scheduled.
+        axis: the enlarged axis.
         score: its reuse score.
-        sizes: the state after it.
+        sizes: the state after the step.
     """
 
     level: int
@@ -33,7 +33,7 @@ class GrowthStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrowthPath:
-    """The path of one form: its steps and the states at the end of every level, the final one last."""
+    """The growth of one sketch: its steps and the states at the end of every level, the final one last."""
 
     space: SearchSpace
     steps: tuple[GrowthStep, ...]
@@ -51,10 +51,10 @@ class GrowthPath:
 
 
 def grow(space: SearchSpace) -> GrowthPath:
-    """The path through a space."""
+    """Grows tiles through a search space."""
     state = space.initial_state()
     steps: list[GrowthStep] = []
-    ends: list[Indices] = [state]
+    level_ends: list[Indices] = [state]
     for level in (L2, L1, REGISTER):
         while True:
             best = _best_growth(space, state, level)
@@ -63,22 +63,22 @@ def grow(space: SearchSpace) -> GrowthPath:
             axis, score, state = best
             sizes = space.sizes(state[None])[0]
             steps.append(GrowthStep(level, axis, score, size_tuples(sizes)))
-        ends.append(state)
-    return GrowthPath(space, tuple(steps), np.stack(ends))
+        level_ends.append(state)
+    return GrowthPath(space, tuple(steps), np.stack(level_ends))
 
 
 def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, float, Indices] | None:
-    """The axis to enlarge with its score and the state after it; None where nothing larger fits."""
-    found: list[tuple[int, Indices]] = []
-    for axis, ladder in enumerate(space.lattices):
-        target = ladder.successor(state[axis : axis + 1], np.array([EdgeKind.TILE + level]))[0]
+    """The axis to enlarge, its score and the state after it; None where nothing larger fits."""
+    candidates: list[tuple[int, Indices]] = []
+    for axis, lattice in enumerate(space.lattices):
+        target = lattice.successor(state[axis : axis + 1], np.array([EdgeKind.TILE + level]))[0]
         if target != NO_EDGE:
-            moved = state.copy()
-            moved[axis] = target
-            found.append((axis, moved))
-    if not found:
+            successor = state.copy()
+            successor[axis] = target
+            candidates.append((axis, successor))
+    if not candidates:
         return None
-    states = np.stack([state, *(s for _, s in found)])
+    states = np.stack([state, *(s for _, s in candidates)])
     sizes = space.sizes(states)
     box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
     levels = np.full(len(states), level)
@@ -87,16 +87,16 @@ def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, f
     paid, saved = F[1:] - F[0], Q[0] - Q[1:]
     score = np.where(fits[1:] & (saved > 0), saved / np.maximum(paid, 1e-12), 0.0)
     pick = int(score.argmax())
-    return (found[pick][0], float(score[pick]), found[pick][1]) if score[pick] > 0 else None
+    return (candidates[pick][0], float(score[pick]), candidates[pick][1]) if score[pick] > 0 else None
 
 
 def _is_compute_bound(space: SearchSpace, state: Indices, level: int) -> bool:
-    """Whether moving a tile's bytes into its level takes less time than its arithmetic."""
+    """Whether loading a tile into its level takes less time than its arithmetic."""
     machine, problem = space.machine, space.problem
     sizes = space.sizes(state[None])
     box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
-    moved = float(space.traffic(box, np.array([level]))[0])
+    bytes_per_result = float(space.traffic(box, np.array([level]))[0])
     steps = float(np.prod([problem.axes[k].extent for k in problem.reduce] or [1]))
     arithmetic = 2.0 * steps * problem.operations / machine.gflops(1, problem.bits)
-    farther = machine.levels[min(level, len(machine.levels) - 1)]
-    return arithmetic > moved / farther.core_gbs
+    source = machine.levels[min(level, len(machine.levels) - 1)]
+    return arithmetic > bytes_per_result / source.core_gbs

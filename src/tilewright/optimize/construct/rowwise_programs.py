@@ -1,7 +1,7 @@
-"""Construction of chains of blocks that work row by row: how many rows a group has, and a register tile for every step.
+"""Construction of row-wise programs: the number of rows per block, and a register tile for every stage.
 
-A group of rows lies in the caches, so a step has no tiles above its register tile, and its states are few: all of them
-are scored. Steps do not depend on each other beside the number of rows, so each takes the best one.
+A block of rows stays in the caches, so a stage has no tiles above its register tile, and its few states are all scored.
+Given the rows per block, stages are independent: each takes its best state.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from tilewright.optimize.rowwise import (
     outer_rank,
     schedule_stages,
 )
-from tilewright.optimize.rowwise_stage import StageTile, vectorizable_reduction_axis
+from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile, vectorizable_reduction_axis
 from tilewright.schedule.rewrite_tree import spatial_vars
-from tilewright.schedule.trace import Schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram, RowwiseStage, row_block_problem, row_blocking
@@ -39,32 +39,29 @@ VECTOR_COUNTS = (1, 2, 4, 8)
 """Vectors of a register tile of windows along its lanes; LLVM widens other numbers."""
 
 REDUCTION_VECTOR_COUNTS = (2, 4)
-"""Vectors over which a reduction to one value runs at once, where a row has them: one would wait for itself, and to
-combine many takes time in every row."""
+"""Vectors per step of a reduction to one value, where a row has as many: a single vector would be one dependency chain,
+and combining many takes time in every row."""
 
 MAX_TILE_ROWS = 16
-"""Lines of a register tile of windows."""
-
-MAX_UNROLLED_TAPS = 64
-"""Points of a window up to which it may be written out."""
+"""Rows of a register tile of windows."""
 
 MAX_UNROLLED_OPS = 512
-"""Vector operations of one register tile that may be written out."""
+"""Vector operations of one register tile that may be unrolled."""
 
 MIN_ROW_BLOCKS = 16
-"""Groups of rows that are left for threads."""
+"""Blocks of rows that remain for threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowwiseProblem:
-    """A chain as construction sees it.
+    """A row-wise kernel as construction sees it.
 
     Attributes:
         func: its untransformed loops.
-        rank: leading axes that are rows.
-        blocks: of every step the one that does its work.
-        problems: theirs, in the whole kernel.
-        private: buffers that steps hand on.
+        outer_rank: leading axes that are rows.
+        blocks: the main block of every stage.
+        problems: their problems, over the whole kernel.
+        intermediates: buffers between stages.
     """
 
     func: Func
@@ -75,82 +72,82 @@ class RowwiseProblem:
 
     @property
     def samples(self) -> tuple[tuple[Problem, ...], ...]:
-        """The steps' problems at every sample of sizes that are symbols; none where all sizes are known, or a step has
-        nothing to do at a sample."""
+        """The stages' problems at every shape sample; empty where all sizes are literal, or a stage is empty at a
+        sample."""
         count = len(self.problems[0].samples)
-        alike = all(len(p.samples) == count for p in self.problems)
-        return tuple(zip(*(p.samples for p in self.problems), strict=True)) if alike else ()
+        is_uniform = all(len(p.samples) == count for p in self.problems)
+        return tuple(zip(*(p.samples for p in self.problems), strict=True)) if is_uniform else ()
 
     @property
     def ends_in_windows(self) -> bool:
-        """Whether the last step has many results in a row, each a reduction."""
+        """Whether the last stage has many results per row, each a reduction."""
         last = self.blocks[-1]
         return last.init is not None and len(spatial_vars(last)) > self.outer_rank
 
 
 def rowwise_problem(task: Task) -> RowwiseProblem | None:
-    """The chain that a kernel is; None where it is none whose rows fit stacks, or a step is not affine."""
+    """The row-wise problem of a kernel; None where its blocks do not fuse row by row, rows exceed the stack, or a stage
+    is not affine."""
     func = task.func
-    found = blocks(func.body)
+    func_blocks = blocks(func.body)
     rank = outer_rank(func)
     if not fits_stack(func, rank):
         return None
-    if not is_rowwise(func) and all(vectorizable_reduction_axis(b) is None for b in found):
+    if not is_rowwise(func) and all(vectorizable_reduction_axis(b) is None for b in func_blocks):
         return None
-    steps: list[Block] = []
+    main_blocks: list[Block] = []
     problems: list[Problem] = []
-    taken: set[str] = set()
-    for b in found:
-        if b.name in taken or not b.iters:
+    covered: set[str] = set()
+    for b in func_blocks:
+        if b.name in covered or not b.iters:
             continue
-        results = b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in func.allocs)
-        after = epilogue(b, found) if results else None
-        if results and b is not found[-1] and after != found[-1].name:
+        accumulates = b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in func.allocs)
+        reader = epilogue(b, func_blocks) if accumulates else None
+        if accumulates and b is not func_blocks[-1] and reader != func_blocks[-1].name:
             return None
-        names = {b.name} | ({after} if after else set())
-        taken |= names
-        nests = [x for x in _top_statements(func.body) if blocks(x)[0].name in names]
-        alone = replace(func, body=nests[0] if len(nests) == 1 else Seq(tuple(nests)))
-        problem = extract_problem(alone, task.constants, task.samples)
+        names = {b.name} | ({reader} if reader else set())
+        covered |= names
+        statements = [x for x in _top_statements(func.body) if blocks(x)[0].name in names]
+        stage_func = replace(func, body=statements[0] if len(statements) == 1 else Seq(tuple(statements)))
+        problem = extract_problem(stage_func, task.constants, task.samples)
         if problem is None:
             return None
-        steps.append(b)
+        main_blocks.append(b)
         problems.append(problem)
-    if found[-1].name not in taken:
+    if func_blocks[-1].name not in covered:
         return None
-    return RowwiseProblem(func, rank, tuple(steps), tuple(problems), frozenset(b.name for b in func.allocs))
+    return RowwiseProblem(func, rank, tuple(main_blocks), tuple(problems), frozenset(b.name for b in func.allocs))
 
 
 def _top_statements(body: Stmt) -> tuple[Stmt, ...]:
     return body.stmts if isinstance(body, Seq) else (body,)
 
 
-def rows_per_block_options(c: RowwiseProblem) -> tuple[int, ...]:
-    """Rows that a group may have: divisors of the last rows that leave groups for threads; windows gain from several
-    short rows, other steps have nothing to share between rows, but one may wait beside another."""
-    axis = c.problems[-1].axes[c.outer_rank - 1]
-    if c.outer_rank == 0 or not axis.is_static:
+def rows_per_block_options(kernel: RowwiseProblem) -> tuple[int, ...]:
+    """Possible rows per block: divisors of the last row axis that leave blocks for threads. Windows reuse operands
+    across several short rows; other stages share nothing between rows and gain by interleaving alone."""
+    axis = kernel.problems[-1].axes[kernel.outer_rank - 1]
+    if kernel.outer_rank == 0 or not axis.is_static:
         return (1,)
-    outer = prod(a.extent for a in c.problems[-1].axes[: c.outer_rank - 1])
-    most = max(1, axis.extent * outer // MIN_ROW_BLOCKS)
-    most = most if c.ends_in_windows else min(most, ROW_INTERLEAVE)
-    return tuple(k for k in divisors(axis.extent) if k <= most)
+    outer = prod(a.extent for a in kernel.problems[-1].axes[: kernel.outer_rank - 1])
+    max_rows = max(1, axis.extent * outer // MIN_ROW_BLOCKS)
+    max_rows = max_rows if kernel.ends_in_windows else min(max_rows, ROW_INTERLEAVE)
+    return tuple(k for k in divisors(axis.extent) if k <= max_rows)
 
 
 def stage_candidates(
-    c: RowwiseProblem, target: Target, machine: Machine, rows_per_block: int
+    kernel: RowwiseProblem, target: Target, machine: Machine, rows_per_block: int
 ) -> list[list[RowwiseStage]]:
-    """Per step its forms with all states of each."""
-    return [_stage_candidates(c, k, row_block_problem(p, c.outer_rank, rows_per_block, c.intermediates), target,
-    machine)
-            for k, p in enumerate(c.problems)]  # fmt: skip
+    """Per stage its sketches with all states of each."""
+    problems = (row_block_problem(p, kernel.outer_rank, rows_per_block, kernel.intermediates) for p in kernel.problems)
+    return [_stage_candidates(kernel, k, problem, target, machine) for k, problem in enumerate(problems)]
 
 
 def _stage_candidates(
-    c: RowwiseProblem, k: int, problem: Problem, target: Target, machine: Machine
+    kernel: RowwiseProblem, k: int, problem: Problem, target: Target, machine: Machine
 ) -> list[RowwiseStage]:
-    block, lanes = c.blocks[k], target.lanes(32)
-    inner = [a for a in problem.spatial if a >= c.outer_rank]
+    block, lanes = kernel.blocks[k], target.lanes(32)
+    inner = [a for a in problem.spatial if a >= kernel.outer_rank]
     if problem.reduce and not inner:
         lane = vectorizable_reduction_axis(block)
         return [
@@ -164,27 +161,32 @@ def _stage_candidates(
     if not inner:
         return [_stage(problem, lanes, None, [(1, 1, False)])]
     store = problem.results[-1] if problem.reduce else problem.operands[-1]
-    along = [a for a in inner if store.strides[a] == 1]
+    contiguous = [a for a in inner if store.strides[a] == 1]
     if problem.reduce:
-        return [_window_states(problem, a, target.lanes(problem.bits), machine) for a in along]
-    moving = [a for a in inner if any(o.strides[a] == 1 for o in problem.operands)]
-    # what iterations have in common is little, and LLVM writes several out by itself
-    return [_stage(problem, lanes, a, [(1, 1, False)]) for a in along or moving]
+        return [_window_states(problem, a, target.lanes(problem.bits), machine) for a in contiguous]
+    readable = [a for a in inner if any(o.strides[a] == 1 for o in problem.operands)]
+    # iterations share little, and LLVM unrolls by itself
+    return [_stage(problem, lanes, a, [(1, 1, False)]) for a in contiguous or readable]
 
 
 def _vector_counts(problem: Problem, lane: int | None, lanes: int, counts: Sequence[int] = VECTOR_COUNTS) -> list[int]:
-    most = 1 if lane is None else -(-problem.axes[lane].extent // lanes)
-    return [v for v in counts if v < 2 * most] or [1]
+    needed = 1 if lane is None else -(-problem.axes[lane].extent // lanes)
+    return [v for v in counts if v < 2 * needed] or [1]
 
 
 def _window_states(problem: Problem, lane: int, lanes: int, machine: Machine) -> RowwiseStage:
-    """States of windows: vectors by lines, taps written out while they are few (LLVM does it if we do not)."""
-    line = _tile_row_axis(problem, lane)
-    heights = (1,) if line is None else _tile_row_counts(problem, line)
+    """States of windows: vectors by tile rows, fully unrolled while there are few taps (LLVM does it anyway)."""
+    row_axis = _tile_row_axis(problem, lane)
+    heights = (1,) if row_axis is None else _tile_row_counts(problem, row_axis)
     taps = prod(problem.axes[k].extent for k in problem.reduce)
-    out = taps <= MAX_UNROLLED_TAPS
-    most = min(machine.vector_registers - 1, MAX_UNROLLED_OPS // taps if out else MAX_UNROLLED_OPS)
-    states = [(v, h, out) for v in _vector_counts(problem, lane, lanes) for h in heights if v * h <= max(1, most)]
+    is_unrolled = taps <= MAX_UNROLLED_TAPS
+    max_vectors = min(machine.vector_registers - 1, MAX_UNROLLED_OPS // taps if is_unrolled else MAX_UNROLLED_OPS)
+    states = [
+        (v, h, is_unrolled)
+        for v in _vector_counts(problem, lane, lanes)
+        for h in heights
+        if v * h <= max(1, max_vectors)
+    ]
     return _stage(problem, lanes, lane, states)
 
 
@@ -194,24 +196,24 @@ def _tile_row_counts(problem: Problem, row_axis: int) -> tuple[int, ...]:
 
 
 def _tile_row_axis(problem: Problem, lane: int) -> int | None:
-    """The axis of lines: the last of the results' others."""
+    """The axis of tile rows: the last of the results' other axes."""
     return next((a for a in reversed(problem.spatial) if a != lane), None)
 
 
 def _stage(problem: Problem, lanes: int, lane: int | None, states: Sequence[tuple[int, int, bool]]) -> RowwiseStage:
-    """A form with its states (vectors, lines, whether windows are written out)."""
+    """A sketch with its states (vectors, tile rows, whether windows are unrolled)."""
     along = (*problem.reduce, *problem.spatial)[-1] if lane is None else lane
     width = 1 if lane is None else lanes
-    line = _tile_row_axis(problem, along)
+    row_axis = _tile_row_axis(problem, along)
     sizes = np.ones((len(states), 3, len(problem.axes)), np.int64)
     for k, a in enumerate(problem.axes):
         if a.is_reduction:
             sizes[:, 1:, k] = a.extent
-    for n, (vectors, lines, out) in enumerate(states):
+    for n, (vectors, rows, is_unrolled) in enumerate(states):
         sizes[n, 0, along] = vectors * width
-        if line is not None:
-            sizes[n, 0, line] = lines
-        for k in problem.reduce if out else ():
+        if row_axis is not None:
+            sizes[n, 0, row_axis] = rows
+        for k in problem.reduce if is_unrolled else ():
             sizes[n, 0, k] = problem.axes[k].extent
     for k in problem.spatial:
         sizes[:, 1:, k] = sizes[:, :1, k]
@@ -223,80 +225,89 @@ def _stage(problem: Problem, lanes: int, lane: int | None, states: Sequence[tupl
 
 
 def best_rowwise_programs(
-    c: RowwiseProblem, target: Target, machine: Machine, count: int
+    kernel: RowwiseProblem, target: Target, machine: Machine, count: int
 ) -> list[tuple[float, RowwiseProgram]]:
-    """The best programs with their nanoseconds, best first: per number of rows the best tile of every step."""
-    found: list[tuple[float, RowwiseProgram]] = []
-    samples = c.samples
-    for together in rows_per_block_options(c):
-        rows, scored = scored_stages(c, target, machine, together)
-        best = [min(s, key=lambda x: x[0]) for s in scored]
-        program = RowwiseProgram(rows, tuple(p for _, p in best))
+    """The best programs with their nanoseconds, best first: per number of rows the best tile of every stage."""
+    ranked: list[tuple[float, RowwiseProgram]] = []
+    samples = kernel.samples
+    for rows_per_block in rows_per_block_options(kernel):
+        blocking, candidates = scored_stages(kernel, target, machine, rows_per_block)
+        best = [min(s, key=lambda x: x[0]) for s in candidates]
+        program = RowwiseProgram(blocking, tuple(p for _, p in best))
         if samples:
-            total = _mean_time(c, program, samples, machine)
+            total = _mean_time(kernel, program, samples, machine)
         else:
             total = rowwise_times(
-                rows, [p.problem for p in program.stages], [np.array([t]) for t, _ in best], machine
+                blocking, [p.problem for p in program.stages], [np.array([t]) for t, _ in best], machine
             ).total
-        found.append((float(total[0]), program))
-    return sorted(found, key=lambda x: x[0])[:count]
+        ranked.append((float(total[0]), program))
+    return sorted(ranked, key=lambda x: x[0])[:count]
 
 
 def _mean_time(
-    c: RowwiseProblem, program: RowwiseProgram, samples: Sequence[Sequence[Problem]], machine: Machine
+    kernel: RowwiseProblem, program: RowwiseProgram, samples: Sequence[Sequence[Problem]], machine: Machine
 ) -> Numbers:
-    """The mean time of a program over samples of its sizes, as that of the tile programs that it may be compared with;
-    its register tiles are the same at all of them."""
-    together, total = program.blocking.rows_per_block, list[Numbers]()
+    """The mean time of a program over shape samples, as for the tile programs that it competes with; its register tiles
+    are the same for all samples."""
+    rows_per_block, times = program.blocking.rows_per_block, list[Numbers]()
     for problems in samples:
-        steps: list[TileProgram] = []
-        for step, problem in zip(program.stages, problems, strict=True):
-            group = row_block_problem(problem, c.outer_rank, together, c.intermediates)
-            steps.append(
-                TileProgram.of(group, step.sketch, cover_reductions(ShapeFamily.of(group), step.array[None])[0])
+        stages: list[TileProgram] = []
+        for stage, problem in zip(program.stages, problems, strict=True):
+            group = row_block_problem(problem, kernel.outer_rank, rows_per_block, kernel.intermediates)
+            stages.append(
+                TileProgram.of(group, stage.sketch, cover_reductions(ShapeFamily.of(group), stage.array[None])[0])
             )
-        total.append(rowwise_time(RowwiseProgram(_row_blocking(c, problems, together), tuple(steps)), machine).total)
-    return geomean_over_samples(np.array(total))
+        times.append(
+            rowwise_time(RowwiseProgram(_row_blocking(kernel, problems, rows_per_block), tuple(stages)), machine).total
+        )
+    return geomean_over_samples(np.array(times))
 
 
-def _row_blocking(c: RowwiseProblem, problems: Sequence[Problem], rows_per_block: int) -> RowBlocking:
-    """How rows are cut where the steps have these problems."""
+def _row_blocking(kernel: RowwiseProblem, problems: Sequence[Problem], rows_per_block: int) -> RowBlocking:
+    """The row blocking of stages with these problems."""
     return row_blocking(
-        {b.name: p for b, p in zip(c.blocks, problems, strict=True)}, c.outer_rank, rows_per_block, c.intermediates
+        {b.name: p for b, p in zip(kernel.blocks, problems, strict=True)},
+        kernel.outer_rank,
+        rows_per_block,
+        kernel.intermediates,
     )
 
 
 def scored_stages(
-    c: RowwiseProblem, target: Target, machine: Machine, rows_per_block: int
+    kernel: RowwiseProblem, target: Target, machine: Machine, rows_per_block: int
 ) -> tuple[RowBlocking, list[list[tuple[float, TileProgram]]]]:
-    """How rows are cut, and per step every program with its cycles for one group of rows."""
-    rows = _row_blocking(c, c.problems, rows_per_block)
+    """The row blocking, and per stage every program with its cycles for one block of rows."""
+    blocking = _row_blocking(kernel, kernel.problems, rows_per_block)
     scored: list[list[tuple[float, TileProgram]]] = []
-    for forms in stage_candidates(c, target, machine, rows_per_block):
+    for sketches in stage_candidates(kernel, target, machine, rows_per_block):
         programs: list[tuple[float, TileProgram]] = []
-        for step in forms:
-            spent = row_block_cycles(step.problem, step.sketch, step.sizes, rows, machine)
-            programs += [(float(t), TileProgram.of(step.problem, step.sketch, s))
-                         for t, s in zip(spent, step.sizes, strict=True)]  # fmt: skip
+        for stage in sketches:
+            cycles = row_block_cycles(stage.problem, stage.sketch, stage.sizes, blocking, machine)
+            programs += [(float(t), TileProgram.of(stage.problem, stage.sketch, s))
+                         for t, s in zip(cycles, stage.sizes, strict=True)]  # fmt: skip
         scored.append(programs)
-    return rows, scored
+    return blocking, scored
 
 
 def lower_rowwise(program: RowwiseProgram, task: Task, parallel: bool) -> Schedule:
-    """The schedule of a chain's program.
+    """The schedule of a row-wise program.
 
     Raises:
-        ScheduleError: a step of it is not legal for these loops.
+        ScheduleError: a stage's schedule is not legal for these loops.
     """
-    tiles = {p.problem.block: _stage_tile(p, program.blocking.outer_rank) for p in program.stages if p.sketch.lanes > 1}
+    stage_tiles = {
+        p.problem.block: _stage_tile(p, program.blocking.outer_rank) for p in program.stages if p.sketch.lanes > 1
+    }
     s = Schedule(task.func)
-    schedule_stages(s, program.blocking.outer_rank, task, RowwisePlan(program.blocking.rows_per_block, tiles), parallel)
+    schedule_stages(
+        s, program.blocking.outer_rank, task, RowwisePlan(program.blocking.rows_per_block, stage_tiles), parallel
+    )
     return s
 
 
 def _stage_tile(p: TileProgram, rank: int) -> StageTile:
     lane, (register, *_) = p.sketch.lane, p.sizes
-    line = _tile_row_axis(p.problem, lane)
-    lines = 1 if line is None else register[line]
-    out = bool(p.problem.reduce) and all(register[k] == p.problem.axes[k].extent for k in p.problem.reduce)
-    return StageTile(lane, register[lane] // p.sketch.lanes, lines, out)
+    row_axis = _tile_row_axis(p.problem, lane)
+    rows = 1 if row_axis is None else register[row_axis]
+    is_unrolled = bool(p.problem.reduce) and all(register[k] == p.problem.axes[k].extent for k in p.problem.reduce)
+    return StageTile(lane, register[lane] // p.sketch.lanes, rows, is_unrolled)

@@ -1,7 +1,7 @@
-"""The graph of tile programs: where construction starts, and the edges out of every state.
+"""The search space of one sketch: the initial state, and the cost terms and legality of its states.
 
-A state is a program and the level being scheduled; an edge makes the tile of one axis at that level larger or smaller.
-Which sizes there are says `ladder.py`.
+A state holds the tiling of every axis; an edge makes the tile of one axis at the level being scheduled larger or
+smaller. The sizes of an axis and their neighbours are in `tile_lattice.py`.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from math import isqrt
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
-from tilewright.cost.traffic import USABLE_CACHE_FRACTION
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import (
     NO_EDGE,
@@ -29,43 +29,44 @@ MAX_TILE_ROWS = 16
 """Rows of a register tile along one axis."""
 
 SYMBOLIC_TILE_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
-"""Rows of a register tile where their number is a symbol."""
+"""Rows of a register tile along an axis of symbolic size."""
 
 MIN_STATIC_TILE_ROWS = 4
-"""Rows of known number that make tiles of rows of unknown number needless."""
+"""Extent of an axis of literal size that makes tiling of a symbolic axis needless."""
 
 MAX_VECTORS = 8
 """Vectors of a register tile along the lane axis."""
 
 UNROLL_FACTORS = (1, 2, 4)
-"""Points of a long reduction that may be written out."""
+"""Unroll factors of a long reduction."""
 
 REDUCTION_VECTOR_COUNTS = (1, 2, 4, 8)
-"""Vectors of a register tile where lanes lie along the reduction: each has sums of its own."""
+"""Vectors of a register tile whose lanes lie along the reduction: each holds partial sums of its own."""
 
 MAX_WINDOW_EXTENT = 9
-"""A reduction axis of at most this extent may be written out as a whole."""
+"""The largest extent of a reduction axis that may be fully unrolled."""
 
 MAX_PARTIAL_SUM_BYTES = 64 << 10
-"""What the totals of an L1 tile may take of a thread's stack."""
+"""Bytes of a thread's stack for the partial sums of an L1 tile."""
 
 MIN_K_BLOCK = 16
-"""Terms of a sum below which a cut would cost more than it gains; and many short chunks make a long total."""
+"""Terms of the smallest K-block: smaller ones cost more than they gain, and many short blocks make a long total."""
 
 MAX_STREAMED_TERMS = 64
-"""Terms beyond which a sum that uses nothing again is cut into chunks of twice the root, so that it errs less still."""
+"""Terms beyond which a sum without reuse of operands gets K-blocks of twice the square root, whose error is smaller
+still."""
 
 MAX_UNROLLED_OPS = 128
-"""Vector operations of one step: more would only bloat the code."""
+"""Vector operations of one unrolled step; more would only bloat the code."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchSpace:
-    """The states of one form of a problem on a machine.
+    """The states of one sketch of a problem on a machine.
 
     Attributes:
-        problem, form, machine: what is constructed.
-        ladders: per axis its chains.
+        problem, sketch, machine: what programs are constructed for.
+        lattices: per axis its tilings.
     """
 
     problem: Problem
@@ -75,52 +76,52 @@ class SearchSpace:
 
     @staticmethod
     def of(problem: Problem, sketch: Sketch, machine: Machine) -> "SearchSpace":
-        """The space of a form."""
+        """The search space of a sketch."""
         return SearchSpace(
             problem, sketch, machine, tuple(_axis_lattice(problem, sketch, k) for k in range(len(problem.axes)))
         )
 
     def initial_state(self) -> Indices:
         """The unscheduled state: one vector, one row."""
-        found: list[int] = []
-        for k, (axis, ladder) in enumerate(zip(self.problem.axes, self.lattices, strict=True)):
-            size = ladder.register_sizes[0]
+        state: list[int] = []
+        for k, (axis, lattice) in enumerate(zip(self.problem.axes, self.lattices, strict=True)):
+            size = lattice.register_sizes[0]
             if axis.is_reduction and k != self.sketch.lane:
-                found.append(ladder.id_of((size, self._initial_k_block(k), axis.extent)))
+                state.append(lattice.id_of((size, self._initial_k_block(k), axis.extent)))
             else:
-                found.append(ladder.closest(size, size, size))
-        return np.array(found, np.int64)
+                state.append(lattice.closest(size, size, size))
+        return np.array(state, np.int64)
 
     def _initial_k_block(self, axis: int) -> int:
-        """The points of a reduction axis that an L1 tile starts with: as many as may be added one after the other."""
+        """The initial L1 tile of a reduction axis: as many points as may be accumulated in sequence."""
         return self.lattices[axis].max_l1 or self.problem.axes[axis].extent
 
     def shrink_k_block(self, states: Indices, steps: int) -> Indices:
-        """The states [state, axis] after so many steps to a shorter cut of the reduction; only those that have one and
-        are possible."""
+        """The states [state, axis] after `steps` steps to smaller K-blocks; only those that changed and can be
+        lowered."""
         axis = self.sketch.k_block_axis
         if axis is None:
             return states[:0]
-        found = states.copy()
+        shrunk = states.copy()
         for _ in range(steps):
-            shorter = self.lattices[axis].successor(found[:, axis], np.full(len(found), EdgeKind.INV_TILE + L1))
-            found[:, axis] = np.where(shorter == NO_EDGE, found[:, axis], shorter)
-        found = found[found[:, axis] != states[:, axis]]
-        return found[self.are_lowerable(self.sizes(found))] if len(found) else found
+            smaller = self.lattices[axis].successor(shrunk[:, axis], np.full(len(shrunk), EdgeKind.INV_TILE + L1))
+            shrunk[:, axis] = np.where(smaller == NO_EDGE, shrunk[:, axis], smaller)
+        shrunk = shrunk[shrunk[:, axis] != states[:, axis]]
+        return shrunk[self.are_lowerable(self.sizes(shrunk))] if len(shrunk) else shrunk
 
     def sizes(self, states: Indices) -> Sizes:
         """Tile sizes [state, level, axis] of states [state, axis]."""
-        found = np.empty((len(states), len(LEVELS), len(self.lattices)), np.int64)
-        for k, ladder in enumerate(self.lattices):
-            found[:, :, k] = ladder.sizes[states[:, k]]
-        return found
+        sizes = np.empty((len(states), len(LEVELS), len(self.lattices)), np.int64)
+        for k, lattice in enumerate(self.lattices):
+            sizes[:, :, k] = lattice.sizes[states[:, k]]
+        return sizes
 
     def bytes_read(self, box: list[Numbers]) -> Numbers:
-        """S: bytes that the points of tiles read, in whole lines."""
+        """S: bytes that the points of tiles read, in whole cache lines."""
         return operand_bytes(self.problem, self.sketch, box, self.machine.levels[0].line)
 
     def footprint(self, box: list[Numbers], level: Indices) -> Numbers:
-        """F: what tiles take of their levels, as a part of what they may take."""
+        """F: the footprint of tiles as a fraction of the usable capacity of their level."""
         registers = self._register_count(box) / self.machine.vector_registers
         if (level == REGISTER).all():
             return registers
@@ -128,47 +129,56 @@ class SearchSpace:
         return np.where(level == REGISTER, registers, self.bytes_read(box) / budget[level])
 
     def _register_count(self, box: list[Numbers]) -> Numbers:
-        held = np.ones_like(box[0]) / self.sketch.lanes
+        accumulators = np.ones_like(box[0]) / self.sketch.lanes
         for a in self.problem.spatial:
-            held = held * box[a]
+            accumulators = accumulators * box[a]
         row = box[self.sketch.lane] / self.sketch.lanes
         if self.problem.axes[self.sketch.lane].is_reduction:
-            held = held * box[self.sketch.lane]
-        return held + np.where(held > row, row, 0.0) + 1
+            accumulators = accumulators * box[self.sketch.lane]
+        return accumulators + np.where(accumulators > row, row, 0.0) + 1
 
     def traffic(self, box: list[Numbers], level: Indices) -> Numbers:
-        """Q: bytes that move into tiles of a level per result, each tile loaded anew over the whole reduction."""
+        """Q: bytes per result that move into tiles of a level, where every tile is loaded anew over the whole
+        reduction."""
         results: Numbers = np.ones_like(box[0])
         for a in self.problem.spatial:
             results = results * box[a]
-        full = list(box)
+        reduced_box = list(box)
         for k in self.problem.reduce:
-            full[k] = np.full_like(box[k], self.problem.axes[k].extent)
-        exact = operand_bytes(self.problem, self.sketch, full, 1) / results
+            reduced_box[k] = np.full_like(box[k], self.problem.axes[k].extent)
+        element_bytes = operand_bytes(self.problem, self.sketch, reduced_box, 1) / results
         if (level == REGISTER).all():
-            return exact
-        return np.where(level == REGISTER, exact, self.bytes_read(full) / results)
+            return element_bytes
+        return np.where(level == REGISTER, element_bytes, self.bytes_read(reduced_box) / results)
 
     def are_lowerable(self, sizes: Sizes) -> npt.NDArray[np.bool_]:
-        """Which candidates can be lowered at a bearable size: of the code, and of a thread's stack."""
-        # one row per axis: what is combined lies side by side
-        register, near = (np.ascontiguousarray(sizes[:, level].T) for level in (REGISTER, L1))
+        """Which candidates can be lowered within the limits of code size and stack."""
+        # one array row per axis, so that combined values are contiguous
+        register, l1 = (np.ascontiguousarray(sizes[:, level].T) for level in (REGISTER, L1))
         extents = [a.extent for a in self.problem.axes]
         spatial, reduce = list(self.problem.spatial), list(self.problem.reduce)
-        written = register[spatial].prod(axis=0) * register[reduce].prod(axis=0) / self.sketch.lanes
-        totals = near[spatial].prod(axis=0) * self.problem.bits / 8
+        unrolled_ops = register[spatial].prod(axis=0) * register[reduce].prod(axis=0) / self.sketch.lanes
+        partial_sum_bytes = l1[spatial].prod(axis=0) * self.problem.bits / 8
         rows = [k for k in spatial if k != self.sketch.lane]
-        # any tile of an unknown number of rows may leave some
-        rest = [extents[k] % register[k] > 0 if self.problem.axes[k].is_static else register[k] > 1 for k in rows]
-        left = np.sum(rest, axis=0) if rest else np.zeros(len(sizes))
-        chunked = self.sketch.k_block_axis
-        cut = np.zeros(len(sizes), np.bool_) if chunked is None else near[chunked] < extents[chunked]
-        return (written <= MAX_UNROLLED_OPS) & (~cut | (totals <= MAX_PARTIAL_SUM_BYTES)) & (left <= 1)
+        # a tile of more than one row may leave a remainder of a symbolic number of rows
+        leaves_remainder = [
+            extents[k] % register[k] > 0 if self.problem.axes[k].is_static else register[k] > 1 for k in rows
+        ]
+        remainder_axes = np.sum(leaves_remainder, axis=0) if leaves_remainder else np.zeros(len(sizes))
+        k_block_axis = self.sketch.k_block_axis
+        is_k_blocked = (
+            np.zeros(len(sizes), np.bool_) if k_block_axis is None else l1[k_block_axis] < extents[k_block_axis]
+        )
+        return (
+            (unrolled_ops <= MAX_UNROLLED_OPS)
+            & (~is_k_blocked | (partial_sum_bytes <= MAX_PARTIAL_SUM_BYTES))
+            & (remainder_axes <= 1)
+        )
 
 
 def operand_bytes(problem: Problem, sketch: Sketch, box: list[Numbers], line: int) -> Numbers:
-    """Bytes that the points of a box read of the operands, without results: whole cache lines, or only the elements
-    where a line is one byte."""
+    """Bytes of the operands, without results, that the points of a box read: whole cache lines, or single elements
+    where `line` is 1."""
     packed = {k for k, _ in sketch.packed}
     total: Numbers = np.zeros_like(box[0])
     for k, o in enumerate(problem.operands):
@@ -179,43 +189,46 @@ def operand_bytes(problem: Problem, sketch: Sketch, box: list[Numbers], line: in
 
 
 def _symbolic_tile_rows(problem: Problem, sketch: Sketch, k: int) -> tuple[int, ...]:
-    """Rows of a register tile along an axis whose size is a symbol: a single one where an axis of known size lets as
-    much be used again, as its rows leave no tails at run time."""
-    moved = [o.uses(k) for o in problem.operands]
-    known = [a for a in problem.spatial if a not in (k, sketch.lane) and problem.axes[a].is_static]
+    """Rows of a register tile along an axis of symbolic size: a single row where an axis of literal size offers the
+    same reuse, as its rows leave no remainder at run time."""
+    uses = [o.uses(k) for o in problem.operands]
+    static_axes = [a for a in problem.spatial if a not in (k, sketch.lane) and problem.axes[a].is_static]
     if any(
-        problem.axes[a].extent >= MIN_STATIC_TILE_ROWS and [o.uses(a) for o in problem.operands] == moved for a in known
+        problem.axes[a].extent >= MIN_STATIC_TILE_ROWS and [o.uses(a) for o in problem.operands] == uses
+        for a in static_axes
     ):
         return (1,)
     return tuple(r for r in SYMBOLIC_TILE_ROWS if r <= problem.axes[k].extent)
 
 
 def _max_k_block(problem: Problem, k: int, min_size: int) -> int | None:
-    """The points of a reduction axis in one chunk of a long sum, at most; None for one that need not be cut.
+    """The largest K-block of a long sum, in points of a reduction axis; None where the sum need not be blocked.
 
-    A sum whose operands all move along every axis, so that nothing is used again, waits for its loads. Chunks of twice
-    the root of its terms, as the rule makes them, cost little there.
+    A sum whose operands all move along every axis reuses nothing and waits for its loads. K-blocks of twice the square
+    root of its terms, as the rule makes them, cost little there.
 
     Args:
         problem, k: the axis.
-        least: points of a chunk that are worth it.
+        min_size: points of the smallest K-block that is worth it.
     """
     terms = problem.reduction_length
-    longest = max_accumulation_length(terms) if problem.has_reuse or terms <= MAX_STREAMED_TERMS else 2 * isqrt(terms)
-    if terms <= longest:
+    max_length = (
+        max_accumulation_length(terms) if problem.has_reuse or terms <= MAX_STREAMED_TERMS else 2 * isqrt(terms)
+    )
+    if terms <= max_length:
         return None
     extent = problem.axes[k].extent
-    long = [d for d in k_block_sizes(extent) if d >= min_size or d == extent]
-    return max([d for d in long if d * terms <= longest * extent], default=long[0])
+    sizes = [d for d in k_block_sizes(extent) if d >= min_size or d == extent]
+    return max([d for d in sizes if d * terms <= max_length * extent], default=sizes[0])
 
 
 def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
     axis = problem.axes[k]
     if axis.is_reduction and k == sketch.lane:
-        most = -(-axis.extent // sketch.lanes)
-        counts = tuple(c for c in REDUCTION_VECTOR_COUNTS if c <= most or c == 1)
-        longest = max_accumulation_length(problem.reduction_length)
-        counts = tuple(c for c in counts if problem.reduction_length <= sketch.lanes * c * longest) or counts[-1:]
+        max_vectors = -(-axis.extent // sketch.lanes)
+        counts = tuple(c for c in REDUCTION_VECTOR_COUNTS if c <= max_vectors or c == 1)
+        max_length = max_accumulation_length(problem.reduction_length)
+        counts = tuple(c for c in counts if problem.reduction_length <= sketch.lanes * c * max_length) or counts[-1:]
         return AxisLattice(
             axis.extent, sketch.lanes, tuple(sketch.lanes * c for c in counts), is_l2_whole=True, is_l1_whole=True
         )
@@ -223,10 +236,16 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
         options = tuple(u for u in UNROLL_FACTORS if axis.extent % u == 0) if axis.is_static else (1,)
         if axis.is_static and axis.extent <= MAX_WINDOW_EXTENT:
             options = tuple(sorted({1, axis.extent}))
-        least = -(-max(MIN_K_BLOCK, isqrt(problem.reduction_length)) // (problem.reduction_length // axis.extent))
-        most = _max_k_block(problem, k, least) if k == sketch.k_block_axis else None
+        min_l1 = -(-max(MIN_K_BLOCK, isqrt(problem.reduction_length)) // (problem.reduction_length // axis.extent))
+        max_l1 = _max_k_block(problem, k, min_l1) if k == sketch.k_block_axis else None
         return AxisLattice(
-            axis.extent, 1, options, is_l2_whole=True, is_l1_whole=k != sketch.k_block_axis, min_l1=least, max_l1=most
+            axis.extent,
+            1,
+            options,
+            is_l2_whole=True,
+            is_l1_whole=k != sketch.k_block_axis,
+            min_l1=min_l1,
+            max_l1=max_l1,
         )
     if k == sketch.lane:
         vectors = -(-axis.extent // sketch.lanes)

@@ -1,7 +1,7 @@
-"""The sizes that one axis may have: chains over the levels, numbered, each with its neighbours.
+"""The lattice of tile sizes of one axis: (register, L1, L2) sizes, numbered, each with its neighbours.
 
-A chain holds the sizes of an axis at all levels, each a multiple of the one below, so that the states of many walks are
-arrays of chain numbers and a step of all of them is a table look-up.
+At every level the size is a multiple of the level below. As tilings are numbered, the states of many walks are arrays
+of numbers, and a step of all walks is a table look-up.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class EdgeKind(IntEnum):
-    """Kinds of edges, in the order of the tables' columns; growing and shrinking once per level."""
+    """Kinds of edges, in the order of the tables' columns; tiles grow and shrink once per level."""
 
     TILE = 0
     INV_TILE = 3
@@ -34,43 +34,47 @@ UNKNOWN, NO_EDGE = -2, -1
 
 
 MAX_FACTOR = 1 << 16
-"""Divisors of a number are found up to this one, and what it has beside them."""
+"""The largest divisor that is tried; cofactors may be larger."""
 
 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> tuple[int, ...]:
-    """The divisors up to `MAX_FACTOR` and their counterparts, rising: all of any number below its square."""
-    tried = np.arange(1, min(isqrt(n), MAX_FACTOR) + 1)
-    small = [int(d) for d in tried[n % tried == 0]]
+    """The divisors up to `MAX_FACTOR` and their cofactors, ascending: all divisors of any number below its square."""
+    candidates = np.arange(1, min(isqrt(n), MAX_FACTOR) + 1)
+    small = [int(d) for d in candidates[n % candidates == 0]]
     return tuple(sorted({*small, *(n // d for d in small)}))
 
 
 @lru_cache(maxsize=4096)
 def k_block_sizes(n: int) -> tuple[int, ...]:
-    """Lengths of chunks of n points, rising: its divisors, and where none is above a power of two up to the next, one
-    that leaves a last chunk which is not much shorter than the others."""
-    found = list(divisors(n))
-    for most in (1 << k for k in range(1, n.bit_length())):
-        if not any(most < 2 * d <= 2 * most for d in found):
-            found.append(even_k_block(n, most))
-    return tuple(sorted(set(found)))
+    """Sizes of K-blocks of n points, ascending: the divisors of n, and where none lies between two powers of two, a
+    size whose last block is hardly shorter than the others."""
+    sizes = list(divisors(n))
+    for limit in (1 << k for k in range(1, n.bit_length())):
+        if not any(limit < 2 * d <= 2 * limit for d in sizes):
+            sizes.append(even_k_block(n, limit))
+    return tuple(sorted(set(sizes)))
 
 
 @dataclass(slots=True)
 class AxisLattice:
-    """The chains of one axis, numbered as they are met.
+    """The tilings of one axis, numbered in the order in which they are first reached.
 
     Attributes:
-        extent: of the axis.
-        step: elements that sizes are multiples of: lanes of a vector, or 1; a reduction along lanes has no L1 tiles of
-            its own, and its last vector may be beyond the end.
-        options: register sizes, rising.
-        between: whether there are tiles between register tiles and the whole; not where the extent is a symbol.
-        whole: whether the L2 tile is always the whole axis; so for reductions.
-        fixed: whether the L1 tile is too.
-        least: points of a reduction axis that an L1 tile has at least, unless it is the whole axis.
-        most: points of a reduction axis that an L1 tile has at most; None without a limit.
-        chains: what is known so far, as (register, L1, L2) sizes.
+        extent: the extent of the axis.
+        multiple: tile sizes are multiples of it: the lanes of a vector, or 1. A reduction along lanes has no L1 tiles
+            of its own, and its last vector may exceed the extent.
+        register_sizes: sizes of register tiles, ascending.
+        has_cache_tiles: whether there are tiles between register tiles and the whole axis; not where the extent is
+            symbolic.
+        is_l2_whole: whether the L2 tile is always the whole axis, as for reductions.
+        is_l1_whole: whether the L1 tile is, too.
+        min_l1: the smallest L1 tile of a reduction axis, unless it is the whole axis.
+        max_l1: the largest L1 tile of a reduction axis; None without a limit.
+        tilings: the tilings reached so far, as (register, L1, L2) sizes.
+        ids: the number of each tiling.
+        successor_table: [tiling, edge], `UNKNOWN` in rows that were not computed yet.
+        sizes: [tiling, level].
     """
 
     extent: int
@@ -87,21 +91,22 @@ class AxisLattice:
     sizes: Sizes = field(default_factory=lambda: np.zeros((0, 3), np.int64))
 
     def id_of(self, tiling: tuple[int, int, int]) -> int:
-        """The number of a chain."""
+        """The number of a tiling."""
         if tiling not in self.ids:
             self.ids[tiling] = len(self.tilings)
             self.tilings.append(tiling)
             if len(self.tilings) > len(self.successor_table):
-                more = max(16, len(self.successor_table))
+                added_rows = max(16, len(self.successor_table))
                 self.successor_table = np.concatenate(
-                    [self.successor_table, np.full((more, NUM_EDGES), UNKNOWN, np.int64)]
+                    [self.successor_table, np.full((added_rows, NUM_EDGES), UNKNOWN, np.int64)]
                 )
-                self.sizes = np.concatenate([self.sizes, np.ones((more, 3), np.int64)])
+                self.sizes = np.concatenate([self.sizes, np.ones((added_rows, 3), np.int64)])
             self.sizes[len(self.tilings) - 1] = tiling
         return self.ids[tiling]
 
     def closest(self, register: int, l1: int, l2: int) -> int:
-        """The chain with that register size whose other sizes are those wanted, or a little larger, or the largest."""
+        """The tiling with this register size whose other sizes are the given ones, or the next larger ones, or the
+        largest."""
         if self.is_l2_whole and self.multiple > 1:
             cover = -(-self.extent // register) * register
             return self.id_of((register, cover, cover))
@@ -118,60 +123,60 @@ class AxisLattice:
         return self.id_of((register, register * inner, register * outer))
 
     def successors(self, current: Indices) -> Indices:
-        """Where all edges lead from chains [chain, edge]; NONE where there is no such edge."""
-        found = self.successor_table[current]
-        if (found[:, 0] == UNKNOWN).any():
+        """The tilings that all edges lead to from tilings [tiling, edge]; NO_EDGE where there is no such edge."""
+        rows = self.successor_table[current]
+        if (rows[:, 0] == UNKNOWN).any():
             for k in dict.fromkeys(int(k) for k in current):
                 if self.successor_table[k, 0] == UNKNOWN:
-                    # numbering a neighbour may make the table longer
+                    # numbering a new neighbour may reallocate the table
                     row = [self._find_successor(self.tilings[k], edge) for edge in range(NUM_EDGES)]
                     self.successor_table[k] = row
-            found = self.successor_table[current]
-        return found
+            rows = self.successor_table[current]
+        return rows
 
     def successor(self, current: Indices, edges: Indices) -> Indices:
-        """Where edges lead from chains, one edge each; NONE where there is no such edge."""
+        """The tilings that edges lead to from tilings, one edge each; NO_EDGE where there is no such edge."""
         return self.successors(current)[np.arange(len(current)), edges]
 
     def _find_successor(self, tiling: tuple[int, int, int], edge: int) -> int:
-        register, near, far = tiling
+        register, l1, l2 = tiling
         if edge >= EdgeKind.VTHREAD:
-            wanted = register * VTHREADS[edge - EdgeKind.VTHREAD]
-            return (
-                self.closest(wanted, near, far) if wanted in self.register_sizes and not self.is_l2_whole else NO_EDGE
-            )
-        grow = edge < EdgeKind.INV_TILE
+            grown = register * VTHREADS[edge - EdgeKind.VTHREAD]
+            return self.closest(grown, l1, l2) if grown in self.register_sizes and not self.is_l2_whole else NO_EDGE
+        is_growing = edge < EdgeKind.INV_TILE
         level = edge % EdgeKind.INV_TILE
         if level == REGISTER:
-            found = _adjacent(self.register_sizes, register, grow)
-            if found is None or (self.is_l2_whole and self.multiple == 1 and near % found):
+            size = _adjacent(self.register_sizes, register, is_growing)
+            if size is None or (self.is_l2_whole and self.multiple == 1 and l1 % size):
                 return NO_EDGE
-            return self.closest(found, near, far)
+            return self.closest(size, l1, l2)
         if not self.has_cache_tiles or (self.is_l2_whole and (level == L2 or self.is_l1_whole)):
             return NO_EDGE
         if self.is_l2_whole:
-            most = self.extent if self.max_l1 is None else self.max_l1
-            found = _adjacent([d for d in k_block_sizes(self.extent) if d <= most
-                           and d % register == 0 and (d >= self.min_l1 or d == self.extent)], near, grow)  # fmt: skip
-            return NO_EDGE if found is None else self.id_of((register, found, far))
+            max_size = self.extent if self.max_l1 is None else self.max_l1
+            options = [d for d in k_block_sizes(self.extent) if d % register == 0 and d <= max_size]
+            options = [d for d in options if d >= self.min_l1 or d == self.extent]
+            size = _adjacent(options, l1, is_growing)
+            return NO_EDGE if size is None else self.id_of((register, size, l2))
         count = -(-self.extent // register) if self.multiple > 1 else self.extent // register
         if level == L2:
-            found = _adjacent([d for d in divisors(count) if d * register % near == 0], far // register, grow)
-            return NO_EDGE if found is None else self.id_of((register, near, found * register))
-        found = _adjacent(divisors(count), near // register, grow)
-        return NO_EDGE if found is None else self.closest(register, found * register, max(far, found * register))
+            size = _adjacent([d for d in divisors(count) if d * register % l1 == 0], l2 // register, is_growing)
+            return NO_EDGE if size is None else self.id_of((register, l1, size * register))
+        size = _adjacent(divisors(count), l1 // register, is_growing)
+        return NO_EDGE if size is None else self.closest(register, size * register, max(l2, size * register))
 
 
 def _adjacent(options: "tuple[int, ...] | list[int]", current: int, larger: bool) -> int | None:
-    """The next larger or smaller of rising options."""
-    later = [o for o in options if (o > current if larger else o < current)]
-    return None if not later else later[0] if larger else later[-1]
+    """The next larger or smaller of ascending options."""
+    candidates = [o for o in options if (o > current if larger else o < current)]
+    return None if not candidates else candidates[0] if larger else candidates[-1]
 
 
-def _smallest_at_least(options: tuple[int, ...], wanted: int) -> int:
-    return next((o for o in options if o >= wanted), options[-1])
+def _smallest_at_least(options: tuple[int, ...], lower: int) -> int:
+    return next((o for o in options if o >= lower), options[-1])
 
 
 def balanced_sizes(count: int, limit: int) -> tuple[int, ...]:
-    """Tile heights up to `most` that leave no more for the last tile than a lower one would: ceil(n / ceil(n / h))."""
+    """Tile heights up to `limit` that are the smallest for their number of tiles, ceil(n / ceil(n / h)), and the
+    divisors."""
     return tuple(h for h in range(1, min(count, limit) + 1) if h == -(-count // -(-count // h)) or count % h == 0)

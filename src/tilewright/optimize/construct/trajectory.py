@@ -1,4 +1,4 @@
-"""A walk of `gensor` as it went, for people to read."""
+"""The recorded steps of construction, printed for inspection."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from tilewright.tile.program import LEVELS, Sketch
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryStep:
-    """One step of a walk.
+    """One step.
 
     Attributes:
-        level: that was being scheduled.
+        level: the level that was being scheduled.
         sizes: the state before the step, per level and axis.
-        action: what was done.
-        probabilities: of the actions that could be done, in the order of the axes.
-        recorded: whether the state after it was recorded.
+        action: the action taken.
+        probabilities: of the possible actions, in the order of the axes.
+        recorded: whether the state after the step was recorded.
     """
 
     level: str
@@ -27,11 +27,11 @@ class TrajectoryStep:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A walk as it went.
+    """The steps that led to a program.
 
     Attributes:
-        problem, form: what was constructed.
-        moves: its steps.
+        problem, sketch: what was constructed.
+        steps: the steps.
         final: the last state's sizes.
     """
 

@@ -1,0 +1,78 @@
+"""The cache hierarchy of a machine as the cost model sees it, and the miss ratio of data that is used again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from tilewright.errors import MachineError
+from tilewright.machine.model import Level, Machine
+
+USABLE_CACHE_FRACTION = 0.75
+"""Share of a cache that a program can rely on; the rest is for data that streams through."""
+
+PAGE_BYTES = 4096
+"""Bytes of a page of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHierarchy:
+    """Parameters of caches for the traffic formulas.
+
+    Attributes:
+        capacities: bytes of each cache, nearest first.
+        line: bytes of a cache line.
+        set_counts: number of sets of the nearest caches, those that are indexed by the lowest bits of an address; in
+            the others nothing aliases.
+        threads: per cache the number of threads that share the outer loops and have a cache of their own on this level:
+            data that several of them touch is loaded by each, and stays less well in the last such cache. One thread
+            where empty.
+        tlb_entries: pages that the first-level TLB holds.
+    """
+
+    capacities: Sequence[float]
+    line: int
+    set_counts: Sequence[int] = ()
+    threads: Sequence[int] = ()
+    tlb_entries: float = inf
+
+    @staticmethod
+    def of(machine: Machine) -> "CacheHierarchy":
+        """The caches of a machine, each with one core's share of its capacity.
+
+        Raises:
+            MachineError: the machine has no caches.
+        """
+        levels = caches(machine)
+        return CacheHierarchy(
+            [x.share for x in levels],
+            levels[0].line,
+            # a cache of several cores hashes more bits of an address into its set index
+            [_set_count(x) for x in levels if x.shared_by == 1],
+            [machine.cores if x.shared_by == 1 else 1 for x in levels],
+            machine.tlb_entries,
+        )
+
+
+def caches(machine: Machine) -> tuple[Level, ...]:
+    """The caches of a machine, nearest first.
+
+    Raises:
+        MachineError: it has none: graphics processors have memories that programs fill themselves.
+    """
+    levels = tuple(x for x in machine.levels[:-1] if x.ways)
+    if not levels:
+        what = f"it has no caches, and there is no construction of programs for {machine.arch} yet"
+        hint = "choose the description of a processor"
+        raise MachineError(what, where=f"machine {machine.name!r}", hint=hint)
+    return levels
+
+
+def _set_count(cache: Level) -> int:
+    """Sets of a cache, rounded down to a power of two, whatever a description says of its size and its ways."""
+    return 1 << max(1, cache.bytes // (cache.line * cache.ways)).bit_length() - 1
+
+
+def miss_ratio(size: float, capacity: float) -> float:
+    """Share of `size` bytes, used again and again, that a cache beyond L1 no longer holds: earlier kernels have just
+    written them, and of data that does not fit a part stays."""
+    return max(0.0, 1.0 - capacity * USABLE_CACHE_FRACTION / max(1.0, size))

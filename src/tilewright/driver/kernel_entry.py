@@ -1,0 +1,63 @@
+"""The native entry of a single kernel, and a scheduled kernel as text of any level."""
+
+from tilewright.codegen import KernelCall, Segment, assembly, emit_llvm
+from tilewright.driver.kernel_signature import KernelSignature
+from tilewright.driver.make_segment import make_segment
+from tilewright.errors import OptionError
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import ceildiv
+from tilewright.graph.buffer_location import BufferLocation, InputLocation, OutputLocation, WorkspaceLocation
+from tilewright.loops.ir import Func
+from tilewright.loops.printer import show
+from tilewright.lower.expose_workspace import expose_workspace
+from tilewright.machine import Target
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
+from tilewright.verify.index_overflow import overflow_candidates
+
+ENTRY_PREFIX = "tw"
+"""Prefix of the entry's C symbols."""
+
+
+def kernel_segment(func: Func) -> tuple[Func, Segment]:
+    """The function with its internal memory as parameters, and the native entry that calls it.
+
+    Buffers of scope memory lie one after the other in the workspace and share no memory.
+    """
+    kernel, signature = expose_workspace(func), KernelSignature(func)
+    offset: Expr = const(0)
+    workspace: list[BufferLocation] = []
+    for b in kernel.params[len(func.params) :]:
+        workspace.append(WorkspaceLocation(offset))
+        offset = offset + ceildiv(b.size * b.dtype.bytes, BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+    locations: dict[str, BufferLocation] = {b.name: InputLocation(k) for k, b in enumerate(signature.inputs)}
+    locations |= {b.name: OutputLocation(k) for k, b in enumerate(signature.outputs)}
+    call = KernelCall(func.name, (*(locations[p.name] for p in func.params), *workspace), func.symbols)
+    bounds = overflow_candidates(func, {})
+    return kernel, make_segment(ENTRY_PREFIX, func.symbols, [call], offset, signature.outputs, kernel.params, bounds)
+
+
+def kernel_llvm(func: Func, target: Target) -> str:
+    """The LLVM IR of a function and its entry.
+
+    Raises:
+        TargetError: a loop is bound to an axis of a GPU.
+    """
+    kernel, segment = kernel_segment(func)
+    return emit_llvm([kernel], [segment], target)
+
+
+def kernel_text(func: Func, level: str, target: Target) -> str:
+    """A scheduled function as text: "loops", "llvm" or "assembly".
+
+    Raises:
+        OptionError: there is no such level.
+    """
+    match level:
+        case "loops":
+            return show(func)
+        case "llvm":
+            return kernel_llvm(func, target)
+        case "assembly":
+            return assembly(kernel_llvm(func, target), target)
+        case _:
+            raise OptionError(f"there is no level {level!r}", where="inspect", hint="use loops, llvm or assembly")

@@ -1,0 +1,43 @@
+"""Kernels of a partitioned program, before a schedule is chosen."""
+
+from dataclasses import dataclass
+
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """How a group of kernels is sliced (`graph/slice_kernels.py`).
+
+    Attributes:
+        group_name: name of the intermediate that the group's first kernel writes.
+        count: number of slices, each an equal part of the leading axis of every kernel.
+        intermediates: names of the buffers between the kernels, which have room for one slice only.
+    """
+
+    group_name: str
+    count: int
+    intermediates: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of a program.
+
+    Attributes:
+        stages: computations in canonical form; the last one writes `out`.
+        params: the kernel's buffers in the order of its parameters, inputs first, the output last.
+        arguments: the program's buffers that are passed for `params`.
+        label: the user's names of the nodes that it computes.
+        slices: how the kernel's group is sliced; stages and parameters are those of one slice then. None where the
+            kernel runs as a whole.
+        sliced_params: names of the parameters of which a slice covers a part only.
+    """
+
+    stages: tuple[Computation, ...]
+    params: tuple[Buffer, ...]
+    arguments: tuple[Buffer, ...]
+    label: str
+    slices: Slices | None = None
+    sliced_params: frozenset[str] = frozenset()

@@ -1,0 +1,136 @@
+"""Crowding of rows in the sets of a cache, against counting lines set by set."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.cost.caches import CacheHierarchy
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.conflict_misses import can_conflict, conflict_factors
+from tilewright.cost.shape_family import ShapeFamily
+from tilewright.cost.traffic import cache_traffic
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.program import Sketch
+
+SETS, LINE = 16, 64
+
+
+def matrix(rows: int, columns: int) -> Operand:
+    """A float32 matrix with an axis along either dimension."""
+    return Operand("x", 4, False, (rows, columns), ((1, 0), (0, 1)), False)
+
+
+def pictures(channels: int, rows: int, columns: int) -> Operand:
+    """Planes of float32 with an axis along every dimension."""
+    return Operand("x", 4, False, (channels, rows, columns), ((1, 0, 0), (0, 1, 0), (0, 0, 1)), False)
+
+
+def lines(operand: Operand, box: tuple[int, ...]) -> set[int]:
+    """The lines that a box touches from the first element on."""
+    return {4 * int(np.ravel_multi_index(at, operand.shape)) // LINE for at in product(*map(range, box))}
+
+
+def fullest(operand: Operand, box: tuple[int, ...]) -> int:
+    """Lines in the fullest set."""
+    return max(Counter(line % SETS for line in lines(operand, box)).values())
+
+
+def factor(operand: Operand, box: tuple[int, ...]) -> float:
+    """Of the second of two caches; in the first one, with a single set, nothing is a power of two apart."""
+    found = conflict_factors(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
+    assert 0 not in found
+    assert (1 in found) == can_conflict(operand, SETS, LINE)
+    return float(found[1][0]) if found else 1.0
+
+
+@given(st.integers(1, 64), st.sampled_from([16, 32, 48, 64, 128, 256, 512]), st.integers(1, 64))
+def test_the_fullest_set_holds_what_the_formula_says(rows: int, columns: int, width: int) -> None:
+    operand, box = matrix(rows, columns), (rows, min(width, columns))
+    count = rows * -(-box[1] * 4 // LINE)
+    said = count * factor(operand, box) / SETS
+    counted = fullest(operand, box)
+    # whole rows of lines in few sets; what is left over goes into some of them
+    assert counted <= 2 * max(1.0, said) + 1
+    assert said <= max(counted, count / SETS)
+
+
+@given(st.integers(1, 16), st.integers(1, 8), st.sampled_from([16, 32, 48, 64, 80, 128]), st.sampled_from([8, 16, 24]))
+def test_planes_crowd_in_the_sets_that_their_few_rows_cover(count: int, rows: int, columns: int, height: int) -> None:
+    operand, box = pictures(16, height, columns), (count, rows, 4)
+    touched = len(lines(operand, box))
+    said = touched * factor(operand, box) / SETS
+    # it is the sets that are counted; how evenly lines lie among those is left out
+    assert said <= max(fullest(operand, box), touched / SETS)
+    assert fullest(operand, box) <= 2 * max(1.0, said) + 2
+
+
+def test_a_column_of_rows_takes_few_sets_where_whole_planes_take_all() -> None:
+    # rows of four lines begin in four of sixteen sets, planes all in the same one
+    assert factor(pictures(16, 16, 64), (16, 4, 4)) == SETS / 4
+    assert factor(pictures(16, 16, 64), (16, 4, 64)) == 1.0
+
+
+def test_rows_a_power_of_two_apart_crowd_and_others_do_not() -> None:
+    assert factor(matrix(64, 256), (64, 16)) == SETS
+    assert factor(matrix(64, 256), (64, 64)) == SETS / 4
+    assert factor(matrix(64, 256), (1, 16)) == 1.0
+    assert factor(matrix(64, 272), (64, 16)) == 1.0
+    assert not can_conflict(matrix(64, 272), SETS, LINE)
+    assert can_conflict(matrix(64, 32), SETS, LINE)
+    assert factor(matrix(64, 32), (8, 16)) == 1.0, "eight rows begin in eight sets"
+    assert factor(matrix(64, 32), (16, 16)) == 2.0
+
+
+def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -> float:
+    """Bytes that a transpose of 1024 x 1024 elements, or of rows that lie farther apart, moves into a first cache of 64
+    sets of 8 ways or more, in register tiles of so many rows of what is read and of the result."""
+    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    shape = (1024, apart)
+    source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
+    p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
+    form = Sketch(1, 8, (1, 0), None)
+    sizes = np.array([[[written, rows], [written, rows], [16, rows]]])
+    columns = CandidateBatch.of(ShapeFamily.of(p), form, sizes)
+    alone, _ = cache_traffic(p, form, columns, CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024]))
+    return float(alone[0][0])
+
+
+def test_rows_that_fill_the_ways_of_their_set_stay_beside_others() -> None:
+    # eight lines of what is read lie in one set of eight ways, that of the result in another one
+    elements = 1024 * 1024
+    assert transposing(8) < 32 * elements
+    # twice as many lose half of what they fetched: 0.8 ns per element measured, where nothing lost takes 0.3
+    assert 46 * elements < transposing(16) < 50 * elements
+    # rows of the result that do not all stay are no loss to what is read
+    assert transposing(8, 16) < transposing(16, 16)
+
+
+def test_the_more_rows_crowd_the_longer_their_lines_take() -> None:
+    for rows, written, ways in product((8, 9, 10, 12, 13, 14, 16, 20, 24, 32, 64), (1, 8), (8, 12)):
+        assert transposing(rows, written, ways) >= 0.99 * transposing(rows, written, ways, 1040), (rows, written, ways)
+    assert [transposing(n) for n in (16, 20, 24, 32, 64)] == sorted(transposing(n) for n in (16, 20, 24, 32, 64))
+    assert transposing(64) > 1.5 * transposing(32) > 2.0 * transposing(16)
+
+
+def storing_across(lanes: int) -> float:
+    """Bytes that a transpose of 1024 x 1024 moves into the same cache, of which so many rows of the result are written
+    two elements each from as many rows of what is read."""
+    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    shape = (1024, 1024)
+    source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
+    p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
+    form = Sketch(0, 8, (0, 1), None)
+    columns = CandidateBatch.of(ShapeFamily.of(p), form, np.array([[[lanes, 2], [lanes, 2], [lanes, 16]]]))
+    alone, _ = cache_traffic(p, form, columns, CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024]))
+    return float(alone[0][0])
+
+
+def test_results_that_fill_the_ways_of_their_set_stay_beside_what_is_read() -> None:
+    """However many rows are read between two stores to a line: they lie in other sets."""
+    elements = 1024 * 1024
+    assert storing_across(8) < 32 * elements
+    assert storing_across(16) > 64 * elements

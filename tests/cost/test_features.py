@@ -1,0 +1,237 @@
+"""Closed formulas against counting, point by point, on small problems."""
+
+from dataclasses import replace
+from itertools import product as pairs
+from math import inf, prod
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tile.problems import SKETCH, matrix_product, tiles
+
+from tilewright.cost.caches import USABLE_CACHE_FRACTION, CacheHierarchy
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.features import extract_features
+from tilewright.cost.footprint import contiguous_dims, moved_bytes, touched_elements
+from tilewright.cost.hw_prefetch import ramp_factors
+from tilewright.cost.shape_family import ShapeFamily
+from tilewright.cost.traffic import cache_traffic
+from tilewright.machine import Target
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.gensor import Annealing, run_walks
+from tilewright.optimize.construct.reduction_sketches import reduction_sketches
+from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, is_legal
+
+
+def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:
+    """A batch of one box."""
+    return [np.array([float(v)]) for v in values]
+
+
+def touched(operand: Operand, box: tuple[int, ...], first: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """The elements that the points of a box touch."""
+    found: set[tuple[int, ...]] = set()
+    for point in pairs(*(range(f, f + n) for f, n in zip(first, box, strict=True))):
+        found.add(tuple(sum(c * x for c, x in zip(row, point, strict=True)) for row in operand.index))
+    return found
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[Operand, tuple[int, ...]]:
+    """An operand of one to three dimensions, each moved by an axis and maybe by a window of it, and a box."""
+    count = draw(st.integers(1, 4))
+    box = tuple(draw(st.integers(1, 4)) for _ in range(count))
+    index: list[tuple[int, ...]] = []
+    free = list(range(count))
+    for _ in range(draw(st.integers(1, 3))):
+        row = [0] * count
+        if free:
+            row[free.pop()] = draw(st.sampled_from([1, 1, -1]))
+        if free and draw(st.booleans()):
+            row[free.pop()] = draw(st.integers(1, 3))
+        index.append(tuple(row))
+    return Operand("x", 4, False, (100,) * len(index), tuple(index), False), box
+
+
+def dense(operand: Operand, box: tuple[int, ...]) -> bool:
+    """Whether runs that overlap have no gaps: a step is no longer than what the steps before it fill."""
+    for row in operand.index:
+        reach = 1
+        for c, n in sorted((abs(c), n) for c, n in zip(row, box, strict=True) if c):
+            if 1 < reach < c:
+                return False
+            reach += c * (n - 1)
+    return True
+
+
+@given(windows())
+def test_elements_are_counted_right(case: tuple[Operand, tuple[int, ...]]) -> None:
+    operand, box = case
+    counted = len(touched(operand, box, (0,) * len(box)))
+    formula = touched_elements(operand, numbers(box))[0]
+    assert formula >= counted or np.isclose(formula, counted)
+    if dense(operand, box):
+        assert formula == counted
+    assert moved_bytes(operand, numbers(box), 4)[0] >= 4 * counted
+    assert moved_bytes(operand, numbers(box), 64)[0] >= 4 * counted
+    assert moved_bytes(operand, numbers(box), 64, packed=True)[0] == 4 * formula
+
+
+@given(st.integers(1, 24), st.sampled_from([(40, 2), (24, 2, 2), (40, 3), (12, 4, 7), (6, 56)]), st.data())
+def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.DataObject) -> None:
+    count = len(shape)
+    operand = Operand("x", 4, False, shape, tuple(tuple(int(a == d) for a in range(count)) for d in range(count)), True)
+    box = (min(height, shape[0]), *(data.draw(st.integers(1, n)) for n in shape[1:]))
+    said = moved_bytes(operand, numbers(box), 64)[0] / 64
+    found: list[int] = []
+    for first in pairs(*(range(n - b + 1) for n, b in zip(shape, box, strict=True))):
+        places = touched(operand, box, first)
+        found.append(len({int(np.ravel_multi_index(at, shape)) // 16 for at in places}))
+    # a box may begin anywhere in a line, but one of whole lines begins with one
+    assert min(found) <= said
+    if all(b == n for b, n in zip(box[1:], shape[1:], strict=True)):
+        assert said < max(found) + 1
+    whole = [n for n, row in zip(shape, contiguous_dims(operand, 64), strict=True) if row]
+    assert prod(whole) >= 16 > prod(whole[1:])
+
+
+"""Vectors of two lanes along j."""
+
+
+@given(tiles())
+def test_what_construction_grows_by_is_counted(case: tuple[Problem, Sizes]) -> None:
+    problem, sizes = case
+    assert is_legal(problem, SKETCH, sizes).all()
+    known = machine_named("x86-64-v3")
+    # with lines of one element all bytes are asked for
+    machine = replace(known, levels=tuple(replace(x, line=4) for x in known.levels))
+    space = SearchSpace(problem, SKETCH, machine, ())
+    extents = [a.extent for a in problem.axes]
+    for level in (REGISTER, L1, L2):
+        box, at = tuple(int(x) for x in sizes[0, level]), np.array([level])
+        rows, vectors = box[0], box[1] // SKETCH.lanes
+        held = rows * vectors + (vectors if rows > 1 else 0) + 1
+        read = sum(4 * len(touched(o, box, (0, 0, 0))) for o in problem.operands)
+        part = held / machine.vector_registers
+        if level != REGISTER:
+            part = read / (machine.levels[level - 1].share * USABLE_CACHE_FRACTION)
+        assert np.isclose(space.footprint(numbers(box), at)[0], part)
+        full = (*box[:2], extents[2])
+        firsts = [(x, y, 0) for x in range(0, extents[0], box[0]) for y in range(0, extents[1], box[1])]
+        moved = sum(4 * len(touched(o, full, f)) for f in firsts for o in problem.operands)
+        assert np.isclose(space.traffic(numbers(box), at)[0], moved / (extents[0] * extents[1]))
+
+
+@given(tiles())
+def test_task_and_tile_counts_by_counting(case: tuple[Problem, Sizes]) -> None:
+    problem, sizes = case
+    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
+    (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
+    tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
+    assert found.tasks[0] == tasks
+    micro = (extents[0] // register[0]) * (extents[1] // register[1]) * (extents[2] // near[2])
+    assert found.register_tiles[0] == micro
+    assert found.accumulators[0] == register[0] * register[1] / 2
+    assert found.steps[0] * register[2] * found.register_tiles[0] == (
+        extents[0] // register[0] * (extents[1] // register[1]) * extents[2]
+    )
+    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == problem.points
+    assert found.vector_loads[0] == register[2] * register[1] / 2
+    assert found.broadcast_loads[0] == register[2] * register[0]
+
+
+@given(tiles(), st.integers(0, 4))
+def test_cache_traffic_lies_between_touching_once_and_touching_anew(case: tuple[Problem, Sizes], size: int) -> None:
+    problem, sizes = case
+    columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
+    everything = (*problem.operands, *problem.results)
+    once = sum(4 * len(touched(o, tuple(a.extent for a in problem.axes), (0, 0, 0))) * (1 + o.written)
+               for o in everything)  # fmt: skip
+    none, small, large = (
+        cache_traffic(problem, SKETCH, columns, CacheHierarchy([capacity, 1e12], 4))[0]
+        for capacity in (0.0, 4.0 * 2**size, 1e9)
+    )
+    assert large[0][0] == once
+    assert none[0][0] >= small[0][0] >= once
+    # what fits the farthest cache is there already
+    assert large[1][0] == 0.0
+
+
+def test_what_threads_share_comes_to_each() -> None:
+    problem = matrix_product(8, 8, 4)
+    # 4 x 2 tasks, rows outside
+    columns = CandidateBatch.of(
+        ShapeFamily.of(problem), SKETCH, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64)
+    )
+    a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
+    for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
+        _, (own, shared) = cache_traffic(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6], 4, threads=[threads]))
+        # threads beyond those that have rows of their own take columns, and read the same rows
+        assert own[0] == a * tasks / rows + b * rows + 2 * c
+        assert shared[0] == 0.0
+    turned = Sketch(1, 2, (1, 0), 2)
+    assert (
+        cache_traffic(problem, turned, columns, CacheHierarchy([1e6, 1e6], 4, threads=[2]))[1][0][0]
+        == 2 * a + b + 2 * c
+    )
+
+
+def test_what_threads_share_takes_more_room_in_the_last_cache_of_their_own() -> None:
+    problem = matrix_product(8, 8, 4)
+    columns = CandidateBatch.of(
+        ShapeFamily.of(problem), SKETCH, np.array([[[2, 4, 1], [2, 4, 4], [2, 4, 4]]], np.int64)
+    )
+    a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
+    strip, line = a / 4 + b + c / 4, 4
+    by = [x.cache[0] for x in ramp_factors(problem, SKETCH, columns, line, inf)]
+    fits_twice = (strip + b) / USABLE_CACHE_FRACTION
+    for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
+        # two threads with two strips of rows each
+        alone, together = cache_traffic(
+            problem, SKETCH, columns, CacheHierarchy([1e6, capacity, 1e6], line, threads=[2, 2, 1])
+        )
+        assert alone[1][0] == by[0] * a + by[1] * b + by[2] * 2 * c
+        assert together[1][0] == by[0] * a + by[1] * times_read * b + by[2] * 2 * c
+    # what the first cache loses comes from the core's own second one, or from one of several cores
+    for capacities in ([strip / USABLE_CACHE_FRACTION, 1e6, 1e6], [strip / USABLE_CACHE_FRACTION, 1e6]):
+        threads = [2, 2, 1][-len(capacities) :]
+        assert (
+            cache_traffic(problem, SKETCH, columns, CacheHierarchy(capacities, line, threads=threads))[1][0][0]
+            == a + 2 * b + 2 * c
+        )
+
+
+def test_a_tail_of_lanes_is_waste() -> None:
+    problem = matrix_product(4, 5, 3)
+    sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
+    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
+    # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
+    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == 4 * 8 * 3
+
+
+def test_streams_are_of_what_is_read() -> None:
+    problem = matrix_product(64, 4096, 2048)
+    sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)
+    columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
+    read = replace(problem, results=())
+    assert (
+        extract_features(problem, SKETCH, columns, 64).streams[0]
+        == extract_features(read, SKETCH, columns, 64).streams[0]
+        == 8 + 1
+    )
+
+
+def test_all_candidates_of_a_batch_are_scored_alike() -> None:
+    problem = matrix_product(48, 80, 60)
+    for form in reduction_sketches(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
+        space = SearchSpace.of(problem, form, machine_named("zen3"))
+        sizes = run_walks(space, Annealing(walks=2), 3).recorded_sizes()
+        many = extract_features(problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes), 64)
+        for k in range(0, len(sizes), 7):
+            one = extract_features(
+                problem, form, CandidateBatch.of(ShapeFamily.of(problem), form, sizes[k : k + 1]), 64
+            )
+            assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

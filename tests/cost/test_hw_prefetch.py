@@ -1,0 +1,216 @@
+"""What hardware follows: pages are followed from one register tile to the next as long as they are few."""
+
+import numpy as np
+import pytest
+from tests.tile.problems import matrix_product
+
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.hw_prefetch import (
+    INTERLEAVED_STORE_PENALTY,
+    MAX_PREFETCH_PAGES,
+    REFETCH_FACTOR,
+    SINGLE_STREAM_PENALTY,
+    SPLIT_STORE_RAMP_BYTES,
+    UNPREFETCHED_PENALTY,
+    L1Cache,
+    ramp_factors,
+)
+from tilewright.cost.shape_family import ShapeFamily
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.program import Sketch
+
+LINE, TRANSLATIONS = 64, 112
+ALONG_ROWS = Sketch(0, 16, (0, 1), 2, ((0, 0),))
+"""Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
+
+
+def growth(n: int, chunk: int, form: Sketch = ALONG_ROWS, held: bool = False) -> float:
+    """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
+    p = matrix_product(16, n, 4096)
+    sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1]
+    return float((found.cache if held else found.memory)[0])
+
+
+def test_the_register_tiles_of_a_row_go_on_in_few_pages() -> None:
+    assert growth(4096, 8) == growth(4096, int(MAX_PREFETCH_PAGES)) < 1.2
+
+
+def test_of_too_many_pages_every_register_tile_begins_anew() -> None:
+    assert 3.0 * growth(4096, 32) < growth(4096, 64) < growth(4096, 128) <= 5.0
+
+
+def test_rows_that_share_pages_are_followed_together() -> None:
+    # a row of 512 columns is half a page
+    assert growth(512, 48) == pytest.approx(growth(512, 32), rel=0.01)
+    assert growth(512, 128) > 2.0 * growth(512, 48)
+
+
+@pytest.mark.parametrize("chunk", [32, 128])
+def test_panels_are_read_from_first_to_last(chunk: int) -> None:
+    assert growth(4096, chunk, Sketch(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("lanes", "rows", "width", "ahead", "expected"),
+    [
+        (8, 1, 16, True, SINGLE_STREAM_PENALTY), (8, 1, 24, True, SINGLE_STREAM_PENALTY), (8, 1, 56, True,
+        SINGLE_STREAM_PENALTY),
+        (8, 1, 32, True, 1.0), (8, 1, 48, True, 1.0), (16, 1, 48, True, 1.0), (16, 1, 16, True, SINGLE_STREAM_PENALTY),
+        (8, 4, 24, True, 1.0), (8, 1, 56, False, 1.0),
+    ],
+)  # fmt: skip
+def test_a_single_row_waits_for_a_single_panel(lanes: int, rows: int, width: int, ahead: bool, expected: float) -> None:
+    p, form = (
+        matrix_product(16, 4096, 4096),
+        Sketch(1, lanes, (0, 1), 2, ((1, 1),), prefetched_operands=(1,) if ahead else ()),
+    )
+    sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1]
+    assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
+
+
+def test_what_a_cache_holds_comes_soon_enough() -> None:
+    assert growth(4096, 128, held=True) < 1.2
+
+
+def stores(rows: int, lanes: int) -> float:
+    """By what writing tiles of a product of matrices takes longer than their bytes."""
+    p, form = matrix_product(4096, 4096, 256), Sketch(1, 16, (0, 1), 2, ((1, 1),))
+    sizes = np.array([[[rows, lanes, 1], [rows, 512, 256], [rows, 512, 256]]])
+    return float(
+        ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[2].memory[0]
+    )
+
+
+def test_tiles_of_many_rows_are_written_in_longer_runs() -> None:
+    assert stores(16, 16) < 1.2
+    assert stores(28, 16) > 3.0 * stores(16, 16)
+    assert stores(28, 16) > 1.5 * stores(28, 48)
+
+
+def moved(
+    rows: int, columns: int, read: tuple[int, int], form: Sketch, sizes: tuple[tuple[int, int], ...]
+) -> tuple[float, float]:
+    """By what reading and writing a matrix of so many rows takes longer than its bytes; `read` gives the axes by which
+    the source is indexed."""
+    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    shape, index = (rows, columns), ((1, 0), (0, 1))
+    source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
+    p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, np.array([sizes])), LINE, TRANSLATIONS)
+    return float(found[0].memory[0]), float(found[1].memory[0])
+
+
+ROW_BY_ROW = Sketch(1, 16, (0, 1), None)
+
+
+def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, int]) -> tuple[float, float]:
+    """The same of a transpose, row by row of L1 tiles."""
+    return moved(rows, columns, (1, 0), ROW_BY_ROW, (tile, near, (rows, near[1])))
+
+
+def test_reads_of_few_pages_at_once_are_followed() -> None:
+    few, many = (transposed(1024, 1024, (4, 16), (256, lanes))[0] for lanes in (32, 64))
+    assert few < 1.01
+    assert many == pytest.approx(1.0 + UNPREFETCHED_PENALTY, rel=0.1)
+    # column by column: pages are left after a few bytes, and come back to after very many others
+    assert transposed(1024, 1024, (4, 16), (1024, 1024))[0] > 2.0 * many
+
+
+def copied(rows: int, columns: int, near: int) -> float:
+    """By what reading takes longer than its bytes in a copy of a matrix, row by row in L1 tiles of so many."""
+    return moved(rows, columns, (0, 1), ROW_BY_ROW, ((1, 64), (near, columns), (rows, columns)))[0]
+
+
+@pytest.mark.parametrize("rows", [100, 112, 113, 400])
+def test_pages_that_are_read_as_a_whole_are_followed_however_many_follow(rows: int) -> None:
+    assert copied(rows, 1024, 4) == copied(rows, 1024, 64) == pytest.approx(1.0, abs=0.01)
+
+
+def test_stores_across_two_lines_wait_where_every_one_is_to_another_page() -> None:
+    # rows of 1008 elements are whole lines, those of 1000 begin in the middle of one
+    assert transposed(768, 1008, (4, 16), (4, 144))[1] < 1.2
+    one, *more = (transposed(768, 1000, (h, 16), (h, 144))[1] for h in (1, 2, 4, 8))
+    # row by row, a run goes on in the same lines
+    assert 0.0 < one - 1.0 < 0.2 * (min(more) - 1.0)
+    # a store of a line's length, begun anywhere in lines, needs two of them nearly always
+    assert more == pytest.approx([1.0 + SPLIT_STORE_RAMP_BYTES / 128.0] * 3, rel=0.05)
+    # a little more or less than a page from row to row is much alike
+    assert transposed(768, 1000, (4, 16), (4, 144))[1] == pytest.approx(
+        transposed(768, 1030, (4, 16), (4, 144))[1], rel=0.2
+    )
+    # short rows share pages
+    short, long = transposed(768, 56, (4, 16), (4, 64))[1], transposed(768, 1000, (4, 16), (4, 16))[1]
+    assert short - 1.0 < 0.2 * (long - 1.0)
+
+
+def test_rows_that_are_shorter_than_lines_go_on_in_them() -> None:
+    def storing(rows: int, columns: int) -> float:
+        """By what parts of planes take longer to write than their bytes, in tiles of many planes."""
+        axes = (Axis("c", 32, True, False), Axis("i", rows, True, False), Axis("j", columns, True, False))
+        index = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+        out = Operand("y", 4, False, (32, rows, columns), index, True)
+        x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
+        p, form = Problem("y", "y", axes, (x, out), (), 1, 32), Sketch(0, 16, (0, 1, 2), None)
+        sizes = np.array([[[16, 8, 2], [16, 8, 2], [32, 8, 2]]])
+        return float(
+            ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS)[1].memory[0]
+        )
+
+    whole = storing(504, 2)
+    assert whole == 2.0, "planes are whole lines, whose rows follow each other"
+    assert storing(500, 2) > 1.3 * whole, "planes begin in the middle of lines"
+    assert storing(504, 50) > 1.3 * whole, "rows do"
+
+
+def test_lanes_across_rows_of_whole_lines_store_to_single_lines() -> None:
+    across, sizes = Sketch(0, 16, (0, 1), None), ((16, 16), (16, 1024), (1024, 1024))
+    assert moved(1024, 1024, (1, 0), across, sizes)[1] < 1.2
+
+
+def summed(columns: int, lanes: int, chunk: int, near: L1Cache | None) -> tuple[float, float]:
+    """By what sums over the columns of 1024 rows grow that come into the nearest cache, and into others."""
+    axes = (Axis("j", columns, True, False), Axis("k", 1024, True, True))
+    x = Operand("x", 4, False, (1024, columns), ((0, 1), (1, 0)), False)
+    y = Operand("y", 4, False, (columns,), ((1, 0),), True)
+    p, form = Problem("y", "y", axes, (x,), (y,), 1, 32, is_plain_sum=True), Sketch(0, 8, (0,), 1)
+    sizes = np.array([[[lanes, 1], [columns, chunk], [columns, 1024]]])
+    found = ramp_factors(p, form, CandidateBatch.of(ShapeFamily.of(p), form, sizes), LINE, TRANSLATIONS, near)[0]
+    return float(found.l1[0]), float(found.cache[0])
+
+
+def test_rows_that_crowd_lose_what_was_fetched_ahead() -> None:
+    """Into 8 ways of 64 sets."""
+    near = L1Cache(64, 32768.0)
+    few, more, many = (summed(1024, 16, chunk, near)[0] for chunk in (8, 16, 32))
+    assert (few, more, many) == pytest.approx((1.0, 1.0 + REFETCH_FACTOR / 2, 1.0 + REFETCH_FACTOR * 3 / 4))
+    # runs of four lines come while their first ones are read
+    assert summed(1024, 64, 32, near)[0] - 1.0 == pytest.approx((many - 1.0) / 2, rel=0.3)
+    # rows that are spread over all sets, and where nothing is known of them
+    assert summed(1040, 16, 32, near)[0] == summed(1024, 16, 32, None)[0] == 1.0
+    assert summed(1024, 16, 32, near)[1] == summed(1024, 16, 32, None)[1]
+
+
+def test_copies_to_rows_that_begin_anywhere_are_made_row_by_row() -> None:
+    def stored(columns: int, height: int, read: tuple[int, int] = (0, 1)) -> tuple[float, float]:
+        axes = (Axis("i", 64, True, False), Axis("j", columns, True, False))
+        shape, index = (64, columns), ((1, 0), (0, 1))
+        source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
+        p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
+        sizes = np.array([[[height, 8], [height, 8], [64, columns]]])
+        found = ramp_factors(
+            p,
+            Sketch(1, 8, (0, 1), None),
+            CandidateBatch.of(ShapeFamily.of(p), Sketch(1, 8, (0, 1), None), sizes),
+            LINE,
+            64,
+        )
+        return float(found[1].cache[0]), float(found[1].memory[0])
+
+    for height in (1, 2, 4):
+        cache, memory = stored(194, height)
+        assert cache / memory == pytest.approx(1.0 + INTERLEAVED_STORE_PENALTY * (1.0 - 1.0 / height))
+        assert stored(192, height)[0] == stored(192, height)[1], "rows are whole lines"
+        assert stored(194, height, (1, 0))[0] == stored(194, height, (1, 0))[1], "what is turned needs rows"

@@ -1,0 +1,172 @@
+"""Tile programs with lanes along the reduction: meaning for any size, their loops, and when they are proposed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from tests.optimize import programs
+from tests.optimize.computations import relu
+from tests.optimize.programs import Program, axes, buffer
+from tests.optimize.tasks import MACHINES, task_of
+from tests.tile.results import check_same_results
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.computation import Computation, Reducer
+from tilewright.expr.nodes import Expr, Symbol, Var
+from tilewright.loops.ir import For, LoopKind, walk
+from tilewright.loops.printer import show
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.gensor import Annealing, run_walks
+from tilewright.optimize.construct.optimizer import Gensor, search_spaces
+from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import replay
+from tilewright.tile.lower import lower_program
+from tilewright.tile.problem import extract_problem
+from tilewright.tile.program import TileProgram
+from tilewright.verify.verifier import verify
+
+K = Symbol("K", 1, 500)
+ROWS, COLUMNS = Symbol("R", 1, 50), Symbol("C", 1, 50)
+
+
+def rows_by_rows(m: Expr | int, n: Expr | int, k: Expr | int, turned: bool = False) -> list[Computation]:
+    """x[m, k] * w[n, k], or w[k, n] where it is turned, with an epilogue."""
+    i, j, r = axes("ijr", (m, n, k))
+    x, w = buffer("x", (m, k)), buffer("w", (k, n) if turned else (n, k))
+    body = x[i.var, r.var] * w[(r.var, j.var) if turned else (j.var, r.var)]
+    first = Computation(buffer("t", (m, n)), (i, j), (r,), body, Reducer.SUM)
+    return [first, relu(first)]
+
+
+def along_lanes(program: Program, seed: int, target: str = "x86-64-v4") -> list[TileProgram]:
+    """States of a walk through the programs with lanes along the reduction; none where there are no such programs."""
+    task = task_of(program, target)
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    found: list[TileProgram] = []
+    for space, forms in search_spaces(problem, task, machine_named(MACHINES[target])).items():
+        if problem.axes[space.sketch.lane].is_reduction:
+            for chain in run_walks(space, Annealing(walks=1), seed).recorded_sizes():
+                sizes = tuple(tuple(int(x) for x in level) for level in chain)
+                found.append(TileProgram(problem, forms[seed % len(forms)], sizes))
+    return found
+
+
+def check_lowered(program: Program, tiled: TileProgram, seed: int, target: str = "x86-64-v4") -> Schedule:
+    """Lowers a program and compares with the untransformed loops."""
+    task = task_of(program, target)
+    made = lower_program(tiled, task.func, bool(seed % 2))
+    verify(made.func)
+    assert replay(task.func, made.trace) == made.func
+    check_same_results(task.func, made.func, program, np.random.default_rng(seed))
+    return made
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from([1, 2, 7, 13, 24, ROWS]),
+    st.sampled_from([1, 3, 4, 17, COLUMNS]),
+    st.sampled_from([16, 17, 31, 64, 96, 131, K]),
+    st.booleans(),
+    st.sampled_from(programs.TARGETS),
+    st.integers(0, 1 << 20),
+)
+@example(1, 17, 16, True, "x86-64-v4", 0)
+@example(7, COLUMNS, K, True, "x86-64-v3", 0)
+def test_any_state_keeps_the_meaning(
+    m: Expr | int, n: Expr | int, k: Expr | int, turned: bool, target: str, seed: int
+) -> None:
+    assume((m, n) != (1, 1))
+    rng = np.random.default_rng(seed)
+    sizes = {v: int(rng.integers(1, min(v.hi or 1, 100))) for v in (m, n, k) if isinstance(v, Var)}
+    constants = frozenset({"w"}) if turned or seed % 3 else frozenset[str]()
+    program = Program(rows_by_rows(m, n, k, turned), sizes, constants)
+    found = along_lanes(program, seed, target)
+    # packed along the reduction, columns must all be in one register tile
+    assert bool(found) == (not turned or (isinstance(n, int) and n <= MAX_PACKED_RESULTS))
+    if found:
+        check_lowered(program, found[rng.integers(len(found))], seed, target)
+
+
+@pytest.mark.parametrize("kind", ["reduction", "gemm", "conv"])
+def test_random_kernels_keep_their_meaning(kind: str) -> None:
+    @settings(max_examples=12)
+    @given(getattr(programs, kind)(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
+    def run(program: Program, target: str, seed: int) -> None:
+        task = task_of(program, target)
+        problem = extract_problem(task.func, task.constants)
+        if problem is None or not problem.reduce or not problem.spatial:
+            return
+        found = along_lanes(program, seed, target)
+        if found:
+            check_lowered(program, found[seed % len(found)], seed, target)
+
+    run()
+
+
+def test_only_the_last_step_is_masked(golden) -> None:
+    program = Program(rows_by_rows(8, 3, 100), {}, frozenset({"w"}))
+    tiled = along_lanes(program, 0)[0]
+    sizes = ((4, 3, 32), (8, 3, 128), (8, 3, 128))
+    made = check_lowered(program, replace(tiled, sketch=replace(tiled.sketch, order=(0, 1)), sizes=sizes), 1)
+    golden(show(made.func))
+
+
+@pytest.mark.parametrize(("k", "parts"), [(96, 1), (100, 2), (7, 1), (K, 2)])
+def test_a_tail_has_loops_of_its_own_where_there_may_be_whole_steps_too(k: Expr | int, parts: int) -> None:
+    program = Program(rows_by_rows(4, 2, k), {K: 37} if k is K else {})
+    task = task_of(program)
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    form = along_lanes(Program(rows_by_rows(4, 2, 96)), 0)[0].sketch
+    cover = -(-problem.axes[2].extent // 32) * 32
+    made = check_lowered(program, TileProgram(problem, form, ((2, 2, 32), (4, 2, cover), (4, 2, cover))), 0)
+    loops = [s for s, _ in walk(made.func.body) if isinstance(s, For)]
+    assert sum("v_r0_o" in x.var.name and x.kind is LoopKind.SERIAL for x in loops) == parts
+
+
+def test_strands_are_for_operands_that_are_contiguous_along_the_reduction() -> None:
+    assert along_lanes(Program(rows_by_rows(8, 4, 64)), 0)
+    assert along_lanes(Program(rows_by_rows(8, 4, 64, turned=True), {}, frozenset({"w"})), 0)
+    assert not along_lanes(Program(rows_by_rows(8, 4, 64, turned=True)), 0)
+    assert not along_lanes(Program(rows_by_rows(8, 4, 15)), 0)
+
+
+def test_they_are_chosen_for_narrow_results_and_not_for_wide_ones() -> None:
+    def lane(m: int, n: int, k: int) -> int:
+        program = Program(rows_by_rows(m, n, k, turned=True), {}, frozenset({"w"}))
+        found = Gensor(machine_named("zen5")).construct(task_of(program))
+        assert found is not None
+        best = found.programs[0]
+        assert isinstance(best, TileProgram)
+        return best.sketch.lane
+
+    assert lane(4096, 4, 1024) == 2
+    assert lane(4096, 3, 1000) == 2
+    assert lane(512, 512, 512) == 1
+
+
+@pytest.mark.parametrize("name", ["zen5", "sapphire-rapids", "x86-64-v4"])
+def test_several_rows_are_read_at_once_where_all_come_from_far_away(name: str) -> None:
+    program = Program(rows_by_rows(4096, 1, 4096), {}, frozenset({"w"}))
+    found = Gensor(machine_named(name).with_cores(2)).construct(task_of(program))
+    assert found is not None
+    best = found.programs[0]
+    # not as a chain of blocks, which reads one row after the other
+    assert isinstance(best, TileProgram)
+    assert best.problem.axes[best.sketch.lane].is_reduction
+    assert best.sizes[0][0] > 1
+
+
+def test_the_last_vector_may_be_beyond_the_end_but_not_a_whole_one() -> None:
+    tiled = along_lanes(Program(rows_by_rows(8, 3, 100)), 0)[0]
+    task = task_of(Program(rows_by_rows(8, 3, 100)))
+    with pytest.raises(ScheduleError, match="fills the one above"):
+        lower_program(replace(tiled, sizes=((1, 3, 32), (8, 3, 96), (8, 3, 96))), task.func)
+    with pytest.raises(ScheduleError, match="at most one reduction axis is split"):
+        lower_program(replace(tiled, sizes=((1, 3, 32), (8, 3, 64), (8, 3, 128))), task.func)
+    with pytest.raises(ScheduleError, match="the register tile has whole vectors"):
+        lower_program(replace(tiled, sizes=((1, 3, 20), (8, 3, 100), (8, 3, 100))), task.func)
